@@ -48,7 +48,7 @@ from recipe.planning.vidassist.models import read_score
 from recipe.reward.service.messages import ScoreRequest
 from recipe.reward.service.nemo_gym import VerifyRequest
 from recipe.reward.service.openrlhf import GetReward
-from recipe.reward.watchdog.rollouts import read_records
+from recipe.reward.watchdog import read_records
 from recipe.serving.messages import DeviationRequest, FeedbackRequest, RunRequest
 from recipe.text import parse_plan
 from recipe.types import Example

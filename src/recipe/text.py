@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from recipe.errors import HALVES, InputError, quoted
@@ -152,6 +153,26 @@ def plan_steps(text: str, *, cut: bool = False) -> tuple[str, ...]:
     """
     plan = parse_plan(text, cut=cut)
     return plan.steps if isinstance(plan, Plan) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A text that a policy wrote, with the plan in it: read once, and handed on from the trainer to the record."""
+
+    text: str
+    steps: tuple[str, ...]
+    """None where the text is malformed."""
+    malformed: bool
+
+    @classmethod
+    def of(cls, text: str, *, cut: bool = False) -> "Completion":
+        """The completion of a text by `parse_plan`.
+
+        >>> Completion.of("1. Boil water")
+        Completion(text='1. Boil water', steps=('Boil water',), malformed=False)
+        """
+        plan = parse_plan(text, cut=cut)
+        return cls(text, plan.steps, False) if isinstance(plan, Plan) else cls(text, (), True)
 
 
 def as_steps(texts: object) -> tuple[str, ...]:

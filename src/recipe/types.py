@@ -108,7 +108,8 @@ class Malformed:
     text: str
 
 
-class Hit(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Hit:
     """A narration found by stage 1: its index in the corpus and its A_mono."""
 
     narration: int
@@ -156,6 +157,19 @@ class Reward:
     """True where the corpus covers the prompt too little for the verifier to use it."""
     parts: dict[str, float] = field(default_factory=dict)
     """Further named parts of the total."""
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The parts of R that are numbers, for logs; a coverage that the verifier does not report is left out."""
+        numbers = {
+            "aligned_history": self.aligned_history,
+            "aligned_full": self.aligned_full,
+            "rho": self.rho,
+            "gated": float(self.gated),
+            "steps": float(self.steps),
+            "abstained": float(self.abstained),
+        }
+        return numbers | ({} if self.coverage is None else {"coverage": self.coverage}) | self.parts
 
     def __repr__(self) -> str:
         notes = [*(["gated"] if self.gated else []), *(["abstained"] if self.abstained else [])]

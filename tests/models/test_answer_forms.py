@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,7 +23,7 @@ from recipe.planning.planner import Draft, Planner, Request
 from recipe.planning.predictions import Prediction
 from recipe.planning.vidassist.models import Evaluation, ModelProposer
 from recipe.planning.vidassist.search import Candidate, CandidateStep, State
-from recipe.reward.watchdog.rollouts import as_rollout
+from recipe.reward.watchdog import CompletionRecord
 from recipe.text import plan_steps
 from recipe.types import CriticalFailures, Example, Plan, Verdict
 
@@ -114,7 +115,8 @@ def phi_trace(answer: Answer) -> tuple[str, ...] | None:
 
 
 def rollout(answer: Answer) -> tuple[str, ...]:
-    return as_rollout({"goal": "g", "history": [], "completion": answer.text, "reward": None}).plan
+    row = {"step": 1, "goal": "g", "history": [], "completion": answer.text, "reward": None}
+    return CompletionRecord.of_row(Path("records.jsonl"), 1, row).completion.steps
 
 
 class Reader(NamedTuple):

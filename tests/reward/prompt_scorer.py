@@ -1,16 +1,32 @@
-"""A base for scorers in tests."""
+"""What tests of scorers share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from recipe.reward.scorer import Outcome, PromptGroup, try_groups
+from pydantic import TypeAdapter
+
+from recipe.reward.scorer import PromptGroup, Scorer
+from recipe.reward.trainers.source import RewardSource, Row, read_rows
 from recipe.types import Reward
+
+rewards_of_rows = TypeAdapter(list[Reward]).validate_python
 
 
 class PromptScorer:
-    """A scorer of one prompt at a time: `score` of a subclass."""
+    """A scorer of one prompt at a time: `score` of a subclass, which may raise for all."""
 
     def score(self, history: Sequence[str], plans: Sequence[Sequence[str]], goal: str) -> list[Reward]:
         raise NotImplementedError
 
-    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
-        return try_groups(groups, lambda tried: [self.score(one.history, one.plans, one.goal) for one in tried])
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+        return [self.score(group.history, group.plans, group.goal) for group in groups]
+
+
+def trainer_reward(scorer: Scorer) -> Callable[..., list[Reward | None]]:
+    """The rewards of (goals, histories, completions) as a trainer gets them that takes None."""
+    source = RewardSource(scorer)
+
+    def rewards(goals: Sequence[Any], histories: Sequence[Any], completions: Sequence[Any]) -> list[Reward | None]:
+        return source.score_or_none(read_rows(Row.of, completions, goals, histories))
+
+    return rewards

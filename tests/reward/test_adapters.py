@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from prompt_scorer import PromptScorer
+from prompt_scorer import PromptScorer, trainer_reward
 
 from recipe.config import RewardConfig
 from recipe.errors import (
@@ -25,10 +25,10 @@ from recipe.errors import (
     ServiceUnavailable,
 )
 from recipe.reward.batcher import ThreadBatcher
-from recipe.reward.scorer import Row, score_rows
-from recipe.reward.service.openrlhf import response_text
-from recipe.reward.trainers import ms_swift, trainer_reward
-from recipe.reward.trainers.source import RewardSource, text_of
+from recipe.reward.scorer import PromptGroup, outcomes_of
+from recipe.reward.trainers import ms_swift
+from recipe.reward.trainers.openrlhf import response_text
+from recipe.reward.trainers.source import RewardSource, Row, text_of
 from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
 from recipe.text import plan_steps
@@ -110,7 +110,7 @@ def test_an_error_of_the_run_ends_it_and_is_the_failure_of_no_plan(error: BaseEx
 
 
 def test_rows_must_be_aligned() -> None:
-    with pytest.raises(ValueError, match="argument 3 is shorter"):
+    with pytest.raises(ValueError, match="argument 2 is longer"):
         trainer_reward(StepCounter())(["tea", "tea"], [[], []], ["- a"])
 
 
@@ -224,7 +224,7 @@ def test_the_log_names_row_and_field_of_what_cannot_be_read(
 
 def test_a_failure_to_compute_is_not_asked_for_plan_by_plan() -> None:
     scorer = StepCounter(ComputeError("encoder down"))
-    failures = score_rows(scorer, [Row("fail", (), "- a"), Row("fail", (), "- b")])
+    [failures] = outcomes_of(scorer, [PromptGroup("fail", (), [("a",), ("b",)])])
     assert [str(failure) for failure in failures] == ["encoder down"] * 2
     assert len(scorer.calls) == 1
 

@@ -21,8 +21,8 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
-from recipe.reward.scorer import Row
 from recipe.reward.trainers import source
+from recipe.reward.trainers.source import Row
 from recipe.reward.verifier import Verifier
 from recipe.text import plan_steps
 

@@ -25,8 +25,8 @@ from recipe.audit.score import (
 )
 from recipe.audit.shares import prompt_means
 from recipe.errors import ComputeError, InputError
-from recipe.reward.relevance import centred
-from recipe.reward.relevance import relevance as exact_relevance
+from recipe.reward.baselines import centred
+from recipe.reward.baselines import relevance as exact_relevance
 from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.stats import Interval
 from recipe.types import Procedure, Reward, Step

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from prompt_scorer import trainer_reward
 from typer.testing import CliRunner
 
 from recipe.audit.attack import best_plans, greedy_plans
@@ -20,9 +21,8 @@ from recipe.errors import ComputeError, InputError
 from recipe.planning.planner import Request
 from recipe.planning.predictions import Prediction
 from recipe.planning.rerank import rerank, reward_predictions
-from recipe.reward.scorer import PromptGroup, Row, score_rows
+from recipe.reward.scorer import PromptGroup, outcomes_of, score_plans
 from recipe.reward.service.messages import ServiceSettings
-from recipe.reward.trainers import trainer_reward
 from recipe.reward.verifier import Verifier
 from recipe.types import Example, Plan, Procedure, Reward, Step
 
@@ -202,7 +202,7 @@ def test_a_failure_reaches_the_plans_that_it_concerns(verifier: Verifier, corpus
     blank = tyre._replace(plans=[*tyre.plans, (" ",)])
     corpus.encoder = Fragile()
     fragile = Verifier(corpus, verifier.config)
-    outcomes = fragile.score_groups([tea, lost, blank, toast])
+    outcomes = outcomes_of(fragile, [tea, lost, blank, toast])
     assert [[type(one) for one in own] for own in outcomes] == [
         [Reward] * 3,
         [ComputeError] * 4,
@@ -210,6 +210,5 @@ def test_a_failure_reaches_the_plans_that_it_concerns(verifier: Verifier, corpus
         [Reward] * 3,
     ]
     assert outcomes[3] == verifier.score_groups([toast])[0]
-    rows = [Row(one.goal, one.history, "- serve") for one in EXAMPLES]
-    broken = [*rows, Row("make tea", (" ",), "- serve")]
-    assert [type(one) for one in score_rows(fragile, broken)] == [Reward] * 4 + [InputError]
+    prompts = [*((one.goal, one.history) for one in EXAMPLES), ("make tea", (" ",))]
+    assert [type(one) for one in score_plans(fragile, prompts, [("serve",)] * 5)] == [Reward] * 4 + [InputError]

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from recipe.artifacts import to_json
 from recipe.errors import ComputeError, ConfigError, InputError, ServiceUnavailable
 from recipe.reward.scorer import PromptGroup
-from recipe.reward.wire import reward_row
 from recipe.types import Hit, Reward
 
 httpx2 = pytest.importorskip("httpx2")
@@ -36,7 +36,7 @@ REWARD = Reward(
     coverage=0.75,
     parts={"gain": 0.1},
 )
-ROW = reward_row(REWARD)
+ROW = to_json(REWARD)
 
 
 def told(status: int, code: str, **headers: str) -> Any:
@@ -88,13 +88,6 @@ def test_a_reward_comes_back_with_all_its_parts() -> None:
     assert json.loads(request.content) == {"goal": "tea", "history": ["boil"], "continuations": [["pour", "wait"], []]}
 
 
-def test_hits_may_be_written_without_their_names() -> None:
-    row = ROW | {"pool": [[7, 0.5], [2, 0.25]]}
-    assert asked(Script(httpx2.Response(200, json={"rewards": [row]}))).score(
-        history=[], continuations=[["a"]], goal="tea"
-    ) == [REWARD]
-
-
 def test_nothing_to_score_asks_nothing() -> None:
     script = Script()
     assert asked(script).score(history=[], continuations=[], goal="tea") == []
@@ -136,7 +129,9 @@ def test_a_wait_beyond_patience_is_not_begun(waits: list[float]) -> None:
 
 def test_patience_ends_in_an_error_and_never_in_a_number() -> None:
     script = Script(*[httpx2.ConnectError("refused")] * 100)
-    with pytest.raises(ServiceUnavailable, match=r" and \d+ s \(ConnectError: refused\); check that the reward service runs"):
+    with pytest.raises(
+        ServiceUnavailable, match=r" and \d+ s \(ConnectError: refused\); check that the reward service runs"
+    ):
         asked(script, patience=0.4).score(history=[], continuations=[["a"]], goal="tea")
     assert 1 <= len(script.requests) < 100
 

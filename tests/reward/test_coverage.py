@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import InputError
-from recipe.reward.coverage import corpus_share, prompt_outcomes
 from recipe.reward.embeddings import NarrationIndex
-from recipe.reward.scorer import plain_reward
+from recipe.reward.grounded import corpus_share
+from recipe.reward.scorer import plain_reward, prompt_outcomes
 from recipe.reward.verifier import Verifier
 from recipe.types import Reward
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prompt_scorer import rewards_of_rows
 
 from recipe.alignment.reference import needleman_wunsch
 from recipe.config import RewardConfig
@@ -15,7 +16,6 @@ from recipe.errors import InputError
 from recipe.explain.explain import as_row, explain, in_words, parts
 from recipe.explain.records import AlignedNarration, Explanation, Links, Match, best_matches
 from recipe.reward.verifier import Verifier
-from recipe.reward.wire import rewards_of_rows
 from recipe.types import Hit, Narration, PooledAlignment, Reward, Segment
 
 HISTORY = ["boil some water", "warm up the pot"]

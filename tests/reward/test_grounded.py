@@ -10,6 +10,7 @@ from recipe.alignment import backends, reference
 from recipe.alignment.ragged import FreeAlignment
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError
+from recipe.reward.baselines import centred
 from recipe.reward.grounded import (
     Lengths,
     SimilarityBaseline,
@@ -21,7 +22,6 @@ from recipe.reward.grounded import (
     order_agreement,
     weights,
 )
-from recipe.reward.relevance import centred
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.verifier import Verifier
 from recipe.types import Hit, Reward

@@ -13,7 +13,7 @@ from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
-from recipe.reward.scorer import PromptGroup, score_or_raise
+from recipe.reward.scorer import PromptGroup, outcomes_of, score_or_raise
 from recipe.reward.service.process import ScoringProcess
 from recipe.reward.service.server import open_verifier
 from recipe.reward.verifier import Verifier
@@ -86,8 +86,10 @@ def test_a_process_that_dies_fails_its_batch_and_is_started_again(scorer: Scorin
     scorer.score_groups(GROUPS)
     child.kill()
     child.join()
-    with pytest.raises(ComputeError, match=rf"exit code -{signal.SIGKILL.value}"):
-        scorer.score_groups(GROUPS)
+    # Of the run and of no plan: the batch is not tried again in parts.
+    with pytest.raises(Refusal, match=rf"exit code -{signal.SIGKILL.value}") as refused:
+        outcomes_of(scorer, GROUPS)
+    assert refused.value.code == "compute_failed"
     assert [len(own) for own in scorer.score_groups(GROUPS)] == [4, 4, 4]
 
 

@@ -26,9 +26,8 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, ConfigError, InputError
-from recipe.reward.scorer import Row
-from recipe.reward.trainers import easyr1, ms_swift, openrlhf, source, trainer_reward, verifiers, verl
-from recipe.reward.trainers.source import row_of
+from recipe.reward.trainers import easyr1, ms_swift, openrlhf, source, verifiers, verl
+from recipe.reward.trainers.source import Row, row_of
 from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
 from recipe.text import plan_steps
@@ -369,14 +368,6 @@ def raw_ms_swift(rows: Sequence[dict[str, Any]]) -> list[float | None]:
     return ms_swift.AlignmentReward()([row["completion"] for row in rows], **columns)
 
 
-def raw_own(rows: Sequence[dict[str, Any]]) -> list[float | None]:
-    """Our own trainers, which take texts and lists of texts."""
-    rewards = trainer_reward(source.reward_source()._scorer)
-    columns = ([row[name] for row in rows] for name in ("goal", "history", "completion"))
-    rewards(["make tea"], [["boil the water"]], ["1. pour"])
-    return [reward and reward.total for reward in rewards(*columns)]
-
-
 RAW = {"TRL": raw_trl, "ms-swift": raw_ms_swift}
 
 
@@ -413,13 +404,6 @@ def test_rows_that_cannot_be_read_cost_no_other_row_its_reward(
     holds()
     for name_of_case, row in zip((*UNREADABLE, *TURNS), BAD, strict=True):
         assert RAW[name]([row]) == [None], name_of_case
-
-
-@pytest.mark.parametrize("case", UNREADABLE)
-def test_our_own_trainers_lose_the_row_alone(case: str, origin: str) -> None:
-    first, bad, last = raw_own([GOOD[0], GOOD[0] | UNREADABLE[case], GOOD[-3]])
-    assert bad is None
-    assert [first, last] == pytest.approx(raw_own([GOOD[0], GOOD[-3]]), abs=1e-6)
 
 
 def by_one_verl(row: dict[str, Any]) -> float:

@@ -1,6 +1,7 @@
 """The watchdog: statistics of a step, silence on runs that go nowhere, a sentence for each way of gaming a reward."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,48 @@ from typer.testing import CliRunner
 from recipe.artifacts import write_jsonl
 from recipe.cli import app
 from recipe.errors import InputError
+from recipe.reward.scorer import plain_reward
 from recipe.reward.watchdog import (
+    FIRST,
+    LASTING,
+    LATEST,
+    CompletionRecord,
     Finding,
-    Rollout,
     StepStatistics,
     Watchdog,
     copied_share,
     read_records,
     repeated_share,
     replay,
+    standard_error,
     step_statistics,
 )
-from recipe.reward.watchdog.watch import FIRST, LASTING, LATEST, standard_error
+from recipe.text import Completion
+
+
+def rollout(
+    goal: str,
+    history: tuple[str, ...],
+    plan: tuple[str, ...],
+    total: float | None,
+    *,
+    gated: bool = False,
+    clipped: bool = False,
+) -> CompletionRecord:
+    """The record of a plan whose reward is known, or is not."""
+    reward = None if total is None else replace(plain_reward(total, len(plan)), gated=gated)
+    text = Completion("", plan, malformed=not plan)
+    return CompletionRecord(step=1, goal=goal, history=history, completion=text, clipped=clipped, reward=reward)
+
+
+def changed(record: CompletionRecord, **change: Any) -> CompletionRecord:
+    """A record with another reward (`reward`, `gated`) or cut (`clipped`)."""
+    assert record.reward is not None
+    if "clipped" in change:
+        return replace(record, clipped=change["clipped"])
+    names = {"total" if name == "reward" else name: value for name, value in change.items()}
+    return replace(record, reward=replace(record.reward, **names))
+
 
 WORDS = [f"{verb} the {thing}" for verb in ("lift", "oil", "sand", "paint") for thing in ("chair", "gate", "hinge")]
 
@@ -47,11 +78,11 @@ def test_lines_are_the_same_by_their_content_words(first: str, second: str, same
 
 def test_a_reading_by_hand() -> None:
     rollouts = [
-        Rollout("a", ("boil",), ("boil", "pour"), 0.0, gated=True),
-        Rollout("a", ("boil",), ("pour", "pour", "Pour!", "drink"), 1.0),
-        Rollout("b", (), ("dig",), 0.5, clipped=True),
-        Rollout("b", (), (), 0.5),
-        Rollout("c", (), ("wait",), None),
+        rollout("a", ("boil",), ("boil", "pour"), 0.0, gated=True),
+        rollout("a", ("boil",), ("pour", "pour", "Pour!", "drink"), 1.0),
+        rollout("b", (), ("dig",), 0.5, clipped=True),
+        rollout("b", (), (), 0.5),
+        rollout("c", (), ("wait",), None),
     ]
     reading = step_statistics(7, rollouts)
     assert reading == StepStatistics(
@@ -69,7 +100,7 @@ def test_a_reading_by_hand() -> None:
 
 
 def test_what_a_step_does_not_say_is_none() -> None:
-    reading = step_statistics(1, [Rollout("a", (), (), None), Rollout("a", (), (), None)])
+    reading = step_statistics(1, [rollout("a", (), (), None), rollout("a", (), (), None)])
     assert (reading.copied, reading.repeated, reading.reward, reading.gated) == (None, None, None, None)
     assert (reading.still, reading.length_pay, reading.length, reading.clipped) == (None, None, 0.0, 0.0)
     watchdog = Watchdog([reading])
@@ -79,7 +110,7 @@ def test_what_a_step_does_not_say_is_none() -> None:
 
 @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=6), min_size=2, max_size=8), st.randoms())
 def test_the_order_of_rollouts_does_not_matter(plans: list[list[str]], rng: Any) -> None:
-    rollouts = [Rollout("a", (WORDS[0],), tuple(plan), 0.1 * n) for n, plan in enumerate(plans)]
+    rollouts = [rollout("a", (WORDS[0],), tuple(plan), 0.1 * n) for n, plan in enumerate(plans)]
     mixed = rng.sample(rollouts, len(rollouts))
     for first, second in zip(step_statistics(1, rollouts), step_statistics(1, mixed), strict=True):
         assert first == (None if second is None else pytest.approx(second, abs=1e-12))
@@ -161,7 +192,7 @@ def rollouts(
                     plan.append(plan[-1])
                 else:
                     plan.append(f"p{prompt} line{n} word{rng.integers(10**9)}")
-            step.append(Rollout(f"goal {prompt}", history, tuple(plan), float(rng.normal(0.2 + pay * len(plan), 0.1))))
+            step.append(rollout(f"goal {prompt}", history, tuple(plan), float(rng.normal(0.2 + pay * len(plan), 0.1))))
     return step
 
 
@@ -222,7 +253,7 @@ def test_each_way_of_gaming_is_told_once(ramps: dict[str, Any], signals: set[str
 def test_a_rising_reward_alone_is_no_finding() -> None:
     rng, watchdog = np.random.default_rng(0), Watchdog()
     for step in range(1, 46):
-        raised = [one._replace(reward=one.reward + 0.02 * step) for one in rollouts(rng, 5.0)]
+        raised = [changed(one, reward=one.reward.total + 0.02 * step) for one in rollouts(rng, 5.0)]
         watchdog.observe(step, raised)
     assert watchdog.findings == []
 
@@ -235,7 +266,7 @@ def test_levels_that_cannot_be_right(change: dict[str, Any], signal: str) -> Non
     rng, watchdog = np.random.default_rng(0), Watchdog()
     for step in range(1, LATEST + LASTING):
         # All but the first: that no completion ends is said earlier.
-        step_of = [one._replace(**change if place else {}) for place, one in enumerate(rollouts(rng, 5.0))]
+        step_of = [changed(one, **change) if place else one for place, one in enumerate(rollouts(rng, 5.0))]
         told = watchdog.observe(step, step_of)
     assert [finding.signal for finding in told] == [signal]
     assert told[0].since == LATEST
@@ -246,7 +277,7 @@ def test_three_steps_in_a_row_in_which_nothing_ends_are_a_finding(cut: list[int]
     rng, watchdog = np.random.default_rng(0), Watchdog()
     streak, since = 0, None
     for step, count in enumerate(cut, start=1):
-        plans = [one._replace(clipped=place < count) for place, one in enumerate(rollouts(rng, 5.0))]
+        plans = [changed(one, clipped=place < count) for place, one in enumerate(rollouts(rng, 5.0))]
         told = watchdog.observe(step, plans)
         streak = streak + 1 if count == 32 else 0
         if new := streak == 3 and since is None:
@@ -292,9 +323,10 @@ def test_records_of_a_run_and_of_any_trainer_are_read_alike(tmp_path: Path) -> N
     write_jsonl(tmp_path / "any.jsonl", steps)
     own, any_trainer = (list(read_records(tmp_path / name)) for name in ("run", "any.jsonl"))
     assert own == any_trainer
-    assert [record.step for record in own] == [1, 2, 10]
-    assert [one.reward for one in own[0].rollouts] == [0.5, None, 1.0]
-    assert own[0].rollouts[0].plan == ("pour", "drink")
+    assert [step for step, _ in own] == [1, 2, 10]
+    [[_, first], *_] = own
+    assert [one.reward and one.reward.total for one in first] == [0.5, None, 1.0]
+    assert first[0].completion.steps == ("pour", "drink")
     assert len(replay(own).steps) == 3
 
 
@@ -306,6 +338,7 @@ def test_records_of_a_run_and_of_any_trainer_are_read_alike(tmp_path: Path) -> N
         ({"completion": ["pour"]}, r"line 1, field 'completion': no text; give the completion as a string"),
         ({"reward": "high"}, r"line 1, field 'reward': no reward; give a number, null, or an object with 'total'"),
         ({"reward": {}}, r"line 1, field 'reward': no reward"),
+        ({"reward": {"total": 1.0, "rho": "high"}}, r"line 1, field 'reward.rho'"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_located(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -327,8 +360,10 @@ def test_the_command_tells_the_curve_and_the_findings(tmp_path: Path) -> None:
     lines = []
     for step in range(1, 31):
         for one in rollouts(rng, 3.0 if step < 12 else 8.0):
-            text = "\n".join(f"{n}. {line}" for n, line in enumerate(one.plan, start=1))
-            lines.append({"step": step, **one._asdict(), "completion": text})
+            text = "\n".join(f"{n}. {line}" for n, line in enumerate(one.completion.steps, start=1))
+            lines.append(
+                {"step": step, "goal": one.goal, "history": one.history, "completion": text, "reward": one.reward.total}
+            )
     write_jsonl(tmp_path / "told.jsonl", lines)
     shown = CliRunner().invoke(app, ["reward", "watch", str(tmp_path / "told.jsonl")])
     assert shown.exit_code == 0, shown.output

@@ -21,8 +21,9 @@ from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.decoding import log_likelihood
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
 from recipe.reward.watchdog import read_records
+from recipe.text import Completion
 from recipe.training import best_of_n
-from recipe.training.best_of_n import batches_in_order, choose, completion_loss, train_best_of_n
+from recipe.training.best_of_n import RoundRecord, batches_in_order, choose, completion_loss, train_best_of_n
 from recipe.training.policy import load_policy, sample
 from recipe.types import Example
 
@@ -72,13 +73,16 @@ def steps(config: BestOfNConfig) -> list[dict[str, Any]]:
     return [row for _, row in read_jsonl(config.output / "metrics.jsonl") if "loss" in row]
 
 
-def table(rewards: Sequence[Sequence[float | None]], clipped: Sequence[Sequence[bool]]) -> list[dict[str, Any]]:
-    """Rows of prompts with these rewards of their plans."""
+def table(rewards: Sequence[Sequence[float | None]], clipped: Sequence[Sequence[bool]]) -> list[RoundRecord]:
+    """Plans of prompts with these rewards."""
     return [
-        {"reward": None if reward is None else {"total": reward}, "clipped": cut, "chosen": False}
+        RoundRecord(
+            step=1, goal="tea", history=(), completion=Completion.of("1. pour"), clipped=cut, round=1, tokens=[],
+            reward=None if reward is None else plain_reward(reward, 1),
+        )
         for own, cuts in zip(rewards, clipped, strict=True)
         for reward, cut in zip(own, cuts, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 tables = st.lists(
@@ -92,25 +96,25 @@ def test_of_each_prompt_at_most_one_scored_plan_is_chosen(drawn: Any, how: Any, 
     config = BestOfNConfig(model="m", examples="e", output="o", corpus="c", n=3, choose=how, truncated=cut, seed=seed)
     rows = table([[reward for reward, _ in own] for own in drawn], [[cut for _, cut in own] for own in drawn])
     choose(config, 1, rows, 3)
-    again = [row | {"chosen": False} for row in rows]
+    again = [replace(row, chosen=False) for row in rows]
     choose(config, 1, again, 3)
     assert again == rows
     for place in range(0, len(rows), 3):
         own = rows[place : place + 3]
-        open_to = [row for row in own if row["reward"] is not None and (cut == "keep" or not row["clipped"])]
-        chosen = [row for row in own if row["chosen"]]
+        open_to = [row for row in own if row.reward is not None and (cut == "keep" or not row.clipped)]
+        chosen = [row for row in own if row.chosen]
         assert len(chosen) == bool(open_to)
         for row in chosen:
             assert any(row is one for one in open_to)
             if how == "best":
-                assert row["reward"]["total"] == max(one["reward"]["total"] for one in open_to)
+                assert row.total == max(one.total for one in open_to)
 
 
 def test_a_random_choice_is_uniform_over_the_same_plans() -> None:
     config = BestOfNConfig(model="m", examples="e", output="o", corpus="c", n=4, choose="random")
     rows = table([[0.0, 9.0, None, 1.0]] * 900, [[False] * 4] * 900)
     choose(config, 1, rows, 4)
-    counts = [sum(row["chosen"] for row in rows[place::4]) for place in range(4)]
+    counts = [sum(row.chosen for row in rows[place::4]) for place in range(4)]
     assert counts[2] == 0
     assert all(abs(count - 300) < 4 * math.sqrt(900 * 2 / 9) for count in (counts[0], counts[1], counts[3]))
     later = table([[0.0, 9.0, None, 1.0]] * 900, [[False] * 4] * 900)
@@ -124,7 +128,7 @@ def test_a_margin_leaves_out_the_same_prompts_whatever_is_chosen() -> None:
     for how in ("best", "random"):
         rows = table([[0.0, 2.0], [0.0, 2.5], [1.0, None], [0.0, 9.0]], [[False] * 2] * 4)
         choose(BestOfNConfig(**settings, choose=how), 1, rows, 2)
-        taken.append([any(row["chosen"] for row in rows[place : place + 2]) for place in range(0, 8, 2)])
+        taken.append([any(row.chosen for row in rows[place : place + 2]) for place in range(0, 8, 2)])
     assert taken == [[False, True, False, True]] * 2
 
 
@@ -211,7 +215,7 @@ def test_every_plan_is_recorded_and_the_best_are_learned_from(finished: BestOfNC
     # Two batches of three plans an epoch.
     assert [(row["step"], row["round"]) for row in steps(finished)] == [(n, 1 + (n > 16)) for n in range(1, 33)]
     # The watchdog reads the batches of all rounds, as it did while they were written.
-    assert [record.step for record in read_records(finished.output)] == list(range(1, 8))
+    assert [step for step, _ in read_records(finished.output)] == list(range(1, 8))
 
 
 def test_the_model_is_the_adapter_of_the_last_checkpoint_with_a_card(finished: BestOfNConfig) -> None:

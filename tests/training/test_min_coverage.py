@@ -13,7 +13,7 @@ from recipe.config import GRPOConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_training_examples, write_examples
 from recipe.errors import ConfigError, InputError
-from recipe.reward.coverage import prompt_outcomes
+from recipe.reward.scorer import prompt_outcomes
 from recipe.reward.verifier import Verifier
 from recipe.training.grpo import train_grpo
 from recipe.training.rewards import covered_examples

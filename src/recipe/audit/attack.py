@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 
 from recipe.audit.perturb import AuditPrompt
 from recipe.progress import Advance
-from recipe.reward.scorer import Outcome, PromptGroup, Scorer, Steps, batches, checked_outcomes
+from recipe.reward.scorer import Outcome, PromptGroup, Scorer, Steps, batches, outcomes_of
 from recipe.types import Reward
 
 Kind = Literal["true", "other goal", "filler", "paraphrased history", "history", "goal"]
@@ -63,7 +63,7 @@ def greedy_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advanc
     running = [_Greedy(prompt) for prompt in prompts]
     attacks = running
     while running:
-        outcomes = checked_outcomes(scorer, [one.group() for one in running])
+        outcomes = outcomes_of(scorer, [one.group() for one in running])
         for one, own in zip(running, outcomes, strict=True):
             one.choose(own)
         left = [one for one in running if one.goes_on]
@@ -127,7 +127,7 @@ def best_plans(
     ]
     outcomes: list[list[Outcome]] = []
     for batch in batches(groups):
-        outcomes += checked_outcomes(scorer, batch)
+        outcomes += outcomes_of(scorer, batch)
         advance(len(batch))
     for prompt, plans, own in zip(prompts, candidates, outcomes, strict=True):
         totals = [outcome.total for outcome in own if isinstance(outcome, Reward)]

@@ -33,11 +33,10 @@ from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.report.elements import Cell, Table, headings
 from recipe.report.elements import row as table_row
-from recipe.reward.coverage import prompt_outcomes
+from recipe.reward.baselines import centred
 from recipe.reward.embeddings import NarrationIndex, Vectors
 from recipe.reward.grounded import SimilarityBaseline, calibrated
-from recipe.reward.relevance import centred
-from recipe.reward.scorer import Steps
+from recipe.reward.scorer import Steps, prompt_outcomes
 from recipe.reward.verifier import Verifier
 from recipe.stats import Interval
 from recipe.types import Reward

@@ -24,11 +24,10 @@ from recipe.alignment import backends
 from recipe.audit.perturb import AuditProcedure, AuditPrompt, Embed, Selection, same_goal
 from recipe.errors import ComputeError
 from recipe.progress import SILENT, Progress
-from recipe.reward.controls import RelevanceScorer
+from recipe.reward.baselines import RelevanceScorer, centred
 from recipe.reward.embeddings import NarrationIndex, Vectors
 from recipe.reward.grounded import SimilarityBaseline, calibrated
-from recipe.reward.relevance import centred
-from recipe.reward.scorer import PromptGroup, Scorer, Steps, batches, checked_outcomes, plain_reward
+from recipe.reward.scorer import PromptGroup, Scorer, Steps, batches, outcomes_of, plain_reward
 from recipe.types import Reward
 
 PADDED = (0, 1, 2, 4, 8, 16)
@@ -82,7 +81,7 @@ def score_prompts(audited: NamedScorer, prompts: Sequence[AuditPrompt], progress
     waiting = iter(prompts)
     with progress.task(f"Audit {audited.name}", len(prompts)) as advance:
         for batch in batches([group_of(prompt) for prompt in prompts]):
-            for outcomes in checked_outcomes(audited.scorer, batch):
+            for outcomes in outcomes_of(audited.scorer, batch):
                 prompt = next(waiting)
                 made = outcomes[: len(prompt.variants) + len(PADDED)]
                 rewards = [outcome for outcome in made if isinstance(outcome, Reward)]

@@ -133,13 +133,13 @@ def _continuations(path: Path, line: int, row: "JsonObject") -> list[Steps]:
 
 
 def _as_row(prompt: PromptGroup, rewards: "Sequence[Reward]", corpus: "NarrationIndex") -> dict[str, Any]:
-    from recipe.reward.wire import reward_row
+    from recipe.artifacts import to_json
 
     rows = []
     for plan, reward in zip(prompt.plans, rewards, strict=True):
         best = reward.best_narration
         video_id = None if best is None else corpus.narration(best).video_id
-        rows.append({"continuation": list(plan)} | reward_row(reward) | {"best_video_id": video_id})
+        rows.append({"continuation": list(plan)} | to_json(reward) | {"best_video_id": video_id})
     return {"goal": prompt.goal, "history": list(prompt.history), "rewards": rows}
 
 

@@ -34,7 +34,7 @@ RewardName = Literal["paper", "grounded", "grounded-1", "validity"]
 Optimiser = Literal["grpo", "best-of-n"]
 """What trains on a reward: GRPO, with the keys of `[grpo]`, or best-of-N rounds, with those of `[best_of_n]`."""
 RankerName = Literal["paper", "grounded", "grounded-1", "relevance"]
-"""What chooses among samples: a verifier, or R0, which reads no corpus (recipe.reward.relevance)."""
+"""What chooses among samples: a verifier, or R0, which reads no corpus (recipe.reward.baselines)."""
 
 # What --quick cuts an experiment down to.
 QUICK_STAGES = {

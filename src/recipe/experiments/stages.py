@@ -535,7 +535,7 @@ def rank(run_dir: Path, settings: Ranking, progress: Progress) -> None:
     """Reward the plans of all runs; a prompt's pool is found once for all of them."""
     from recipe.corpus.store import Corpus
     from recipe.planning.rerank import reward_predictions
-    from recipe.reward.controls import RelevanceScorer
+    from recipe.reward.baselines import RelevanceScorer
     from recipe.reward.verifier import Verifier
 
     examples = read_examples(run_dir / TEST)

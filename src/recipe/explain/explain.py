@@ -6,11 +6,10 @@ No narration decides alone, so the evidence for a step is the whole pool's.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from recipe.artifacts import JsonObject
+from recipe.artifacts import JsonObject, to_json
 from recipe.clock import clock
 from recipe.explain.records import AlignedNarration, Explanation, Ground, Links, Match, StepEvidence, best_matches
 from recipe.reward.grounded import grounded_terms
-from recipe.reward.wire import reward_row
 from recipe.text import as_steps
 from recipe.types import Narration, Plan, PooledAlignment, Segment
 
@@ -268,7 +267,7 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "terms": grounded_terms(explanation.reward.parts, explanation.reward.steps, explanation.config.grounded)
         if explanation.config.is_grounded
         else {},
-        "reward": reward_row(explanation.reward) | {"best_video_id": best.narration.video_id if best else None},
+        "reward": to_json(explanation.reward) | {"best_video_id": best.narration.video_id if best else None},
         "steps": [
             {
                 "step": step.text,

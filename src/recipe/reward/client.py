@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from recipe.artifacts import JsonObject
 from recipe.errors import ComputeError, ConfigError, ServiceUnavailable
 from recipe.http import HttpClient, server_address
-from recipe.reward.scorer import Outcome, PromptGroup, try_groups
-from recipe.reward.wire import rewards_of_rows
+from recipe.reward.scorer import Outcome, PromptGroup, outcomes_of
 from recipe.text import whole_text
 from recipe.types import Plan, Reward
+
+_REWARDS = TypeAdapter(list[Reward])
 
 
 class ServiceClient(HttpClient):
@@ -48,17 +49,15 @@ class ServiceClient(HttpClient):
         )
         self._concurrency = concurrency
 
-    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
+    def score_groups(self, groups: Sequence[PromptGroup]) -> Sequence[Sequence[Outcome]]:
         """The outcome of each plan: InputError where the service refuses it, ComputeError where it gives no reward.
 
-        Raises ServiceUnavailable where it does not answer.
+        Raises ServiceUnavailable where the service does not answer, and the failure of a group that is alone.
         """
-
-        def outcomes(group: PromptGroup) -> list[Outcome]:
-            return try_groups([group], lambda tried: [self._score(one) for one in tried])[0]
-
+        if len(groups) == 1:
+            return [self._score(groups[0])]
         with ThreadPoolExecutor(self._concurrency) as pool:
-            return list(pool.map(outcomes, groups))
+            return [own for [own] in pool.map(lambda group: outcomes_of(self, [group]), groups)]
 
     def score(
         self, *, goal: str, history: Sequence[str], continuations: Sequence[Sequence[str] | Plan]
@@ -82,7 +81,7 @@ class ServiceClient(HttpClient):
             whole_text("step", step)
         body = {"goal": group.goal, "history": group.history, "continuations": group.plans}
         try:
-            rewards = rewards_of_rows(self.send("POST", "/score", json=body).get("rewards"))
+            rewards = _REWARDS.validate_python(self.send("POST", "/score", json=body).get("rewards"))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))

@@ -24,7 +24,7 @@ the history is better evidence for what follows.
 
 is the vote of the pool on the order of each pair of steps: an order statistic of many narrations, where B and A read
 each narration alone. L(c) is the judgement of order by a language model where one is at hand, else 0
-(`recipe.reward.language_model`). r(c) is relevance to goal and history and needs no corpus (`recipe.reward.relevance`),
+(`recipe.reward.language_model`). r(c) is relevance to goal and history and needs no corpus (`recipe.reward.baselines`),
 so that a corpus that does not cover the activity leaves a reward that still depends on the topic; a step that is like
 the goal counts as a repeat in r too. gamma(h) is the mean gain of a step of the history, and phi the share of it that
 each step of the plan costs. |c| + H, with H about the number of steps of a plan, makes the reward a Dice coefficient: a
@@ -55,9 +55,9 @@ from recipe.alignment.ragged import Float32, FreeAlignment, Int64
 from recipe.alignment.reference import free_matching
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError, ConfigError
+from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, unlike
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.language_model import POLICY, Likelihood, PlanOrder, open_likelihood
-from recipe.reward.relevance import NoveltyScale, centred, closeness, novelty, unlike
 from recipe.reward.scorer import Prompt, PromptGroup, Steps
 from recipe.types import Hit, PooledAlignment, Reward
 
@@ -188,6 +188,27 @@ def grounded_terms(parts: Mapping[str, float], steps: int, config: GroundedConfi
         terms["language model"] = (contrast + relevant) * (1.0 + order) * parts["language_model"]
     terms["price"] = -parts["price"] * steps
     return {name: value / (steps + config.horizon) for name, value in terms.items()}
+
+
+def corpus_share(rewards: Sequence[Reward], prompts: Sequence[Prompt], config: GroundedConfig) -> float | None:
+    """The corpus's share of the differences between rewards of one prompt, 0 to 1: what GRPO learns of it.
+
+    Without price, R is a term K of the corpus (`grounded_terms`) and others that read none. The
+    share is sum |K - its mean| over the same sum for K and the others; means are over the completions of a prompt. None
+    where nothing differs, or where rewards lack the grounded parts.
+    """
+    groups: dict[Prompt, list[tuple[float, float]]] = {}
+    for reward, prompt in zip(rewards, prompts, strict=True):
+        if not {"gain", "background", "relevance", "order"} <= reward.parts.keys():
+            return None
+        terms = grounded_terms(reward.parts, reward.steps, config)
+        corpus = terms.pop("corpus", 0.0)
+        groups.setdefault(prompt, []).append((corpus, sum(terms.values()) - terms.get("price", 0.0)))
+    moved = np.zeros(2)
+    for group in groups.values():
+        table = np.array(group)
+        moved += np.abs(table - table.mean(axis=0)).sum(axis=0)
+    return float(moved[0] / moved.sum()) if moved.sum() > 1e-12 else None
 
 
 class Lengths(NamedTuple):

@@ -10,12 +10,12 @@ from recipe.config import RewardConfig
 from recipe.errors import InputError
 from recipe.explain.explain import explain
 from recipe.explain.records import Explanation
-from recipe.reward.controls import LengthMethod, RelevanceMethod
+from recipe.reward.baselines import LengthMethod, RelevanceMethod
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
 from recipe.reward.grounded import GroundedMethod
 from recipe.reward.language_model import Likelihood
 from recipe.reward.paper import PaperMethod
-from recipe.reward.scorer import Outcome, PromptGroup, try_groups
+from recipe.reward.scorer import PromptGroup
 from recipe.types import Plan, PooledAlignment, Reward
 
 _PAPER = RewardConfig()
@@ -74,12 +74,12 @@ class Verifier:
         if isinstance(self._method, GroundedMethod):
             self._method.use_likelihood(likelihood)
 
-    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
-        """The outcome of each plan, in order; all steps are encoded in one call, all pools found in one scan.
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+        """The reward of each plan, in order; all steps are encoded in one call, all pools found in one scan.
 
-        A blank step is an InputError of its plan, or of all plans where the history holds it.
+        Raises as `score`, for all groups; `recipe.reward.scorer.outcomes_of` finds the plans that the error concerns.
         """
-        return try_groups(groups, self._rewards)
+        return self._method.rewards(groups, self._vectors(groups))
 
     def score(
         self, *, goal: str, history: Sequence[str], continuations: Sequence[Sequence[str] | Plan]
@@ -89,7 +89,7 @@ class Verifier:
         The paper's reward does not read the goal. Raises InputError for a blank step, and where a text stands for
         steps or steps for plans; ComputeError for a score that cannot be computed.
         """
-        [rewards] = self._rewards([PromptGroup.of(goal, history, continuations)])
+        [rewards] = self.score_groups([PromptGroup.of(goal, history, continuations)])
         return rewards
 
     def align(self, *, goal: str, history: Sequence[str], continuation: Sequence[str] | Plan) -> list[PooledAlignment]:
@@ -111,9 +111,6 @@ class Verifier:
         Raises InputError for a blank step, ComputeError where the encoder fails.
         """
         return self._embeddings.stacked(texts)
-
-    def _rewards(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
-        return self._method.rewards(groups, self._vectors(groups))
 
     def _vectors(self, groups: Sequence[PromptGroup]) -> dict[str, Vectors]:
         return self._embeddings.by_text([text for group in groups for text in self._method.texts(group)])

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from recipe.evaluation.matching import FLOOR, Likeness, Scale, calibrate
 from recipe.explain.explain import pooled_narration, step_grounds, when
 from recipe.explain.records import AlignedNarration, Links
-from recipe.reward.coverage import prompt_outcomes
-from recipe.reward.scorer import Prompt, PromptGroup, Steps, score_or_raise
+from recipe.reward.scorer import Prompt, PromptGroup, Steps, prompt_outcomes, score_or_raise
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Reward, Segment
 

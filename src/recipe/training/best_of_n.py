@@ -35,16 +35,16 @@ from peft import get_peft_model
 from transformers import DynamicCache
 from transformers.optimization import get_cosine_schedule_with_warmup
 
-from recipe.artifacts import JsonObject, read_json, read_jsonl, write_jsonl
+from recipe.artifacts import read_json, read_jsonl, write_jsonl
 from recipe.config import BestOfNConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening, use_bf16
 from recipe.progress import SILENT, Advance, Progress
 from recipe.reward.language_model import Likelihood
-from recipe.reward.trainers import Scorer, trainer_reward
-from recipe.reward.watchdog import Finding, Watchdog, as_rollout, copied_share, step_statistics
-from recipe.reward.wire import rewards_of_rows
+from recipe.reward.scorer import Scorer
+from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, copied_share, step_statistics
+from recipe.text import Completion
 from recipe.training import ranks
 from recipe.training.cards import card_files, run_prompt
 from recipe.training.loop import MetricsLog, Row, check_finite, check_gradient, memory_errors, quiet
@@ -80,12 +80,13 @@ _SAMPLED = (
 )  # fmt: skip
 """Settings and inputs that the plans of a first round follow."""
 _ROW: dict[str, Any] = {
-    "step": int, "example_id": str, "goal": str, "history": list, "completion": str, "tokens": list, "clipped": bool,
-    "chosen": bool, "reward": dict | NoneType,
+    "step": int, "round": int, "example_id": str, "goal": str, "history": list, "completion": str, "tokens": list,
+    "clipped": bool, "chosen": bool, "reward": dict | NoneType,
 }  # fmt: skip
-"""Of a row in a round's record."""
+"""Of a line in a round's record."""
 _IGNORED = -100
 """In the place of a token that has no loss."""
+_RESTORE = "restore the file, or delete the run's folder to start over"
 
 
 def train_best_of_n(
@@ -157,6 +158,21 @@ class State:
     """In the middle of a round."""
 
 
+@dataclass(slots=True, kw_only=True)
+class RoundRecord(CompletionRecord):
+    """A plan of a round. Its `step` counts batches of prompts over all rounds: what the watchdog compares."""
+
+    round: int
+    tokens: list[int]
+    chosen: bool = False
+    """Whether the round trains on it."""
+
+    @property
+    def total(self) -> float:
+        """R, minus infinity where there is none."""
+        return -math.inf if self.reward is None else self.reward.total
+
+
 class Rounds:
     """The rounds of one run."""
 
@@ -173,7 +189,7 @@ class Rounds:
         measure: Measure | None = None,
     ) -> None:
         self._config, self._run, self._log, self._progress = config, run, log, progress
-        self._tokenizer, self._reward, self._on_finding = policy.tokenizer, trainer_reward(scorer), on_finding
+        self._tokenizer, self._scorer, self._on_finding = policy.tokenizer, scorer, on_finding
         self._prompt = run_prompt(config)
         self._device = torch.device("cuda" if on_cuda() else "cpu")
         torch.manual_seed(config.seed)
@@ -215,10 +231,10 @@ class Rounds:
                 number = self.state.round
                 if self._ended():
                     break
-                rows = self._plans(number, self._config.n)
-                chosen = [row for row in rows if row["chosen"]]
+                records = self._plans(number, self._config.n)
+                chosen = [record for record in records if record.chosen]
                 if not self.state.begun:
-                    self._log_round(number, rows)
+                    self._log_round(number, records)
                 if not chosen:
                     self._nothing_to_learn(number)
                     return
@@ -285,41 +301,42 @@ class Rounds:
     def _record(self, number: int) -> Path:
         return self._run.completions / f"round-{number:02d}.jsonl"
 
-    def _plans(self, number: int, n: int, *, train: bool = True) -> list[JsonObject]:
+    def _plans(self, number: int, n: int, *, train: bool = True) -> list[RoundRecord]:
         """The record of a round: `n` plans of each of its prompts with their rewards, and which ones are trained on.
 
         What was written before a kill is not written again.
         """
-        record = self._record(number)
+        file = self._record(number)
         prompts = self._prompts(number)
-        if record.is_file():
-            return _recorded(record, len(prompts) * n)
-        record.parent.mkdir(parents=True, exist_ok=True)
-        partial = record.with_suffix(".partial")
+        if file.is_file():
+            return _recorded(file, len(prompts) * n)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(".partial")
         width = max(1, self._config.completions_at_once // n)
-        rows = _whole_rows(partial, width * n, len(prompts) * n)
-        write_jsonl(partial, rows)
+        records = _whole_records(partial, width * n, len(prompts) * n)
+        write_jsonl(partial, (record.row for record in records))
         with self._progress.task(f"round {number}: plans", len(prompts) * n) as advance, partial.open("a") as stream:
-            advance(len(rows))
-            for first in range(len(rows) // n, len(prompts), width):
+            advance(len(records))
+            for first in range(len(records) // n, len(prompts), width):
                 batch = self._written(number, prompts, range(first, min(first + width, len(prompts))), n, advance)
-                score_completions(self._reward, batch)
-                stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in batch)
+                earlier = number > 1 or any(record.reward is not None for record in records)
+                score_completions(self._scorer, batch, earlier=earlier)
+                stream.writelines(json.dumps(record.row, ensure_ascii=False) + "\n" for record in batch)
                 stream.flush()
                 os.fsync(stream.fileno())
-                rows += batch
+                records += batch
                 advance(len(batch))
-        if all(row["reward"] is None for row in rows):
+        if all(record.reward is None for record in records):
             partial.unlink()  # so that they are scored again
             raise ComputeError(
-                f"Round {number}: not one of {len(rows)} completions could be scored, the first for example "
-                f"{rows[0]['example_id']!r}; the warnings before say why, and the same command resumes the run."
+                f"Round {number}: not one of {len(records)} completions could be scored, the first for example "
+                f"{records[0].example_id!r}; the warnings before say why, and the same command resumes the run."
             )
         if train:
-            choose(self._config, number, rows, n)
-        write_jsonl(record, rows)
+            choose(self._config, number, records, n)
+        write_jsonl(file, (record.row for record in records))
         partial.unlink()
-        return rows
+        return records
 
     def _first_round(self, folder: Path) -> list[list[int]]:
         """The tokens of the plans of another run's first round. Raises InputError for a run that sampled otherwise."""
@@ -333,7 +350,7 @@ class Rounds:
         wanted = [example.example_id for example in self._prompts(1) for _ in range(self._config.n)]
         if [row.get("example_id") for _, row in read_jsonl(folder / FIRST_ROUND)] != wanted:
             raise InputError.at(folder / FIRST_ROUND, "its plans are for other prompts", remedy)
-        return [row["tokens"] for row in _recorded(folder / FIRST_ROUND, len(wanted))]
+        return [record.tokens for record in _recorded(folder / FIRST_ROUND, len(wanted))]
 
     def _prompts(self, number: int) -> list[Example]:
         return self._order[(number - 1) * self._size : number * self._size]
@@ -345,8 +362,8 @@ class Rounds:
 
     def _written(
         self, number: int, prompts: Sequence[Example], places: range, n: int, advance: Advance
-    ) -> list[JsonObject]:
-        """Rows of the plans for the prompts at some places of the round."""
+    ) -> list[RoundRecord]:
+        """The plans for the prompts at some places of the round, not yet scored."""
         config, longest = self._config, self._config.max_completion_tokens
         rendered = self._rendered([prompts[place] for place in places])
         if number == 1 and self._given:
@@ -367,44 +384,44 @@ class Rounds:
             pulse.remove()
         texts = decode_completions(self._tokenizer, completions, self._opening)
         batches = -(-self._size // max(1, config.completions_at_once // config.n))
-        return [
-            {
-                # What the watchdog compares: batches of prompts, counted over all rounds.
-                "step": (number - 1) * batches + place // max(1, config.completions_at_once // n) + 1,
-                "round": number,
-                "example_id": prompts[place].example_id,
-                "goal": prompts[place].goal,
-                "history": list(prompts[place].history),
-                "completion": texts[at],
-                "tokens": completions[at],
-                "clipped": completions[at][-1] not in self._ends,
-                "chosen": False,
-            }
-            for at, place in enumerate(place for place in places for _ in range(n))
-        ]
+        records = list[RoundRecord]()
+        for place, text, tokens in zip((place for place in places for _ in range(n)), texts, completions, strict=True):
+            clipped = tokens[-1] not in self._ends
+            record = RoundRecord(
+                step=(number - 1) * batches + place // max(1, config.completions_at_once // n) + 1,
+                round=number,
+                example_id=prompts[place].example_id,
+                goal=prompts[place].goal,
+                history=prompts[place].history,
+                completion=Completion.of(text, cut=clipped),
+                clipped=clipped,
+                tokens=tokens,
+            )
+            records.append(record)
+        return records
 
-    def _watch(self, rows: Sequence[JsonObject]) -> list[Finding]:
+    def _watch(self, records: Sequence[RoundRecord]) -> list[Finding]:
         """New findings of the watchdog in the record of a round."""
         found: list[Finding] = []
-        for step in dict.fromkeys(row["step"] for row in rows):
-            found += self._watchdog.observe(step, [as_rollout(row) for row in rows if row["step"] == step])
+        for step in dict.fromkeys(record.step for record in records):
+            found += self._watchdog.observe(step, [record for record in records if record.step == step])
         return found
 
-    def _log_round(self, number: int, rows: Sequence[JsonObject]) -> None:
+    def _log_round(self, number: int, records: Sequence[RoundRecord]) -> None:
         """One row of metrics for the plans of a round."""
-        for finding in self._watch(rows):
+        for finding in self._watch(records):
             self._on_finding(finding)
         config, done = self._config, number - 1
         bound = done * math.log(config.n) - 1 + config.n**-done if config.choose == "best" else 0.0
-        figures: Row = {"step": self.state.step, "round": number, **round_metrics(config, rows)}
-        figures |= {"kl_plan": self._divergence(number, rows), "kl_bound": bound}
+        figures: Row = {"step": self.state.step, "round": number, **round_metrics(config, records)}
+        figures |= {"kl_plan": self._divergence(number, records), "kl_bound": bound}
         self._write(figures | {"findings": len(self._watchdog.findings)})
 
-    def _divergence(self, number: int, rows: Sequence[JsonObject]) -> float:
+    def _divergence(self, number: int, records: Sequence[RoundRecord]) -> float:
         """KL divergence of the policy to the reference, nats a plan, from the first plan of each prompt of a round."""
         if number == 1:
             return 0.0
-        first = {row["example_id"]: row["tokens"] for row in reversed(rows)}
+        first = {record.example_id: record.tokens for record in reversed(records)}
         prompts = self._prompts(number)
         said = [first[example.example_id] for example in prompts]
         return fmean(divergences(self.model, self._rendered(prompts), said, self._config.temperature))
@@ -419,11 +436,11 @@ class Rounds:
             )
         _LOG.warning("round %d: no prompt has a plan to train on, because of %s; training ends", number, reasons)
 
-    def _fine_tune(self, number: int, chosen: Sequence[JsonObject]) -> None:
+    def _fine_tune(self, number: int, chosen: Sequence[RoundRecord]) -> None:
         """The steps of a round that are left, and its checkpoint. Raises ComputeError where training diverges."""
         config, state = self._config, self.state
         by_name = {example.example_id: example for example in self._prompts(number)}
-        prompts = self._rendered([by_name[row["example_id"]] for row in chosen])
+        prompts = self._rendered([by_name[record.example_id] for record in chosen])
         batches = batches_in_order(len(chosen), config, number)
         optimiser = torch.optim.AdamW(self._trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
         schedule = get_cosine_schedule_with_warmup(
@@ -441,7 +458,7 @@ class Rounds:
                 for group in optimiser.param_groups:
                     group["lr"] = rate
                 batch = batches[place]
-                loss, norm = self._step([prompts[i] for i in batch], [chosen[i]["tokens"] for i in batch], optimiser)
+                loss, norm = self._step([prompts[i] for i in batch], [chosen[i].tokens for i in batch], optimiser)
                 losses.append(loss)
                 state.step, state.begun = state.step + 1, place + 1
                 if state.step % config.log_every == 0:
@@ -484,40 +501,37 @@ class Rounds:
         self._log.write(row)
 
 
-def choose(config: BestOfNConfig, number: int, rows: Sequence[JsonObject], n: int) -> None:
-    """Mark in the record of a round the plans to train on: of each prompt's `n` rows one, or none.
+def choose(config: BestOfNConfig, number: int, records: Sequence[RoundRecord], n: int) -> None:
+    """Mark in the record of a round the plans to train on: of each prompt's `n` plans one, or none.
 
     None is marked for a prompt without a reward, with `truncated = "mask"` where all plans were cut, and where the best
     reward is not above the mean by more than `margin`.
     """
-    for place in range(0, len(rows), n):
-        scored = [row for row in rows[place : place + n] if row["reward"] is not None]
-        whole = [row for row in scored if config.truncated == "keep" or not row["clipped"]]
+    for place in range(0, len(records), n):
+        scored = [record for record in records[place : place + n] if record.reward is not None]
+        whole = [record for record in scored if config.truncated == "keep" or not record.clipped]
         if not whole:
             continue
-        best = max(whole, key=_total)
-        if config.margin is not None and _total(best) - fmean(map(_total, scored)) <= config.margin:
+        best = max(whole, key=lambda record: record.total)
+        if config.margin is not None and best.total - fmean(record.total for record in scored) <= config.margin:
             continue
         if config.choose == "random":
             best = random.Random(f"{config.seed} {number} {place // n}").choice(whole)
-        best["chosen"] = True
+        best.chosen = True
 
 
-def round_metrics(config: BestOfNConfig, rows: Sequence[JsonObject]) -> Row:
+def round_metrics(config: BestOfNConfig, records: Sequence[RoundRecord]) -> Row:
     """Figures of the record of a round: of all plans, and under `chosen_...` of those that are trained on."""
-    statistics = step_statistics(0, [as_rollout(row) for row in rows])
-    scored = [row for row in rows if row["reward"] is not None]
-    known = {row["example_id"] for row in scored}
-    kept = iter(rewards_of_rows([row["reward"] for row in scored]))
-    rewards = [None if row["reward"] is None else next(kept) for row in rows]
-    chosen = [row for row in rows if row["chosen"]]
+    statistics = step_statistics(0, records)
+    prompts = {record.example_id for record in records}
+    chosen = [record for record in records if record.chosen]
     figures: dict[str, float | None] = {
         "reward": statistics.reward,
-        **reward_metrics(rewards, rows, config.reward.grounded),
-        "prompts": len({row["example_id"] for row in rows}),
-        "skipped": len({row["example_id"] for row in rows} - known),
+        **reward_metrics(records, config.reward.grounded),
+        "prompts": len(prompts),
+        "skipped": len(prompts - {record.example_id for record in records if record.reward is not None}),
         "chosen": len(chosen),
-        "completion_tokens": fmean(len(row["tokens"]) for row in rows),
+        "completion_tokens": fmean(len(record.tokens) for record in records),
         "clipped_ratio": statistics.clipped,
         "zero_std": statistics.still,
         "copied": statistics.copied,
@@ -526,9 +540,9 @@ def round_metrics(config: BestOfNConfig, rows: Sequence[JsonObject]) -> Row:
     }
     if chosen:
         figures |= {
-            "chosen_reward": fmean(map(_total, chosen)),
-            "chosen_steps": fmean(row["reward"]["steps"] for row in chosen),
-            "chosen_copied": fmean(copied_share(row["history"], as_rollout(row).plan) for row in chosen),
+            "chosen_reward": fmean(record.total for record in chosen),
+            "chosen_steps": fmean(record.reward.steps for record in chosen if record.reward is not None),
+            "chosen_copied": fmean(copied_share(record.history, record.completion.steps) for record in chosen),
         }
     return {name: value for name, value in figures.items() if value is not None}
 
@@ -593,35 +607,34 @@ def _common(prompts: Sequence[Sequence[int]]) -> int:
     return next((at for at in range(most) if first[at] != last[at]), most)
 
 
-def _recorded(record: Path, count: int) -> list[JsonObject]:
-    """The `count` rows of a round's record. Raises InputError for a file that is missing or damaged."""
-    rows, remedy = [row for _, row in read_jsonl(record)], "restore the file, or delete the run's folder to start over"
-    if len(rows) != count:
-        raise InputError.at(record, f"it has {len(rows)} rows, not {count}", remedy)
-    for line, row in enumerate(rows, start=1):
-        if fault := next((name for name, kind in _ROW.items() if not isinstance(row.get(name), kind)), None):
-            raise InputError.at(record, "the value is missing or damaged", remedy, line=line, field=fault)
-    return rows
+def _recorded(file: Path, count: int) -> list[RoundRecord]:
+    """The `count` plans of a round's record. Raises InputError for a file that is missing or damaged."""
+    records = [_record_of(file, line, row) for line, row in read_jsonl(file)]
+    if len(records) != count:
+        raise InputError.at(file, f"it has {len(records)} rows, not {count}", _RESTORE)
+    return records
 
 
-def _whole_rows(partial: Path, batch: int, everything: int) -> list[JsonObject]:
-    """The rows of the batches that a killed run wrote to their end."""
+def _whole_records(partial: Path, batch: int, everything: int) -> list[RoundRecord]:
+    """The plans of the batches that a killed run wrote to their end."""
     if not partial.is_file():
         return []
-    rows: list[JsonObject] = []
-    for line in partial.read_bytes().split(b"\n")[:-1]:
+    records: list[RoundRecord] = []
+    for number, line in enumerate(partial.read_bytes().split(b"\n")[:-1], start=1):
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):  # what a machine that lost its power left
+            records.append(_record_of(partial, number, json.loads(line)))
+        except (ValueError, RecursionError, InputError):  # what a machine that lost its power left
             break
-        if not isinstance(row, dict) or any(not isinstance(row.get(name), kind) for name, kind in _ROW.items()):
-            break
-        rows.append(row)
-    return rows[: everything if len(rows) >= everything else len(rows) // batch * batch]
+    return records[: everything if len(records) >= everything else len(records) // batch * batch]
 
 
-def _total(row: JsonObject) -> float:
-    return float(row["reward"]["total"])
+def _record_of(file: Path, line: int, row: Any) -> RoundRecord:
+    """The plan of a line. Raises InputError."""
+    known = row if isinstance(row, dict) else {}
+    if fault := next((name for name, kind in _ROW.items() if not isinstance(known.get(name), kind)), None):
+        raise InputError.at(file, "the value is missing or damaged", _RESTORE, line=line, field=fault)
+    further = {name: known[name] for name in ("round", "tokens", "chosen")}
+    return RoundRecord.of_row(file, line, known, **further)
 
 
 def _seed(seed: int, step: int) -> int:

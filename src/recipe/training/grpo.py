@@ -29,9 +29,9 @@ from recipe.errors import ComputeError, ConfigError
 from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening, use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.reward.language_model import Likelihood
-from recipe.reward.trainers import Scorer, trainer_reward
-from recipe.reward.watchdog import Finding, Watchdog, as_rollout, read_records, replay
-from recipe.text import planner_messages
+from recipe.reward.scorer import Scorer
+from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, read_records, replay
+from recipe.text import Completion, planner_messages
 from recipe.training import ranks
 from recipe.training.cards import run_prompt
 from recipe.training.kl_budget import KLBudget, unmet_budget
@@ -184,7 +184,7 @@ class RewardFunction:
         """
         self._ends, self._tokenizer = ends, tokenizer
         self._opening = "" if tokenizer is None else thought_opening(tokenizer)
-        self._reward = None if scorer is None else trainer_reward(scorer)
+        self._scorer = scorer
         self._folder, self._longest = run.completions, config.max_completion_tokens
         self._grounded = config.reward.grounded
         recorded = ranks.main() and any(self._folder.glob("*.jsonl"))
@@ -207,43 +207,42 @@ class RewardFunction:
         texts = [str(turns[0]["content"]) for turns in completions]
         if self._tokenizer is not None:
             texts = decode_completions(self._tokenizer, completion_ids, self._opening)
-        rows = ranks.gathered(
-            [
-                {
-                    "example_id": name,
-                    "goal": aim,
-                    "history": list(done),
-                    "completion": text,
-                    "clipped": len(tokens) >= self._longest and tokens[-1] not in self._ends,
-                }
-                for name, aim, done, text, tokens in zip(example_id, goal, history, texts, completion_ids, strict=True)
-            ]
-        )
-        step = trainer_state.global_step + 1
-        return ranks.own(ranks.from_main(lambda: self._totals(step, rows, log_metric)))
+        step, records = trainer_state.global_step + 1, list[CompletionRecord]()
+        for name, aim, done, text, tokens in zip(example_id, goal, history, texts, completion_ids, strict=True):
+            clipped = len(tokens) >= self._longest and tokens[-1] not in self._ends
+            record = CompletionRecord(
+                step=step,
+                example_id=name,
+                goal=aim,
+                history=tuple(done),
+                completion=Completion.of(text, cut=clipped),
+                clipped=clipped,
+            )
+            records.append(record)
+        everyones = ranks.gathered(records)
+        return ranks.own(ranks.from_main(lambda: self._totals(step, everyones, log_metric)))
 
     def _totals(
-        self, step: int, rows: list[dict[str, Any]], log_metric: Callable[[str, float], None]
+        self, step: int, records: list[CompletionRecord], log_metric: Callable[[str, float], None]
     ) -> list[float | None]:
         """The rewards of a step's completions, those of all processes, recorded and watched."""
-        if self._reward is None:
+        if self._scorer is None:
             raise ConfigError("the first process of a run needs a scorer; give it one.")
         began = time.monotonic()
-        rewards = score_completions(self._reward, rows)
+        score_completions(self._scorer, records, earlier=bool(self._watchdog.steps))
         log_metric("reward_seconds", time.monotonic() - began)
-        write_jsonl(self._folder / f"step-{step:05d}.jsonl", rows)
-        if all(reward is None for reward in rewards):
+        write_jsonl(self._folder / f"step-{step:05d}.jsonl", (record.row for record in records))
+        if all(record.reward is None for record in records):
             raise ComputeError(
-                f"Step {step}: not one of {len(rows)} completions could be scored, the first for example "
-                f"{rows[0]['example_id']!r}; the warnings before say why, and the same command resumes the run."
+                f"Step {step}: not one of {len(records)} completions could be scored, the first for example "
+                f"{records[0].example_id!r}; the warnings before say why, and the same command resumes the run."
             )
-        # From the record, so that a run that is resumed from its records has seen the same.
-        for finding in self._watchdog.observe(step, [as_rollout(row) for row in rows]):
+        for finding in self._watchdog.observe(step, records):
             self.on_finding(finding)
-        metrics = reward_metrics(rewards, rows, self._grounded) | self._watchdog.metrics()
+        metrics = reward_metrics(records, self._grounded) | self._watchdog.metrics()
         for name, value in metrics.items():
             log_metric(name, value)
-        return [None if reward is None else reward.total for reward in rewards]
+        return [None if record.reward is None else record.reward.total for record in records]
 
 
 def grpo_trainer(

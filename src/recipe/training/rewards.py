@@ -11,16 +11,14 @@ from typing import TypeVar
 from recipe.artifacts import JsonObject, write_json
 from recipe.config import BestOfNConfig, GroundedConfig, GRPOConfig, RewardConfig, RewardTrainingSettings, parse_config
 from recipe.errors import ConfigError, InputError
-from recipe.reward.coverage import corpus_share, prompt_outcomes
-from recipe.reward.trainers import Scorer, TrainerReward
-from recipe.reward.watchdog import Finding
-from recipe.reward.wire import reward_row
-from recipe.text import final_answer, parse_plan
+from recipe.reward.grounded import corpus_share
+from recipe.reward.scorer import Scorer, or_none, prompt_outcomes, score_plans
+from recipe.reward.watchdog import CompletionRecord, Finding
 from recipe.training import ranks
 from recipe.training.cards import run_prompt
 from recipe.training.runs import Run, model_input, open_run, prompt_input
 from recipe.training.validation import validation_inputs
-from recipe.types import Example, Malformed, Reward
+from recipe.types import Example, Reward
 
 Rewarded = TypeVar("Rewarded", GRPOConfig, BestOfNConfig)
 
@@ -115,37 +113,34 @@ def prompts_in_order(examples: Sequence[Example], needed: int, seed: int) -> lis
     return order[:needed]
 
 
-def score_completions(reward: TrainerReward, rows: Sequence[JsonObject]) -> list[Reward | None]:
-    """The rewards of completions, which are added to their rows: `malformed`, `clipped` and `reward`, null where there
-    is none.
+def score_completions(scorer: Scorer, records: Sequence[CompletionRecord], *, earlier: bool) -> None:
+    """Give each record its reward, None where there is none; `earlier`: whether any record before these had one.
 
-    A row has `goal`, `history`, `completion` and `clipped`. Of one that is clipped, the last line is no step where it
-    does not end.
+    Raises as `recipe.reward.scorer.or_none`.
     """
-    texts = [final_answer(row["completion"], cut=row["clipped"]) or "" for row in rows]
-    rewards = reward([row["goal"] for row in rows], [row["history"] for row in rows], texts)
-    for row, text, own in zip(rows, texts, rewards, strict=True):
-        bad, clipped = isinstance(parse_plan(text), Malformed), row.pop("clipped")
-        row |= {"malformed": bad, "clipped": clipped, "reward": None if own is None else reward_row(own)}
-    return rewards
+    prompts = [(record.goal, record.history) for record in records]
+    outcomes = score_plans(scorer, prompts, [record.completion.steps for record in records])
+    for record, reward in zip(records, or_none(outcomes, earlier=earlier), strict=True):
+        record.reward = reward
 
 
-def reward_metrics(
-    rewards: Sequence[Reward | None], rows: Sequence[JsonObject], config: GroundedConfig
-) -> dict[str, float]:
-    """Means over completions that were recorded as `rows`, for the parts of the reward over those that were scored, and
-    the corpus's share of the differences between them.
+def reward_metrics(records: Sequence[CompletionRecord], config: GroundedConfig) -> dict[str, float]:
+    """Means over completions, for the parts of the reward over those that were scored, and the corpus's share of the
+    differences between them.
     """
-    scored = [reward for reward in rewards if reward is not None]
-    means = {"malformed": fmean(row["malformed"] for row in rows), "unscored": 1 - len(scored) / len(rewards)}
-    if not scored:
+    known = [(record, record.reward) for record in records if record.reward is not None]
+    means = {
+        "malformed": fmean(record.completion.malformed for record in records),
+        "unscored": 1 - len(known) / len(records),
+    }
+    if not known:
         return means
+    scored = [reward for _, reward in known]
     means |= {name: fmean(getattr(reward, name) for reward in scored) for name in PARTS}
     covered = [reward.coverage for reward in scored if reward.coverage is not None]
     if covered:
         means |= {"coverage": fmean(covered), "abstained": fmean(reward.abstained for reward in scored)}
     named = dict.fromkeys(name for reward in scored for name in reward.parts)
-    prompts = [(row["goal"], tuple(row["history"])) for row, own in zip(rows, rewards, strict=True) if own is not None]
-    share = corpus_share(scored, prompts, config)
+    share = corpus_share(scored, [(record.goal, record.history) for record, _ in known], config)
     means |= {} if share is None else {"corpus_share": share}
     return means | {f"{PART}{name}": fmean(r.parts[name] for r in scored if name in r.parts) for name in named}

@@ -7,7 +7,7 @@ from typing import Any
 from recipe.artifacts import JsonObject, read_json
 from recipe.config import RewardTrainingSettings
 from recipe.errors import ConfigError, MissingExtra, ServiceUnavailable
-from recipe.reward.scorer import Outcome, PromptGroup
+from recipe.reward.scorer import Outcome, PromptGroup, outcomes_of
 from recipe.training.cards import corpus_card
 
 try:
@@ -45,7 +45,7 @@ class ServedReward:
         """
         try:
             self._require_same()
-            outcomes = self._client.score_groups(groups)
+            outcomes = outcomes_of(self._client, groups)
             self._require_same()  # it may have been restarted in between
         except ServiceUnavailable as error:
             raise ServiceUnavailable(f"{str(error).rstrip('.')}, and run the same command again to resume.") from None

@@ -26,9 +26,9 @@ from recipe.errors import ComputeError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, thought_opening
 from recipe.models.decoding import token_log_likelihood
 from recipe.prompting import PLAIN, PlannerPrompt
-from recipe.reward.trainers import Scorer, trainer_reward
+from recipe.reward.scorer import Scorer, or_none, score_plans
 from recipe.stats import Interval, paired_interval
-from recipe.text import final_answer, plan_steps
+from recipe.text import Completion
 from recipe.training import ranks
 from recipe.training.kl_budget import TOLERANCE, plan_kl
 from recipe.training.policy import load_adapter, sample, write_errors
@@ -61,10 +61,10 @@ class Sampling(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """A sampled plan: its place among all, its text, and its KL estimate in nats."""
+    """A sampled plan: its place among all, its steps, and its KL estimate in nats."""
 
     place: int
-    text: str
+    steps: tuple[str, ...]
     kl: float
 
 
@@ -90,7 +90,7 @@ class Validation:
         if measure is None and settings.measure != "reward" and ranks.main():
             raise ComputeError(f"validation chooses by {settings.measure}, which nobody computes; give its measure.")
         self._settings, self._run, self._measure = settings, run, measure
-        self._reward = None if scorer is None else trainer_reward(scorer)
+        self._scorer = scorer
         self._unit, self._budget = unit, budget
         self._tokenizer, self._sampling = policy.tokenizer, sampling
         self._temperature = settings.temperature or sampling.temperature
@@ -248,21 +248,21 @@ class Validation:
                 longest=self._sampling.longest,
                 ends=self._sampling.ends,
             )
-            texts = [
-                final_answer(text, cut=tokens[-1] not in self._sampling.ends) or ""
+            steps = [
+                Completion.of(text, cut=tokens[-1] not in self._sampling.ends).steps
                 for text, tokens in zip(decode_completions(self._tokenizer, written, opening), written, strict=True)
             ]
-            plans += map(_Plan, places, texts, divergences(model, prompts, written, self._temperature))
+            plans += map(_Plan, places, steps, divergences(model, prompts, written, self._temperature))
         return plans
 
     def _measured(self, step: int, plans: Sequence[_Plan]) -> dict[str, Any]:
         """The row of a step."""
-        if self._reward is None:
+        if self._scorer is None:
             raise ComputeError("the first process of a run needs a scorer to validate; give it one.")
         examples = [example for example in self._examples for _ in range(self._settings.samples)]
-        texts = [plan.text for plan in plans]
-        lines = [plan_steps(text) for text in texts]
-        scored = self._reward([example.goal for example in examples], [example.history for example in examples], texts)
+        lines = [plan.steps for plan in plans]
+        outcomes = score_plans(self._scorer, [(example.goal, example.history) for example in examples], lines)
+        scored = or_none(outcomes, earlier=bool(self.rows))
         rewards = [None if reward is None else reward.total for reward in scored]
         name = self._settings.measure
         values = rewards if name == "reward" or self._measure is None else list(self._measure(examples, lines))

@@ -23,7 +23,7 @@ from recipe.reward.service import nemo_gym, openrlhf
 from recipe.reward.service.batching import Batcher
 from recipe.reward.service.messages import ScoreRequest, ServiceSettings
 from recipe.reward.service.metrics import ServiceMetrics
-from recipe.reward.wire import reward_row
+from recipe.reward.trainers.openrlhf import answer as openrlhf_answer
 from recipe.types import Reward
 from recipe.web.guard import Intake, body_schema, client_of, json_response, protect
 from recipe.web.refusals import FAILURES, Refusal, read
@@ -158,8 +158,7 @@ def _add_rewards(app: FastAPI, service: RewardService) -> None:
         async with intake.body(request) as body:
             group, single = await intake.work(understand, len(body))
         [rewards] = await service.rewards(request, [group]) if group.plans else [[]]
-        fields = [reward_row(reward) for reward in rewards]
-        return json_response({"reward": fields[0]} if single else {"rewards": fields})
+        return json_response({"reward": rewards[0]} if single else {"rewards": rewards})
 
     @app.post("/get_reward", openapi_extra=body_schema(openrlhf.GetReward.model_json_schema()))
     async def get_reward(request: Request) -> Response:
@@ -171,7 +170,7 @@ def _add_rewards(app: FastAPI, service: RewardService) -> None:
         async with intake.body(request) as body:
             groups = await intake.work(understand, len(body))
         rewards = await service.rewards(request, groups)
-        return json_response(openrlhf.answer([reward for [reward] in rewards]))
+        return json_response(openrlhf_answer([reward for [reward] in rewards]))
 
     @app.post("/verify", openapi_extra=body_schema(nemo_gym.VerifyRequest.model_json_schema()))
     async def verify(request: Request) -> Response:

@@ -14,7 +14,7 @@ from itertools import islice
 
 from recipe.errors import ComputeError, CorpusError
 from recipe.reward.batcher import ThreadBatcher
-from recipe.reward.scorer import PromptGroup, Scorer, Steps, logged_outcomes
+from recipe.reward.scorer import PromptGroup, Scorer, Steps, outcomes_of
 from recipe.reward.service.messages import ServiceSettings
 from recipe.reward.service.metrics import ServiceMetrics
 from recipe.types import Reward
@@ -171,7 +171,7 @@ class Batcher:
         The plans of a group may be of several clients: those of a group that fails are tried by themselves. So are all
         plans of a batch that meets a fault of the program.
         """
-        outcomes = attempt(f"scoring {len(groups)} prompts", lambda: logged_outcomes(self._scorer, groups))
+        outcomes = attempt(f"scoring {len(groups)} prompts", lambda: outcomes_of(self._scorer, groups, log=True))
         plans = sum(len(group.plans) for group in groups)
         if isinstance(outcomes, Refusal):
             if plans == 1 or outcomes.code != "internal":

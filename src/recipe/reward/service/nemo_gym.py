@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field, Json
 
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.service.messages import ServiceSettings, checked, completion_steps
-from recipe.reward.wire import reward_numbers
 from recipe.types import Reward
 from recipe.web.refusals import Refusal, Texts
 
@@ -77,7 +76,7 @@ def group(message: VerifyRequest, settings: ServiceSettings) -> PromptGroup:
 
 def verdict(rollout: dict[str, Any], reward: Reward) -> dict[str, Any]:
     """The rollout with its reward and the reward's parts."""
-    return _bare(rollout) | {"reward": reward.total, "reward_components": reward_numbers(reward)}
+    return _bare(rollout) | {"reward": reward.total, "reward_components": reward.numbers}
 
 
 def failure(rollout: dict[str, Any], refusal: Refusal) -> dict[str, Any]:

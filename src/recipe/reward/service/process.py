@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 
 from recipe.children import safe_path
 from recipe.errors import ComputeError
-from recipe.reward.scorer import Outcome, PromptGroup, Scorer
+from recipe.reward.scorer import Outcome, PromptGroup, Scorer, outcomes_of
 from recipe.web.process import LOG_FORMAT
 from recipe.web.refusals import Refusal, attempt
 
@@ -48,11 +48,15 @@ class ScoringProcess:
             raise ComputeError(failure.message)
 
     def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
-        """The outcomes of the scorer. Raises Refusal where the scorer fails, ComputeError where the process ends."""
-        if self._pipe is None:
-            _LOG.warning("the scoring process is started again")
-            self.start()
-        answer = self._exchange(list(groups))
+        """The outcomes of the scorer. Raises Refusal where the scorer fails and where the process ends."""
+        try:
+            if self._pipe is None:
+                _LOG.warning("the scoring process is started again")
+                self.start()
+            answer = self._exchange(list(groups))
+        except ComputeError as error:
+            # No plan's failure: the batch is not tried again in parts, each with a process that has to start first.
+            raise Refusal("compute_failed", str(error)) from None
         if isinstance(answer, Refusal):
             raise answer
         return answer
@@ -97,5 +101,5 @@ def _run(pipe: Connection, open_scorer: Callable[[], Scorer]) -> None:
     gc.unfreeze()
 
 
-def _scored(scorer: Scorer, groups: list[PromptGroup]) -> Sequence[Sequence[Outcome]] | Refusal:
-    return attempt(f"scoring {len(groups)} prompts", lambda: scorer.score_groups(groups))
+def _scored(scorer: Scorer, groups: list[PromptGroup]) -> list[list[Outcome]] | Refusal:
+    return attempt(f"scoring {len(groups)} prompts", lambda: outcomes_of(scorer, groups))

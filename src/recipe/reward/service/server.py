@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, CorpusError
-from recipe.reward.scorer import PromptGroup, batches, logged_outcomes
+from recipe.reward.scorer import PromptGroup, batches, outcomes_of
 from recipe.reward.service.app import RewardService
 from recipe.reward.verifier import Verifier
 from recipe.web.process import LIMITS, run_service
@@ -40,7 +40,7 @@ def warm_up(verifier: Verifier, groups: Sequence[PromptGroup] = ()) -> None:
     """
     verifier.score(history=["boil the water"], continuations=[["pour the water"]], goal="make tea")
     for batch in batches(groups, _BATCH):
-        logged_outcomes(verifier, batch)  # a prompt that fails is logged, and fails again when it is asked for
+        outcomes_of(verifier, batch, log=True)  # a prompt that fails is logged, and fails again when it is asked for
     gc.collect()
     gc.freeze()
 

@@ -1,5 +1,1 @@
-"""The reward as trainers call it: `trainer_reward` for our own, one module for each of the others."""
-
-from recipe.reward.scorer import Scorer, TrainerReward, trainer_reward
-
-__all__ = ["Scorer", "TrainerReward", "trainer_reward"]
+"""The reward as other trainers call it, a module for each."""

@@ -10,9 +10,7 @@ no place for a row without a reward, so a failure raises, is counted and logged 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recipe.reward.scorer import read_rows
-from recipe.reward.trainers.source import reward_source, row_of
-from recipe.reward.wire import reward_numbers
+from recipe.reward.trainers.source import read_rows, reward_source, row_of
 
 REWARD_NAME = "alignment"
 REWARD_TYPE = "batch"
@@ -26,4 +24,4 @@ def compute_score(reward_inputs: Sequence[Mapping[str, Any]], **settings: Any) -
     columns = ([one.get(name) for one in reward_inputs] for name in ("response", "ground_truth"))
     rows = read_rows(row_of, *columns)
     rewards = reward_source(settings).score_each(rows)
-    return [{"overall": reward.total} | reward_numbers(reward) for reward in rewards]
+    return [{"overall": reward.total} | reward.numbers for reward in rewards]

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
-from recipe.reward.trainers.source import reward_source, rows_of
+from recipe.reward.trainers.source import Row, read_rows, reward_source
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def register(orms: MutableMapping[str, Any]) -> None:
 def _totals(
     settings: Mapping[str, Any], completions: Sequence[Any], goals: Sequence[Any], histories: Sequence[Any]
 ) -> list[float | None]:
-    rewards = reward_source(settings).score_or_none(rows_of(completions, goals, histories))
+    rewards = reward_source(settings).score_or_none(read_rows(Row.of, completions, goals, histories))
     # A history may be a list or an array, and what cannot be read may be anything.
     prompts = [repr(prompt) for prompt in zip(goals, histories, strict=True)]
     lost = {prompt for prompt, reward in zip(prompts, rewards, strict=True) if reward is None}

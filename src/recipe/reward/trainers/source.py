@@ -3,9 +3,10 @@
 import asyncio
 import atexit
 import json
+import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,13 +14,42 @@ from recipe.config import RewardConfig, load_config
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, InputError, MissingExtra
 from recipe.reward.batcher import ThreadBatcher
-from recipe.reward.scorer import Outcome, Row, Scorer, Steps, or_none, read_rows, score_rows
+from recipe.reward.scorer import Outcome, Scorer, Steps, or_none, score_plans
 from recipe.reward.verifier import Verifier
-from recipe.text import whole_text
+from recipe.text import Completion, whole_text
 from recipe.types import Reward
 
 _TEXT = ("text", "output_text")
 """Types of the parts of a message that are its text; a thought, an image or a call of a tool is none."""
+_LOG = logging.getLogger(__name__)
+
+
+class Row(NamedTuple):
+    """A prompt, and the text that a policy wrote for it."""
+
+    goal: str
+    history: Steps
+    completion: str
+
+    @classmethod
+    def of(cls, completion: Any, goal: Any, history: Any) -> "Row":
+        """The row of what a trainer hands over. Raises InputError, which names the field."""
+        row = cls(whole_text("goal", goal), history_of(history), whole_text("completion", text_of(completion)))
+        for step in row.history:
+            whole_text("history", step)
+        return row
+
+
+def read_rows(read: Callable[..., Row], *columns: Iterable[Any]) -> list[Row | InputError]:
+    """What `read` makes of each row of a batch in columns, or the InputError that it raises, with the row's number."""
+    batch = list(zip(*columns, strict=True))
+    rows: list[Row | InputError] = []
+    for number, values in enumerate(batch):
+        try:
+            rows.append(read(*values))
+        except InputError as error:
+            rows.append(InputError(f"row {number} of the batch: {error}") if len(batch) > 1 else error)
+    return rows
 
 
 def row_of(completion: Any, *places: Any) -> Row:
@@ -33,17 +63,8 @@ def row_of(completion: Any, *places: Any) -> Row:
     """
     for place in map(_fields, places):
         if place.get("goal") is not None:
-            return Row.of(whole_text("goal", place["goal"]), history_of(place.get("history")), text_of(completion))
+            return Row.of(completion, place["goal"], place.get("history"))
     raise InputError('a sample comes without its goal; give {"goal": "...", "history": ["...", ...]} with it.')
-
-
-def rows_of(completions: Sequence[Any], goals: Sequence[Any], histories: Sequence[Any]) -> list[Row | InputError]:
-    """One row for each completion of a batch in columns, or why it cannot be used."""
-
-    def read(completion: Any, goal: Any, history: Any) -> Row:
-        return Row.of(whole_text("goal", goal), history_of(history), text_of(completion))
-
-    return read_rows(read, completions, goals, histories)
 
 
 def history_of(value: Any) -> Steps:
@@ -121,8 +142,17 @@ class RewardSource:
         self._rewarded = False
 
     def score(self, rows: Sequence[Row | InputError]) -> list[Outcome]:
-        """The outcome of each row, that of a row that could not be read being its InputError."""
-        outcomes = score_rows(self._scorer, rows)
+        """The outcome of each row; that of a row that could not be read is its InputError, which is logged.
+
+        A completion that holds no steps is scored as an empty plan.
+        """
+        readable = [row for row in rows if isinstance(row, Row)]
+        plans = [Completion.of(row.completion).steps for row in readable]
+        scored = iter(score_plans(self._scorer, [(row.goal, row.history) for row in readable], plans))
+        outcomes: list[Outcome] = [next(scored) if isinstance(row, Row) else row for row in rows]
+        for row in rows:
+            if isinstance(row, InputError):
+                _LOG.warning("no reward: %s", row)
         failures = sum(not isinstance(outcome, Reward) for outcome in outcomes)
         with self._lock:
             self.failures += failures

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from recipe.reward.trainers.source import RewardSource, reward_source, rows_of
-from recipe.reward.wire import reward_numbers
+from recipe.reward.trainers.source import RewardSource, Row, read_rows, reward_source
 from recipe.types import Reward
 
 
@@ -32,7 +31,7 @@ async def alignment_reward(
     """
     if source is None:
         source = await asyncio.to_thread(reward_source)
-    rewards = await asyncio.to_thread(source.score_or_none, rows_of(completions, goal, history))
+    rewards = await asyncio.to_thread(source.score_or_none, read_rows(Row.of, completions, goal, history))
     _log(rewards, log_extra, log_metric)
     return [None if reward is None else reward.total for reward in rewards]
 
@@ -42,7 +41,7 @@ def _log(
     log_extra: Callable[[str, list[Any]], object] | None,
     log_metric: Callable[[str, float], object] | None,
 ) -> None:
-    numbers = [{} if reward is None else reward_numbers(reward) for reward in rewards]
+    numbers = [{} if reward is None else reward.numbers for reward in rewards]
     for name in dict.fromkeys(name for row in numbers for name in row):
         values = [row.get(name) for row in numbers]
         if log_extra is not None:

@@ -13,9 +13,7 @@ verifiers then marks the trace as errored and leaves its reward unset.
 import asyncio
 from typing import Any
 
-from recipe.reward.scorer import read_rows
-from recipe.reward.trainers.source import reward_source, row_of
-from recipe.reward.wire import reward_numbers
+from recipe.reward.trainers.source import read_rows, reward_source, row_of
 from recipe.types import Reward
 
 
@@ -26,7 +24,7 @@ async def alignment(task: Any, trace: Any) -> float:
 
 async def alignment_parts(task: Any, trace: Any) -> dict[str, float]:
     """Every part of R, for metrics: verifiers would add them up if they were rewards."""
-    return reward_numbers(await _reward(task, trace))
+    return (await _reward(task, trace)).numbers
 
 
 async def _reward(task: Any, trace: Any) -> Reward:

@@ -13,9 +13,7 @@ import asyncio
 import math
 from typing import Any
 
-from recipe.reward.scorer import read_rows
-from recipe.reward.trainers.source import reward_source, row_of
-from recipe.reward.wire import reward_numbers
+from recipe.reward.trainers.source import read_rows, reward_source, row_of
 from recipe.types import Reward
 
 
@@ -39,4 +37,4 @@ def compute_score_sync(
 def _result(reward: Reward) -> dict[str, float]:
     # verl asks every sample of a batch for the keys of its first; a prompt without a history has no coverage.
     unknown = {"coverage": math.nan} if reward.parts else {}
-    return {"score": reward.total} | unknown | reward_numbers(reward)
+    return {"score": reward.total} | unknown | reward.numbers

@@ -1,18 +1,42 @@
-"""Findings from the statistics of a run: what changed against its first steps, and levels that are wrong at any time.
+"""A watchdog of training: it finds, from live completions and their rewards, how the reward is being earned.
 
-A change counts when it is large (a bound for each signal), certain (the medians of the first and of the latest steps
-lie far apart for the noise from step to step) and lasting. The noise is estimated from the differences between
-neighbouring steps, so that a slow drift does not hide itself. docs/comparison.md gives the rate of false alarms.
+A record is JSON lines with goal, history, completion and reward. A run folder holds `completions/step-NNNNN.jsonl`.
+Elsewhere each line has a `step`, or its file is named so. `reward` is a number, null where it was not computed, or an
+object with `total` and `gated`; `clipped` is optional.
+
+Findings are changes against the first steps, and levels that are wrong at any time. A change counts when it is large (a
+bound for each signal), certain (the medians of the first and of the latest steps lie far apart for the noise from step
+to step) and lasting. The noise is estimated from the differences between neighbouring steps, so that a slow drift does
+not hide itself. docs/comparison.md gives the rate of false alarms.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
-from recipe.reward.watchdog.rollouts import Rollout, StepRecord, StepStatistics, step_statistics
+from recipe.artifacts import JsonObject, read_jsonl, text_field, to_json
+from recipe.errors import InputError
+from recipe.reward.scorer import Steps, plain_reward
+from recipe.text import Completion
+from recipe.types import Reward
+
+NEAR = 0.75
+"""Share of common words from which on two lines count as the same."""
+_SMALL = frozenset(
+    {"a", "an", "the", "some", "it", "its", "of", "to", "in", "into", "on", "onto", "at", "with", "and"}
+    | {"then", "now", "next", "first", "finally", "please"}
+)
+"""Function words."""
+_WORD = re.compile(r"\w+")
+_STEP = re.compile(r"step[-_](\d+)")
 
 FIRST = 8
 """Steps at the start that later ones are compared with."""
@@ -66,8 +90,201 @@ _BESIDE = {
     "copied": "copies of the history rose to {now:.0%}",
     "repeated": "repeats rose to {now:.0%}",
 }
+_REWARD = TypeAdapter(Reward)
 
 Series = NDArray[np.float64]
+
+
+@dataclass(slots=True, kw_only=True)
+class CompletionRecord:
+    """A completion of a training step and what it earned: a line of a record, and what the watchdog sees."""
+
+    step: int
+    example_id: str = ""
+    """Empty in the records of other trainers."""
+    goal: str
+    history: Steps
+    completion: Completion
+    clipped: bool = False
+    """Whether the completion was cut at the token limit."""
+    reward: Reward | None = None
+    """None where it could not be computed, and before it is."""
+
+    @property
+    def row(self) -> JsonObject:
+        """The line of a record: every field, the completion as its text, and whether it is malformed."""
+        row: JsonObject = to_json(self)
+        return row | {"completion": self.completion.text, "malformed": self.completion.malformed}
+
+    @classmethod
+    def of_row(cls, path: Path, line: int, row: JsonObject, step: int | None = None, **further: Any) -> Self:
+        """The record of a line; `step` counts where the line has none. Raises InputError with file, line and field."""
+
+        def refuse(name: str, problem: str, remedy: str) -> InputError:
+            return InputError.at(path, problem, remedy, line=line, field=name)
+
+        if type(number := row.get("step", step)) is not int:
+            remedy = "give the number of the training step, or name the file step-00001.jsonl"
+            raise refuse("step", "no step is given", remedy)
+        text_field(path, line, row, "goal")
+        history, reward, clipped = row.get("history"), row.get("reward", ""), bool(row.get("clipped", False))
+        if not isinstance(row.get("completion"), str):
+            raise refuse("completion", "no text", "give the completion as a string")
+        if not isinstance(history, list) or any(not isinstance(done, str) for done in history):
+            raise refuse("history", "no list of steps", "give the steps done as a list of strings, which may be empty")
+        parts = reward if isinstance(reward, dict) else {"total": reward}
+        total = parts.get("total", "")
+        too_large = type(total) is int and abs(total) > sys.float_info.max
+        if too_large or (total is not None and type(total) not in (int, float)):
+            raise refuse("reward", "no reward", "give a number, null, or an object with 'total'")
+        completion = Completion.of(row["completion"], cut=clipped)
+        earned = None
+        if total is not None:
+            try:
+                # Other trainers know few parts, or none.
+                earned = _REWARD.validate_python(to_json(plain_reward(0.0, len(completion.steps))) | parts)
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                name = ".".join(map(str, ("reward", *first["loc"])))
+                problem = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+                raise refuse(name, problem, "write it as in a run's records") from None
+        return cls(
+            step=number,
+            example_id=str(row.get("example_id", "")),
+            goal=row["goal"],
+            history=tuple(history),
+            completion=completion,
+            clipped=clipped,
+            reward=earned,
+            **further,
+        )
+
+
+class StepStatistics(NamedTuple):
+    """The numbers of one step; None where the step has no completions to take a number from."""
+
+    step: int
+    length: float
+    """Mean steps of a plan."""
+    copied: float | None
+    """Share of all steps planned that the history holds already."""
+    repeated: float | None
+    """Share of all steps planned that the same plan holds already."""
+    reward: float | None
+    """Mean over the completions that were scored."""
+    gated: float | None
+    """Share of those that fell below the gate."""
+    still: float | None
+    """Share of groups whose completions all earn the same, so that nothing is learnt from them."""
+    clipped: float
+    """Share of completions that were cut at the token limit."""
+    length_pay: float | None
+    """Correlation of reward and length among the completions of a prompt, all groups pooled."""
+
+
+def step_statistics(step: int, records: Sequence[CompletionRecord]) -> StepStatistics:
+    """The statistics of a step's completions, at least one; a prompt's completions are a group."""
+    plans = [record.completion.steps for record in records]
+    planned = sum(map(len, plans))
+    copied = sum(_copies(record.history, plan) for record, plan in zip(records, plans, strict=True))
+    repeated = sum(map(_repeats, plans))
+    rewards = [record.reward for record in records if record.reward is not None]
+    groups = _groups(records)
+    return StepStatistics(
+        step=step,
+        length=planned / len(records),
+        copied=copied / planned if planned else None,
+        repeated=repeated / planned if planned else None,
+        reward=_mean([reward.total for reward in rewards]),
+        gated=_mean([float(reward.gated) for reward in rewards]),
+        still=_mean([float(np.ptp(totals) < 1e-9) for totals, _ in groups]),
+        clipped=sum(record.clipped for record in records) / len(records),
+        length_pay=_pooled_correlation(groups),
+    )
+
+
+def copied_share(history: Sequence[str], plan: Sequence[str]) -> float:
+    """Share of a plan's lines that repeat a step of the history; 0 for a plan without lines.
+
+    >>> copied_share(["Add the eggs."], ["now add eggs", "whisk"])
+    0.5
+    """
+    return _copies(history, plan) / len(plan) if plan else 0.0
+
+
+def repeated_share(plan: Sequence[str]) -> float:
+    """Share of a plan's lines that repeat an earlier line; 0 for a plan without lines.
+
+    >>> repeated_share(["whisk", "pour", "then whisk", "whisk"])
+    0.5
+    """
+    return _repeats(plan) / len(plan) if plan else 0.0
+
+
+def _copies(history: Sequence[str], plan: Sequence[str]) -> int:
+    done = [content_words(step) for step in history]
+    return sum(_is_among(content_words(line), done) for line in plan)
+
+
+def _repeats(plan: Sequence[str]) -> int:
+    lines = [content_words(line) for line in plan]
+    return sum(_is_among(line, lines[:place]) for place, line in enumerate(lines))
+
+
+def _is_among(line: frozenset[str], before: Iterable[frozenset[str]]) -> bool:
+    return any(line == one or len(line & one) >= NEAR * len(line | one) for one in before)
+
+
+@lru_cache(maxsize=65_536)
+def content_words(line: str) -> frozenset[str]:
+    """The words of a line without function words; all of them where it has no others."""
+    words = frozenset(_WORD.findall(line.casefold()))
+    return words - _SMALL or words
+
+
+def _groups(records: Sequence[CompletionRecord]) -> list[tuple[Series, Series]]:
+    """Rewards and lengths of each prompt with two scored completions or more."""
+    by_prompt: dict[tuple[str, Steps], list[tuple[float, float]]] = {}
+    for record in records:
+        if record.reward is not None:
+            pair = record.reward.total, float(len(record.completion.steps))
+            by_prompt.setdefault((record.goal, record.history), []).append(pair)
+    tables = [np.array(pairs) for pairs in by_prompt.values() if len(pairs) > 1]
+    return [(table[:, 0], table[:, 1]) for table in tables]
+
+
+def _pooled_correlation(groups: Sequence[tuple[Series, Series]]) -> float | None:
+    """sum cov / sqrt(sum var * sum var) within groups; None where reward or length never differs."""
+    moved = [(rewards - rewards.mean(), lengths - lengths.mean()) for rewards, lengths in groups]
+    spread = sum(float(r @ r) for r, _ in moved) * sum(float(n @ n) for _, n in moved)
+    if spread < 1e-18:
+        return None
+    return sum(float(r @ n) for r, n in moved) / float(np.sqrt(spread))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def read_records(path: Path) -> Iterator[tuple[int, list[CompletionRecord]]]:
+    """The steps recorded in a run folder, in a folder of JSON-lines files or in one such file, in order of step.
+
+    Raises InputError where there are none, and with file, line and field for a line that cannot be read.
+    """
+    if path.is_dir() and (path / "completions").is_dir():
+        path = path / "completions"
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    if not files:
+        raise InputError.at(path, "no completions are recorded here", "give a run folder or a JSON-lines file")
+    steps: dict[int, list[CompletionRecord]] = {}
+    for file in files:
+        named = _STEP.search(file.stem)
+        for line, row in read_jsonl(file):
+            if isinstance(row.get("reward"), dict):
+                row["reward"]["pool"] = []  # of no use here, and larger than the rest of a record
+            record = CompletionRecord.of_row(file, line, row, None if named is None else int(named[1]))
+            steps.setdefault(record.step, []).append(record)
+    yield from sorted(steps.items())
 
 
 class Finding(NamedTuple):
@@ -144,9 +361,9 @@ class Watchdog:
     steps: list[StepStatistics] = field(default_factory=list)
     _states: dict[str, _SignalState] = field(default_factory=dict)
 
-    def observe(self, step: int, rollouts: Sequence[Rollout]) -> list[Finding]:
+    def observe(self, step: int, records: Sequence[CompletionRecord]) -> list[Finding]:
         """Add a step; returns the findings that are new. A step without completions is left out."""
-        return self.take(step_statistics(step, rollouts)) if rollouts else []
+        return self.take(step_statistics(step, records)) if records else []
 
     def take(self, statistics: StepStatistics) -> list[Finding]:
         """As `observe`, from the statistics of a step."""
@@ -225,11 +442,11 @@ class Watchdog:
         return held
 
 
-def replay(records: Iterable[StepRecord]) -> Watchdog:
+def replay(steps: Iterable[tuple[int, Sequence[CompletionRecord]]]) -> Watchdog:
     """A watchdog after these steps."""
     watchdog = Watchdog()
-    for record in records:
-        watchdog.observe(record.step, record.rollouts)
+    for step, records in steps:
+        watchdog.observe(step, records)
     return watchdog
 
 

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prompt_scorer import rewards_of_rows
 
+from recipe.artifacts import to_json
 from recipe.config import RewardConfig
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import InputError
 from recipe.explain.explain import as_row, explain, in_words, parts
 from recipe.explain.page import render_page
 from recipe.explain.records import Links
-from recipe.reward.controls import LONGEST, RelevanceScorer
-from recipe.reward.relevance import centred, relevance
-from recipe.reward.scorer import PromptGroup, score_or_raise
+from recipe.reward.baselines import LONGEST, RelevanceScorer, centred, relevance
+from recipe.reward.scorer import PromptGroup, outcomes_of, score_or_raise
 from recipe.reward.verifier import Verifier
-from recipe.reward.wire import reward_row, rewards_of_rows
 from recipe.types import Narration
 from recipe.world.load import load_world
 
@@ -54,7 +54,7 @@ def test_a_control_has_a_version_and_reads_no_narrations(config: RewardConfig, v
     rewards = Verifier(Nothing(), config).score(history=HISTORY, continuations=PLANS, goal=GOAL)
     assert [one.steps for one in rewards] == [2, 1, 1, 0]
     assert all(one.pool == () and one.coverage is None and one.best_narration is None for one in rewards)
-    assert rewards_of_rows([reward_row(one) for one in rewards]) == rewards
+    assert rewards_of_rows(to_json(rewards)) == rewards
 
 
 def test_r0_is_its_formula_on_embeddings_centred_by_the_instructions_of_the_world(corpus: Any) -> None:
@@ -99,7 +99,7 @@ def test_length_pays_every_step_alike_up_to_its_bound(counts: list[int]) -> None
 
 @pytest.mark.parametrize("config", [R0, LENGTH])
 def test_a_blank_step_is_the_error_of_its_plan(config: RewardConfig, corpus: Any) -> None:
-    [[good, bad]] = Verifier(corpus, config).score_groups([PromptGroup(GOAL, HISTORY, [("stir",), (" ",)])])
+    [[good, bad]] = outcomes_of(Verifier(corpus, config), [PromptGroup(GOAL, HISTORY, [("stir",), (" ",)])])
     assert good.steps == 1
     assert isinstance(bad, InputError)
 

@@ -1,14 +1,15 @@
-"""The one JSON form of a reward: written and read back, in its present form and in that of earlier records."""
+"""The one JSON form of a reward: written and read back."""
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prompt_scorer import rewards_of_rows
 from pydantic import ValidationError
 
-from recipe.reward.wire import reward_numbers, reward_row, rewards_of_rows
+from recipe.artifacts import to_json
 from recipe.types import Hit, Reward
 
 numbers = st.floats(-10, 10)
@@ -30,23 +31,15 @@ rewards = st.builds(
 
 @given(st.lists(rewards, max_size=3))
 def test_rewards_come_back_from_json(given_rewards: list[Reward]) -> None:
-    rows = json.loads(json.dumps([reward_row(reward) for reward in given_rewards]))
+    rows = json.loads(json.dumps(to_json(given_rewards)))
     assert rewards_of_rows(rows) == given_rewards
     assert all(isinstance(hit, Hit) for reward in rewards_of_rows(rows) for hit in reward.pool)
     assert all(row.keys() == {field.name for field in fields(Reward)} for row in rows)
 
 
-@given(rewards)
-def test_records_of_earlier_versions_are_read(reward: Reward) -> None:
-    """They hold a hit as a pair; further fields are ignored."""
-    row = json.loads(json.dumps(asdict(reward)))
-    assert row["pool"] == [list(hit) for hit in reward.pool]
-    assert rewards_of_rows([row | {"best_video_id": "tea"}]) == [reward]
-
-
 @pytest.mark.parametrize(("field", "value"), [("total", None), ("pool", [{"narration": 1}]), ("gated", "perhaps")])
 def test_a_row_that_cannot_be_read_names_its_field(field: str, value: object) -> None:
-    row = reward_row(Reward(0.5, 0.1, 0.2, 0.3, False, 2, (), None))
+    row = to_json(Reward(0.5, 0.1, 0.2, 0.3, False, 2, (), None))
     with pytest.raises(ValidationError, match=rf"0\.{field}"):
         rewards_of_rows([row | {field: value}])
 
@@ -54,4 +47,4 @@ def test_a_row_that_cannot_be_read_names_its_field(field: str, value: object) ->
 def test_numbers_leave_out_a_coverage_that_is_not_reported() -> None:
     reward = Reward(0.5, 0.1, 0.2, 0.3, True, 2, (), None, parts={"gain": 0.4})
     parts = {"aligned_history": 0.1, "aligned_full": 0.2, "rho": 0.3, "gated": 1.0}
-    assert reward_numbers(reward) == parts | {"steps": 2.0, "abstained": 0.0, "gain": 0.4}
+    assert reward.numbers == parts | {"steps": 2.0, "abstained": 0.0, "gain": 0.4}
