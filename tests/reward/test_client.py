@@ -129,9 +129,7 @@ def test_a_wait_beyond_patience_is_not_begun(waits: list[float]) -> None:
 
 def test_patience_ends_in_an_error_and_never_in_a_number() -> None:
     script = Script(*[httpx2.ConnectError("refused")] * 100)
-    with pytest.raises(
-        ServiceUnavailable, match=r" and \d+ s \(ConnectError: refused\); check that the reward service runs"
-    ):
+    with pytest.raises(ServiceUnavailable, match=r" and \d+ s \(ConnectError: refused\); check that the reward"):
         asked(script, patience=0.4).score(history=[], continuations=[["a"]], goal="tea")
     assert 1 <= len(script.requests) < 100
 
