@@ -9,7 +9,7 @@ import pytest
 from recipe.errors import ComputeError, InputError, RecipeError
 
 httpx2 = pytest.importorskip("httpx2")
-from recipe.board.client import BoardClient  # noqa: E402
+from recipe_apps.board.client import BoardClient  # noqa: E402
 
 BOARDS = httpx2.Response(200, json={"tracks": []})
 

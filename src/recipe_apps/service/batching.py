@@ -1,0 +1,189 @@
+"""The requests of many coroutines, scored in the batches of `recipe.reward.batcher`: limits, time and clients that go.
+
+The event loop only accepts and answers. Time is kept by a thread of its own and what is computed first counts,
+so that a busy event loop never turns a reward into a timeout.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from itertools import islice
+
+from recipe.errors import ComputeError, CorpusError
+from recipe.reward.batcher import ThreadBatcher
+from recipe.reward.scorer import PromptGroup, Scorer, Steps, outcomes_of
+from recipe.types import Reward
+from recipe_apps.service.messages import ServiceSettings
+from recipe_apps.service.metrics import ServiceMetrics
+from recipe_apps.web.refusals import Refusal, attempt, refusal
+
+_SWEEP = 0.1
+"""Seconds between two looks for clients that have hung up."""
+_GRACE = 5.0
+"""Seconds to wait for a thread whose batch has no client left."""
+_CLIENTS = 4
+"""Clients whose full share of the queue fits into it."""
+_LEAST = 40
+"""Characters that a plan counts for at least: one without steps is work, too."""
+
+Scored = Reward | Refusal
+IsDisconnected = Callable[[], Awaitable[bool]]
+"""Whether the client of a request has hung up."""
+PromptedPlan = tuple[str, Steps, Steps]
+"""Goal, history and plan."""
+
+
+class Batcher:
+    """Scores the requests of many coroutines, all that wait in one batch; `warm` is run first."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        settings: ServiceSettings,
+        metrics: ServiceMetrics,
+        warm: Callable[[], object] | None = None,
+    ) -> None:
+        self._scorer, self._settings, self._metrics, self._warm = scorer, settings, metrics, warm
+        self._batches: ThreadBatcher[PromptedPlan, Reward] = ThreadBatcher(
+            self._compute,
+            window=settings.linger,
+            largest=settings.batch,
+            heaviest=settings.batch_characters,
+            prepare=self._warm_up,
+        )
+        self._open: dict[Future[list[Reward]], tuple[float, IsDisconnected]] = {}
+        """Requests without an answer: when each was accepted, and whether its client is still there."""
+        self._clock = threading.Thread(target=self._keep_time, name="recipe-clock", daemon=True)
+        self._busy_since: float | None = None
+        self._warmed, self._stopping, self._ended = warm is None, False, threading.Event()
+        self.failure: str | None = None
+        """Why warming up failed; a service that cannot warm up cannot serve."""
+
+    def start(self) -> None:
+        """Begin to warm up, and then to score; called in the event loop."""
+        self._batches.start()
+        self._clock.start()
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def stop(self) -> None:
+        """Score what is accepted, refuse what is not, and end."""
+        self._stopping = True
+        while self._open:  # none is open for longer than its time limit
+            await asyncio.sleep(_SWEEP / 4)
+        await asyncio.to_thread(self._batches.stop, _GRACE)
+        self._ended.set()
+        await asyncio.to_thread(self._clock.join)
+        self._sweeper.cancel()
+
+    @property
+    def waiting(self) -> int:
+        """Plans that wait to be scored."""
+        return self._batches.waiting()[0]
+
+    @property
+    def unready(self) -> str | None:
+        """Why requests should not be sent now; None where they may be."""
+        if self.failure is not None:
+            return f"Warming up failed: {self.failure}"
+        if not self._warmed:
+            return "Warming up: the encoder and the corpus are being loaded."
+        since = self._busy_since
+        if since is not None and (busy := time.monotonic() - since) > self._settings.timeout:
+            return f"Stuck: the batch under way has taken {busy:.0f} s."
+        return None
+
+    async def rewards(
+        self, groups: Sequence[PromptGroup], disconnected: IsDisconnected, client: str = ""
+    ) -> list[list[Reward]]:
+        """The rewards of each group's plans; `client` takes turns with others. Raises Refusal."""
+        plans = [(group.goal, group.history, plan) for group in groups for plan in group.plans]
+        lengths = [
+            max(_LEAST, sum(map(len, plan)) + (0 if place else len(group.goal) + sum(map(len, group.history))))
+            for group in groups
+            for place, plan in enumerate(group.plans)
+        ]
+        asked, most = (len(plans), sum(lengths)), (self._settings.queue, self._settings.queue_characters)
+        if asked[0] > most[0]:
+            raise Refusal("too_many_plans", f"The request holds {asked[0]} plans; send at most {most[0]} at once.")
+        if asked[1] > most[1]:
+            problem = f"The request's plans have {asked[1]} characters; send at most {most[1]} at once."
+            raise Refusal("too_long", problem)
+        if self._stopping:
+            raise Refusal("stopped", "The service is stopping; ask again.")
+        own, everybody = self._batches.waiting(client), self._batches.waiting()
+        for kind, name in enumerate(("plans", "characters")):
+            if own[kind] + asked[kind] > most[kind] or everybody[kind] + asked[kind] > _CLIENTS * most[kind]:
+                raise Refusal("queue_full", f"{everybody[kind]} {name} wait already; ask again in a second.")
+        future = self._batches.submit(plans, lengths, client)
+        self._open[future] = time.monotonic(), disconnected
+        future.add_done_callback(self._open.pop)
+        scored = await asyncio.wrap_future(future)
+        rewards = iter(scored)
+        return [list(islice(rewards, len(group.plans))) for group in groups]
+
+    async def _sweep(self) -> None:
+        """Drop the requests whose clients have hung up; one that is answered within a sweep is not looked at."""
+        while True:
+            await asyncio.sleep(_SWEEP)
+            late = time.monotonic() - _SWEEP
+            for future, (accepted, disconnected) in list(self._open.items()):
+                if accepted < late and await disconnected():
+                    with suppress(InvalidStateError):  # it was answered meanwhile
+                        future.set_exception(Refusal("hung_up", "The client hung up."))
+
+    def _keep_time(self) -> None:
+        limit = self._settings.timeout
+        while not self._ended.wait(min(limit / 10, 0.5)):
+            late = time.monotonic() - limit
+            for future, (accepted, _) in list(self._open.items()):
+                if accepted < late:
+                    with suppress(InvalidStateError):  # it was answered meanwhile
+                        message = f"No reward was computed within {limit:g} s; ask again."
+                        future.set_exception(Refusal("timed_out", message))
+
+    def _warm_up(self) -> None:
+        if self._warm is not None and isinstance(failed := attempt("warming up", self._warm), Refusal):
+            self.failure = failed.message
+        self._warmed = True
+
+    def _compute(self, plans: Sequence[PromptedPlan]) -> list[Scored]:
+        """Each plan's reward or refusal; plans of one prompt are scored as one group, whoever asks."""
+        began = self._busy_since = time.monotonic()
+        prompts: dict[tuple[str, Steps], list[int]] = {}
+        for place, (goal, history, _) in enumerate(plans):
+            prompts.setdefault((goal, history), []).append(place)
+        groups = [PromptGroup(*prompt, [plans[place][2] for place in own]) for prompt, own in prompts.items()]
+        self._metrics.batch(len(plans), len(groups))
+        scored: dict[int, Scored] = {}
+        for own, outcomes in zip(prompts.values(), self._score(groups), strict=True):
+            self._metrics.rewards([outcome for outcome in outcomes if isinstance(outcome, Reward)])
+            scored |= zip(own, outcomes, strict=True)
+        self._metrics.batch_seconds.observe(time.monotonic() - began)
+        self._busy_since = None
+        return [scored[place] for place in range(len(plans))]
+
+    def _score(self, groups: Sequence[PromptGroup]) -> list[list[Scored]]:
+        """Each plan's reward or refusal.
+
+        The plans of a group may be of several clients: those of a group that fails are tried by themselves. So are all
+        plans of a batch that meets a fault of the program.
+        """
+        outcomes = attempt(f"scoring {len(groups)} prompts", lambda: outcomes_of(self._scorer, groups, log=True))
+        plans = sum(len(group.plans) for group in groups)
+        if isinstance(outcomes, Refusal):
+            if plans == 1 or outcomes.code != "internal":
+                return [[outcomes] * len(group.plans) for group in groups]
+            return [self._score_alone(group) for group in groups]
+        scored: list[list[Scored]] = []
+        for group, own in zip(groups, outcomes, strict=True):
+            if len(group.plans) > 1 and any(isinstance(outcome, ComputeError | CorpusError) for outcome in own):
+                scored.append(self._score_alone(group))
+            else:
+                scored.append([one if isinstance(one, Reward) else refusal(one) for one in own])
+        return scored
+
+    def _score_alone(self, group: PromptGroup) -> list[Scored]:
+        return [self._score([group._replace(plans=[plan])])[0][0] for plan in group.plans]
