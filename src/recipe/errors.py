@@ -102,7 +102,7 @@ PACKAGES = {
     "wandb": ("wandb",),
     "report": ("jinja2", "matplotlib"),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
-    "client": ("httpx2", "tenacity"),
+    "client": ("httpx2",),
     "board": ("sqlalchemy", "alembic", "psycopg"),
 }
 """The modules that each extra installs."""

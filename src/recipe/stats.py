@@ -548,11 +548,7 @@ def compare_raters(
 
 def _with_interval(rated: Array, values: Array, level: Level, labels: NDArray[np.str_], seed: int) -> Interval:
     columns = _moments(rated) if level == "interval" else _coincidences(rated, values)
-    if level == "interval":  # the package would hold a table of values for each unit, which totals make large
-        value = float(_alphas(columns.sum(axis=0)[None], level)[0])
-    else:
-        alpha = _extra("krippendorff").alpha
-        value = float(alpha(reliability_data=rated, level_of_measurement=level))
+    value = float(_alphas(columns.sum(axis=0)[None], level)[0])
     names, place = np.unique(labels, return_inverse=True)
     by_cluster = np.zeros((len(names), columns.shape[1]))
     np.add.at(by_cluster, place, columns)

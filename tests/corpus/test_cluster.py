@@ -32,7 +32,6 @@ from recipe.corpus.cluster.build import Workers, encode_shards  # noqa: E402
 from recipe.corpus.cluster.search import (  # noqa: E402
     ClusterCorpus,
     Opener,
-    PartIndex,
     Placement,
     ShardedIndex,
     balanced,
@@ -196,7 +195,7 @@ def test_actors_find_what_one_index_finds(folder: Path, actors: int) -> None:
 class Killing:
     """An index whose first search kills its process; every search where there is no mark to leave."""
 
-    def __init__(self, index: PartIndex, mark: Path | None) -> None:
+    def __init__(self, index: Index, mark: Path | None) -> None:
         self.index, self.mark = index, mark
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recipe.corpus.gpu.scan import NARROWEST, Plan, Shape, plan
+from recipe.corpus.gpu.scan import NARROWEST, BlockShape, ScanPlan, plan
 from recipe.errors import MissingExtra
 
 CASES = Path(__file__).with_name("test_gpu_cases.py")
@@ -36,7 +36,7 @@ def test_all_cases_through_the_interpreter(gpu_scan: Any) -> None:
     assert "skipped" not in run.stdout
 
 
-def queries_of(blocks: Plan) -> dict[int, list[int]]:
+def queries_of(blocks: ScanPlan) -> dict[int, list[int]]:
     """The steps of each query as the blocks have them."""
     queries = {}
     for block, place in np.argwhere(blocks.queries >= 0).tolist():
@@ -102,11 +102,11 @@ def test_groups_hold_every_narration_once(lengths: list[int], rows: int, window:
 
 @pytest.mark.parametrize(
     ("kind", "shape"),
-    [("fp16", Shape(0, 0, 8, 2)), ("i8", Shape(8, 2, 2, 64)), ("i8", Shape(8, 8, 2, 32))],
+    [("fp16", BlockShape(0, 0, 8, 2)), ("i8", BlockShape(8, 2, 2, 64)), ("i8", BlockShape(8, 8, 2, 32))],
     ids=["one query", "shared beginning", "two segments at a time"],
 )
 def test_the_kernel_compiles_for_hopper_without_one(
-    gpu_scan: Any, kind: str, shape: Shape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu_scan: Any, kind: str, shape: BlockShape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To its matrix instructions and its asynchronous copies, within its shared memory or less."""
     triton = importlib.import_module("triton")

@@ -1,6 +1,7 @@
 """Samples of Visual Planning for Assistance: an invented release by hand, the counts on the real one."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,6 @@ from recipe.errors import InputError
 from recipe.evaluation.vpa.protocol import (
     END,
     HORIZONS,
-    RULES,
     Protocol,
     Release,
     Rule,
@@ -66,7 +66,11 @@ def test_sample_sets_by_hand(protocol: Protocol, rule: Rule, cuts: dict[int, lis
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 7), min_size=1, max_size=4), st.sampled_from(RULES), st.sampled_from([(1,), (2, 3)]))
+@given(
+    st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    st.sampled_from(get_args(Rule)),
+    st.sampled_from([(1,), (2, 3)]),
+)
 def test_every_sample_is_a_cut_with_enough_to_plan(lengths: list[int], rule: Rule, horizons: tuple[int, ...]) -> None:
     videos = [video(f"v{n}", "Brew Mint Tea", *["mint"] * length) for n, length in enumerate(lengths)]
     for protocol in ("shared", "separate"):

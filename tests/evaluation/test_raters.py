@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-pytest.importorskip("krippendorff")
 pytest.importorskip("scipy")
 from recipe.cli import main
 from recipe.data.examples import write_examples

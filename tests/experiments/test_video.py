@@ -22,7 +22,7 @@ from recipe.world.clips import GREY
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_studies.experiments import report as module
-from recipe_studies.experiments.design import GAIN, GRPO_REGIMES, TEST, TRAIN, VIEW_REGIMES, VIEWS, design_of
+from recipe_studies.experiments.design import GAIN, GRPO_REGIMES, TEST, TRAIN, VIEW_REGIMES, design_of
 from recipe_studies.experiments.report import ReportSettings, write_report
 from recipe_studies.experiments.results import Provenance, load_results
 from recipe_studies.experiments.settings import VideoConfig, demo_config
@@ -74,10 +74,10 @@ def test_paths_are_not_for_the_settings_to_say() -> None:
 
 def test_each_view_shows_what_it_says_and_nothing_more(examples: list[Example]) -> None:
     example = examples[0]
-    asked = {view: view_request(view)(example) for view in VIEWS}
+    asked = {view: view_request(view)(example) for view in VIEW_REGIMES}
     assert all(request.goal == example.goal for request in asked.values())
     assert asked["text"].history == example.history
-    assert all(not asked[view].history for view in VIEWS if view != "text")
+    assert all(not asked[view].history for view in VIEW_REGIMES if view != "text")
     assert asked["goal"].video is None
     right, other, blank = (asked[view].video for view in ("video", "other", "blank"))
     assert right is not None

@@ -18,7 +18,7 @@ from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 HEAVY = {
-    "accelerate", "av", "datasets", "fastapi", "httpx2", "jinja2", "krippendorff", "matplotlib", "numba", "numpy",
+    "accelerate", "av", "datasets", "fastapi", "httpx2", "jinja2", "matplotlib", "numba", "numpy",
     "openai", "pandas", "peft", "prometheus_client", "pyarrow", "scipy", "sentence_transformers", "starlette",
     "tokenizers", "torch", "transformers", "trl", "uvicorn",
 }  # fmt: skip

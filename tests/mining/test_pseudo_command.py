@@ -10,7 +10,7 @@ from recipe.config import CorpusConfig, EncoderConfig, MiningConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_training_examples
-from recipe.mining.mine import Mined, Origin, mine
+from recipe.mining.mine import ExampleOrigin, Mined, mine
 from recipe.mining.quality import MINED, OTHER_GOAL, measure_quality, quality_tables, render_quality
 from recipe.types import Example, Narration, Procedure, Segment, Step
 from recipe.world.load import load_world
@@ -107,7 +107,7 @@ def planted(folder: Path) -> tuple[Corpus, Mined]:
     mined = Mined("titles", considered=2)
     for place, (name, own) in enumerate(steps.items()):
         mined.examples.append(Example(f"pseudo/{name}/1", "pseudo", name, f"the {name}", (own[0],), tuple(own[1:]), 1))
-        mined.origins.append(Origin(f"pseudo/{name}/1", name, place, (3, 5), (1,)))
+        mined.origins.append(ExampleOrigin(f"pseudo/{name}/1", name, place, (3, 5)))
     return opened, mined
 
 

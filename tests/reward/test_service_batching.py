@@ -322,7 +322,7 @@ def test_a_busy_event_loop_is_no_timeout(clock: Clock) -> None:
         async with serving(Scorer(), timeout=0.3) as batcher:
             request = asyncio.ensure_future(ask(batcher, "tea", "a"))
             await asyncio.sleep(0)
-            while batcher._open():  # nothing else runs in the event loop, while the worker scores
+            while batcher._open:  # nothing else runs in the event loop, while the worker scores
                 time.sleep(0.01)
             clock.now = 1.0
             return await request

@@ -35,7 +35,6 @@ from recipe.types import Narration, Segment
 
 httpx2 = pytest.importorskip("httpx2")
 uvicorn = pytest.importorskip("uvicorn")
-pytest.importorskip("tenacity")
 pytest.importorskip("fastapi")
 
 from recipe.reward.client import ServiceClient  # noqa: E402
@@ -222,7 +221,7 @@ def address(folder: Path) -> Iterator[str]:
 @pytest.fixture(params=["corpus", "service"])
 def origin(request: pytest.FixtureRequest, folder: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """What the environment names: a corpus that is scored with in this process, or the service."""
-    monkeypatch.setattr("recipe.reward.client._COMPUTE_TRIES", 1)
+    monkeypatch.setattr(ServiceClient, "most_tries", {"compute_failed": 1})
     for name in ("RECIPE_CORPUS", "RECIPE_REWARD_CONFIG", "RECIPE_SERVICE", "RECIPE_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     if request.param == "corpus":
@@ -526,7 +525,7 @@ def test_no_endpoint_gives_a_failure_a_number(address: str, post: Post, monkeypa
         assert answer.json()["error"]["code"] == "compute_failed"
     verdict = post("/verify", verify_request(LOST)).json()
     assert verdict["_ng_failure_class"] == "judge_failed"  # what NeMo-Gym leaves out and asks for again
-    monkeypatch.setattr("recipe.reward.client._COMPUTE_TRIES", 1)
+    monkeypatch.setattr(ServiceClient, "most_tries", {"compute_failed": 1})
     with ServiceClient(address) as client, pytest.raises(ComputeError, match="the encoder is down"):
         client.score(history=LOST.history, continuations=[plan_steps(LOST.completion)], goal=LOST.goal)
 

@@ -104,11 +104,11 @@ class Back(logging.Handler):
             self.services.start()
 
     def __enter__(self) -> "Back":
-        logging.getLogger("recipe.reward.client").addHandler(self)
+        logging.getLogger("recipe.http").addHandler(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger("recipe.reward.client").removeHandler(self)
+        logging.getLogger("recipe.http").removeHandler(self)
 
 
 class At:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recipe.corpus.layout import Manifest, open_manifest
 from recipe.corpus.scan import kernels
-from recipe.corpus.scan.certificate import Certificate, Scores, SearchResult, certify
+from recipe.corpus.scan.certificate import BoundedScores, Certificate, SearchResult, certify
 from recipe.corpus.scan.shards import Bounds, Shard, joined_bounds, open_shards
 from recipe.errors import InputError
 from recipe.types import Hit
@@ -118,12 +118,14 @@ class Index:
         )
         return [self._numbered(part or self._scan(query, k)) for query, part in zip(queries, found, strict=True)]
 
-    def _scores(self, queries: "Queries") -> Scores | None:
+    def _scores(self, queries: "Queries") -> BoundedScores | None:
         """Approximate scores of all narrations; None where the queries are too long for the sums."""
         if queries.steps.shape[1] * queries.codes.shape[1] * 127**2 >= _LARGEST_SUM:
             return None
         isa = kernels("scan.scores").choose(self._isa)
-        scores: Scores = kernels("scan.scores").integer_scores(self.shards, self._bounds, queries, isa, self._threads)
+        scores: BoundedScores = kernels("scan.scores").integer_scores(
+            self.shards, self._bounds, queries, isa, self._threads
+        )
         return scores
 
     def _scan(self, query: NDArray[np.float32], k: int) -> SearchResult:

@@ -60,7 +60,7 @@ _VERSION = 2
 _SETTINGS = MiningConfig()
 
 
-class Origin(NamedTuple):
+class ExampleOrigin(NamedTuple):
     """Where a mined example comes from."""
 
     example_id: str
@@ -70,8 +70,6 @@ class Origin(NamedTuple):
     """Its place in the corpus."""
     segments: tuple[int, ...]
     """Segments of the continuation, from 0."""
-    history_segments: tuple[int, ...]
-    """Segments that the steps of the history are aligned with, or that are the history."""
     similarity: float | None = None
     """A_mono of the history with the narration; None from titles."""
     score: float | None = None
@@ -85,7 +83,7 @@ class Mined:
     mode: str
     """`histories` or `titles`."""
     examples: list[Example] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[ExampleOrigin] = field(default_factory=list)
     considered: int = 0
     """Examples of the input, or narrations of the corpus."""
     dropped: Counter[str] = field(default_factory=Counter)
@@ -154,7 +152,7 @@ def mine(
 class _Found(NamedTuple):
     place: int
     example: Example
-    origin: Origin
+    origin: ExampleOrigin
 
 
 class _Source(ABC):
@@ -273,7 +271,6 @@ class _Histories(_Source):
                 "video_id": narration.video_id,
                 "narration": aligned.hit.narration,
                 "segments": chosen,
-                "history_segments": [segment for _, segment in aligned.matches],
                 "similarity": round(aligned.hit.score, 6),
                 "score": round(aligned.score, 6),
                 "continuation": [narration.segments[place].text for place in chosen],
@@ -336,7 +333,6 @@ class _Titles(_Source):
                     "video_id": narration.video_id,
                     "narration": number,
                     "segments": steps[cut:end],
-                    "history_segments": steps[:cut],
                     "goal": goal,
                     "history": texts[:cut],
                     "continuation": texts[cut:end],
@@ -362,7 +358,8 @@ def _outcomes(source: _Source, places: Sequence[int], store: AnswerStore | None)
     return outcomes
 
 
-def _origin(example_id: str, row: JsonObject) -> Origin:
-    segments, history = tuple(row["segments"]), tuple(row["history_segments"])
-    place = (row["video_id"], row["narration"])
-    return Origin(example_id, *place, segments, history, row.get("similarity"), row.get("score"))
+def _origin(example_id: str, row: JsonObject) -> ExampleOrigin:
+    segments = tuple(row["segments"])
+    return ExampleOrigin(
+        example_id, row["video_id"], row["narration"], segments, row.get("similarity"), row.get("score")
+    )

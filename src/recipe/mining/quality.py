@@ -23,7 +23,7 @@ from recipe.config import MiningConfig
 from recipe.corpus.store import Corpus
 from recipe.evaluation.histories import partners
 from recipe.evaluation.matching import Likeness, NearestStep, calibrate, ordered_f1, ordered_likeness, step_f1
-from recipe.mining.mine import DROPPED, SOURCE, Mined, Origin
+from recipe.mining.mine import DROPPED, SOURCE, ExampleOrigin, Mined
 from recipe.mining.segments import StepLikeness
 from recipe.report.elements import Cell, Section, Table, headings, row
 from recipe.report.markdown import render_markdown
@@ -204,7 +204,7 @@ def _lengths(examples: Sequence[Example]) -> dict[str, float]:
     }
 
 
-def _shown(example: Example, origin: Origin, annotated: tuple[str, ...]) -> ShownExample:
+def _shown(example: Example, origin: ExampleOrigin, annotated: tuple[str, ...]) -> ShownExample:
     place = (example.example_id, example.goal, origin.video_id, origin.similarity)
     return ShownExample(*place, example.history, example.continuation, annotated)
 
@@ -288,7 +288,7 @@ def _agreement(
 
 
 def _step_like_share(
-    origins: Sequence[Origin],
+    origins: Sequence[ExampleOrigin],
     corpus: Corpus,
     videos: Mapping[str, Procedure],
     embeddings: StepEmbeddings,

@@ -77,7 +77,7 @@ def complete(
     return written
 
 
-class Step(NamedTuple):
+class DecodingStep(NamedTuple):
     """One token of every completion that is being written."""
 
     completions: list[int]
@@ -96,7 +96,7 @@ def steps(
     longest: int,
     context: int | None = None,
     clips: Clips | None = None,
-) -> Iterator[Step]:
+) -> Iterator[DecodingStep]:
     """What `complete` writes, a token of each completion at a time, as soon as it is chosen."""
     rows, logits = _prefill(model, prompts, clips)
     stops = torch.tensor(ends, device=model.device)
@@ -108,7 +108,7 @@ def steps(
             goes_on &= lengths[rows.completions] + step + 1 < context
         if step + 1 == longest:
             goes_on = torch.zeros_like(goes_on)
-        yield Step(rows.completions.tolist(), chosen.tolist(), (~goes_on).tolist())
+        yield DecodingStep(rows.completions.tolist(), chosen.tolist(), (~goes_on).tolist())
         if not bool(goes_on.any()):
             break
         logits = rows.read(model, chosen, goes_on)

@@ -60,7 +60,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class EncodedPrompt:
     """A chat as the model reads it."""
 
     tokens: list[int]
@@ -93,13 +93,13 @@ class Prompts:
         self._known: int | None = getattr(reader.config.get_text_config(), "vocab_size", None)
         self._context: int = context or reader.config.get_text_config().max_position_embeddings
 
-    def render(self, chats: Sequence[Chat]) -> list[Prompt]:
+    def render(self, chats: Sequence[Chat]) -> list[EncodedPrompt]:
         """A prompt for each chat; raises InputError for one that the model cannot read or that fills its context."""
         prompts = self.render_all(chats)
         self.require_room(prompts)
         return prompts
 
-    def render_requests(self, requests: Sequence[ModelRequest], refusals: Refusals) -> list[Prompt | Refusal]:
+    def render_requests(self, requests: Sequence[ModelRequest], refusals: Refusals) -> list[EncodedPrompt | Refusal]:
         """The prompt of each request, or a refusal where it fills the context; as `refusals` says, raises InputError
         in place of one.
         """
@@ -111,13 +111,13 @@ class Prompts:
         of = dict(zip(chats, admitted, strict=True))
         return [of[id(request.chat)] for request in requests]
 
-    def require_room(self, prompts: Sequence[Prompt]) -> None:
+    def require_room(self, prompts: Sequence[EncodedPrompt]) -> None:
         """Raises InputError where the longest prompt fills the model's context."""
         longest = max(prompts, key=lambda prompt: len(prompt.tokens), default=None)
         if longest is not None and (problem := self.overflow(longest)):
             raise InputError(problem)
 
-    def render_all(self, chats: Sequence[Chat]) -> list[Prompt]:
+    def render_all(self, chats: Sequence[Chat]) -> list[EncodedPrompt]:
         """A prompt for each chat, however long; raises InputError for one that the model cannot read."""
         named = functools.cache(digest)
         prompts = []
@@ -127,9 +127,9 @@ class Prompts:
                 raise InputError(f"A chat shows {len(shown)} videos; show one.")
             key = json.dumps(without_arrays(chat, named), sort_keys=True)
             if shown:
-                prompts.append(Prompt(self._with_video(chat, shown[0]), key, named(shown[0]), shown[0]))
+                prompts.append(EncodedPrompt(self._with_video(chat, shown[0]), key, named(shown[0]), shown[0]))
             else:
-                prompts.append(Prompt(self._tokens([_flat(message) for message in chat]), key))
+                prompts.append(EncodedPrompt(self._tokens([_flat(message) for message in chat]), key))
         return prompts
 
     def _tokens(self, chat: Chat) -> list[int]:
@@ -164,7 +164,7 @@ class Prompts:
         place = tokens.index(self.video_token)
         return [*tokens[:place], *[self.video_token] * self._video.tokens(frames), *tokens[place + 1 :]]
 
-    def overflow(self, prompt: Prompt) -> str | None:
+    def overflow(self, prompt: EncodedPrompt) -> str | None:
         """What is wrong with a prompt that fills the model's context and what to do, None for any other."""
         if len(prompt.tokens) < self._context:
             return None
@@ -186,7 +186,7 @@ class ClipPatches:
         self._video = video
         self._made: dict[str, Patches] = {}
 
-    def of(self, prompts: Sequence[Prompt]) -> list[Patches | None] | None:
+    def of(self, prompts: Sequence[EncodedPrompt]) -> list[Patches | None] | None:
         """What each prompt shows; None where none shows a clip."""
         kept, self._made = self._made, {}
         for prompt in prompts:
@@ -243,9 +243,9 @@ class LocalEngine(Engine):
         """
         rendered = self._prompts.render_requests(requests, refusals)
         found: list[Answer | Refusal | None] = [one if isinstance(one, Refusal) else None for one in rendered]
-        groups: dict[tuple[SamplingConfig, bool], list[tuple[int, Prompt]]] = {}
+        groups: dict[tuple[SamplingConfig, bool], list[tuple[int, EncodedPrompt]]] = {}
         for place, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
-            if isinstance(prompt, Prompt):
+            if isinstance(prompt, EncodedPrompt):
                 groups.setdefault((request.sampling, request.logprobs), []).append((place, prompt))
         for (sampling, logprobs), asked in groups.items():
             places = [place for place, _ in asked]
@@ -257,7 +257,7 @@ class LocalEngine(Engine):
         return [outcome for outcome in found if outcome is not None]
 
     def _written(
-        self, rows: Sequence[tuple[int, Prompt]], sampling: SamplingConfig, logprobs: bool, progress: Progress
+        self, rows: Sequence[tuple[int, EncodedPrompt]], sampling: SamplingConfig, logprobs: bool, progress: Progress
     ) -> Iterator[tuple[int, Answer]]:
         """The place of each row, a sample of a prompt that fits the context, and its answer, as batches end."""
         # Shortest prompts first, so that little is padding.
@@ -298,7 +298,7 @@ class LocalEngine(Engine):
 
         Log-probabilities are not given.
         """
-        groups: dict[Decoding, list[tuple[int, Prompt]]] = {}
+        groups: dict[Decoding, list[tuple[int, EncodedPrompt]]] = {}
         for place, prompt in enumerate(self._prompts.render_requests(requests, "return")):
             if isinstance(prompt, Refusal):
                 yield place, prompt
@@ -312,7 +312,11 @@ class LocalEngine(Engine):
                     yield from self._streamed(wanted, requests, card, stopped)
 
     def _streamed(
-        self, rows: Sequence[tuple[int, Prompt]], requests: Sequence[ModelRequest], card: Decoding, stopped: Stopped
+        self,
+        rows: Sequence[tuple[int, EncodedPrompt]],
+        requests: Sequence[ModelRequest],
+        card: Decoding,
+        stopped: Stopped,
     ) -> WrittenPieces:
         """A batch of requests that are sampled alike."""
         began = time.monotonic()
@@ -419,7 +423,11 @@ def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 
 
 def _draws(
-    keys: Sequence[str], prompts: Sequence[Prompt], sampling: SamplingConfig, card: Decoding, device: torch.device
+    keys: Sequence[str],
+    prompts: Sequence[EncodedPrompt],
+    sampling: SamplingConfig,
+    card: Decoding,
+    device: torch.device,
 ) -> Choose:
     """Each completion's tokens by a stream of its own for each key, which holds the seed."""
     numbers = uniforms(keys, sampling.max_tokens).to(device)

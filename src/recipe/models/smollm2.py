@@ -6,14 +6,16 @@ llama-cpp-python, is never imported.
 """
 
 import logging
+from base64 import urlsafe_b64encode
+from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypedDict
 
 from recipe.artifacts import atomic_path, cache_folder, file_sha256, locked
-from recipe.errors import InputError, MissingExtra
+from recipe.errors import InputError, MissingExtra, first_line
 
 NAME = "smollm2"
 """In place of a model folder or hub id; a folder of this name is `./smollm2`."""
@@ -41,11 +43,17 @@ class PackagedModel(TypedDict):
 def smollm2_identity() -> PackagedModel:
     """The installed weights. Raises MissingExtra, and InputError for a damaged package."""
     file = _file()
-    try:
-        release = version(_PACKAGE)
-    except PackageNotFoundError:
-        release = "of unknown version"
-    return {"model": NAME, "package": f"{_PACKAGE} {release}", "sha256": file_sha256(file)}
+    sha256, release = file_sha256(file), "of unknown version"
+    # The libraries that read a GGUF file trust its header, and read on for ever where it names too large a count.
+    with suppress(PackageNotFoundError):
+        package = distribution(_PACKAGE)
+        release = package.version
+        digest = urlsafe_b64encode(bytes.fromhex(sha256)).decode().rstrip("=")
+        for entry in package.files or ():
+            if entry.hash and Path(entry.locate()) == file and entry.hash.value != digest:
+                problem = f"the file differs from the one that {_PACKAGE} {release} came with"
+                raise InputError.at(file, problem, f"install it again: {INSTALL}")
+    return {"model": NAME, "package": f"{_PACKAGE} {release}", "sha256": sha256}
 
 
 def smollm2_folder() -> Path:
@@ -56,14 +64,43 @@ def smollm2_folder() -> Path:
     target = cache_folder() / "models" / f"{NAME}-{smollm2_identity()['sha256'][:16]}-{_FORMAT}"
     if target.is_dir():
         return target
-    from recipe.models.gguf_files import convert_gguf  # noqa: PLC0415 - loads torch
-
     with locked(target.parent / ".lock", wait=True):
         if not target.is_dir():
             _LOG.warning("%s: the weights are converted once, in about a minute, to %s", NAME, target)
             with atomic_path(target) as partial:
-                convert_gguf(_file(), partial)
+                _convert(_file(), partial)
     return target
+
+
+def _convert(file: Path, target: Path) -> None:
+    """Write the model of a GGUF file in float32, its tokenizer and chat template to the folder `target`."""
+    if find_spec("gguf") is None:  # transformers reads the file with it
+        raise MissingExtra("a model in a GGUF file", NAME, INSTALL)
+    import torch  # noqa: PLC0415 - loads for seconds, as the two below
+    import transformers  # noqa: PLC0415
+    from tokenizers import pre_tokenizers  # noqa: PLC0415
+
+    from recipe.models.checkpoints import model_errors, quiet_loading  # noqa: PLC0415
+
+    def damaged(error: BaseException) -> InputError:
+        problem = f"no whole GGUF file of a language model ({first_line(error)})"
+        return InputError.at(file, problem, f"install it again: {INSTALL}")
+
+    with model_errors(NAME, damaged), quiet_loading():
+        source = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+        model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+        # The weights are plain numbers by now, which transformers forgets, so that it would not save them.
+        model.hf_quantizer = None
+        vars(model.config).pop("quantization_config", None)
+        model.save_pretrained(target)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            **source, model_max_length=model.config.max_position_embeddings
+        )
+        # SmolLM cuts text at every digit first; without that, blanks before a number are other tokens.
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+        tokenizer.save_pretrained(target)
 
 
 def _file() -> Path:

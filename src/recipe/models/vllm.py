@@ -27,7 +27,7 @@ from recipe.models.checkpoints import (
     sampling_settings,
     thought_opening,
 )
-from recipe.models.local import Prompt, Prompts
+from recipe.models.local import EncodedPrompt, Prompts
 from recipe.models.protocol import (
     Answer,
     Engine,
@@ -121,7 +121,7 @@ class VllmEngine(Engine):
         """
         rendered = self._prompts.render_requests(requests, refusals)
         found: list[Answer | Refusal | None] = [one if isinstance(one, Refusal) else None for one in rendered]
-        asked = [(place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, Prompt)]
+        asked = [(place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, EncodedPrompt)]
         jobs = (self._job(prompt, requests[place]) for place, prompt in asked)
         together = max((request.sampling.batch_size for request in requests), default=1)
         with (
@@ -143,7 +143,7 @@ class VllmEngine(Engine):
         """As the base class; as many are written at once as the sampling's `batch_size`."""
         rendered = self._prompts.render_requests(requests, "return")
         yield from ((place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, Refusal))
-        asked = [(place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, Prompt)]
+        asked = [(place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, EncodedPrompt)]
         jobs = (self._job(prompt, requests[place]) for place, prompt in asked)
         together = max((request.sampling.batch_size for request in requests), default=1)
         texts = [GrowingText() for _ in asked]
@@ -191,7 +191,7 @@ class VllmEngine(Engine):
         finally:  # after Ctrl-C as well: the next call must not meet them
             self._engine.abort_request(list(running))
 
-    def _job(self, prompt: Prompt, request: ModelRequest) -> Job:
+    def _job(self, prompt: EncodedPrompt, request: ModelRequest) -> Job:
         sampling = request.sampling
         held: dict[str, Any] = {}
         if request.schema is not None and self._structured == "json_object":
@@ -208,7 +208,7 @@ class VllmEngine(Engine):
         )
         return engine_prompt(prompt.tokens, self._prompts.video_token, prompt.frames, self._video), parameters
 
-    def _answer(self, request: ModelRequest, prompt: Prompt, completion: Any, seconds: float) -> Answer:
+    def _answer(self, request: ModelRequest, prompt: EncodedPrompt, completion: Any, seconds: float) -> Answer:
         tokens = completion.token_ids
         structured = "" if request.schema is None else self._structured.replace("auto", "json_schema")
         logprob = completion.cumulative_logprob / len(tokens) if request.logprobs else None

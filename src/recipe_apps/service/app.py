@@ -22,7 +22,7 @@ from recipe.reward.scorer import PromptGroup, Scorer
 from recipe.reward.trainers.openrlhf import answer as openrlhf_answer
 from recipe.types import Reward
 from recipe_apps.service import nemo_gym, openrlhf
-from recipe_apps.service.batching import Batcher, Rewards
+from recipe_apps.service.batching import Batcher
 from recipe_apps.service.messages import ScoreRequest, ServiceSettings
 from recipe_apps.service.metrics import ServiceMetrics
 from recipe_apps.web.guard import Intake, body_schema, client_of, json_response, protect
@@ -74,7 +74,7 @@ class RewardService:
         """Why requests should go elsewhere; None where they are welcome."""
         return "Draining: accepted requests are being finished." if self.draining else self.batcher.unready
 
-    async def rewards(self, request: Request, groups: Sequence[PromptGroup]) -> Rewards:
+    async def rewards(self, request: Request, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
         """The rewards of each group's plans. Raises Refusal."""
         client = client_of(request.client.host if request.client else "")
         return await self.batcher.rewards(groups, request.is_disconnected, client) if groups else []

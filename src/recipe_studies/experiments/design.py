@@ -22,7 +22,7 @@ Paths are below the run folder:
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 from recipe.config import (
     BaseModelConfig,
@@ -55,7 +55,6 @@ ATTRIBUTES, WORDS, ALIGNED = (f"eye/{name}" for name in ("attributes", "words", 
 
 View = Literal["video", "other", "blank", "goal", "text"]
 """What a planner is given of a history: its clip, a clip of other steps, grey frames, nothing, or its steps as text."""
-VIEWS: tuple[View, ...] = get_args(View)
 VIEW_REGIMES: Mapping[View, str] = {
     "video": "video",
     "other": "other frames",

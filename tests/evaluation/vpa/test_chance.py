@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from recipe.evaluation.vpa.baselines import FLOORS, expected, floor_plans, random_plans
 from recipe.evaluation.vpa.measures import ActionIds, positions
-from recipe.evaluation.vpa.protocol import END, HORIZONS, RULES, Sample, Taxonomy, cut_samples, read_release
+from recipe.evaluation.vpa.protocol import END, HORIZONS, Rule, Sample, Taxonomy, cut_samples, read_release
 from recipe.types import Procedure, Step
 
 TAXONOMY = Taxonomy({"tea": ("boil", "mint", "pour"), "kite": ("cut", "pour")})
@@ -119,7 +120,7 @@ def test_only_the_published_cut_is_calibrated(shared_data: Path) -> None:
     for order in ("file", "time"):
         release = read_release(shared_data, order)  # type: ignore[arg-type]
         ids = ActionIds(release.taxonomy())
-        for rule in RULES:
+        for rule in get_args(Rule):
             for protocol in ("shared", "separate"):
                 samples = cut_samples(release.split("test"), release.cards, protocol, rule)  # type: ignore[arg-type]
                 verdicts[order, rule, protocol] = calibrate(samples, ids, table).calibrated

@@ -10,7 +10,7 @@ from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, 
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, Refusal
-from recipe.planning.vidassist.models import Evaluation, TaskGraph, demonstrations, read_score
+from recipe.planning.vidassist.models import Evaluation, TaskGraphScore, demonstrations, read_score
 from recipe.planning.vidassist.search import (
     CandidateStep,
     Proposal,
@@ -114,7 +114,7 @@ def video(name: str, *steps: str, goal: str = GOAL) -> Procedure:
 
 def test_the_task_graph_counts_what_came_next() -> None:
     shown = {GOAL: ((BOIL, ADD, STIR), ("Boil it", POUR), (BOIL, ADD, STIR, ADD))}
-    graph = TaskGraph(shown, actions_of)
+    graph = TaskGraphScore(shown, actions_of)
     assert graph.score(considered(("boil", None), ("stir", None))) == [1.0, 0.0]
     after_boil = START.then(BOIL)
     assert graph.score(considered(("add", None), ("pour", None), ("stir", None), state=after_boil)) == [
@@ -125,7 +125,7 @@ def test_the_task_graph_counts_what_came_next() -> None:
 
 
 def test_the_task_graph_does_not_tell_what_it_has_not_seen() -> None:
-    graph = TaskGraph({GOAL: ((BOIL, ADD),)}, actions_of)
+    graph = TaskGraphScore({GOAL: ((BOIL, ADD),)}, actions_of)
     assert graph.score(considered(("stir", None), state=START.then(POUR))) == [None]
     assert graph.score(considered(("stir", None), state=State("fly", ()))) == [None]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from recipe.corpus.index import Index
 from recipe.corpus.layout import open_manifest, shard_name
 from recipe.corpus.scan import kernels
 from recipe.corpus.scan.certificate import SearchResult, merge
-from recipe.corpus.store import Corpus, Searcher
+from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, CorpusError, InputError, MissingExtra, RecipeError, first_line
 
 try:
@@ -89,13 +89,7 @@ def _require_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), _PATIENCE).close()
 
 
-class PartIndex(Searcher, Protocol):
-    """What an actor needs of the index over its shards."""
-
-    def __len__(self) -> int: ...
-
-
-Opener = Callable[[Path, Sequence[int]], PartIndex]
+Opener = Callable[[Path, Sequence[int]], Index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +109,12 @@ class Placement:
 _DEFAULT = Placement()
 
 
-def _open_index(folder: Path, shards: Sequence[int], placement: Placement) -> PartIndex:
+def _open_index(folder: Path, shards: Sequence[int], placement: Placement) -> Index:
     threads = max(1, int(placement.cpus))
     if not placement.gpus:
         return Index.open(folder, shards, threads=threads)
     devices = [f"cuda:{number}" for number in range(math.ceil(placement.gpus))]
-    index: PartIndex = kernels("gpu.index").GpuIndex.open(folder, shards, devices=devices, threads=threads)
+    index: Index = kernels("gpu.index").GpuIndex.open(folder, shards, devices=devices, threads=threads)
     return index
 
 
@@ -138,7 +132,7 @@ class _Actor:
         self._folder, self._shards, self._corpus, self._opener = folder, shards, corpus, opener
 
     @cached_property
-    def _index(self) -> PartIndex:
+    def _index(self) -> Index:
         identity = open_manifest(self._folder)["id"]
         if identity != self._corpus:
             raise CorpusError(

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from recipe.corpus.index import Index
 from recipe.corpus.layout import Manifest, padded
-from recipe.corpus.scan.certificate import Scores
-from recipe.corpus.scan.shards import DiskArray, Shard
+from recipe.corpus.scan.certificate import BoundedScores
+from recipe.corpus.scan.shards import MappedArray, Shard, StreamedArray
 from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import SILENT, Progress
 
@@ -96,7 +96,7 @@ def place(
     return Part(here, _narration_bounds(np.concatenate([shard.bounds for shard in shards]), precision, device), first)
 
 
-def _pieces(arrays: Iterable[DiskArray]) -> Iterator[NDArray[np.int8 | np.float16]]:
+def _pieces(arrays: Iterable[MappedArray | StreamedArray]) -> Iterator[NDArray[np.int8 | np.float16]]:
     """Consecutive rows, copied: torch takes no array that is mapped to be read only."""
     for array in arrays:
         rows, d = array.shape
@@ -153,7 +153,7 @@ def _query_bounds(*values: NDArray[np.float64]) -> QueryBounds:
 
 
 class GpuScores:
-    """Scores of Q queries with the narrations of all parts: `certificate.Scores`; the sums stay on their devices."""
+    """Scores of Q queries with the narrations of all parts: `BoundedScores`; the sums stay on their devices."""
 
     def __init__(self, parts: Sequence[Part], queries: GpuQueries) -> None:
         self.method = "int8" if queries.vectors.dtype == torch.int8 else "float16"
@@ -238,7 +238,7 @@ class GpuIndex(Index):
         opened = Index.open(folder, shards, streamed=streamed)
         return cls(opened.folder, opened.manifest, opened.shards, devices, precision, threads, progress)
 
-    def _scores(self, queries: Queries) -> Scores | None:
+    def _scores(self, queries: Queries) -> BoundedScores | None:
         if not fits(queries.steps.shape[1], queries.codes.shape[1], KINDS[self.precision]):
             return None
         return GpuScores(self._parts, (int8_queries if self.precision == "int8" else float16_queries)(queries))

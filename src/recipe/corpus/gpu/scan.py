@@ -35,7 +35,7 @@ _LARGEST = 127 * 127
 """Of the product of two codes."""
 
 
-class Shape(NamedTuple):
+class BlockShape(NamedTuple):
     """Of a block: levels and width of its heads and of its tails, all powers of two; no heads where `heads` is 0."""
 
     head_levels: int
@@ -49,10 +49,10 @@ class Shape(NamedTuple):
         return self.head_levels * self.heads + self.tail_levels * self.tails
 
 
-class Plan(NamedTuple):
+class ScanPlan(NamedTuple):
     """B blocks of one shape; -1 stands for no step and for no query."""
 
-    shape: Shape
+    shape: BlockShape
     heads: NDArray[np.int32]
     """[B, head levels, heads]: the steps of each head."""
     tails: NDArray[np.int32]
@@ -82,7 +82,7 @@ class SortedQueries(NamedTuple):
     """[Q]: the same for each query."""
 
 
-def plan(steps: NDArray[np.int32], widest: int) -> Plan:
+def plan(steps: NDArray[np.int32], widest: int) -> ScanPlan:
     """Blocks of at most `widest` columns, where one query's levels are no more, for queries [Q, M] of steps.
 
     -1 follows a query's last step. Of three ways to cut queries in heads and tails it takes the one of the fewest
@@ -103,7 +103,7 @@ def _shared(unique: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np
     return np.minimum(neighbours, lengths)
 
 
-def _blocks(queries: SortedQueries, cut: NDArray[np.int64], widest: int) -> Plan:
+def _blocks(queries: SortedQueries, cut: NDArray[np.int64], widest: int) -> ScanPlan:
     """The queries in order, as many to a block as fit."""
     head_levels = _power(int(cut.max())) if cut.any() else 0
     tail_levels = _power(max(1, int((queries.lengths - cut).max())))
@@ -111,7 +111,7 @@ def _blocks(queries: SortedQueries, cut: NDArray[np.int64], widest: int) -> Plan
     fewest = max(1, NARROWEST // tail_levels)
     tails = max(_power(len(heads)), fewest)
     while True:
-        shape = Shape(head_levels, _most(heads, tails, head_levels), tail_levels, tails)
+        shape = BlockShape(head_levels, _most(heads, tails, head_levels), tail_levels, tails)
         if shape.columns <= widest or tails == fewest:
             return _fill(shape, queries, cut, heads)
         tails //= 2
@@ -125,7 +125,7 @@ def _most(heads: list[tuple[int, ...]], tails: int, levels: int) -> int:
     return max(_power(most), NARROWEST // levels)
 
 
-def _fill(shape: Shape, queries: SortedQueries, cut: NDArray[np.int64], keys: list[tuple[int, ...]]) -> Plan:
+def _fill(shape: BlockShape, queries: SortedQueries, cut: NDArray[np.int64], keys: list[tuple[int, ...]]) -> ScanPlan:
     count = -(-len(keys) // shape.tails)
     heads = np.full((count, shape.head_levels, shape.heads), -1, np.int32)
     tails = np.full((count, shape.tail_levels, shape.tails), -1, np.int32)
@@ -141,7 +141,7 @@ def _fill(shape: Shape, queries: SortedQueries, cut: NDArray[np.int64], keys: li
             head = places[block].setdefault(key, len(places[block]))
             heads[block, : len(key), head] = key
             parents[block, place] = head
-    return Plan(shape, heads, tails, parents, columns, queries.copies)
+    return ScanPlan(shape, heads, tails, parents, columns, queries.copies)
 
 
 def _power(number: int) -> int:
@@ -352,12 +352,12 @@ def fits(steps: int, D: int, kind: torch.dtype) -> bool:
     return steps <= LONGEST and (kind != torch.int8 or steps * D * _LARGEST < 2**31)
 
 
-def paired(shape: Shape, launch: Launch) -> bool:
+def paired(shape: BlockShape, launch: Launch) -> bool:
     """Whether a block's steps are multiplied with two segments at a time: where few columns wait for memory anyway."""
     return launch.narrow < shape.columns <= launch.paired
 
 
-def options(shape: Shape, launch: Launch, memory: int) -> dict[str, Any]:
+def options(shape: BlockShape, launch: Launch, memory: int) -> dict[str, Any]:
     """How the kernel is compiled for blocks of this shape, with so many bytes of shared memory a program."""
     stage = (launch.rows * (2 if paired(shape, launch) else 1) + shape.columns) * launch.depth
     stages = max(1, min(launch.stages, (memory - _EXCHANGED - 4 * launch.rows * shape.heads) // stage))

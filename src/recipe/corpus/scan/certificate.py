@@ -40,7 +40,7 @@ class SearchResult(NamedTuple):
     certificate: Certificate
 
 
-class Scores(Protocol):
+class BoundedScores(Protocol):
     """Approximate scores of Q queries with N narrations, each within a known bound of the exact one."""
 
     @property
@@ -62,7 +62,9 @@ class Scores(Protocol):
         ...
 
 
-def certify(scores: Scores, exact: Exact, k: int, limit: int, verified: bool = True) -> list[SearchResult | None]:
+def certify(
+    scores: BoundedScores, exact: Exact, k: int, limit: int, verified: bool = True
+) -> list[SearchResult | None]:
     """The k best of each query, or None for one with more than `limit` survivors; `verified` as in the certificate.
 
     The k-th of the exact scores of any k narrations is a threshold below which no hit can be; those of the highest

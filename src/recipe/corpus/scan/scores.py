@@ -25,8 +25,7 @@ _FEATURES = {
     "avx2": ("avx2",),
     "portable": (),
 }
-ISAS = tuple(_FEATURES)
-"""Instruction sets of the integer scan, best first; every processor has the last."""
+"""What each instruction set of the integer scan needs, best first; every processor has the last."""
 SINGLE_COLUMNS = 12
 """Unique steps up to which queries are taken one by one; a panel of 16 columns would be multiplied in vain."""
 SINGLE_QUERIES = 3
@@ -107,7 +106,7 @@ _PACK: dict[str, Callable[[NDArray[np.int16]], NDArray[Any]]] = {
 
 
 class ApproximateScores(NamedTuple):
-    """Scores of Q queries with N narrations, each within a bound: see `recipe.corpus.scan.certificate.Scores`.
+    """Scores of Q queries with N narrations, each within a bound: see `recipe.corpus.scan.certificate.BoundedScores`.
 
     A score is sums [N, >= Q] * scales [N] * factors [Q]; its bound is errors [N, 2] . weights [Q, 2].
     """

@@ -6,7 +6,7 @@ import os
 import tokenize
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -36,30 +36,8 @@ class Spans(NamedTuple):
     numbers: NDArray[np.int64]
 
 
-class DiskArray(Protocol):
-    """A two-dimensional array on disk."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and columns."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of its numbers."""
-        ...
-
-    def rows(self, first: int, last: int) -> NDArray[Any]:
-        """Rows first:last, contiguous. Raises CorpusError where they cannot be read."""
-        ...
-
-    def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
-        """An array that holds the rows offsets[n]:offsets[n + 1] of each n in numbers [P]. Raises CorpusError."""
-        ...
-
-
 class MappedArray:
-    """An array whose pages the system reads when they are touched, and keeps while there is room."""
+    """An array on disk whose pages the system reads when they are touched, and keeps while there is room."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> None:
         """The numbers begin `start` bytes into the file. Raises OSError, ValueError."""
@@ -71,12 +49,12 @@ class MappedArray:
         return self._array[first:last]
 
     def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
-        """The array itself, with the spans as they are."""
+        """An array that holds the rows offsets[n]:offsets[n + 1] of each n in numbers [P]: the whole one."""
         return Spans(self._array, offsets, numbers)
 
 
 class StreamedArray:
-    """An array that is read into fresh memory at every call, and takes none between them."""
+    """An array on disk that is read into fresh memory at every call, and takes none between them."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> None:
         """The numbers begin `start` bytes into the file."""
@@ -113,9 +91,9 @@ class Shard(NamedTuple):
     """[N + 1]: first segment of each narration."""
     bounds: NDArray[np.float32]
     """[N, 3]: scale, residual and norm (`recipe.corpus.scan.quantise.Codes`)."""
-    codes: DiskArray
+    codes: MappedArray | StreamedArray
     """int8 [S, D]."""
-    embeddings: DiskArray
+    embeddings: MappedArray | StreamedArray
     """float16 [S, d]."""
     verified: bool
     """Every file is known to match its checksum; false for a large corpus that was not verified since it was copied."""

@@ -15,7 +15,7 @@ numbers of two rules or two taxonomies cannot be compared, and which ones were u
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from recipe.data.benchmarks import require_benchmarks
 from recipe.data.crosstask import StepOrder, TaskCard, read_cards, read_crosstask
@@ -32,8 +32,6 @@ Protocol = Literal["shared", "separate"]
 """One sample set for every T, that of the largest; or a set for each T."""
 Rule = Literal["vlamp", "true-steps", "observed"]
 """Which cuts make samples: the end counts in the target; only steps count; and at least one step was observed."""
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
-RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One endpoint, asked patiently: failures, and waiting as long as the host says.
+"""One endpoint, asked with retries: failures, and waiting as long as the host says.
 
 Requests go through the SDK of OpenAI, without its retries. What may pass is tried again: time-outs, dropped and refused
 connections, 408, 409, 425, 429 and 5xx, and answers that are no chat completion (a proxy's page, half a JSON), the last
@@ -10,14 +10,10 @@ import asyncio
 import contextlib
 import json
 import logging
-import math
 import os
-import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from email.utils import parsedate_to_datetime
-from urllib.parse import urlsplit
 
 from recipe.artifacts import JsonObject
 from recipe.config import ModelConfig
@@ -39,6 +35,8 @@ from recipe.models.sampling import Decoding, decoding_of
 try:
     import httpx2
     import openai
+
+    from recipe.http import connection_settings, retry_after, server_address, wait_before_try
 except ModuleNotFoundError as error:
     raise MissingExtra("asking an endpoint", "llm") from error
 
@@ -67,16 +65,12 @@ _REMEDIES = {
     413: "show fewer or smaller frames",
 }
 _METHOD = "/chat/completions"
-_CONNECT = 10.0
-"""Seconds to reach the endpoint."""
 _LOG = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 """Seconds."""
-# Of its own, so that waiting leaves other draws alone; unseeded, so that clients do not wait alike.
-_JITTER = random.Random()
 
 
-class PassingFailure(Exception):
+class TransientError(Exception):
     """A failure that may be over at the next try."""
 
     def __init__(
@@ -101,23 +95,23 @@ class RequestRefused(InputError):
     """The body of its response."""
 
 
-def failure_of(error: Exception, url: str, timeout: float) -> PassingFailure | InputError:
+def failure_of(error: Exception, url: str, timeout: float) -> TransientError | InputError:
     """A failure of the connection, of the endpoint or of reading: one that passes, or one that does not."""
     if isinstance(error, openai.APIStatusError):
         response = error.response
         return _failure_of_status(response.status_code, response.text, url, retry_after(response.headers))
     if isinstance(error, TimeoutError | openai.APITimeoutError):
         remedy = "check that the endpoint is not overloaded or still loading, or allow more with --timeout"
-        return PassingFailure(f"no answer within {timeout:g} s", remedy)
+        return TransientError(f"no answer within {timeout:g} s", remedy)
     if isinstance(error, Unreadable):
         remedy = "check that the address is the root of an OpenAI-compatible API, which usually ends in /v1"
-        return PassingFailure(str(error), remedy, unread=True, replied=True)
+        return TransientError(str(error), remedy, unread=True, replied=True)
     cause = (isinstance(error, openai.APIError) and error.__cause__) or error  # the SDK wraps errors of connections
     reason = f"the connection failed ({type(cause).__name__}: {str(cause).rstrip('.') or 'no reason given'})"
-    return PassingFailure(reason, "check that the endpoint runs and that the address is right")
+    return TransientError(reason, "check that the endpoint runs and that the address is right")
 
 
-def _failure_of_status(status: int, text: str, url: str, wait: float | None = None) -> PassingFailure | InputError:
+def _failure_of_status(status: int, text: str, url: str, wait: float | None = None) -> TransientError | InputError:
     """`wait` seconds are what the endpoint asks for."""
     try:
         body = json.loads(text)
@@ -132,7 +126,7 @@ def _failure_of_status(status: int, text: str, url: str, wait: float | None = No
         remedy = "look into the endpoint's log, or try later"
         if status == 429:
             remedy = "ask less at once (--concurrency) or later"
-        return PassingFailure(problem, remedy, wait=wait, replied=status not in _UNDECIDED)
+        return TransientError(problem, remedy, wait=wait, replied=status not in _UNDECIDED)
     remedy = _REMEDIES.get(status, "change the request: its frames, its length or the model")
     of_the_chat = status == 413 or any(word in text.lower() for word in _OF_THE_CHAT)
     if "max_completion_tokens" in text and not of_the_chat:
@@ -166,33 +160,6 @@ def _message(body: object, text: str) -> str:
     return quoted(body if isinstance(body, str) else json.dumps(body) if body else text)
 
 
-def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """Seconds that a response asks to wait: of `retry-after-ms`, or `retry-after` in seconds or as a date.
-
-    None without a header that can be read.
-
-    >>> retry_after({"retry-after": "2.5"}), retry_after({"retry-after": "soon"})
-    (2.5, None)
-    """
-    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        value = headers.get(name)
-        seconds = None if value is None else _seconds(value, unit, time.time() if now is None else now)
-        if seconds is not None and math.isfinite(seconds):
-            return max(0.0, seconds)
-    return None
-
-
-def _seconds(value: str, unit: float, now: float) -> float | None:
-    try:
-        return unit * float(value)
-    except ValueError:
-        pass
-    try:
-        return parsedate_to_datetime(value).timestamp() - now
-    except ValueError:
-        return None
-
-
 class Host:
     """Asks one endpoint, from one event loop."""
 
@@ -202,14 +169,13 @@ class Host:
         self.fields = OptionalFields(config.structured, config.extra_body)
         self._config, self._ledger = config, ledger
         self._quiet_until = 0.0
-        timeout = httpx2.Timeout(config.timeout, connect=min(config.timeout, _CONNECT))
-        limits = httpx2.Limits(max_connections=config.concurrency, max_keepalive_connections=config.concurrency)
+        settings = connection_settings(config.timeout, config.concurrency)
         self._client = openai.AsyncOpenAI(
             api_key=self._key or "none",
             base_url=self.url,
             max_retries=0,
-            timeout=timeout,
-            http_client=httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=True),
+            timeout=settings["timeout"],
+            http_client=httpx2.AsyncClient(follow_redirects=True, **settings),
         )
         # The SDK takes these from the environment, and would send them to any endpoint.
         self._client.organization = self._client.project = None
@@ -229,7 +195,7 @@ class Host:
             except RequestRefused as refused:
                 replied += 1
                 self._ask_for_less(sent, refused)
-            except PassingFailure as failure:
+            except TransientError as failure:
                 tries, unread = tries + 1, unread + failure.unread
                 replied += failure.replied
                 last = tries >= self._config.tries or unread >= UNREAD_TRIES
@@ -288,7 +254,7 @@ class Host:
         return request_fields(request, self._config)
 
     async def _try(self, fields: JsonObject, sample: int, replied: int, ended: asyncio.Event) -> Answer:
-        """One request. Raises PassingFailure, InputError."""
+        """One request. Raises TransientError, InputError."""
         await _sleep(self._quiet_until - time.monotonic(), ended)
         body, began = body_of(fields), time.monotonic()
         try:
@@ -317,10 +283,10 @@ class Host:
         _LOG.info("%s: it does not take %s as sent; asking without", self.url, name)
 
     async def _pause(
-        self, failure: PassingFailure, tries: int, taken: float, ended: asyncio.Event, *, last: bool
+        self, failure: TransientError, tries: int, taken: float, ended: asyncio.Event, *, last: bool
     ) -> None:
         """Wait before the next try. Raises ComputeError where there is none."""
-        wait = _wait(failure, tries)
+        wait = wait_before_try(tries, failure.wait, _FIRST_WAIT, _LONGEST_WAIT)
         if not last and taken + wait < self._config.patience and not ended.is_set():
             self._ledger.retry()
             if failure.wait is not None:  # it concerns all requests
@@ -338,14 +304,6 @@ def _headers(body: bytes, sample: int, replied: int) -> dict[str, str]:
     return {"Content-Type": "application/json", "Idempotency-Key": idempotency_key(body, sample, replied)}
 
 
-def _wait(failure: PassingFailure, tries: int) -> float:
-    """Seconds until the next try: what the endpoint asked for and a little more, else twice as long as before."""
-    if failure.wait is not None:
-        return failure.wait + _JITTER.uniform(0.0, 0.5)
-    doubled: float = _FIRST_WAIT * 2 ** min(tries - 1, 16)
-    return min(doubled, _LONGEST_WAIT) * _JITTER.uniform(0.5, 1.0)
-
-
 async def _sleep(seconds: float, ended: asyncio.Event) -> None:
     """Wait, at most until `ended` is set."""
     if seconds > 0:
@@ -354,18 +312,12 @@ async def _sleep(seconds: float, ended: asyncio.Event) -> None:
 
 
 def _address(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise InputError.at(url, "this is no address of HTTP", "give one such as http://localhost:8000/v1")
-    if parts.username or parts.password:
+    address = server_address(url, "http://localhost:8000/v1")
+    if httpx2.URL(address).userinfo:
         raise InputError("the endpoint's address holds a password; give it as a key by --key-variable.")
-    if parts.path.rstrip("/").endswith("/chat/completions"):
-        raise InputError.at(url, "this is one method of the API", "give its root, without /chat/completions")
-    return url.rstrip("/")
+    if address.endswith("/chat/completions"):
+        raise InputError.at(address, "this is one method of the API", "give its root, without /chat/completions")
+    return address
 
 
 def _key(variable: str | None) -> str | None:

@@ -17,7 +17,8 @@ from recipe.planning.predictions import write_predictions
 from recipe.planning.vidassist.models import (
     Demonstrations,
     Evaluation,
-    TaskGraph,
+    ModelProposer,
+    TaskGraphScore,
     agent,
     language_model,
     plan_chat,
@@ -30,7 +31,6 @@ from recipe.planning.vidassist.search import (
     Options,
     PartialPlan,
     Proposal,
-    Proposer,
     Search,
     State,
     TextGeneration,
@@ -196,9 +196,9 @@ def _assisted(config: VidAssistConfig, models: Models, actions: ActionsOf, shown
     )
 
 
-def _proposers(config: VidAssistConfig, models: Models, shown: Demonstrations) -> tuple[Proposer, ...]:
+def _proposers(config: VidAssistConfig, models: Models, shown: Demonstrations) -> tuple[ModelProposer, ...]:
     sampling = config.sampling(config.temperature)
-    found: list[Proposer] = []
+    found: list[ModelProposer] = []
     if config.proposers != "recipe":
         found.append(language_model(models.model, sampling, shown))
     if config.proposers != "original":
@@ -219,4 +219,4 @@ def _value(
         case "evaluation":
             return Evaluation(models.model, config.sampling(0.0), shown)
         case "task_graph":
-            return TaskGraph(shown, actions)
+            return TaskGraphScore(shown, actions)

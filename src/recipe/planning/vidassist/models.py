@@ -149,7 +149,7 @@ class ModelProposer:
         self.name, self._engine, self._write, self._sampling = name, engine, write, sampling
 
     def propose(self, states: Sequence[State], count: int, progress: Progress = SILENT) -> list[list[Proposal]]:
-        """Ask for all states at once."""
+        """`count` proposals for each state, in order; an answer without an action is one with an empty text."""
         chats = [self._write(state) for state in states]
         answers = self._engine.outcomes(chats, count, self._sampling, progress, logprobs=True)
         return [[self._read(answer) for answer in group] for group in answers]
@@ -205,7 +205,7 @@ def demonstrations(
     return drawn
 
 
-class TaskGraph:
+class TaskGraphScore:
     """The share of the times that the last step was followed by the candidate, in the shown videos of the goal.
 
     VidAssist has a task-graph score with few shots; ours is first-order. In the zero-shot setting it is off.

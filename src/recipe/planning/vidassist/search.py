@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recipe.planning.admissible import ActionMatch, AdmissibleActions
 from recipe.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from recipe.planning.vidassist.models import ModelProposer
 
 
 class State(NamedTuple):
@@ -177,19 +180,6 @@ def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, floa
     return sum(weight * score for weight, score in known) / total if total else None
 
 
-class Proposer(Protocol):
-    """Proposes next actions."""
-
-    @property
-    def name(self) -> str:
-        """Name of the source of its proposals."""
-        ...
-
-    def propose(self, states: Sequence[State], count: int, progress: Progress = SILENT) -> list[list[Proposal]]:
-        """`count` proposals for each state, in order; an answer without an action is one with an empty text."""
-        ...
-
-
 class Option(NamedTuple):
     """A candidate with its scores."""
 
@@ -251,7 +241,7 @@ class PartialPlan:
 class Search:
     """Proposers, value functions, and the depth and width of the search."""
 
-    proposers: tuple[Proposer, ...]
+    proposers: tuple["ModelProposer", ...]
     count: int
     """Proposals of each proposer for a state."""
     actions: ActionsOf

@@ -5,18 +5,16 @@ import atexit
 import json
 import logging
 import os
-import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from recipe.config import RewardConfig, load_config
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, InputError, MissingExtra
-from recipe.reward.scorer import Outcome, Scorer, Steps, or_none, reward_of, score_plans
+from recipe.reward.batcher import ThreadBatcher
+from recipe.reward.scorer import Outcome, Scorer, Steps, or_none, score_plans
 from recipe.reward.verifier import Verifier
 from recipe.text import Completion, whole_text
 from recipe.types import Reward
@@ -24,8 +22,6 @@ from recipe.types import Reward
 _TEXT = ("text", "output_text")
 """Types of the parts of a message that are its text; a thought, an image or a call of a tool is none."""
 _LOG = logging.getLogger(__name__)
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 class Row(NamedTuple):
@@ -130,58 +126,6 @@ def _parsed(text: str) -> Any:
         return text
 
 
-class MicroBatcher(Generic[Item, Result]):
-    """Computes in one call the items that come within `window` seconds, `largest` at most.
-
-    A thread of its own computes, so that event loops stay free; items that arrive meanwhile make the next batch.
-    """
-
-    def __init__(
-        self, compute: Callable[[Sequence[Item]], Sequence[Result]], *, window: float = 0.005, largest: int = 256
-    ) -> None:
-        self._compute, self._window, self._largest = compute, window, largest
-        self._waiting: queue.SimpleQueue[tuple[Item, Future[Result]]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def submit(self, item: Item) -> Future[Result]:
-        """The result to come; it raises what the computation of its batch raised."""
-        future: Future[Result] = Future()
-        self._waiting.put((item, future))
-        with self._lock:
-            if self._thread is None or not self._thread.is_alive():  # a forked process has lost its threads
-                self._thread = threading.Thread(target=self._work, name="recipe-microbatch", daemon=True)
-                self._thread.start()
-        return future
-
-    def _work(self) -> None:
-        while True:
-            # A caller that gave up, as after a timeout, is not computed for.
-            batch = [entry for entry in self._collect() if entry[1].set_running_or_notify_cancel()]
-            if batch:
-                self._settle(batch)
-
-    def _collect(self) -> list[tuple[Item, Future[Result]]]:
-        batch = [self._waiting.get()]
-        until = time.monotonic() + self._window
-        while len(batch) < self._largest:
-            try:
-                batch.append(self._waiting.get(timeout=max(0.0, until - time.monotonic())))
-            except queue.Empty:
-                break
-        return batch
-
-    def _settle(self, batch: Sequence[tuple[Item, Future[Result]]]) -> None:
-        try:
-            results = self._compute([item for item, _ in batch])
-        except Exception as error:  # noqa: BLE001  # whatever it is, every caller that waits must get it
-            for _, future in batch:
-                future.set_exception(error)
-            return
-        for (_, future), result in zip(batch, results, strict=True):
-            future.set_result(result)
-
-
 class RewardSource:
     """A scorer as the trainers call it: by the batch, or one sample at a time.
 
@@ -191,7 +135,7 @@ class RewardSource:
 
     def __init__(self, scorer: Scorer, *, window: float = 0.005) -> None:
         self._scorer = scorer
-        self._single = MicroBatcher(self.score, window=window)
+        self._single: ThreadBatcher[Row | InputError, Reward] = ThreadBatcher(self.score, window=window)
         self._lock = threading.Lock()
         self.failures = 0
         """Rows that had no reward so far."""
@@ -222,11 +166,12 @@ class RewardSource:
 
     def score_each(self, rows: Sequence[Row | InputError]) -> list[Reward]:
         """The rewards of a caller's few rows, computed together with those of other threads. Raises as `score`."""
-        return [reward_of(outcome.result()) for outcome in [self._single.submit(row) for row in rows]]
+        return self._single.submit(rows).result()
 
     async def score_one(self, row: Row | InputError) -> Reward:
         """The reward of one row, computed together with those that others await. Raises as `score`."""
-        return reward_of(await asyncio.wrap_future(self._single.submit(row)))
+        [reward] = await asyncio.wrap_future(self._single.submit([row]))
+        return reward
 
 
 class _Settings(NamedTuple):
@@ -274,7 +219,7 @@ def _open(named: _Settings) -> RewardSource:
         try:
             from recipe.reward.client import ServiceClient  # noqa: PLC0415  # a local verifier needs none of its packages
         except ModuleNotFoundError as error:
-            if error.name in ("httpx2", "tenacity"):
+            if error.name == "httpx2":
                 raise MissingExtra("the client of the reward service", "client") from None
             raise
         client = ServiceClient(named.service, named.token or None)

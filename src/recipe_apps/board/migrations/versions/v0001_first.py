@@ -173,26 +173,6 @@ def upgrade() -> None:
         op.execute(statement)
 
 
-def downgrade() -> None:
-    for table in (
-        "standings",
-        "scores",
-        "jobs",
-        "submissions",
-        "scorers",
-        "tracks",
-        "tokens",
-        "workers",
-        "reference_sets",
-        "meta",
-        "log",
-        "accounts",
-    ):
-        op.drop_table(table)
-    if op.get_bind().dialect.name == "postgresql":
-        op.execute("DROP FUNCTION log_is_append_only()")
-
-
 _GUARDS = {
     "sqlite": [
         f"CREATE TRIGGER log_no_{what} BEFORE {what} ON log BEGIN SELECT RAISE(ABORT, 'the log can only grow'); END"

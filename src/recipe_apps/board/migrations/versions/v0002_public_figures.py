@@ -28,7 +28,3 @@ def upgrade() -> None:
             if _UNKEPT.search(row[1]):
                 mended = _UNKEPT.sub("\N{REPLACEMENT CHARACTER}", row[1])
                 connection.execute(sa.update(table).where(table.c[key] == row[0]).values({column: mended}))
-
-
-def downgrade() -> None:
-    op.execute("DELETE FROM standings")

@@ -1,0 +1,116 @@
+"""The client of a board: when it asks again, and what it says of answers that are no results."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from recipe.errors import ComputeError, InputError, RecipeError
+
+httpx2 = pytest.importorskip("httpx2")
+from recipe_apps.board.client import BoardClient  # noqa: E402
+
+BOARDS = httpx2.Response(200, json={"tracks": []})
+
+
+def refused(status: int, code: str, problems: list[dict[str, Any]] | None = None, **headers: str) -> Any:
+    body = {"error": {"code": code, "message": f"about {code}"}, "problems": problems or []}
+    return httpx2.Response(status, json=body, headers={name.replace("_", "-"): text for name, text in headers.items()})
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that would have been waited for; no time passes."""
+    seconds: list[float] = []
+    clock = SimpleNamespace(sleep=seconds.append, monotonic=time.monotonic, time=time.time)
+    monkeypatch.setattr("recipe.http.time", clock)
+    return seconds
+
+
+def boards(*answers: Any, **limits: Any) -> tuple[Any, list[Any]]:
+    """What a client says of prepared answers, the last of them again and again, and the requests that it sent."""
+    requests: list[Any] = []
+
+    def answer(request: Any) -> Any:
+        requests.append(request)
+        prepared = answers[min(len(requests), len(answers)) - 1]
+        if isinstance(prepared, Exception):
+            raise prepared
+        return prepared
+
+    with BoardClient("host:8002/", "secret", transport=httpx2.MockTransport(answer), **limits) as client:
+        try:
+            return client.boards(), requests
+        except RecipeError as error:
+            return error, requests
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        *(httpx2.Response(status, text="<html>") for status in (500, 502, 503, 504)),
+        refused(429, "queue_full", Retry_After="1"),
+        httpx2.ConnectError("refused"),
+        httpx2.ReadTimeout("late"),
+    ],
+)
+def test_a_board_that_cannot_answer_now_is_asked_again(passing: Any, waits: list[float]) -> None:
+    answer, requests = boards(passing, passing, BOARDS)
+    assert answer == {"tracks": []}
+    assert len(waits) == 2
+    assert {str(request.url) for request in requests} == {"http://host:8002/api/boards"}
+    assert {request.headers["Authorization"] for request in requests} == {"Bearer secret"}
+
+
+def test_the_wait_is_what_the_board_says(waits: list[float]) -> None:
+    boards(refused(503, "not_ready", Retry_After="30"), BOARDS)
+    assert 30 <= waits[0] <= 30.5
+
+
+@pytest.mark.parametrize("failing", [httpx2.Response(503), httpx2.ConnectError("refused")])
+def test_patience_ends_in_an_error_of_computing(failing: Any, waits: list[float]) -> None:
+    error, requests = boards(failing, patience=0.0)
+    assert isinstance(error, ComputeError)
+    assert str(error).startswith("http://host:8002: ")
+    assert (len(requests), waits) == (1, [])
+
+
+def test_a_used_quota_is_final(waits: list[float]) -> None:
+    error, requests = boards(refused(429, "quota_used"))
+    assert isinstance(error, InputError)
+    assert "about quota_used" in str(error)
+    assert (len(requests), waits) == (1, [])
+
+
+def test_the_problems_of_a_submission_are_listed_with_line_and_field() -> None:
+    problems = [
+        {"line": 3, "field": "plan", "problem": "it is no list", "remedy": "give a list"},
+        {"line": 0, "field": "", "problem": "it is empty", "remedy": "send predictions"},
+    ]
+    error, _ = boards(refused(422, "invalid", problems))
+    assert isinstance(error, InputError)
+    assert str(error).splitlines()[1:] == [
+        "  line 3, plan: it is no list; give a list",
+        "  the file: it is empty; send predictions",
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        httpx2.Response(200, text="<html>"),
+        httpx2.Response(200, json=[1]),
+        httpx2.Response(302, headers={"Location": "/login"}),
+    ],
+)
+def test_the_answer_of_another_server_is_no_result(other: Any) -> None:
+    error, requests = boards(other)
+    assert isinstance(error, ComputeError)
+    assert len(requests) == 1
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:0", "http://[::"])
+def test_an_address_is_checked_at_once(url: str) -> None:
+    with pytest.raises(InputError, match="address"):
+        BoardClient(url)
