@@ -1,7 +1,8 @@
 """JSON lines as typed rows: one reader, whose errors name file, line and field in one sentence, and one writer.
 
 A row is a dataclass whose annotations say what a field may hold. Types are strict: true is no number, 1.0 is no whole
-number, and no number is infinite. A field that the dataclass lacks is an error. A half of a character is one, too.
+number, and no number is infinite. A field that the dataclass lacks is an error unless it is to be ignored; a half of a
+character is always one.
 """
 
 import difflib
@@ -11,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, from_json, to_jsonable_python
@@ -20,30 +21,37 @@ from recipe.artifacts import json_line, require_whole, text_lines, write_jsonl
 from recipe.errors import InputError
 
 Row = TypeVar("Row")
+Unknown = Literal["forbid", "ignore"]
+"""What happens to a field that the dataclass lacks."""
 _SHOWN = 60
 """Characters of a value that an error quotes."""
 _WORDS: Mapping[str, tuple[str, str]] = {
     "missing": ("the field is missing", "add it"),
     "string_type": ("{input} is no text", "give a text"),
     "int_type": ("{input} is no whole number", "give a whole number"),
-    "int_from_float": ("{input} is no whole number", "give a whole number"),
     "float_type": ("{input} is no number", "give a number"),
     "bool_type": ("{input} is neither true nor false", "give true or false"),
     "finite_number": ("{input} is not finite", "give a finite number"),
     "list_type": ("{input} is no list", "give a list"),
     "dict_type": ("{input} is no JSON object", "give a JSON object"),
     "literal_error": ("{input} is unknown", "give {expected}"),
-    "greater_than": ("{input} is too small", "give more than {gt}"),
-    "greater_than_equal": ("{input} is too small", "give {ge} or more"),
-    "less_than": ("{input} is too large", "give less than {lt}"),
-    "less_than_equal": ("{input} is too large", "give {le} or less"),
+    "greater_than": ("{input} is not more than {gt:g}", "give more"),
+    "greater_than_equal": ("{input} is less than {ge:g}", "give {ge:g} or more"),
+    "less_than": ("{input} is not less than {lt:g}", "give less"),
+    "less_than_equal": ("{input} is more than {le:g}", "give {le:g} or less"),
+    "string_too_short": ("the text is empty", "give a text"),
     "too_short": ("the list has too few items", "give at least {min_length}"),
     "too_long": ("the list has too many items", "give at most {max_length}"),
 }
 """Problem and remedy by pydantic's type of an error; the braces are its context."""
 _SAME = {
+    "int_from_float": "int_type",
     "missing_argument": "missing",
     "missing_keyword_only_argument": "missing",
+    "int_parsing": "int_type",
+    "int_parsing_size": "int_type",
+    "float_parsing": "float_type",
+    "bool_parsing": "bool_type",
     "tuple_type": "list_type",
     "dataclass_type": "dict_type",
     "model_type": "dict_type",
@@ -65,6 +73,8 @@ Stripped = Annotated[str, AfterValidator(str.strip)]
 """A text that may be blank, stripped."""
 Texts = Annotated[tuple[Text, ...], Field(fail_fast=True)]
 """Texts that are not blank; the first that is none ends the reading."""
+Steps = Annotated[Texts, Field(min_length=1)]
+"""At least one text that is not blank."""
 Seconds = Annotated[float, Field(ge=0)]
 """A time or a duration, finite and not negative."""
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -79,13 +89,14 @@ class Fault(NamedTuple):
     remedy: str
 
 
-def faults_of(error: ValidationError, kind: Any, depth: int = 0) -> list[Fault]:
+def faults_of(error: ValidationError, kind: Any, depth: int = 0) -> Iterator[Fault]:
     """The faults of a value of `kind`, which lies `depth` levels below what was read, in words.
 
     Unknown fields go first: a misspelt one leaves another missing.
     """
-    found = sorted(error.errors(include_url=False), key=lambda one: one["type"] not in _UNKNOWN)
-    return [Fault(field_name(one["loc"][depth:]), *_worded(one, one["loc"][depth:], kind)) for one in found]
+    for one in sorted(error.errors(include_url=False), key=lambda one: one["type"] not in _UNKNOWN):
+        location = one["loc"][depth:]
+        yield Fault(field_name(location), *_worded(one, location, kind))
 
 
 def field_name(location: Iterable[int | str]) -> str:
@@ -135,21 +146,21 @@ def _fields_at(kind: Any, location: Iterable[int | str]) -> list[str]:
 
 
 @cache
-def _reader(kind: Any) -> TypeAdapter[Any]:
+def _reader(kind: Any, unknown: Unknown) -> TypeAdapter[Any]:
     """The reader of a list of one row, because pydantic takes no settings beside a bare dataclass."""
-    settings = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    return TypeAdapter(tuple[kind], config=settings)
+    return TypeAdapter(tuple[kind], config=ConfigDict(extra=unknown, strict=True, allow_inf_nan=False))
 
 
-def parse_row(path: Path | str, line: int, text: str, kind: type[Row]) -> Row:
+def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: Unknown = "forbid") -> Row:
     """A line of JSON as a row. Raises InputError that names the first fault."""
     try:
-        rows: tuple[Row] = _reader(kind).validate_json(f"[{text}]")  # type: ignore[arg-type] # a class can be hashed
+        # A class can be hashed, which mypy denies.
+        rows: tuple[Row] = _reader(kind, unknown).validate_json(f"[{text}]")  # type: ignore[arg-type]
         return rows[0]
     except ValidationError as error:
         values = json_line(path, line, text)
         require_whole(path, line, values)
-        first = faults_of(error, kind, depth=1)[0]
+        first = next(faults_of(error, kind, depth=1))
         if not first.field:
             _require_plain(path, line, values)
         raise InputError.at(path, first.problem, first.remedy, line=line, field=first.field or None) from None
@@ -165,8 +176,10 @@ def _require_plain(path: Path | str, line: int, values: Mapping[str, object]) ->
             raise InputError.at(path, problem, "give plain values", line=line, field=name) from None
 
 
-def read_rows(path: Path, kind: type[Row], unique: tuple[str, ...] = ()) -> Iterator[tuple[int, Row]]:
-    """Line number and row of each line; no two rows have the same values in the fields `unique`, in file order.
+def read_rows(
+    path: Path, kind: type[Row], unique: tuple[str, ...] = (), unknown: Unknown = "forbid"
+) -> Iterator[tuple[int, Row]]:
+    """Line number and row of each line, in file order; no two rows have the same values in the fields `unique`.
 
     Raises InputError with file, line, field and remedy for a file that is missing or empty, for a line that is no JSON
     object, for a field that is missing, unknown or of the wrong kind, and for a row that occurs twice.
@@ -174,7 +187,7 @@ def read_rows(path: Path, kind: type[Row], unique: tuple[str, ...] = ()) -> Iter
     key = attrgetter(*unique) if unique else None
     lines: dict[Hashable, int] = {}
     for line, text in text_lines(path):
-        row = parse_row(path, line, text, kind)
+        row = parse_row(path, line, text, kind, unknown)
         if key is not None and (first := lines.setdefault(key(row), line)) != line:
             problem = f"{quoted_value(key(row))} was already used in line {first}"
             raise InputError.at(path, problem, "give each once", line=line, field=unique[-1])

@@ -1,20 +1,18 @@
 """Histories of Phi's survive the round trip, take the place of annotated ones, and never that of another example's."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import raises_input
 
 from recipe.data.histories import History, read_histories, with_histories, write_histories
 from recipe.errors import InputError
 from recipe.types import Example
 
-RaisesInput = Callable[..., AbstractContextManager[object]]
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool)
 rows = st.builds(
     History,
@@ -68,14 +66,14 @@ def test_only_the_id_and_the_steps_are_required(tmp_path: Path) -> None:
         ("token_out", 3),
     ],
 )
-def test_a_bad_field_is_named(tmp_path: Path, field: str, value: object, raises_input: RaisesInput) -> None:
+def test_a_bad_field_is_named(tmp_path: Path, field: str, value: object) -> None:
     name = field.partition("[")[0]
     path = written(tmp_path, GOOD, {**GOOD, "example_id": "s/v/2", name: value})
     with raises_input(path, 2, field):
         read_histories(path)
 
 
-def test_an_example_twice_is_named_with_its_first_line(tmp_path: Path, raises_input: RaisesInput) -> None:
+def test_an_example_twice_is_named_with_its_first_line(tmp_path: Path) -> None:
     path = written(tmp_path, GOOD, GOOD)
     with raises_input(path, 2, "example_id", "line 1"):
         read_histories(path)

@@ -1,8 +1,6 @@
 """Rows: whatever JSON stands in a field, a file is read or one line says where the fault lies."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,11 +8,10 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import raises_input
 
 from recipe.errors import InputError
 from recipe.rows import Count, Seconds, Stripped, Text, Texts, read_rows, write_rows
-
-RaisesInput = Callable[..., AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +83,7 @@ def nested(depth: int) -> object:
         ("a\nb", 1, []),
     ],
 )
-def test_a_fault_is_named_in_one_line(
-    tmp_path: Path, field: str, value: object, facts: list[str], raises_input: RaisesInput
-) -> None:
+def test_a_fault_is_named_in_one_line(tmp_path: Path, field: str, value: object, facts: list[str]) -> None:
     name = field.partition("[")[0]
     path = written(tmp_path, GOOD, GOOD | {name: value})
     with raises_input(path, 2, field, *facts):
@@ -98,7 +93,7 @@ def test_a_fault_is_named_in_one_line(
 @pytest.mark.parametrize(
     "line", ["3", "null", "[]", '{"name": "a"} {}', '{"name": "a"}, {"name": "b"}', '{"a":', "NaN"]
 )
-def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str, raises_input: RaisesInput) -> None:
+def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str) -> None:
     path = written(tmp_path, GOOD)
     path.write_text(f"{path.read_text()}\n{line}\n")
     with raises_input(path, 3):
@@ -106,14 +101,14 @@ def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str, raises_inp
 
 
 @pytest.mark.parametrize("line", ['{"name": ' + "[" * 100_000, '{"count": 1' + "0" * 5_000 + "}"])
-def test_what_python_does_not_read_is_named_by_its_line(tmp_path: Path, line: str, raises_input: RaisesInput) -> None:
+def test_what_python_does_not_read_is_named_by_its_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f"{line}\n")
     with raises_input(path, 1):
         list(read_rows(path, Thing))
 
 
-def test_a_row_that_occurs_twice_is_named_with_its_first_line(tmp_path: Path, raises_input: RaisesInput) -> None:
+def test_a_row_that_occurs_twice_is_named_with_its_first_line(tmp_path: Path) -> None:
     path = written(tmp_path, GOOD, GOOD | {"name": "m"}, GOOD | {"count": 1}, GOOD | {"name": "m" + " "})
     with raises_input(path, 4, "count", "line 2"):
         list(read_rows(path, Thing, unique=("name", "count")))

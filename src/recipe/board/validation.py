@@ -9,17 +9,17 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject
 from recipe.errors import HALVES
-from recipe.planning.predictions import OPTIONAL
+from recipe.planning.predictions import Prediction
 from recipe.types import Example
 
 _KNOWN = ("example_id", "steps", "sample")
-_DROPPED = OPTIONAL
+_DROPPED = tuple(one.name for one in fields(Prediction) if one.name not in _KNOWN)
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 """What a step may not hold; white space of any kind becomes one blank."""
 _SHOWN = 60
