@@ -234,14 +234,14 @@ def write_jsonl(target: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
-def read_jsonl(path: Path, *, whole: bool = True) -> Iterator[tuple[int, JsonObject]]:
+def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
     """Line number and object of each line, read as `text_lines`.
 
-    Raises InputError also for a line that is not a JSON object and, unless `whole` is False, as `require_whole`.
+    Raises InputError also for a line that is not a JSON object, and as `require_whole`.
     """
     for number, text in text_lines(path):
         row = json_line(path, number, text)
-        if whole and _ESCAPED.search(text):
+        if _ESCAPED.search(text):
             require_whole(path, number, row)
         yield number, row
 

@@ -24,7 +24,9 @@ Row = TypeVar("Row")
 Unknown = Literal["forbid", "ignore"]
 """What happens to a field that the dataclass lacks."""
 _SHOWN = 60
-"""Characters of a value that an error quotes."""
+"""Characters of a text that an error quotes."""
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = _SHOWN
 _WORDS: Mapping[str, tuple[str, str]] = {
     "missing": ("the field is missing", "add it"),
     "string_type": ("{input} is no text", "give a text"),
@@ -131,7 +133,7 @@ def quoted_value(value: object) -> str:
     >>> quoted_value(["boil"] * 1_000)
     "['boil', 'boil', 'boil', 'boil', 'boil', 'boil', ...]"
     """
-    return f"{reprlib.repr(value):.{_SHOWN}}"
+    return f"{_BRIEF.repr(value):.{2 * _SHOWN}}"
 
 
 def _fields_at(kind: Any, location: Iterable[int | str]) -> list[str]:
@@ -151,12 +153,17 @@ def _reader(kind: Any, unknown: Unknown) -> TypeAdapter[Any]:
     return TypeAdapter(tuple[kind], config=ConfigDict(extra=unknown, strict=True, allow_inf_nan=False))
 
 
+def validated(text: str, kind: type[Row], unknown: Unknown = "forbid", context: object = None) -> Row:
+    """A JSON text as a row; `context` is for validators of the kind. Raises ValidationError, one level too deep."""
+    # A class can be hashed, which mypy denies.
+    rows: tuple[Row] = _reader(kind, unknown).validate_json(f"[{text}]", context=context)  # type: ignore[arg-type]
+    return rows[0]
+
+
 def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: Unknown = "forbid") -> Row:
     """A line of JSON as a row. Raises InputError that names the first fault."""
     try:
-        # A class can be hashed, which mypy denies.
-        rows: tuple[Row] = _reader(kind, unknown).validate_json(f"[{text}]")  # type: ignore[arg-type]
-        return rows[0]
+        return validated(text, kind, unknown)
     except ValidationError as error:
         values = json_line(path, line, text)
         require_whole(path, line, values)

@@ -90,8 +90,8 @@ def read_ratings(path: Path) -> Ratings:
     for line, row in lines:
         try:
             rating = _rating(path, line, row)
-        except InputError as fault:
-            faults[line] = fault
+        except InputError as error:
+            faults[line] = error
             continue
         if not rating.scores:
             empty += 1
