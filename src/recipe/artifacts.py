@@ -32,7 +32,7 @@ _NAMED = 200
 """Characters of a field's place that an error names."""
 Value = TypeVar("Value")
 Plain = TypeVar("Plain", str, int)
-_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
+ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """How JSON writes a half of a character, also where its other half follows."""
 
 
@@ -169,7 +169,7 @@ def read_json(path: Path) -> Any:
         raise InputError.at(path, "not valid JSON (nested too deeply)", "repair or recreate the file") from None
     except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
         raise InputError.at(path, f"not valid JSON ({error})", "repair or recreate the file") from None
-    if _ESCAPED.search(text):
+    if ESCAPED_HALF.search(text):
         require_whole(path, None, value)
     return value
 
@@ -241,7 +241,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
     """
     for number, text in text_lines(path):
         row = json_line(path, number, text)
-        if _ESCAPED.search(text):
+        if ESCAPED_HALF.search(text):
             require_whole(path, number, row)
         yield number, row
 

@@ -8,7 +8,7 @@ character is always one.
 import difflib
 import json
 import reprlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_a
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, from_json, to_jsonable_python
 
-from recipe.artifacts import json_line, require_whole, text_lines, write_jsonl
+from recipe.artifacts import ESCAPED_HALF, json_line, require_whole, text_lines, write_jsonl
 from recipe.errors import InputError
 
 Row = TypeVar("Row")
@@ -114,10 +114,7 @@ def field_name(location: Iterable[int | str]) -> str:
 def _worded(error: ErrorDetails, location: tuple[int | str, ...], kind: Any) -> tuple[str, str]:
     """Problem and remedy."""
     if error["type"] in _UNKNOWN:
-        known = _fields_at(kind, location[:-1])
-        near = difflib.get_close_matches(str(location[-1])[:_SHOWN], known, n=1, cutoff=0.5)
-        remedy = f"rename it to {near[0]!r} or remove it" if near else f"known fields are {', '.join(known)}"
-        return "the field is unknown", remedy
+        return _unknown(str(location[-1]), _fields_at(kind, location[:-1]))
     words = _WORDS.get(_SAME.get(error["type"], error["type"]))
     if words is None:  # of a validator, which gives both, or a type of error that no row has so far
         said = error["msg"].removeprefix("Value error, ")
@@ -125,6 +122,12 @@ def _worded(error: ErrorDetails, location: tuple[int | str, ...], kind: Any) -> 
         return (problem, remedy) if problem else (f"{said[0].lower()}{said[1:]}", "correct it")
     values = error.get("ctx", {}) | {"input": quoted_value(error["input"])}
     return words[0].format_map(values), words[1].format_map(values)
+
+
+def _unknown(name: str, known: Sequence[str]) -> tuple[str, str]:
+    near = difflib.get_close_matches(name[:_SHOWN], known, n=1, cutoff=0.5)
+    remedy = f"rename it to {near[0]!r} or remove it" if near else f"known fields are {', '.join(known)}"
+    return "the field is unknown", remedy
 
 
 def quoted_value(value: object) -> str:
@@ -166,7 +169,13 @@ def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: 
         return validated(text, kind, unknown)
     except ValidationError as error:
         values = json_line(path, line, text)
-        require_whole(path, line, values)
+        if ESCAPED_HALF.search(text):
+            require_whole(path, line, values)
+        if unknown == "forbid":  # before pydantic's errors, which take a kilobyte for each of a million fields
+            known = _fields_at(kind, ())
+            for name in values:
+                if name not in known:
+                    raise InputError.at(path, *_unknown(name, known), line=line, field=field_name([name])) from None
         first = next(faults_of(error, kind, depth=1))
         if not first.field:
             _require_plain(path, line, values)

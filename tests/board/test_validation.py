@@ -89,6 +89,11 @@ def test_all_faults_are_told_at_once() -> None:
     assert "2 of 4 plans are missing: q2, q3" in checked.problems[-1].problem
 
 
+def test_many_unknown_fields_of_one_line_are_counted() -> None:
+    checked = check([{"example_id": "q0", "steps": []} | {f"x{number}": 1 for number in range(250)}], problems=10)
+    assert (len(checked.problems), checked.more) == (10, 241)  # and that three plans are missing
+
+
 def test_many_faults_are_counted() -> None:
     checked = check(["x"] * 250, problems=10)
     assert (len(checked.problems), checked.more) == (10, 240)

@@ -1,6 +1,7 @@
 """Rows: whatever JSON stands in a field, a file is read or one line says where the fault lies."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import raises_input
 
+from recipe.corpus.excluded import read_excluded
+from recipe.data.examples import read_examples
+from recipe.data.histories import read_histories
+from recipe.data.procedures import read_procedures
 from recipe.errors import InputError
+from recipe.evaluation.people.ratings import read_ratings
+from recipe.planning.predictions import read_predictions
 from recipe.rows import Count, Seconds, Stripped, Text, Texts, read_rows, write_rows
 
 
@@ -139,5 +146,39 @@ def test_any_value_of_a_field_is_read_or_named(
         assert list(read_rows(path, Thing)) == rows
         return
     assert sentence.startswith(f"{path}, line 2, field '{field}")
+    assert "\n" not in sentence
+    assert len(sentence) < len(str(path)) + 1_000
+
+
+READERS: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
+    "examples": (
+        read_examples,
+        {"goal": "g", "history": ["a"], "continuation": ["b"], "cut": 1, "told_history": [], "until": 2},
+        "example_id",
+    ),
+    "procedures": (read_procedures, {"source": "s", "goal": "g", "steps": [{"text": "a", "start": 1}]}, "video_id"),
+    "histories": (read_histories, {"history": ["a"], "seconds": 2.5, "tokens_in": 3, "until": None}, "example_id"),
+    "predictions": (read_predictions, {"steps": ["a"], "sample": 0, "reward": 0.5, "decoding": None}, "example_id"),
+    "ratings": (read_ratings, {"clarity": 3, "sample": 1, "comment": "c", "scores": {"clarity": 4}}, "example_id"),
+    "excluded": (read_excluded, {"steps": [{"text": "a"}], "goal": ""}, "video_id"),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@given(data=st.data())
+def test_every_reader_reads_any_value_or_names_it(
+    tmp_path_factory: pytest.TempPathFactory, reader: str, data: st.DataObject
+) -> None:
+    read, good, key = READERS[reader]
+    field, value = data.draw(st.sampled_from([*good, key])), data.draw(json_values)
+    path = written(tmp_path_factory.mktemp("any"), good | {key: "first"}, good | {key: "second"} | {field: value})
+    try:
+        read(path)
+    except InputError as error:
+        sentence = str(error)
+    else:
+        return
+    assert sentence.startswith(f"{path}, line 2")
+    assert "field " in sentence or reader == "ratings"  # a plan that is rated twice is named by its lines
     assert "\n" not in sentence
     assert len(sentence) < len(str(path)) + 1_000
