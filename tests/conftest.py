@@ -2,10 +2,14 @@
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from recipe.errors import InputError
 
 # Set before torch is loaded by any room: threads of several test runs would fight, the order of sums must not depend
 # on their number, and nothing may reach for a hub.
@@ -53,6 +57,19 @@ def shared_golden() -> Path:
     if not folder.is_dir():
         pytest.skip("the golden values are not beside this checkout")
     return folder
+
+
+@contextmanager
+def raises_input(path: Path | str, line: int | None = None, field: str | None = None, *facts: str) -> Iterator[None]:
+    """Expect an InputError that names file, line and field, and facts such as a number, and quotes no huge value."""
+    place = str(path) + (f", line {line}" if line is not None else "")
+    with pytest.raises(InputError) as caught:
+        yield
+    sentence = str(caught.value)
+    assert sentence.startswith(place + (f", field {field!r}: " if field is not None else ": "))
+    assert not [fact for fact in facts if fact not in sentence]
+    assert "\n" not in sentence
+    assert len(sentence) < len(place) + 1_000
 
 
 @pytest.fixture(params=[True])

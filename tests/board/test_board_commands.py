@@ -127,7 +127,7 @@ def test_check_tells_all_problems(tmp_path: Path, examples: list[Example]) -> No
     plans.write_bytes(lines(examples).replace(b'"steps"', b'"step"', 1) + b"x\n")
     output = recipe("board", "check", plans, "--questions", questions, "--json", code=1)
     found = json.loads(output)
-    assert [(one["line"], one["field"]) for one in found["problems"]] == [(1, "'step'"), (1, "steps"), (41, "")]
+    assert [(one["line"], one["field"]) for one in found["problems"]] == [(1, "step"), (1, "steps"), (41, "")]
 
 
 def test_a_demo_board_needs_no_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import raises_input
 
 from recipe.data.benchmarks import summarise
 from recipe.data.coin import goal_of_class, read_coin
-from recipe.errors import InputError
 from recipe.types import Procedure, Step
 
 
@@ -56,14 +56,14 @@ def test_class_names_become_words(name: str, goal: str) -> None:
         ({"annotation": None}, "database.zeta.annotation"),
         (
             {"annotation": [{"id": "1", "segment": [1.0], "label": "a"}]},
-            "database.zeta.annotation.0.segment.1",
+            "database.zeta.annotation[0].segment[1]",
         ),
-        ({"annotation": [{"id": "1", "segment": [1, 2], "label": " "}]}, "database.zeta.annotation.0.label"),
+        ({"annotation": [{"id": "1", "segment": [1, 2], "label": " "}]}, "database.zeta.annotation[0].label"),
         (
             {"annotation": [{"id": "1", "segment": [-1, 2], "label": "a"}]},
-            "database.zeta.annotation.0.segment.0",
+            "database.zeta.annotation[0].segment[0]",
         ),
-        ({"annotation": [{"id": "1", "segment": [3, 2], "label": "a"}]}, "database.zeta.annotation.0.segment"),
+        ({"annotation": [{"id": "1", "segment": [3, 2], "label": "a"}]}, "database.zeta.annotation[0].segment"),
     ],
 )
 def test_another_layout_is_named_by_its_field(coin: Path, change: dict[str, Any], field: str) -> None:
@@ -71,20 +71,19 @@ def test_another_layout_is_named_by_its_field(coin: Path, change: dict[str, Any]
     value = json.loads(path.read_text())
     value["database"]["zeta"] |= change
     path.write_text(json.dumps(value))
-    with pytest.raises(InputError) as caught:
+    with raises_input(path, None, field, "coin-dataset/annotations"):
         read_coin(coin)
-    assert f"{path}, field {field!r}" in str(caught.value)
-    assert "coin-dataset/annotations" in str(caught.value)
 
 
 def test_a_missing_or_foreign_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"COIN\.json: the file does not exist"):
+    path = tmp_path / "COIN.json"
+    with raises_input(path):
         read_coin(tmp_path)
-    (tmp_path / "COIN.json").write_text("{}")
-    with pytest.raises(InputError, match="field 'database': field required"):
+    path.write_text("{}")
+    with raises_input(path, None, "database"):
         read_coin(tmp_path)
-    (tmp_path / "COIN.json").write_text("[1, 2")
-    with pytest.raises(InputError, match="not valid JSON"):
+    path.write_text("[1, 2")
+    with raises_input(path):
         read_coin(tmp_path)
 
 

@@ -152,7 +152,7 @@ def test_the_plain_form_of_a_prediction_is_enough(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ('{"example_id": "t1"}', "line 1, field 'steps'"),
-        ('{"example_id": "t1", "steps": [" "]}', "field 'steps'"),
+        ('{"example_id": "t1", "steps": [" "]}', r"field 'steps\[0\]'"),
         ('{"steps": []}', "field 'example_id'"),
         ('{"example_id": "t1", "steps": [], "sample": "0"}', "field 'sample'"),
         ('{"example_id": "t1", "steps": [], "kl": "0.1"}', "field 'kl'"),

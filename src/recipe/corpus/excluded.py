@@ -3,14 +3,18 @@
 import csv
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from recipe.artifacts import JsonObject, not_a_file, read_jsonl, text_field
+from pydantic import Field
+
+from recipe.artifacts import not_a_file
 from recipe.data.examples import read_examples
 from recipe.data.narrations import ReadingOptions, read_narrations
 from recipe.data.narrations.how2mine import is_web_procedure
 from recipe.errors import InputError
+from recipe.rows import Text, read_rows
 
 _FIRST_LINE = 1 << 20
 """Bytes read to tell what a file holds; a published corpus can be one line of gigabytes."""
@@ -63,25 +67,30 @@ def _examples(path: Path, split: str) -> list[ExcludedVideo]:
     return [ExcludedVideo(source, video, tuple(texts)) for (source, video, _), texts in videos.items()]
 
 
+@dataclass(frozen=True)
+class _StepText:
+    text: Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Annotated:
+    """What is needed of a procedure: a video with an empty goal is kept out like any other."""
+
+    source: Any = None
+    video_id: Text
+    split: Any = None
+    steps: Annotated[tuple[_StepText, ...], Field(fail_fast=True)]
+
+
 def _procedures(path: Path, split: str) -> list[ExcludedVideo]:
-    """Needs ids and steps only: a video with an empty goal is kept out like any other."""
     videos = []
-    for line, row in read_jsonl(path):
-        if split in ("", row.get("split")):
-            source = named if isinstance(named := row.get("source"), str) and named else path.name
-            video = text_field(path, line, row, "video_id")
-            videos.append(ExcludedVideo(source, video, _steps(path, line, row)))
+    for _, row in read_rows(path, _Annotated, unknown="ignore"):
+        if split in ("", row.split):
+            source = row.source if isinstance(row.source, str) and row.source else path.name
+            videos.append(ExcludedVideo(source, row.video_id, tuple(step.text for step in row.steps)))
     if not videos:
         raise InputError.at(path, f"no procedure is in split {split!r}", "name a split of the file, or none")
     return videos
-
-
-def _steps(path: Path, line: int, row: JsonObject) -> tuple[str, ...]:
-    steps = row.get("steps")
-    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
-        problem, remedy = "the field is missing or no list of objects", "give the steps as objects with 'text'"
-        raise InputError.at(path, problem, remedy, line=line, field="steps")
-    return tuple(text_field(path, line, step, "text") for step in steps)
 
 
 def _narrations(path: Path) -> list[ExcludedVideo]:

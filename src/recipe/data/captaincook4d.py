@@ -15,16 +15,17 @@ from typing import Annotated
 
 from pydantic import Field, RootModel, model_validator
 
-from recipe.data.layout import Published, SplitEntry, Text, in_time_order, read_published_json, splits_of
+from recipe.data.layout import Published, SplitEntry, in_time_order, read_published_json, splits_of
 from recipe.data.procedures import SPLITS
 from recipe.errors import InputError
+from recipe.rows import Text
 from recipe.types import Procedure, Step
 
 ANNOTATIONS = "annotation_json/complete_step_annotations.json"
 _REMEDY = "use the files of github.com/CaptainCook4D/annotations"
 _PREFIX = re.compile(r"([A-Za-z]+(?: [A-Za-z]+){0,2})\s*-\s*(?=\S)")
 
-_Moment = Annotated[float, Field(ge=-1, allow_inf_nan=False)]
+_Moment = Annotated[float, Field(ge=-1)]
 
 
 class _Step(Published):
@@ -111,7 +112,7 @@ def _read_splits(path: Path, recordings: dict[str, _Recording]) -> dict[str, str
     """Recording to split."""
     lists = read_published_json(path, _Lists, _REMEDY, of="captaincook4d")
     listed = [
-        SplitEntry(name, split, path, field=f"{split}.{index}")
+        SplitEntry(name, split, path, field=f"{split}[{index}]")
         for split in SPLITS
         for index, name in enumerate(getattr(lists, split))
     ]

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from recipe.data.layout import Published, Span, Text, in_time_order, read_published_json
+from recipe.data.layout import Published, Span, in_time_order, read_published_json
+from recipe.rows import Text
 from recipe.types import Procedure, Step
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -23,7 +24,7 @@ class _Segment(Published):
 
 
 class _Video(Published):
-    task: Annotated[str, Field(min_length=1, alias="class")]
+    task: Annotated[Text, Field(alias="class")]
     subset: Literal["training", "testing"]
     annotation: tuple[_Segment, ...]
 

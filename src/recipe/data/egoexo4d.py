@@ -13,8 +13,9 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from recipe.data.layout import Published, Seconds, Text, forward, in_time_order, read_published_json
+from recipe.data.layout import Published, forward, in_time_order, read_published_json
 from recipe.errors import InputError
+from recipe.rows import Seconds, Text
 from recipe.types import Procedure, Step
 
 _FILES = {"annotations/keystep_train.json": "train", "annotations/keystep_val.json": "test"}

@@ -15,17 +15,9 @@ from typing import NamedTuple
 
 from pydantic import Field, RootModel, model_validator
 
-from recipe.data.layout import (
-    Published,
-    Span,
-    SplitEntry,
-    Text,
-    in_time_order,
-    read_lines,
-    read_published_json,
-    splits_of,
-)
+from recipe.data.layout import Published, Span, SplitEntry, in_time_order, read_lines, read_published_json, splits_of
 from recipe.errors import InputError
+from recipe.rows import Text
 from recipe.types import Procedure, Step
 
 ANNOTATIONS = "annotation.json"
@@ -91,7 +83,7 @@ def read_egoper(folder: Path) -> list[Procedure]:
     for recipe, index, recording in _recordings(recipes):
         if recording.video_id in videos:
             problem = f"recording {recording.video_id!r} occurs twice"
-            raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=f"{recipe}.segments.{index}.video_id")
+            raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=f"{recipe}.segments[{index}].video_id")
         actions = _actions(folder, recipe, recipes[recipe], index)
         steps = in_time_order(action.step for action in actions if action.of_the_recipe)
         videos[recording.video_id] = recipe, steps
@@ -136,15 +128,15 @@ def _actions(folder: Path, name: str, recipe: _Recipe, index: int) -> list[_Acti
         zip(labels.time_stamp, labels.action, labels.action_type, labels.error_description, strict=True)
     ):
         kind = kinds.get(number)
-        place = f"{name}.segments.{index}.labels"
+        place = f"{name}.segments[{index}].labels"
         if action == _BACKGROUND or kind == "background":
             continue
         if kind not in (*_STEPS, *_NO_STEPS):
             problem = f"action type {number} is unknown"
-            raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=f"{place}.action_type.{position}")
+            raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=f"{place}.action_type[{position}]")
         if kind in _STEPS and action not in names:
             problem = f"action {action} has no name in action2idx"
-            raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=f"{place}.action.{position}")
+            raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=f"{place}.action[{position}]")
         text = names[action] if kind in _STEPS else description or kind
         actions.append(_Action(Step(text, *span), kind in _STEPS))
     return actions

@@ -7,14 +7,12 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from recipe.artifacts import read_json
 from recipe.errors import InputError
+from recipe.rows import Seconds, faults_of
 from recipe.types import Step
-
-Text = Annotated[str, Field(min_length=1)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 def forward(span: tuple[float, float]) -> tuple[float, float]:
@@ -31,7 +29,7 @@ Span = Annotated[tuple[Seconds, Seconds], AfterValidator(forward)]
 class Published(BaseModel):
     """Base of the layouts of published JSON; fields that a reader does not need may come and go."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", str_strip_whitespace=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", str_strip_whitespace=True, allow_inf_nan=False)
 
 
 Layout = TypeVar("Layout", bound=BaseModel)
@@ -48,10 +46,8 @@ def read_published_json(path: Path, kind: type[Layout], remedy: str, *, of: str)
     except ValidationError as error:
         if (other := publisher_of(value)) not in (None, of):
             raise InputError.at(path, f"this is an annotation file of {other}, not of {of}", remedy) from None
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or None
-        problem = first["msg"].removeprefix("Value error, ")
-        raise InputError.at(path, problem[0].lower() + problem[1:], remedy, field=field) from None
+        first = next(faults_of(error, kind))
+        raise InputError.at(path, first.problem, remedy, field=first.field or None) from None
 
 
 def read_lines(path: Path, remedy: str) -> list[str]:

@@ -11,16 +11,8 @@ from pathlib import Path
 
 from pydantic import RootModel, model_validator
 
-from recipe.data.layout import (
-    Published,
-    Seconds,
-    SplitEntry,
-    Text,
-    forward,
-    in_time_order,
-    read_published_json,
-    splits_of,
-)
+from recipe.data.layout import Published, SplitEntry, forward, in_time_order, read_published_json, splits_of
+from recipe.rows import Seconds, Text
 from recipe.types import Procedure, Step
 
 _FILES = {"niv_train.json": "train", "niv_valid.json": "test"}

@@ -22,16 +22,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from recipe.artifacts import not_a_file, read_json
 from recipe.data.captaincook4d import ANNOTATIONS, activity_names, instruction
 from recipe.errors import InputError, listed
+from recipe.rows import Text, faults_of
 from recipe.world.graph import TaskGraph
 
 START, END = "START", "END"
 _FOLDER = "task_graphs"
 _FORM = 'give {"goal": ..., "steps": {id: text}, "edges": [[before, after], ...]}'
 
-_Text = Annotated[str, Field(min_length=1)]
 _Id = Annotated[str, BeforeValidator(lambda node: str(node) if type(node) is int else node)]
 _Wordings = Annotated[
-    tuple[_Text, ...], Field(min_length=1), BeforeValidator(lambda text: (text,) if isinstance(text, str) else text)
+    tuple[Text, ...], Field(min_length=1), BeforeValidator(lambda text: (text,) if isinstance(text, str) else text)
 ]
 
 
@@ -40,7 +40,7 @@ class _GraphFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
-    goal: _Text | None = None
+    goal: Text | None = None
     steps: dict[str, _Wordings]
     edges: tuple[tuple[_Id, _Id], ...] = ()
     after: dict[str, tuple[_Id, ...]] = {}
@@ -50,7 +50,7 @@ class _GraphFile(BaseModel):
         """Each dependency once as (before, after, field that says so first), in file order."""
         fields: dict[tuple[str, str], str] = {}
         for index, edge in enumerate(self.edges):
-            fields.setdefault(edge, f"edges.{index}")
+            fields.setdefault(edge, f"edges[{index}]")
         for later, direct in self.after.items():
             for earlier in direct:
                 fields.setdefault((earlier, later), f"after.{later}")
@@ -171,7 +171,7 @@ def _graphs_in(file: Path) -> Iterator[tuple[_Place, _GraphFile]]:
         if not value:
             raise InputError.at(file, "the list is empty", _FORM)
         for index, entry in enumerate(value):
-            yield _valid(_Place(file, f"{index}."), entry, alone=False)
+            yield _valid(_Place(file, f"[{index}]."), entry, alone=False)
     else:
         yield _valid(_Place(file, ""), value, alone=True)
 
@@ -183,10 +183,8 @@ def _valid(place: _Place, value: Any, alone: bool) -> tuple[_Place, _GraphFile]:
     try:
         written = _GraphFile.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        problem = {"extra_forbidden": "the field is unknown", "missing": "the field is missing"}.get(first["type"])
-        problem = problem or first["msg"][0].lower() + first["msg"][1:]
-        raise place.error(problem, _FORM, ".".join(map(str, first["loc"]))) from None
+        first = next(faults_of(error, _GraphFile))
+        raise place.error(first.problem, _FORM, first.field) from None
     if written.goal is None and not alone:
         raise place.error("the field is missing", "name the goal of each graph of a list", "goal")
     return place, written
@@ -218,7 +216,7 @@ def _graph(place: _Place, written: _GraphFile, names: Mapping[str, str]) -> Goal
 def _check_nodes(place: _Place, written: _GraphFile) -> None:
     """Every id that is mentioned is that of a step."""
     mentioned = [(node, field) for earlier, later, field in written.pairs() for node in (earlier, later)]
-    mentioned += [(node, f"optional.{index}") for index, node in enumerate(written.optional)]
+    mentioned += [(node, f"optional[{index}]") for index, node in enumerate(written.optional)]
     ends = written.ends(START) | written.ends(END)
     for node, field in mentioned:
         if node not in written.steps:

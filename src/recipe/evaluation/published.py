@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from recipe.artifacts import from_json
 from recipe.errors import InputError
 
 TABLES = (
@@ -39,7 +40,7 @@ class PublishedRow:
     group: str
     """Model or kind of method."""
     name: str
-    values: tuple[float | None, ...]
+    values: tuple[int | float | None, ...]
     stated: str = ""
     """`text` where the values are from the running text, empty where a table prints them."""
 
@@ -79,13 +80,4 @@ def published(name: str) -> PublishedTable:
     if name not in TABLES:
         raise InputError(f"{name!r} is no published table; the tables are {', '.join(TABLES)}.")
     raw = json.loads(files("recipe.evaluation").joinpath("published_tables", f"{name}.json").read_text("utf-8"))
-    return PublishedTable(
-        name=name,
-        label=raw["label"],
-        title=raw["title"],
-        source=raw["source"],
-        judge=raw["judge"],
-        columns=tuple(PublishedColumn(**column) for column in raw["columns"]),
-        rows=tuple(PublishedRow(row["group"], row["name"], tuple(row["values"]), row["stated"]) for row in raw["rows"]),
-        notes=tuple(raw["notes"]),
-    )
+    return from_json(raw | {"name": name}, PublishedTable, name)

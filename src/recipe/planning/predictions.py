@@ -4,32 +4,39 @@ One object a line: `example_id` and `steps` are required, `steps` being empty fo
 `sample` (0), `text`, `cut`, `malformed`, `reward`, `gated`, `kl` and `decoding` are optional.
 """
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
+from pydantic import Field, PlainValidator
+
 from recipe.errors import InputError, listed
 from recipe.models.protocol import Answer, read_plan
 from recipe.models.sampling import Decoding, read_decoding
+from recipe.rows import Count, Text, Texts, read_rows, write_rows
 from recipe.types import Example, Plan, Reward
 
-OPTIONAL = ("text", "cut", "malformed", "reward", "gated", "kl", "decoding")
 _MOST = 10_000
 """Steps of a plan, far more than any context holds: measures compare each step with each of the reference."""
-_FIELDS = ("example_id", "steps", "sample", *OPTIONAL)
+
+
+def _decoding(raw: object) -> Decoding | None:
+    try:
+        return None if raw is None else read_decoding(raw)
+    except InputError as error:
+        problem = f"no card of how the plan was sampled ({str(error).partition(';')[0]})"
+        raise ValueError(f"{problem}; leave it out where it is not known") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """One sampled plan for one example."""
 
-    example_id: str
-    steps: tuple[str, ...]
+    example_id: Text
+    steps: Annotated[Texts, Field(max_length=_MOST)]
     """Empty for a completion without steps."""
-    sample: int = 0
+    sample: Count = 0
     """Which of the samples of its example this is."""
     text: str | None = None
     """The raw completion, where it is known."""
@@ -44,7 +51,7 @@ class Prediction:
     kl: float | None = None
     """Log-likelihood of the completion under the model that wrote it minus that under the reference policy, in nats:
     its mean over samples estimates the KL divergence."""
-    decoding: Decoding | None = None
+    decoding: Annotated[Decoding | None, PlainValidator(_decoding)] = None
     """How the completion was sampled, where it is known."""
 
     @classmethod
@@ -60,7 +67,7 @@ class Prediction:
 
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> int:
     """Write predictions as JSON lines, all or nothing; returns their number."""
-    return write_jsonl(path, map(_row, predictions))
+    return write_rows(path, predictions)
 
 
 def read_predictions(path: Path) -> list[Prediction]:
@@ -69,73 +76,7 @@ def read_predictions(path: Path) -> list[Prediction]:
     Raises InputError with file, line, field and remedy for a field that is missing, unknown or of the wrong
     kind, and for a sample that occurs twice.
     """
-    seen: dict[tuple[str, int], int] = {}
-    predictions = []
-    for line, row in read_jsonl(path):
-        only_fields(path, line, row, _FIELDS)
-        prediction = _prediction(path, line, row)
-        key = (prediction.example_id, prediction.sample)
-        if (first := seen.setdefault(key, line)) != line:
-            problem = f"sample {key[1]} of {key[0]!r} was already given in line {first}"
-            raise InputError.at(path, problem, "number the samples of an example", line=line, field="sample")
-        predictions.append(prediction)
-    return predictions
-
-
-def _row(prediction: Prediction) -> JsonObject:
-    row: JsonObject = {
-        "example_id": prediction.example_id,
-        "sample": prediction.sample,
-        "steps": list(prediction.steps),
-    }
-    optional = {name: getattr(prediction, name) for name in OPTIONAL}
-    if prediction.decoding is not None:
-        optional["decoding"] = prediction.decoding.settings()
-    return row | {name: value for name, value in optional.items() if value is not None}
-
-
-def _prediction(path: Path, line: int, row: JsonObject) -> Prediction:
-    return Prediction(
-        example_id=text_field(path, line, row, "example_id"),
-        steps=_steps(path, line, row),
-        sample=_typed(path, line, row, "sample", (int,), 0),
-        text=_typed(path, line, row, "text", (str,), None),
-        cut=_typed(path, line, row, "cut", (bool,), None),
-        malformed=_typed(path, line, row, "malformed", (str,), None),
-        reward=_typed(path, line, row, "reward", (float, int), None),
-        gated=_typed(path, line, row, "gated", (bool,), None),
-        kl=_typed(path, line, row, "kl", (float, int), None),
-        decoding=_decoding(path, line, row),
-    )
-
-
-def _decoding(path: Path, line: int, row: JsonObject) -> Decoding | None:
-    try:
-        return None if row.get("decoding") is None else read_decoding(row["decoding"])
-    except InputError as error:
-        problem = f"no card of how the plan was sampled ({str(error).partition(';')[0]})"
-        raise InputError.at(path, problem, "leave it out where it is not known", line=line, field="decoding") from None
-
-
-def _steps(path: Path, line: int, row: JsonObject) -> tuple[str, ...]:
-    steps = row.get("steps")
-    if not isinstance(steps, list) or any(not isinstance(step, str) or not step.strip() for step in steps):
-        remedy = "give a list of non-empty strings, empty where the completion holds no step"
-        raise InputError.at(path, "no list of steps", remedy, line=line, field="steps")
-    if len(steps) > _MOST:
-        problem = f"the plan has {len(steps):,} steps"
-        raise InputError.at(path, problem, f"give at most {_MOST:,}", line=line, field="steps")
-    return tuple(step.strip() for step in steps)
-
-
-def _typed(path: Path, line: int, row: JsonObject, field: str, kinds: tuple[type, ...], default: Any) -> Any:
-    value = row.get(field, default)
-    no_number = isinstance(value, int | float) and not -sys.float_info.max <= value <= sys.float_info.max
-    if value is not default and (type(value) not in kinds or no_number):
-        remedy = f"give a value of kind {kinds[0].__name__}, or leave it out"
-        problem = f"{value!r:.60} is of the wrong kind"
-        raise InputError.at(path, problem, remedy, line=line, field=field)
-    return value
+    return [row for _, row in read_rows(path, Prediction, unique=("example_id", "sample"))]
 
 
 class MatchedPredictions(NamedTuple):

@@ -8,22 +8,23 @@ plans in the order of the questions, so that neither order, nor spacing, nor dro
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, make_dataclass
 from hashlib import sha256
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Annotated, Any
 
-from recipe.artifacts import JsonObject
-from recipe.errors import HALVES
-from recipe.planning.predictions import OPTIONAL
+from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo
+
+from recipe.artifacts import JsonObject, half_character
+from recipe.planning.predictions import Prediction
+from recipe.rows import Count, faults_of, quoted_value, validated
 from recipe.types import Example
 
-_KNOWN = ("example_id", "steps", "sample")
-_DROPPED = OPTIONAL
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 """What a step may not hold; white space of any kind becomes one blank."""
 _SHOWN = 60
-"""Characters of a value that a problem quotes."""
+"""Characters of a field's name that a problem has."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
 """Beginnings of archives."""
 
@@ -94,10 +95,17 @@ def check_submission(
     """
     found = _Found(limits)
     rows: dict[tuple[str, int], tuple[int, list[str]]] = {}
-    if not found.about_file(data):
-        for line in _lines(data):
-            found.line = line.number
-            _read(line, questions, plans, limits, elsewhere, rows, found)
+    archive = next((name for magic, name in _MAGIC.items() if data.startswith(magic)), None)
+    if len(data) > limits.bytes:
+        found.add("", f"the file is larger than {limits.bytes:,} bytes", "send less")
+    elif archive is not None:
+        found.add("", f"the file is an archive ({archive})", "send the JSON lines themselves")
+    else:
+        # Line feeds alone end a line, as in JSON lines.
+        for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+            if line := line.strip():
+                found.line = number
+                _read(line, questions, plans, limits, elsewhere, rows, found)
         found.line = None
         if not rows and not found.problems:
             found.add("", "the file holds no plans", "give one JSON object a line")
@@ -113,23 +121,6 @@ def check_submission(
     return Checked(len(rows), len(questions), (), 0, content, sha256(content).hexdigest())
 
 
-class _Line(NamedTuple):
-    number: int
-    text: bytes
-
-
-def _lines(data: bytes) -> Iterator[_Line]:
-    """The lines that hold something; line feeds alone end a line, as in JSON lines."""
-    start, number = 3 if data.startswith(b"\xef\xbb\xbf") else 0, 0
-    while start < len(data):
-        end = data.find(b"\n", start)
-        end = len(data) if end < 0 else end
-        number += 1
-        if text := data[start:end].strip():
-            yield _Line(number, text)
-        start = end + 1
-
-
 @dataclass(slots=True)
 class _Found:
     """The problems so far."""
@@ -141,63 +132,53 @@ class _Found:
 
     def add(self, field: str, problem: str, remedy: str) -> None:
         if len(self.problems) < self.limits.problems:
-            self.problems.append(Problem(self.line, field, problem, remedy))
+            # A name in the file may be long, and hold what a terminal obeys.
+            self.problems.append(Problem(self.line, repr(field[:_SHOWN])[1:-1], problem, remedy))
         else:
             self.more += 1
 
-    def about_file(self, data: bytes) -> bool:
-        """Whether the file as a whole cannot be read."""
-        if len(data) > self.limits.bytes:
-            self.add("", f"the file is larger than {self.limits.bytes:,} bytes", "send less")
-            return True
-        for magic, name in _MAGIC.items():
-            if data.startswith(magic):
-                self.add("", f"the file is an archive ({name})", "send the JSON lines themselves")
-                return True
-        return False
+
+def _few(steps: object, info: ValidationInfo[Limits]) -> object:
+    """A list that is not too long; whatever else it is is checked later."""
+    if isinstance(steps, list) and len(steps) > info.context.steps:
+        raise ValueError(f"{len(steps):,} steps are too many; give {info.context.steps} at most")
+    return steps
 
 
-class _Twice(Exception):
-    """A key stands twice in one object."""
+def _step(text: str, info: ValidationInfo[Limits]) -> str:
+    """A step with one blank for each white space."""
+    text = " ".join(text.split())
+    if not text:
+        raise ValueError("the step is empty; remove it, since a plan without steps is an empty list")
+    if len(text) > info.context.characters:
+        raise ValueError(f"{len(text):,} characters are too many; give {info.context.characters:,} at most")
+    if _CONTROL.search(text):
+        raise ValueError("the step holds a control character; remove it")
+    return text
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> JsonObject:
+_Row = make_dataclass(
+    "_Row",
+    [
+        ("example_id", str),
+        ("steps", Annotated[list[Annotated[str, AfterValidator(_step)]], BeforeValidator(_few)]),
+        ("sample", Count, 0),
+        # What `recipe plan` writes besides is dropped, whatever it is.
+        *((one.name, Any, None) for one in fields(Prediction) if one.name not in ("example_id", "steps", "sample")),
+    ],
+)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> JsonObject:
+    """A JSON object. Raises KeyError for a key that stands twice in it."""
     row = dict(pairs)
     if len(row) < len(pairs):
-        times = Counter(name for name, _ in pairs)
-        raise _Twice(next(name for name, found in times.items() if found > 1))
+        raise KeyError(next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1))
     return row
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _parsed(line: _Line, limits: Limits, found: _Found) -> JsonObject | None:
-    """The object of a line; None where there is none, which is told."""
-    remedy = "give one JSON object a line"
-    if len(line.text) > limits.line:
-        found.add("", f"the line is longer than {limits.line:,} bytes", "shorten its steps")
-        return None
-    try:
-        value = json.loads(line.text.decode("utf-8"), object_pairs_hook=_pairs, parse_constant=_no_number)
-    except UnicodeDecodeError as error:
-        found.add("", f"the text is not UTF-8 at byte {error.start} of the line", "save the file as UTF-8")
-    except _Twice as error:
-        found.add(_quoted(str(error)), "the key stands twice in the object", "keep one")
-    except json.JSONDecodeError as error:
-        found.add("", f"not valid JSON ({error.msg} at column {error.colno})", remedy)
-    except (RecursionError, ValueError):
-        found.add("", "nested too deeply, or a number that is none or has too many digits", remedy)
-    else:
-        if isinstance(value, dict):
-            return value
-        found.add("", "not a JSON object", remedy)
-    return None
-
-
 def _read(
-    line: _Line,
+    line: bytes,
     questions: Mapping[str, Example],
     plans: int,
     limits: Limits,
@@ -206,53 +187,49 @@ def _read(
     found: _Found,
 ) -> None:
     """Read one line into `rows`, which also takes a plan with faults, so that it is not told as missing too."""
-    row = _parsed(line, limits, found)
-    if row is None:
-        return
-    for name in row:
-        if name not in _KNOWN and name not in _DROPPED:
-            found.add(_quoted(name), "the field is unknown", f"known fields are {', '.join(_KNOWN)}; remove it")
-    example, sample = row.get("example_id"), row.get("sample", 0)
-    known = isinstance(example, str) and example in questions
-    if not isinstance(example, str):
-        found.add("example_id", "the field is missing or no string", "give the id of a question")
-    elif not known and example in elsewhere:
-        found.add("example_id", f"{_quoted(example)} is a question of another track", "choose the right track")
-    elif not known:
-        found.add("example_id", f"{_quoted(example)} is no question of this track", "give ids of the questions only")
-    right = type(sample) is int and 0 <= sample < plans
-    if not right:
+    remedy = "give one JSON object a line"
+    if len(line) > limits.line:
+        return found.add("", f"the line is longer than {limits.line:,} bytes", "shorten its steps")
+    try:
+        text = line.decode("utf-8")
+        values = json.loads(text, object_pairs_hook=_distinct)
+    except UnicodeDecodeError as error:
+        return found.add("", f"the text is not UTF-8 at byte {error.start} of the line", "save the file as UTF-8")
+    except KeyError as error:
+        return found.add(error.args[0], "the key stands twice in the object", "keep one")
+    except json.JSONDecodeError as error:
+        return found.add("", f"not valid JSON ({error.msg} at column {error.colno})", remedy)
+    except (RecursionError, ValueError):
+        return found.add("", "nested too deeply, or a number of too many digits", remedy)
+    if not isinstance(values, dict):
+        return found.add("", "not a JSON object", remedy)
+    row: Any = None
+    try:
+        row = validated(text, _Row, context=limits)
+    except ValidationError as error:
+        if (half := half_character(values)) is not None:
+            found.add(half, "the text holds half a character", "repair the text")
+        else:
+            # Those that are counted only are not put in words: a line may have thousands of unknown fields.
+            told = list(islice(faults_of(error, _Row, depth=1), limits.problems - len(found.problems)))
+            for fault in told:
+                found.add(*fault)
+            found.more += error.error_count() - len(told)
+    example, sample = values.get("example_id"), values.get("sample", 0)
+    if isinstance(example, str) and example not in questions:
+        where, remedy = ("a question of another track", "choose the right track")
+        if example not in elsewhere:
+            where, remedy = ("no question of this track", "give ids of the questions only")
+        found.add("example_id", f"{quoted_value(example)} is {where}", remedy)
+    if type(sample) is int and sample >= plans:
         wanted = "leave it out, or give 0" if plans == 1 else f"number the plans of a question 0 to {plans - 1}"
-        found.add("sample", f"{_quoted(str(sample))} is no number of a plan here", wanted)
-    steps = _steps(row.get("steps"), limits, found)
-    if known and right:
-        first = rows.setdefault((str(example), int(sample)), (line.number, steps))
-        if first[0] != line.number:
-            problem = f"plan {sample} of {_quoted(str(example))} was already given in line {first[0]}"
+        found.add("sample", f"{quoted_value(sample)} is no number of a plan here", wanted)
+    if isinstance(example, str) and example in questions and type(sample) is int and 0 <= sample < plans:
+        first, _ = rows.setdefault((example, sample), (found.line or 0, row.steps if row else []))
+        if first != found.line:
+            problem = f"plan {sample} of {quoted_value(example)} was already given in line {first}"
             found.add("sample", problem, "keep one, or number them")
-
-
-def _steps(value: object, limits: Limits, found: _Found) -> list[str]:
-    """The steps of a plan, stripped; an empty list is a plan without steps."""
-    if not isinstance(value, list) or not all(isinstance(step, str) for step in value):
-        found.add("steps", "the field is missing or no list of strings", "give the steps as a list of strings")
-        return []
-    if len(value) > limits.steps:
-        found.add("steps", f"{len(value):,} steps are too many", f"give {limits.steps} at most")
-        return []
-    kept = []
-    for number, step in enumerate(value):
-        place, text = f"steps[{number}]", " ".join(step.split())
-        if not text:
-            found.add(place, "the step is empty", "remove it; a plan without steps is an empty list")
-        elif len(text) > limits.characters:
-            found.add(place, f"{len(text):,} characters are too many", f"give {limits.characters:,} at most")
-        elif HALVES.search(text):
-            found.add(place, "the step holds half a character", "repair the text")
-        elif _CONTROL.search(text):
-            found.add(place, "the step holds a control character", "remove it")
-        kept.append(text)
-    return kept
+    return None
 
 
 def _missing(questions: Mapping[str, Example], plans: int, rows: Mapping[tuple[str, int], Any], found: _Found) -> None:
@@ -263,9 +240,3 @@ def _missing(questions: Mapping[str, Example], plans: int, rows: Mapping[tuple[s
         more = f" and {len(lost) - 5:,} more" if len(lost) > 5 else ""
         problem = f"{len(lost):,} of {len(questions) * plans:,} plans are missing: {shown}{more}"
         found.add("example_id", problem, "give a plan for each question; one without steps is an empty list")
-
-
-def _quoted(text: str) -> str:
-    """A value of the file, short and in visible characters."""
-    shown = "".join(char if char.isprintable() else "?" for char in text[:_SHOWN])
-    return f"'{shown}{'…' if len(text) > _SHOWN else ''}'"

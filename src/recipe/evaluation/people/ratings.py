@@ -17,20 +17,24 @@ several systems: for each of them the items of the others are left out and count
 import csv
 import difflib
 import io
+import json
 import random
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator, Field
 
 from recipe.artifacts import JsonObject, fingerprint, not_a_file, read_jsonl, write_text
 from recipe.errors import InputError, listed
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judgement, PlanId
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.prompting import visible
+from recipe.rows import Stripped, parse_row, quoted_value
 from recipe.text import format_plan
 from recipe.types import Example, Verdict
 
@@ -45,7 +49,6 @@ _FORMULA = ("=", "+", "-", "@")
 _SCORE = re.compile(r"\s*([0-9]+)(\.0*)?\s*")
 _NEAR = 0.8
 """Similarity from which on an unknown column is taken for a misspelt criterion."""
-_REMEDY = f"give an integer from 0 to {HIGHEST}, or leave it empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +85,27 @@ def read_ratings(path: Path) -> Ratings:
     if not path.is_file():
         raise not_a_file(path)
     lines = _json_rows(path) if path.suffix.lower() == ".jsonl" else _table(path)
-    ratings, faults, empty = [], [], 0
+    ratings, faults, empty = [], dict[int, InputError](), 0
     seen: dict[tuple[object, ...], int] = {}
     for line, row in lines:
         try:
             rating = _rating(path, line, row)
-        except _Fault as fault:
-            faults.append((line, fault))
+        except InputError as error:
+            faults[line] = error
             continue
         if not rating.scores:
             empty += 1
             continue
-        _require_first(path, line, rating, seen)
+        key = (rating.rater, rating.item, rating.example_id, rating.sample, rating.control)
+        if (first := seen.setdefault(key, line)) != line:
+            problem = f"{rating.rater} rated this plan in line {first} already"
+            raise InputError.at(path, problem, "keep one of the two", line=line)
         ratings.append(rating)
     if faults:
-        (line, first), *others = faults
-        more = f"; lines {listed([str(other) for other, _ in others])} cannot be read either" if others else ""
-        raise InputError.at(path, first.problem, first.remedy + more, line=line, field=first.field)
+        fault, *_ = faults.values()
+        if others := [str(line) for line in faults][1:]:
+            raise InputError(f"{str(fault)[:-1]}; lines {listed(others)} cannot be read either.")
+        raise fault
     if not ratings:
         raise InputError.at(path, "no row holds a rating", f"rate plans on {listed(CRITERIA)}")
     return Ratings(tuple(ratings), empty)
@@ -114,21 +121,6 @@ def read_people(paths: Iterable[Path]) -> list[Rating]:
             raise InputError.at(path, problem, "name raters apart in a column 'rater', or rename the file")
         ratings += new
     return ratings
-
-
-class _Fault(Exception):
-    """A field that cannot be read."""
-
-    def __init__(self, field: str, problem: str, remedy: str) -> None:
-        super().__init__(field, problem, remedy)
-        self.field, self.problem, self.remedy = field, problem, remedy
-
-
-def _require_first(path: Path, line: int, rating: Rating, seen: dict[tuple[object, ...], int]) -> None:
-    key = (rating.rater, rating.item, rating.example_id, rating.sample, rating.control)
-    if (first := seen.setdefault(key, line)) != line:
-        problem = f"{rating.rater} rated this plan in line {first} already"
-        raise InputError.at(path, problem, "keep one of the two", line=line)
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, JsonObject]]:
@@ -197,35 +189,35 @@ def _require_length(path: Path, line: int, fields: list[str], header: list[str])
         raise InputError.at(path, problem, "put texts with separators in quotes", line=line)
 
 
-def _rating(path: Path, line: int, row: JsonObject) -> Rating:
-    item, example_id, control, rater, comment = (
-        _text(row, name) for name in ("item", "example_id", "control", "rater", "comment")
-    )
-    scores = {name: score for name in CRITERIA if (score := _number(row, name, HIGHEST)) is not None}
-    if scores and bool(item) == bool(example_id):
-        problem = "two names of the plan" if item else "the plan is not named"
-        raise _Fault("example_id", problem, "give an item of a rating sheet or an example_id")
-    return Rating(rater or path.stem, scores, item, example_id, _number(row, "sample", None) or 0, control, comment)
-
-
-def _text(row: JsonObject, name: str) -> str:
-    value = row.get(name) or ""
-    if not isinstance(value, str):
-        raise _Fault(name, f"{value!r} is not a string", "give a string")
-    return value.strip()
-
-
-def _number(row: JsonObject, name: str, highest: int | None) -> int | None:
-    """A whole number that JSON or a table holds, `4.0` and ` 4 ` included; None where it is empty."""
-    value = row.get(name)
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    read = None if isinstance(value, bool) else _SCORE.fullmatch(str(value))
-    if read is None or len(read[1]) > 9 or (highest is not None and int(read[1]) > highest):
-        remedy = "give a whole number from 0" if highest is None else _REMEDY
-        shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}..."
-        raise _Fault(name, f"{shown} is no {'number of a sample' if highest is None else 'score'}", remedy)
+def _whole(value: object) -> int:
+    """A whole number that JSON or a table holds, `4.0` and ` 4 ` included. Raises ValueError."""
+    read = _SCORE.fullmatch(str(value))
+    if read is None or len(read[1]) > 9:
+        raise ValueError(f"{quoted_value(value)} is no whole number; give one from 0, or leave it empty")
     return int(read[1])
+
+
+_TEXTS = ("item", "example_id", "control", "rater", "comment")
+_Score = Annotated[int, Field(le=HIGHEST), BeforeValidator(_whole)]
+_Row = make_dataclass(
+    "_Row",
+    [
+        *((name, Stripped, "") for name in _TEXTS),
+        ("sample", Annotated[int, BeforeValidator(_whole)], 0),
+        *((name, _Score | None, None) for name in CRITERIA),
+    ],
+)
+
+
+def _rating(path: Path, line: int, values: JsonObject) -> Rating:
+    """Raises InputError for a field that cannot be read, and for scores of no plan or of two."""
+    filled = {name: value for name, value in values.items() if value is not None and str(value).strip()}
+    row: Any = parse_row(path, line, json.dumps(filled), _Row, "ignore")
+    scores = {name: score for name in CRITERIA if (score := getattr(row, name)) is not None}
+    if scores and bool(row.item) == bool(row.example_id):
+        problem, remedy = "the row names no plan, or two", "give an item of a rating sheet or an example_id"
+        raise InputError.at(path, problem, remedy, line=line, field="example_id")
+    return Rating(row.rater or path.stem, scores, row.item, row.example_id, row.sample, row.control, row.comment)
 
 
 def item_code(judged: Judgement) -> str:
