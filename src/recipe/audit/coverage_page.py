@@ -1,6 +1,5 @@
 """Coverage of tasks as one self-contained page: the law's curve with the tasks on it, and the tasks as a table."""
 
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +78,7 @@ def render_coverage(report: CoverageReport) -> str:
     """The whole page; the same report gives the same page."""
     blocks = []
     if report.law is not None:
-        svg = inline_svg(law_figure(report.law, report), "law", escape(_CAPTION))
+        svg = inline_svg(law_figure(report.law, report), "law", _CAPTION)
         blocks = [Section("law", "The coverage law", "Law", blocks=(Figure(svg, _CAPTION),))]
     sections = [*blocks, Section("tasks", "The tasks, least covered first", "Tasks", blocks=(coverage_table(report),))]
     page = page_environment("recipe.audit").get_template("coverage.html.jinja")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +154,7 @@ def render_audit(audit: Audit) -> str:
         best_of=BEST_OF,
         systems=list(dict.fromkeys(system for one in audit.rewards for system in one.samples)),
         figures={
-            name: None if (figure := draw(audit.rewards)) is None else Markup(inline_svg(figure, name, escape(caption)))
+            name: None if (figure := draw(audit.rewards)) is None else Markup(inline_svg(figure, name, caption))
             for (name, draw), caption in zip(PLOTS.items(), CAPTIONS.values(), strict=True)
         },
         captions=CAPTIONS,

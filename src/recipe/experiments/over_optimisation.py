@@ -6,7 +6,6 @@ divergence at first; where the reward goes on rising and the measure falls, the 
 
 import math
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from recipe.artifacts import read_json, read_jsonl, write_text
@@ -74,7 +73,7 @@ def read_validations(run: Path, regime: str, seed: int | None = None) -> Validat
 
 def render_validation(curve: ValidationCurve, notes: Sequence[str], stage: str) -> str:
     """The page of one run; the same validations give the same page."""
-    svg = inline_svg(validation_figure([curve]), "validation", escape(CAPTION))
+    svg = inline_svg(validation_figure([curve]), "validation", CAPTION)
     found = notes or (f"Best so far: {curve.unit} {curve.chosen.step}. The run is not finished.",)
     sections = [
         Section("curve", "Reward and measure against drift", "Curve", blocks=(Figure(svg, CAPTION),)),

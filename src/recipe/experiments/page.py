@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import Literal
 
@@ -160,7 +159,7 @@ def report_sections(results: Results) -> Iterator[Section]:
 def _figures(section: str, *drawings: tuple[Drawing | None, str]) -> Blocks:
     """The drawings of a section that there are, each with its caption."""
     return tuple(
-        Figure(inline_svg(drawing, f"{section}{number}", escape(caption)), caption)
+        Figure(inline_svg(drawing, f"{section}{number}", caption), caption)
         for number, (drawing, caption) in enumerate(drawings)
         if drawing is not None
     )
