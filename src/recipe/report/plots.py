@@ -93,7 +93,7 @@ def intervals(
     unit: str = "",
     line: float | None = None,
     digits: int | None = None,
-    part: SubFigure | None = None,
+    part: Figure | SubFigure | None = None,
 ) -> Figure:
     """A dot with its 95% interval for each value; rows from top to bottom, panels side by side.
 
@@ -103,46 +103,42 @@ def intervals(
         unit: Label of the axis that all panels share; without it each panel has an axis of its own.
         line: A value that is marked in all rows, such as 0 for differences.
         digits: Decimals of the means that are written above the marks.
-        part: Where to draw; without it in a figure of its own, of a fitting height.
+        part: Where to draw; without it, in a figure of its own, of a fitting height.
 
     """
     marks = list(rows)
     names, titles = (list(dict.fromkeys(values)) for values in zip(*((m.row, m.panel) for m in marks), strict=True))
     series = list(dict.fromkeys(mark.series for mark in marks if mark.series and mark.value is not None))
     heads = [fill(title, 12 if len(titles) > 2 else 40) for title in titles]
-    most = max(Counter((mark.panel, mark.row) for mark in marks if not mark.hollow).values(), default=1)
+    repeats = Counter((mark.panel, mark.row) for mark in marks if not mark.series and not mark.hollow)
+    most = max(1, len(series), *repeats.values())
     texts = (digits is not None) + any(mark.note for mark in marks)
     height = 0.65 + len(names) * (0.16 + 0.2 * most**0.75 + 0.08 * texts) + 0.25 * (len(series) > 1)
     height += 0.2 * max(head.count("\n") + bool(head) for head in heads)
     figure = part or new_figure(WIDTH, height, gap=0.06)
     shapes = {name: MARKERS[i % len(MARKERS)] if name not in colours else "o" for i, name in enumerate(series)}
     panels = figure.subplots(1, len(titles), squeeze=False, sharex=bool(unit), sharey=True)[0]
-    repeats = Counter[tuple[str, ...]]()
-    slots: dict[tuple[str, int], int] = {}
-    places = []
+    drawn = Counter[tuple[str, str]]()
     for mark in marks:
-        own = (mark.panel, mark.row, mark.series)
-        places.append((mark.series, repeats[own]))
-        if not mark.hollow and mark.value is not None:
-            slots.setdefault(places[-1], len(slots))
-            repeats[own] += 1
-    for mark, place in zip(marks, places, strict=True):
         if mark.value is None:
             continue
-        panel, height = panels[titles.index(mark.panel)], float(names.index(mark.row))
+        panel, y = panels[titles.index(mark.panel)], float(names.index(mark.row))
         tint = colours.get(mark.series) or colours.get(mark.row)
         mean, low, high = mark.value.mean, mark.value.low, mark.value.high
         if mark.hollow:
-            panel.plot(mean, height, "D", markerfacecolor="none", markeredgecolor=tint or MUTED, markersize=5.5)
+            panel.plot(mean, y, "D", markerfacecolor="none", markeredgecolor=tint or MUTED, markersize=5.5)
         else:
-            height += (slots[place] - (len(slots) - 1) / 2) * _BAND / len(slots)
+            own = (mark.panel, mark.row)
+            place, places = (series.index(mark.series), len(series)) if mark.series else (drawn[own], repeats[own])
+            drawn[own] += not mark.series
+            y += (place - (places - 1) / 2) * _BAND / places
             if low is not None and high is not None:
-                panel.plot([low, high], [height, height], color=tint or INK, linewidth=2.2, alpha=0.55)
-            panel.plot(mean, height, shapes.get(mark.series, "o"), color=tint or INK, markersize=5.8)
+                panel.plot([low, high], [y, y], color=tint or INK, linewidth=2.2, alpha=0.55)
+            panel.plot(mean, y, shapes.get(mark.series, "o"), color=tint or INK, markersize=5.8)
         if digits is not None and not mark.hollow:
-            annotate(panel, format_number(mean, digits), (mean, height), (0, 6), tint or INK, ha="center", va="bottom")
+            annotate(panel, format_number(mean, digits), (mean, y), (0, 6), tint or INK, ha="center", va="bottom")
         if mark.note:
-            annotate(panel, mark.note, (mean, height), (0, -6), MUTED, ha="center", va="top")
+            annotate(panel, mark.note, (mean, y), (0, -6), MUTED, ha="center", va="top")
     label_rows(panels[0], names)
     for panel, head in zip(panels, heads, strict=True):
         panel.set_title(head)
@@ -224,7 +220,7 @@ def curves(
     levels: Mapping[str, Sequence[tuple[str, float]]] | None = None,
     ends: bool = False,
     across: int = 3,
-    part: SubFigure | None = None,
+    part: Figure | SubFigure | None = None,
 ) -> Figure:
     """Lines with the 95% intervals of their points, a panel for each title.
 
@@ -235,7 +231,7 @@ def curves(
         levels: Named values that are marked across a panel, by its title.
         ends: Write names and last values at the ends of the lines, in place of a legend.
         across: Panels side by side; of panels below each other the first is the highest.
-        part: Where to draw; without it in a figure of its own, of a fitting height.
+        part: Where to draw; without it, in a figure of its own, of a fitting height.
 
     """
     lines = list(lines)
@@ -276,7 +272,9 @@ def curves(
                 mean = np.mean(smooth, axis=0)
                 panel.plot(own[0].x, mean, color=tint, linewidth=2)
                 if (known := mean[np.isfinite(mean)]).size:
-                    last.append((name, float(own[0].x[-1]), float(known[-1]), tint))
+                    end = float(known[-1])
+                    text = f"{name} {format_number(end, 1 if end >= 2 else 2)}"
+                    last.append((text, float(own[0].x[-1]), end, tint))
         panel.set_title(fill(title, 40 if across < 3 else 26))
         if smoothed:
             panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -286,7 +284,7 @@ def curves(
             panel.axhline(height, color=MUTED, linewidth=0.8, linestyle=DASHED)
         _name_levels(panel, marked)
         if ends:
-            _name_ends(panel, last)
+            name_ends(panel, last)
     for panel in grid.flat[max(0, len(titles) - across) : len(titles)]:
         panel.set_xlabel(xlabel)
     grid[0][0].set_ylabel(ylabel)
@@ -318,17 +316,15 @@ def _name_levels(panel: Axes, levels: Sequence[tuple[str, float]]) -> None:
         )
 
 
-def _name_ends(panel: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:
-    """Write name and value after the end of each line; those of two near lines are moved apart."""
+def name_ends(panel: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:
+    """Write texts after the ends of lines: text, x, y and colour of each; those of two near lines are moved apart."""
     low, high = panel.get_ylim()
-    heights = [value for _, _, value, _ in ends]
+    heights = [y for _, _, y, _ in ends]
     apart = 110 * (max(heights) - min(heights)) / (high - low) if heights else 0.0
     shift = max(0.0, (14 - apart) / 2) if len(ends) == 2 else 0.0
-    for name, x, value, tint in ends:
-        offset = (9.0, shift if value == max(heights) else -shift)
-        annotate(
-            panel, f"{shown(name, _NAME)} {format_number(value, 1 if value >= 2 else 2)}", (x, value), offset, tint
-        )
+    for text, x, y, tint in sorted(ends, key=lambda end: -end[2]):
+        annotate(panel, shown(text, _NAME), (x, y), (9, shift), tint)
+        shift = -shift
 
 
 def smoothing_window(steps: int) -> int:

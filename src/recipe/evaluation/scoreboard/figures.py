@@ -43,7 +43,8 @@ def accuracy_figures(results: JudgeResults, number: int, colours: Colours) -> li
         for one in system.macro
         if one.split == split and len(results.datasets) > 1
     ]
-    marks += [Mark(f"control: {one.name}", one.accuracy) for system in results.scores for one in system.controls]
+    controls = {one.name: one.accuracy for system in reversed(results.scores) for one in system.controls}
+    marks += [Mark(f"control: {name}", accuracy) for name, accuracy in controls.items()]
     if is_papers(results.judge):
         marks += _published_accuracy({mark.row for mark in marks})
     criteria = [
