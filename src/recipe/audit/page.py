@@ -15,7 +15,7 @@ from recipe.audit.shares import percent
 from recipe.errors import MissingExtra
 from recipe.report.colours import BLUE, GREEN, GREY, PURPLE, SPARE, VERMILION
 from recipe.report.elements import Cell, Figure, Pairs, Plan, Plans, Section, Step, Table, headings, row
-from recipe.report.numbers import format_number, format_signed
+from recipe.report.numbers import format_number
 from recipe.report.page import render
 from recipe.report.plots import Line, Mark, curves, inline_svg, intervals, stacked
 from recipe.stats import Interval
@@ -181,19 +181,16 @@ def _measures_section(audit: Audit) -> Section:
     rewards = audit.rewards
     rows = [
         row("mean against relevance, points", *(_points(one.over_relevance, 0) for one in rewards)),
-        row(
-            "correlation with length",
-            *(None if one.length_correlation is None else format_signed(one.length_correlation) for one in rewards),
-        ),
-        row("true continuations gated, percent", *(percent(one.gated) for one in rewards)),
-        row("corrupted ones gated, percent", *(percent(one.gated_corrupted) for one in rewards)),
+        row("correlation with length", *(Cell(one.length_correlation, 2, signed=True) for one in rewards)),
+        row("true continuations gated, percent", *(Cell(100 * one.gated, 0) for one in rewards)),
+        row("corrupted ones gated, percent", *(Cell(100 * one.gated_corrupted, 0) for one in rewards)),
     ]
     if any(one.coverage is not None for one in rewards):
         rows.append(row("coverage, as it reports", *(Cell(one.coverage, 2) for one in rewards)))
-        rows.append(row("prompts declined, percent", *(percent(one.abstained) for one in rewards)))
+        rows.append(row("prompts declined, percent", *(Cell(100 * one.abstained, 0) for one in rewards)))
     if rewards[0].mean_by_coverage:
         for place, third in enumerate(("least", "medium", "most")):
-            means = (percent(one.mean_by_coverage[place]) if one.mean_by_coverage else None for one in rewards)
+            means = (Cell(100 * one.mean_by_coverage[place] if one.mean_by_coverage else None, 0) for one in rewards)
             rows.append(row(f"mean where the corpus covers {third}", *means))
     rows.append(row("seconds", *(Cell(one.seconds, 1) for one in rewards)))
     notes = ()
@@ -234,12 +231,11 @@ def _attack_section(audit: Audit, figures: Mapping[str, Figure]) -> Iterator[Sec
         ("greedy", [attack for _, attack in attacks]),
         (f"best of {BEST_OF}", [one.best_of for one, _ in attacks]),
     ):
-        known = [None if one is None else one for one in own]
-        wins = (Cell(None if one is None else _percent(one.beats_true), 0) for one in known)
+        wins = (Cell(None if one is None else _percent(one.beats_true), 0) for one in own)
         rows.append(row(f"{title}: earns more than the truth, percent", *wins))
-        lengths = (Cell(None if one is None else one.length_ratio, 1) for one in known)
+        lengths = (Cell(None if one is None else one.length_ratio, 1) for one in own)
         rows.append(row(f"{title}: length, in true lengths", *lengths))
-        true = (None if one is None else percent(one.composition.get("true", 0)) for one in known)
+        true = (Cell(None if one is None else 100 * one.composition.get("true", 0), 0) for one in own)
         rows.append(row(f"{title}: true steps, percent", *true))
     names = headings(*(one.name for one, _ in attacks))
     table = Table("Plans against the truth", "attack", names, tuple(rows))

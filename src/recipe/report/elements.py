@@ -144,6 +144,12 @@ class Table:
     folded: bool = False
     """Whether a page shows it on demand only."""
 
+    def numeric(self, place: int) -> bool:
+        """Whether a column holds a number; one of texts is aligned to the left."""
+        return any(row.cells[place].numeric for row in self.rows) or not any(
+            row.cells[place].value for row in self.rows
+        )
+
     def groups(self) -> list[Group]:
         """Neighbouring columns of one group; columns without a group together."""
         places = groupby(range(len(self.headings)), key=lambda place: self.headings[place].group)
