@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the audit's page", "report") from error
 
 DATA, PAGE = "audit.json", "audit.html"
-KIND_COLOURS = dict(zip(KINDS, (GREEN, VERMILION, GREY, PURPLE, BLUE, SPARE[0]), strict=True))
+KIND_COLOURS: dict[str, str] = dict(zip(KINDS, (GREEN, VERMILION, GREY, PURPLE, BLUE, SPARE[0]), strict=True))
 """Kinds of steps of an attack."""
 
 
@@ -46,9 +46,8 @@ def filler_figure(rewards: Sequence[RewardAudit]) -> Drawing:
     """Mean reward and its interval against the number of generic steps after the true plan, one panel a reward."""
     lines, levels = [], {}
     for one in rewards:
-        lines.append(
-            Line(one.name, "", *zip(*((point.steps, point.reward) for point in one.filler_curve), strict=True))
-        )
+        steps = [point.steps for point in one.filler_curve]
+        lines.append(Line(one.name, "", steps, [point.reward for point in one.filler_curve]))
         levels[one.name] = [("", one.filler_curve[0].reward.mean)]
     return curves(lines, colours={"": BLUE}, xlabel="generic steps after the true continuation", levels=levels)
 
@@ -193,7 +192,7 @@ def _measures_section(audit: Audit) -> Section:
             means = (Cell(100 * one.mean_by_coverage[place] if one.mean_by_coverage else None, 0) for one in rewards)
             rows.append(row(f"mean where the corpus covers {third}", *means))
     rows.append(row("seconds", *(Cell(one.seconds, 1) for one in rewards)))
-    notes = ()
+    notes: tuple[str, ...] = ()
     if audit.coverage is not None:
         notes = (
             "Coverage: the steps of a procedure match the ten narrations nearest to them in order better than random "

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from recipe.artifacts import read_json, read_jsonl, write_text
-from recipe.experiments.plots import NAMES, validation_figure
-from recipe.experiments.results import Validated, ValidationCurve
+from recipe.experiments.plots import validation_figure
+from recipe.experiments.results import NAMES, Validated, ValidationCurve
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
 from recipe.report.page import render
 from recipe.report.plots import inline_svg

@@ -93,16 +93,11 @@ def render_html(results: Results) -> str:
     )
 
 
-def write_html(results: Results, target: Path) -> None:
-    """Write the page, all or nothing."""
-    write_text(target, render_html(results))
-
-
 def rerender(run_dir: Path) -> Path:
-    """Write `report.html` again from the `report.json` beside it; raises InputError when that is missing."""
-    target = run_dir / "report.html"
-    write_html(load_results(run_dir / "report.json"), target)
-    return target
+    """Write `report.html` from the `report.json` beside it; raises InputError when that is missing."""
+    results = load_results(run_dir / "report.json")
+    write_text(run_dir / "report.html", render_html(results))
+    return run_dir / "report.html"
 
 
 def report_sections(results: Results) -> Iterator[Section]:
@@ -330,7 +325,7 @@ def _key_metrics(results: Results) -> tuple[str, str]:
     return results.main_metric(), "steps"
 
 
-def _differences_figure(results: Results, place: str, metrics: Sequence[str] = plots.CHANGES) -> Blocks:
+def _differences_figure(results: Results, place: str, metrics: Sequence[str] = plots.CHANGES) -> tuple[Figure, ...]:
     if not results.differences:
         return ()
     caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."

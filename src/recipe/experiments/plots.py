@@ -10,7 +10,7 @@ from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
 from recipe.evaluation.metrics import CONTROL, METRICS, REWARDS, regime_colours
 from recipe.evaluation.validity.measure import Difference, Lengths, Reranking
-from recipe.experiments.results import SPLITS, Curve, ProbePlan, Results, ValidationCurve
+from recipe.experiments.results import NAMES, SPLITS, Curve, ProbePlan, Results, ValidationCurve, load_results
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.plots import DASHED, STYLE, Line, Mark, curves, intervals, name_ends, new_figure
 from recipe.stats import Interval
@@ -23,8 +23,6 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
 
-NAMES = METRICS | {"validity": "validity", "proxy": "proxy judge, share of the total"}
-"""Measures of validations."""
 DRIFT = "root of the KL of a plan, √nats"
 SERIES = {
     "kl": "KL to the reference policy",
@@ -250,16 +248,17 @@ def _draw_drift(
 
 
 @mpl.rc_context(STYLE | {"svg.fonttype": "path"})
-def key_figure(results: Results, target: Path) -> None:
-    """The finding in one picture, as PNG or SVG by the name of `target`: regimes and over-optimisation.
+def key_figure(run_dir: Path, target: Path) -> None:
+    """The finding of `report.json` in one picture, PNG or SVG by the name of `target`: regimes and over-optimisation.
 
     Raises InputError where the results hold neither scores nor curves.
     """
+    results = load_results(run_dir / "report.json")
     trained = [curve for curve in results.curves if "reward" in curve.series]
     if not results.scores or not (trained or results.validations):
         raise InputError("the results hold no scores or no training curve; there is no key figure to draw.")
     figure = new_figure(10.4, 3.9, gap=0.06)
-    left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.15, 1))[0]
     means_figure(results, left)
     if results.validations:
         drift_figure(results.validations, right)

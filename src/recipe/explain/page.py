@@ -53,19 +53,14 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
         settings = {"verifier": config.verifier}
     elif config.is_grounded:
         settings = {"verifier": config.verifier} | config.grounded.model_dump()
-    fragments = (
-        page_environment("recipe.explain")
-        .get_template("explanation.html.jinja")
-        .make_module(
-            {
-                "explanation": explanation,
-                "parts": [(part, round(abs(part.value) / largest, 4)) for part in named],
-                "rows": list(step_rows(explanation, links)),
-                "panels": [panel(explanation, aligned, links) for aligned in explanation.narrations[:narrations]],
-                "others": [(aligned, links.of(aligned.narration)) for aligned in explanation.narrations[narrations:]],
-            }
-        )
-    )
+    values = {
+        "explanation": explanation,
+        "parts": [(part, round(abs(part.value) / largest, 4)) for part in named],
+        "rows": list(step_rows(explanation, links)),
+        "panels": [panel(explanation, aligned, links) for aligned in explanation.narrations[:narrations]],
+        "others": [(aligned, links.of(aligned.narration)) for aligned in explanation.narrations[narrations:]],
+    }
+    macros = vars(page_environment("recipe.explain").get_template("explanation.html.jinja").make_module(values))
     done, planned = len(explanation.history), len(explanation.continuation)
     pool = f"{done} done and {planned} planned steps · pool of {len(explanation.narrations)}"
     pairs = Pairs(tuple((name, str(value)) for name, value in settings.items()))
@@ -74,11 +69,11 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
         f"{config.verifier} verifier · {pool}",
         in_words(explanation),
         [
-            Section("steps", "What each step adds", "Steps", blocks=(fragments.steps(),)),
-            Section("alignment", "How it aligns", "Alignment", blocks=(fragments.alignments(),)),
+            Section("steps", "What each step adds", "Steps", blocks=(macros["steps"](),)),
+            Section("alignment", "How it aligns", "Alignment", blocks=(macros["alignments"](),)),
             Section("settings", "The verifier", "Verifier", blocks=(pairs,)),
         ],
-        lead=(fragments.reward(),),
+        lead=(macros["reward"](),),
         style=template("recipe.explain", "explanation.css") + template("recipe.explain", "alignment.css"),
         script=template("recipe.explain", "alignment.js") + template("recipe.explain", "explanation.js"),
     )

@@ -73,8 +73,14 @@ class StudyResults:
 
 
 def write_results(output: Path, results: StudyResults) -> Path:
-    """Write `results.json`, `report.html` and `report.md`; returns the page."""
+    """Write `results.json`, and `report.html` and `report.md` from it; returns the page."""
     write_json(output / RESULTS, to_json(results))
+    return rerender(output)
+
+
+def rerender(output: Path) -> Path:
+    """Write the page and its Markdown from the `results.json` beside them; raises InputError when that is missing."""
+    results = load_results(output / RESULTS)
     write_text(output / PAGE, render_page(results))
     write_text(output / MARKDOWN, render_markdown(results.title, summary(results), list(sections(results))))
     return output / PAGE
@@ -301,22 +307,20 @@ def means_figure(made: TableFigures) -> Drawing:
 def weak_figure(made: TableFigures) -> Drawing:
     """RL and SFT over the share of weak examples, one panel a split; the base is a line across."""
     values = {(one.regime, one.column): one for one in made.figures}
+    titles = {"rl": regime_title("rl"), "sft": "SFT"}
     lines, levels = [], {}
     for column in made.columns:
-        for kind, title in (("rl", regime_title("rl")), ("sft", "SFT")):
+        panel = column_title(column)
+        for kind, title in titles.items():
             known = [(percent, one) for percent in PERCENTAGES if (one := values.get((weak(kind, percent), column)))]
             paper = [(percent, one.published) for percent, one in known if one.published is not None]
-            for points, hollow in ([(percent, one.value) for percent, one in known], False), (paper, True):
-                if points:
-                    lines.append(Line(column_title(column), title, *zip(*points, strict=True), hollow))
+            lines.append(Line(panel, title, [percent for percent, _ in known], [one.value for _, one in known]))
+            lines.append(
+                Line(panel, title, [percent for percent, _ in paper], [value for _, value in paper], hollow=True)
+            )
         if base := values.get(("base", column)):
-            levels[column_title(column)] = [("base", base.value.mean)]
-    colours = {
-        title: _colours(made)[regime_title(weak(kind, 0))]
-        for kind, title in (("rl", regime_title("rl")), ("sft", "SFT"))
-    }
-    if not lines:
-        return means_figure(made)
+            levels[panel] = [("base", base.value.mean)]
+    colours = {title: _colours(made)[regime_title(weak(kind, 0))] for kind, title in titles.items()}
     return curves(lines, colours=colours, xlabel="weak examples, percent", ylabel="accuracy, percent", levels=levels)
 
 

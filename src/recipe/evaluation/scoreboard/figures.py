@@ -101,7 +101,7 @@ def diversity_figures(board: Board, judges: Sequence[JudgeResults], colours: Col
     if not names & accuracy.keys():
         return []
     points = [
-        Point(f"{row.name}, published", *(Interval(value or 0.0) for value in row.values), hollow=True)
+        Point(f"{row.name}, published", Interval(row.values[0] or 0.0), Interval(row.values[1] or 0.0), hollow=True)
         for row in published("diversity").rows
     ]
     points += [

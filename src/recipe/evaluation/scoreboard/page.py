@@ -77,18 +77,15 @@ def render_page(report: Report, grounds: PlanExplanations = NO_EXPLANATIONS) -> 
     colours = regime_colours(report.board.systems)
     dots = {name: variable(colour) for name, colour in colours.items()}
     listed = [(one.example_id, one.goal[:_NAME], len(one.plans)) for one in report.views.examples[:LISTED]]
-    fragments = (
-        page_environment("recipe.evaluation")
-        .get_template("scoreboard.html.jinja")
-        .make_module({"examples": report.views.examples, "listed": listed, "grounds": grounds.elements})
-    )
+    values = {"examples": report.views.examples, "listed": listed, "grounds": grounds.elements}
+    macros = vars(page_environment("recipe.evaluation").get_template("scoreboard.html.jinja").make_module(values))
     return render(
         report.title,
-        fragments.navigation(),
+        macros["navigation"](),
         report.leaders,
         report.sections,
         colours=colours,
-        views=fragments.views(),
+        views=macros["views"](),
         style=template("recipe.evaluation", "scoreboard.css") + template("recipe.explain", "alignment.css"),
         script=template("recipe.explain", "alignment.js") + template("recipe.evaluation", "scoreboard.js"),
         data=page_data(report.board, report.views, dots, grounds.names or {}),
