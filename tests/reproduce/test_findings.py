@@ -215,7 +215,12 @@ def test_the_page_comes_back_from_its_results(tmp_path: Path) -> None:
     tables = tuple(measure_table(tmp_path, made, one) for one in made.tables)
     scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (1, 2), "exact validity", tables, made.missing, ("a note",))
     results = StudyResults(
-        "The tables", "2026-01-01T00:00:00+00:00", "recipe reproduce main", {"numpy": "2"}, "CPU", (scale,)
+        "The tables",
+        "2026-01-01T00:00:00+00:00",
+        "recipe reproduce main",
+        {"torch": "2", "numpy": "2"},
+        "CPU",
+        (scale,),
     )
     page = write_results(tmp_path, results)
     assert load_results(tmp_path / "results.json") == results

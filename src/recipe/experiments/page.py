@@ -147,14 +147,14 @@ def report_sections(results: Results) -> Iterator[Section]:
     stages = tuple(row(stage.name, format_seconds(stage.seconds), stage.detail) for stage in results.stages)
     times = (Table("Stages", "stage", headings("time", "of which"), stages),) if stages else ()
     provenance = results.provenance
-    settings = {
-        "command": provenance.command,
-        **provenance.data,
-        **{name: value or "defaults" for name, value in provenance.settings.items()},
-        "versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
-    }
-    pairs = Pairs(tuple((name, value) for name, value in settings.items() if value))
-    yield Section("run", "How it was run", "How it was run", blocks=(*times, pairs))
+    pairs = (
+        ("command", provenance.command),
+        *provenance.data.items(),
+        *((name, value or "defaults") for name, value in provenance.settings.items()),
+        ("versions", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
+    )
+    settings = Pairs(tuple((name, value) for name, value in pairs if value or name not in ("command", "versions")))
+    yield Section("run", "How it was run", "How it was run", blocks=(*times, settings))
     if results.caveats:
         yield Section("caveats", "Caveats", "Caveats", findings=results.caveats)
 
