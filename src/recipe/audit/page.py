@@ -7,7 +7,7 @@ from pathlib import Path
 
 from recipe.artifacts import atomic_path, write_json, write_text
 from recipe.audit.attack import BEST_OF, KINDS
-from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS, Group
+from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.lodo import Lodo
 from recipe.audit.results import AttackResult, Audit, RewardAudit, audit_json
 from recipe.audit.score import LENGTH, RELEVANCE
@@ -119,7 +119,11 @@ def _classes_section(audit: Audit) -> Section:
         row("mean", *(_share(one.mean) for one in rewards), kind="total", about="over the classes"),
         row("worst class", *(_least(one.worst.mean, one.worst_class) for one in rewards), kind="total"),
     ]
-    for group, classes in bands(rewards):
+    known = {name for one in rewards for name in one.classes}
+    for group in GROUPS:
+        classes = {name: CORRUPTIONS[name] for name in CORRUPTIONS if name in known and GROUP_OF[name] == group}
+        if not classes:
+            continue
         about = f"mean of {len(classes)} {'class' if len(classes) == 1 else 'classes'}"
         rows.append(row(group, *(_share(one.groups.get(group)) for one in rewards), kind="group", about=about))
         for name, meaning in classes.items():
@@ -150,13 +154,17 @@ def _sources_section(lodo: Lodo | None) -> Iterator[Section]:
     if lodo is None:
         return
     gains = [(one.source, one.chosen, one.over_default, one.over_relevance) for one in lodo.left_out]
+    over = (Cell(_percent(gain), signed=True) for gain in (lodo.over_default, lodo.over_relevance))
     chosen = Table(
         "Chosen without a source, tested on it",
         "left out",
         headings("chosen on the others", f"against {lodo.default}, points", "against relevance, points"),
         (
-            *(row(source, name, _points(default), _points(relevance)) for source, name, default, relevance in gains),
-            row("mean over sources", "", _points(lodo.over_default), _points(lodo.over_relevance), kind="total"),
+            *(
+                row(source, name, *(Cell(_percent(gain), signed=True) for gain in (default, relevance)))
+                for source, name, default, relevance in gains
+            ),
+            row("mean over sources", "", *over, kind="total"),
         ),
     )
     rows = []
@@ -179,7 +187,10 @@ def _measures_section(audit: Audit) -> Section:
     """Length, gate and coverage by reward."""
     rewards = audit.rewards
     rows = [
-        row("mean against relevance, points", *(_points(one.over_relevance, 0) for one in rewards)),
+        row(
+            "mean against relevance, points",
+            *(Cell(one.over_relevance and _percent(one.over_relevance), 0, signed=True) for one in rewards),
+        ),
         row("correlation with length", *(Cell(one.length_correlation, 2, signed=True) for one in rewards)),
         row("true continuations gated, percent", *(Cell(100 * one.gated, 0) for one in rewards)),
         row("corrupted ones gated, percent", *(Cell(100 * one.gated_corrupted, 0) for one in rewards)),
@@ -221,7 +232,7 @@ def _attack_section(audit: Audit, figures: Mapping[str, Figure]) -> Iterator[Sec
     ]
     if "best_of" in figures:
         paragraphs.append(
-            f"The best of {BEST_OF} composed plans is no search at all: plans are composed of the same steps at "
+            f"The best of {BEST_OF} composed plans takes no search: plans are composed of the same steps at "
             "random, and the one with the highest reward is set against the truth. Where it often earns more, the "
             "reward is not fit to choose among samples."
         )
@@ -255,15 +266,6 @@ def _attack_section(audit: Audit, figures: Mapping[str, Figure]) -> Iterator[Sec
     yield Section("attack", title, "Attack", tuple(paragraphs), (*drawn, table, examples))
 
 
-def bands(rewards: Sequence[RewardAudit]) -> list[tuple[Group, dict[str, str]]]:
-    """The groups with their classes and what these are, those that any reward was audited with."""
-    there = {name for one in rewards for name in one.classes}
-    members = {
-        group: {n: CORRUPTIONS[n] for n in CORRUPTIONS if n in there and GROUP_OF[n] == group} for group in GROUPS
-    }
-    return [(group, own) for group, own in members.items() if own]
-
-
 def write_audit(audit: Audit, folder: Path) -> list[Path]:
     """Write data, page and plots into a folder, each all or nothing; returns the files."""
     written = [folder / DATA, folder / PAGE]
@@ -295,8 +297,3 @@ def _least(share: float | None, name: str | None) -> Cell:
     if share is None or name is None:
         return Cell(None)
     return Cell(100 * share, 0, note=name.replace("_", " "), shade=round(200 * (share - 0.5)))
-
-
-def _points(gain: Interval | None, digits: int = 1) -> Cell:
-    """A difference of shares in points."""
-    return Cell(None if gain is None else _percent(gain), digits, signed=True)

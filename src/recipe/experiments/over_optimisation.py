@@ -4,7 +4,6 @@ Gao, Schulman and Hilton, Scaling laws for reward model overoptimization, 2023: 
 divergence at first; where the reward goes on rising and the measure falls, the policy optimises the reward only.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from recipe.artifacts import read_json, read_jsonl, write_text
@@ -25,10 +24,16 @@ CAPTION = (
 
 def write_validation_page(run: Path) -> Path:
     """Write the page of a run's `validation.jsonl` beside it; raises InputError where it has no row yet."""
-    name = run.resolve().name
-    curve = read_validations(run, name)
+    curve = read_validations(run, run.resolve().name)
     record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
-    write_text(run / PAGE, render_validation(curve, record.get("notes", []), record.get("stage", "")))
+    svg = inline_svg(validation_figure([curve]), "validation", CAPTION)
+    findings = record.get("notes") or [f"Best so far: {curve.unit} {curve.chosen.step}. The run is not finished."]
+    sections = [
+        Section("curve", "Reward and measure against drift", "Curve", blocks=(Figure(svg, CAPTION),)),
+        Section("steps", "The validations", "Validations", blocks=(validation_table(curve),)),
+    ]
+    subtitle = f"recipe train {record['stage']}" if record.get("stage") else ""
+    write_text(run / PAGE, render(f"Validation of {curve.regime}", subtitle, findings, sections))
     return run / PAGE
 
 
@@ -56,17 +61,6 @@ def read_validations(run: Path, regime: str, seed: int | None = None) -> Validat
         "round" if record.get("stage") == "best-of-n" else "step",
         seed,
     )
-
-
-def render_validation(curve: ValidationCurve, notes: Sequence[str], stage: str) -> str:
-    """The page of one run; the same validations give the same page."""
-    svg = inline_svg(validation_figure([curve]), "validation", CAPTION)
-    found = notes or (f"Best so far: {curve.unit} {curve.chosen.step}. The run is not finished.",)
-    sections = [
-        Section("curve", "Reward and measure against drift", "Curve", blocks=(Figure(svg, CAPTION),)),
-        Section("steps", "The validations", "Validations", blocks=(validation_table(curve),)),
-    ]
-    return render(f"Validation of {curve.regime}", f"recipe train {stage}" if stage else "", found, sections)
 
 
 def validation_table(curve: ValidationCurve) -> Table:

@@ -134,8 +134,15 @@ def report_sections(results: Results) -> Iterator[Section]:
         sentences = tuple(f"{alarm.regime}{seed}: {alarm.sentence}" for alarm, seed in seeds.items())
         yield Section("watchdog", "Findings of the watchdog", "Watchdog", (paragraph,), findings=sentences)
     if results.rerankings:
-        title = f"Best of {results.rerankings[0].count}, without training"
-        figure = _figures("reranking", (plots.reranking_figure(results.rerankings), _reranking_caption(results)))
+        reranking = results.rerankings[0]
+        title = f"Best of {reranking.count}, without training"
+        several = len({one.verifier for one in results.rerankings}) > 1
+        caption = (
+            f"{reranking.count} samples of {reranking.regime} for each prompt: their mean, the one that "
+            f"{'each reward' if several else f'the {reranking.verifier} verifier'} scores highest, and the best there is. "
+            "Nothing is trained."
+        )
+        figure = _figures("reranking", (plots.reranking_figure(results.rerankings), caption))
         yield Section("reranking", title, "Best of N", blocks=figure)
     if results.lengths:
         figure = _figures("lengths", (plots.lengths_figure(results.lengths), "Share of plans by number of steps."))
@@ -348,16 +355,6 @@ def _cost_table(results: Results) -> Blocks:
     )
     columns = headings("reward, seconds a step", "whole step, seconds", "share")
     return (Table("Cost of the reward", "regime", columns, rows, "means over the steps of all runs"),) if rows else ()
-
-
-def _reranking_caption(results: Results) -> str:
-    first = results.rerankings[0]
-    several = len({one.verifier for one in results.rerankings}) > 1
-    chooser = "each reward scores" if several else f"the {first.verifier} verifier scores"
-    return (
-        f"{first.count} samples of {first.regime} for each prompt: their mean, the one that {chooser} highest, and the "
-        "best there is. Nothing is trained."
-    )
 
 
 def _probes_section(results: Results, exact: bool) -> Section:

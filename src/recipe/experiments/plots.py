@@ -143,7 +143,7 @@ def law_figure(results: Results) -> Figure:
             and one.regime in arms
             and not one.regime.endswith("covering narrations")
         ]
-        levels[title].append(("base", 0.0))
+        levels[title].append(("", 0.0))
     colours = {"after training": GREEN, "chosen among samples of the base": BLUE}
     label = f"gain in {METRICS.get(metric, metric)}"
     return curves(lines, colours=colours, xlabel="narrations of a goal", ylabel=label, levels=levels)

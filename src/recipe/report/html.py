@@ -1,7 +1,5 @@
 """Self-contained HTML pages: texts made harmless, the style of tables, and templates."""
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -54,11 +52,6 @@ def script_json(value: object) -> str:
     """
     plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _CONTROL.sub(_escaped, _UNSAFE.sub(_escaped, plain))
-
-
-def script_hash(script: str) -> str:
-    """The hash by which a page's security policy allows its only script."""
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def template(package: str, name: str) -> str:

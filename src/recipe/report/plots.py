@@ -113,7 +113,7 @@ def intervals(
     repeats = Counter((mark.panel, mark.row) for mark in marks if not mark.series and not mark.hollow)
     most = max(1, len(series), *repeats.values())
     texts = (digits is not None) + any(mark.note for mark in marks)
-    height = 0.65 + len(names) * (0.16 + 0.2 * most**0.75 + 0.08 * texts) + 0.25 * (len(series) > 1)
+    height = 0.65 + len(names) * (0.16 + 0.2 * most**0.75 + 0.08 * texts)
     height += 0.2 * max(head.count("\n") + bool(head) for head in heads)
     figure = part or new_figure(WIDTH, height, gap=0.06)
     shapes = {name: MARKERS[i % len(MARKERS)] if name not in colours else "o" for i, name in enumerate(series)}
@@ -238,7 +238,8 @@ def curves(
     titles, names = (list(dict.fromkeys(values)) for values in zip(*(line[:2] for line in lines), strict=True))
     across = min(across, len(titles)) if ylabel else across
     rows = -(-len(titles) // across)
-    figure = part or new_figure(WIDTH, 0.4 + 2.1 * rows if across > 1 else 1.6 + rows, gap=0.06)
+    height = 1.6 + rows if across == 1 else 0.5 + (2.7 if ylabel else 1.9) * rows
+    figure = part or new_figure(WIDTH, height, gap=0.06)
     grid = figure.subplots(
         rows,
         across,
@@ -256,7 +257,10 @@ def curves(
         for name in names:
             own = [line for line in lines if (line.panel, line.name) == (title, name)]
             tint = colours.get(name, INK)
-            means = [_means(line) for line in own]
+            means = [
+                np.array([np.nan if one is None else one.mean if isinstance(one, Interval) else one for one in line.y])
+                for line in own
+            ]
             smooth = [running_mean(y, smoothing_window(len(y))) if smoothed else y for y in means]
             for line, y, mean in zip(own, means, smooth, strict=True):
                 if line.hollow:
@@ -279,41 +283,29 @@ def curves(
         if smoothed:
             panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         panel.locator_params(axis="y", nbins=5)
-        marked = sorted(levels.get(title, ()) if levels else (), key=lambda level: level[1])
-        for _, height in marked:
+        bottom, top = panel.get_ylim()
+        place = -np.inf
+        for name, height in sorted(levels.get(title, ()) if levels else (), key=lambda level: level[1]):
             panel.axhline(height, color=MUTED, linewidth=0.8, linestyle=DASHED)
-        _name_levels(panel, marked)
+            if name:  # at the right edge; names of near lines are moved apart
+                place = max((height - bottom) / (top - bottom), place + 0.065)
+                panel.annotate(
+                    shown(name, _NAME),
+                    (1, height),
+                    (1.02, place),
+                    xycoords=("axes fraction", "data"),
+                    textcoords="axes fraction",
+                    fontsize=7,
+                    color=MUTED,
+                    va="center",
+                )
         if ends:
             name_ends(panel, last)
-    for panel in grid.flat[max(0, len(titles) - across) : len(titles)]:
-        panel.set_xlabel(xlabel)
+    figure.supxlabel(xlabel, color=MUTED, fontsize=9)
     grid[0][0].set_ylabel(ylabel)
     if len(names) > 1 and not ends:
         legend(figure, names, [colours.get(name, INK) for name in names], [""] * len(names))
     return figure.get_figure(root=True)
-
-
-def _means(line: Line) -> NDArray[np.float64]:
-    values = (value.mean if isinstance(value, Interval) else value for value in line.y)
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-
-
-def _name_levels(panel: Axes, levels: Sequence[tuple[str, float]]) -> None:
-    """Name values across a panel, by rising height, at its right edge; names of near lines are moved apart."""
-    bottom, top = panel.get_ylim()
-    place = -np.inf
-    for name, height in levels:
-        place = max((height - bottom) / (top - bottom), place + 0.055)
-        panel.annotate(
-            shown(name, _NAME),
-            (1, height),
-            (1.02, place),
-            xycoords=("axes fraction", "data"),
-            textcoords="axes fraction",
-            fontsize=7,
-            color=MUTED,
-            va="center",
-        )
 
 
 def name_ends(panel: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:
@@ -393,12 +385,15 @@ def annotate(
 
 
 def legend(figure: Figure | SubFigure, names: Sequence[str], tints: Sequence[str], shapes: Sequence[str]) -> None:
-    """Name series by colour and shape above the panels."""
+    """Name series by colour and shape above the panels of a figure, which grows by it."""
     handles = [
         Line2D([], [], color=tint, marker=shape, linewidth=2, label=shown(name, _NAME))
         for name, tint, shape in zip(names, tints, shapes, strict=True)
     ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5)
+    columns = max(1, min(4, 105 // (8 + max(len(handle.get_label()) for handle in handles))))
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False, fontsize=8.5)
+    if isinstance(figure, Figure):
+        figure.set_figheight(figure.get_figheight() + 0.1 + 0.17 * -(-len(names) // columns))
 
 
 def new_figure(width: float, height: float, gap: float = 0.02) -> Figure:

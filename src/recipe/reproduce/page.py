@@ -30,7 +30,12 @@ MEASURES = {
     "accuracy": "mAcc",
     "iou": "mIoU",
 }
-VERDICTS = ("holds", "does not hold", "cannot tell", "not measured")
+VERDICTS = {
+    "holds": "hold here",
+    "does not hold": "do not",
+    "cannot tell": "cannot be told",
+    "not measured": "not measured",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +120,8 @@ def summary(results: StudyResults) -> list[str]:
     for scale in results.scales:
         found = [one for made in scale.tables for one in made.findings]
         counts = ", ".join(
-            f"{count} {_counted(verdict)}"
-            for verdict in VERDICTS
+            f"{count} {words}"
+            for verdict, words in VERDICTS.items()
             if (count := sum(one.verdict == verdict for one in found))
         )
         seeds = f"{len(scale.seeds)} seed{'s' if len(scale.seeds) > 1 else ''}"
@@ -126,12 +131,6 @@ def summary(results: StudyResults) -> list[str]:
         sentences.append(f"{scale.title}, {seeds}: {claims}.")
         sentences += [f"{scale.title}: {one.words}" for one in found if one.verdict == "does not hold"]
     return sentences
-
-
-def _counted(verdict: str) -> str:
-    return {"holds": "hold here", "does not hold": "do not", "cannot tell": "cannot be told"}.get(
-        verdict, "not measured"
-    )
 
 
 def sections(results: StudyResults) -> Iterator[Section]:
@@ -181,8 +180,16 @@ def examples_table(scale: ScaleResults) -> Table:
 def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
     if made.findings:
         yield findings_table(made.findings)
-    yield from _drawn(scale, made)
     if made.figures:
+        model = "Qwen2.5-7B at every scale" if made.name == "vpa" else scale.published
+        paper = f"; hollow: the paper's, {model}" if any(one.published is not None for one in made.figures) else ""
+        if made.name == "weak":
+            drawing, caption = weak_figure(made), f"Accuracy by share of weak examples, with 95% intervals{paper}."
+        elif made.name == "diversity":
+            drawing, caption = diversity_figure(made), f"Diversity and accuracy, with 95% intervals{paper}."
+        else:
+            drawing, caption = means_figure(made), f"Means with 95% intervals{paper}."
+        yield Figure(inline_svg(drawing, f"{scale.scale}-{made.name}-figure", caption), caption)
         yield made_table(scale, made)
     read = ((f"{regime_title(one.regime)}, {column_title(one.column)}", one.readings) for one in made.figures)
     yield from readings_table(table(made.name).title, read, 3 if made.name == "diversity" else 1)
@@ -269,21 +276,6 @@ def regime_title(name: str) -> str:
     if searched is not None:
         return searched.title
     return regime(name).title if name in names("regimes") else name
-
-
-def _drawn(scale: ScaleResults, made: TableFigures) -> Sequence[Figure]:
-    """The figure of a table."""
-    if not made.figures:
-        return ()
-    model = "Qwen2.5-7B at every scale" if made.name == "vpa" else scale.published
-    paper = f"; hollow: the paper's, {model}" if any(one.published is not None for one in made.figures) else ""
-    if made.name == "weak":
-        drawing, caption = weak_figure(made), f"Accuracy by share of weak examples, with 95% intervals{paper}."
-    elif made.name == "diversity":
-        drawing, caption = diversity_figure(made), f"Diversity and accuracy, with 95% intervals{paper}."
-    else:
-        drawing, caption = means_figure(made), f"Means with 95% intervals{paper}."
-    return (Figure(inline_svg(drawing, f"{scale.scale}-{made.name}-figure", caption), caption),)
 
 
 def _colours(made: TableFigures) -> dict[str, str]:
