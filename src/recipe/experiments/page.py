@@ -139,8 +139,8 @@ def report_sections(results: Results) -> Iterator[Section]:
         several = len({one.verifier for one in results.rerankings}) > 1
         caption = (
             f"{reranking.count} samples of {reranking.regime} for each prompt: their mean, the one that "
-            f"{'each reward' if several else f'the {reranking.verifier} verifier'} scores highest, and the best there is. "
-            "Nothing is trained."
+            f"{'each reward' if several else f'the {reranking.verifier} verifier'} scores highest, and the best there "
+            "is. Nothing is trained."
         )
         figure = _figures("reranking", (plots.reranking_figure(results.rerankings), caption))
         yield Section("reranking", title, "Best of N", blocks=figure)

@@ -390,7 +390,7 @@ def legend(figure: Figure | SubFigure, names: Sequence[str], tints: Sequence[str
         Line2D([], [], color=tint, marker=shape, linewidth=2, label=shown(name, _NAME))
         for name, tint, shape in zip(names, tints, shapes, strict=True)
     ]
-    columns = max(1, min(4, 105 // (8 + max(len(handle.get_label()) for handle in handles))))
+    columns = max(1, min(4, 105 // (8 + max(len(shown(name, _NAME)) for name in names))))
     figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False, fontsize=8.5)
     if isinstance(figure, Figure):
         figure.set_figheight(figure.get_figheight() + 0.1 + 0.17 * -(-len(names) // columns))
