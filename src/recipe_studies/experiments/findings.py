@@ -8,9 +8,8 @@ from recipe.evaluation.controls import control_sentences, is_beaten
 from recipe.evaluation.metrics import METRICS
 from recipe.stats import Interval
 from recipe_studies.experiments.design import BASE, Design
-from recipe_studies.experiments.over_optimisation import NAMES
 from recipe_studies.experiments.probes import REFERENCE
-from recipe_studies.experiments.results import SPLITS, Results
+from recipe_studies.experiments.results import NAMES, SPLITS, Results
 from recipe_studies.experiments.settings import AnyExperiment, TeachingConfig, VideoConfig
 
 FIRST = 3

@@ -53,7 +53,7 @@ from recipe_studies.experiments.design import (
 from recipe_studies.experiments.findings import caveats, summary
 from recipe_studies.experiments.measure import Measurement, measure, rewarded_by, training_curve, training_rows
 from recipe_studies.experiments.over_optimisation import read_validations
-from recipe_studies.experiments.page import write_html
+from recipe_studies.experiments.page import rerender
 from recipe_studies.experiments.probes import PROBES
 from recipe_studies.experiments.results import (
     Alarm,
@@ -116,7 +116,7 @@ def write_report(run_dir: Path, settings: ReportSettings, progress: Progress) ->
         results = collect(run_dir, config, measured)
         save_results(run_dir / "report.json", results)
         advance(1)
-        write_html(results, run_dir / "report.html")
+        rerender(run_dir)
         advance(1)
 
 
