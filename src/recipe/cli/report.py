@@ -1,8 +1,8 @@
 """`recipe report`: a run's results, or what `recipe evaluate` measured, as a page that needs nothing but itself."""
 
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 import typer
@@ -10,14 +10,6 @@ import typer
 from recipe.cli import console
 
 FIGURES = (".png", ".svg")
-RENDERERS = {
-    "report.json": "recipe_studies.experiments.page:rerender",
-    "results.json": "recipe_studies.reproduce.page:rerender",
-    "validation.jsonl": "recipe_studies.experiments.over_optimisation:write_validation_page",
-}
-"""What writes the page of a run folder again and returns its path, by the file of results in the folder."""
-KEY_FIGURES = {"report.json": "recipe_studies.experiments.plots:key_figure"}
-"""What draws the key figure of a run folder into a file."""
 TITLE = "Evaluation of procedural planners"
 _RUN, _SCORES = "Of a run", "Of scores (docs/report.md)"
 
@@ -114,15 +106,20 @@ def report(
 
 
 def _run(folder: Path, figure: Path | None, json: bool) -> None:
-    """Render the results in a run folder again; which file holds them says by what."""
-    name = next((name for name in RENDERERS if (folder / name).exists()), next(iter(RENDERERS)))
+    """Render the results in a run folder again.
+
+    Entry points of `recipe.reports` say what writes the page, by the file of results in the folder, and those of
+    `recipe.key_figures` what draws the key figure into a file.
+    """
+    pages, figures = entry_points(group="recipe.reports"), entry_points(group="recipe.key_figures")
+    name = next((entry.name for entry in pages if (folder / entry.name).exists()), "report.json")
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise typer.BadParameter(f"{figure.name!r} is neither .png nor .svg.", param_hint="--figure")
-    if figure is not None and name not in KEY_FIGURES:
-        raise typer.BadParameter(f"goes with a run that holds {' or '.join(KEY_FIGURES)}.", param_hint="--figure")
-    page: Path = resolve_name(RENDERERS[name])(folder)
+    if figure is not None and name not in figures.names:
+        raise typer.BadParameter(f"goes with a run that holds {' or '.join(figures.names)}.", param_hint="--figure")
+    page: Path = pages[name].load()(folder)
     if figure is not None:
-        resolve_name(KEY_FIGURES[name])(folder, figure)
+        figures[name].load()(folder, figure)
     if json:
         console.print_json({"report": str(page), "figure": None if figure is None else str(figure)})
     else:
