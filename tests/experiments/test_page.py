@@ -10,9 +10,11 @@ import pytest
 from recipe.artifacts import from_json, to_json
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.metrics import METRICS, SHARES, regime_colours
-from recipe.experiments import plots
-from recipe.experiments.page import render_html, rerender
-from recipe.experiments.results import (
+from recipe.report.colours import SPARE
+from recipe.stats import Interval
+from recipe_studies.experiments import plots
+from recipe_studies.experiments.page import render_html, rerender
+from recipe_studies.experiments.results import (
     Curve,
     Line,
     Results,
@@ -24,8 +26,6 @@ from recipe.experiments.results import (
     load_results,
     save_results,
 )
-from recipe.report.colours import SPARE
-from recipe.stats import Interval
 
 
 @pytest.fixture(scope="module")

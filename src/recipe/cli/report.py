@@ -110,7 +110,7 @@ def _run(run_dir: Path, figure: Path | None, json: bool) -> None:
     if not (run_dir / "report.json").is_file() and (run_dir / "validation.jsonl").is_file():
         if figure is not None:
             raise typer.BadParameter("goes with a run of `recipe demo` or `recipe run`.", param_hint="--figure")
-        from recipe.experiments.over_optimisation import write_validation_page
+        from recipe_studies.experiments.over_optimisation import write_validation_page
 
         written = write_validation_page(run_dir)
         if json:
@@ -118,9 +118,9 @@ def _run(run_dir: Path, figure: Path | None, json: bool) -> None:
         else:
             console.print_lines(f"report: {written}")
         return
-    from recipe.experiments.page import rerender
-    from recipe.experiments.plots import key_figure
-    from recipe.experiments.results import load_results
+    from recipe_studies.experiments.page import rerender
+    from recipe_studies.experiments.plots import key_figure
+    from recipe_studies.experiments.results import load_results
 
     page = rerender(run_dir)
     if figure is not None:

@@ -1,0 +1,369 @@
+"""A study as a page and as Markdown: each table beside the paper's figures, its claims in sentences, and its figure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recipe.artifacts import from_json, read_json, to_json, write_json, write_text
+from recipe.errors import MissingExtra
+from recipe.evaluation.metrics import readings_table, regime_colours
+from recipe.report.colours import INK, MUTED, variable
+from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table, headings
+from recipe.report.html import page_environment, template
+from recipe.report.markdown import render_markdown
+from recipe.report.plots import STYLE, inline_svg, label_rows, new_figure
+from recipe_studies.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
+from recipe_studies.reproduce.findings import DATASETS, Finding, ShownPrompt, TableFigures
+from recipe_studies.reproduce.findings import Figure as Measured
+from recipe_studies.reproduce.study import names, regime
+from recipe_studies.reproduce.tables import PERCENTAGES, TABLES, table, weak
+
+try:
+    import matplotlib as mpl
+    from markupsafe import Markup
+    from matplotlib.figure import Figure as Drawing
+except ModuleNotFoundError as error:
+    raise MissingExtra("the report", "report") from error
+
+RESULTS, PAGE, MARKDOWN = "results.json", "report.html", "report.md"
+NAMES = {**DATASETS, "in-domain": "in-domain", "zero-shot": "zero-shot"}
+MEASURES = {
+    "success_rate": "SR",
+    "accuracy": "mAcc",
+    "iou": "mIoU",
+}
+VERDICTS = ("holds", "does not hold", "cannot tell", "not measured")
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleResults:
+    """The tables of one scale."""
+
+    scale: str
+    title: str
+    published: str
+    """Scale of the paper whose figures stand beside them."""
+    seeds: tuple[int, ...]
+    judge: str
+    """What accuracy is: exact validity, or the judge's name."""
+    tables: tuple[TableFigures, ...]
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a reader has to know of the data and of how it was run."""
+    assessor: str = "the base"
+    """VidAssist's own proposer, which assesses, too."""
+    seconds: float = 0.0
+    """Of all stages, one after the other."""
+    examples: tuple[ExampleCounts, ...] = ()
+    """How many examples there are of each dataset, and how many are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResults:
+    """All that a study found."""
+
+    title: str
+    created: str
+    command: str
+    versions: dict[str, str]
+    device: str
+    scales: tuple[ScaleResults, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The claims of all tables, scale by scale."""
+        return tuple(one for scale in self.scales for made in scale.tables for one in made.findings)
+
+
+def write_results(output: Path, results: StudyResults) -> Path:
+    """Write `results.json`, `report.html` and `report.md`; returns the page."""
+    write_json(output / RESULTS, to_json(results))
+    write_text(output / PAGE, render_page(results))
+    write_text(output / MARKDOWN, render_markdown(results.title, summary(results), list(sections(results))))
+    return output / PAGE
+
+
+def load_results(path: Path) -> StudyResults:
+    """Read `results.json`; raises InputError naming the part that is missing or of the wrong kind."""
+    return from_json(read_json(path), StudyResults, str(path))
+
+
+def render_page(results: StudyResults) -> str:
+    """The whole page. The same results give the same page."""
+    measured = [
+        one.regime for scale in results.scales for made in scale.tables for one in (*made.figures, *made.controls)
+    ]
+    known = [name for one in TABLES for name in one.regimes]
+    colours = regime_colours(regime_title(name) for name in (*known, *measured))
+    prompts = {
+        f"{scale.scale}-{made.name}": [_named(prompt) for prompt in made.prompts]
+        for scale in results.scales
+        for made in scale.tables
+    }
+    page = page_environment("recipe_studies.reproduce").get_template("study.html.jinja")
+    return page.render(
+        results=results,
+        summary=summary(results),
+        sections=list(sections(results)),
+        prompts=prompts,
+        style=Markup(template("recipe.report", "page.css") + template("recipe_studies.experiments", "report.css")),
+        dots={name: variable(colour) for name, colour in colours.items()},
+    )
+
+
+def _named(prompt: ShownPrompt) -> tuple[ShownPrompt, list[str]]:
+    return prompt, [regime_title(plan.regime) for plan in prompt.plans]
+
+
+def summary(results: StudyResults) -> list[str]:
+    """How many claims hold at each scale, in a sentence, and those that do not."""
+    sentences = []
+    for scale in results.scales:
+        found = [one for made in scale.tables for one in made.findings]
+        counts = ", ".join(
+            f"{count} {_counted(verdict)}"
+            for verdict in VERDICTS
+            if (count := sum(one.verdict == verdict for one in found))
+        )
+        seeds = f"{len(scale.seeds)} seed{'s' if len(scale.seeds) > 1 else ''}"
+        claims = (
+            f"of {len(found)} claims of the paper {counts}" if found else "no claim of the paper is on these tables"
+        )
+        sentences.append(f"{scale.title}, {seeds}: {claims}.")
+        sentences += [f"{scale.title}: {one.words}" for one in found if one.verdict == "does not hold"]
+    return sentences
+
+
+def _counted(verdict: str) -> str:
+    return {"holds": "hold here", "does not hold": "do not", "cannot tell": "cannot be told"}.get(
+        verdict, "not measured"
+    )
+
+
+def sections(results: StudyResults) -> Iterator[Section]:
+    """A section for each table of each scale, then how it was run."""
+    for scale in results.scales:
+        for made in scale.tables:
+            paper = table(made.name)
+            several = f"{scale.title}: " if len(results.scales) > 1 else ""
+            yield Section(
+                name=f"{scale.scale}-{made.name}",
+                title=f"{several}{paper.title}",
+                short=f"{several}{made.name}",
+                paragraphs=(f"In the paper: {paper.source}. {_about(scale, made)}",),
+                blocks=tuple(_blocks(scale, made)),
+                findings=(*made.not_beaten, *made.notes),
+            )
+    counted = tuple(examples_table(scale) for scale in results.scales if scale.examples)
+    if counted:
+        text = "A test example that lacks what any system needs is left out for all systems. An example without a "
+        text += "pseudo-trace, or without a cut point of it, is left out of the mixtures with weak examples alone."
+        yield Section("examples", "Examples, and what is left out", "Examples", (text,), counted)
+    notes = tuple(note for scale in results.scales for note in (*scale.notes, *scale.missing))
+    if notes:
+        yield Section("notes", "What to know of these figures", "Notes", findings=tuple(dict.fromkeys(notes)))
+
+
+def examples_table(scale: ScaleResults) -> Table:
+    """The examples of each dataset: how many there are, are left out for each reason, and are used."""
+    reasons = [one for one in REASONS if any(counts.left_out.get(one) for counts in scale.examples)]
+    rows = []
+    for one in scale.examples:
+        cells = [Cell(one.examples)]
+        for reason in reasons:
+            count = one.left_out.get(reason, 0)
+            cells.append(Cell(count, note=f"{100 * count / one.examples:.1f}%" if count else ""))
+        mixed = one.examples - sum(one.left_out.values())
+        used = mixed + sum(one.left_out.get(reason, 0) for reason in MIXTURES_ALONE)
+        cells += [Cell(used), Cell(mixed if one.role == "training" else None)]
+        rows.append(Row(f"{one.role}, {one.input}, {column_title(one.dataset)}", tuple(cells)))
+    names = ("examples", *(REASONS[one] for one in reasons), "used", "in mixtures with weak ones")
+    return Table(f"Examples, {scale.title}", "examples of", headings(*names), tuple(rows))
+
+
+def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Table | Figure]:
+    if made.findings:
+        yield findings_table(made.findings)
+    yield from _drawn(scale, made)
+    if made.figures:
+        yield made_table(scale, made)
+    read = ((f"{regime_title(one.regime)}, {column_title(one.column)}", one.readings) for one in made.figures)
+    yield from readings_table(table(made.name).title, read, 3 if made.name == "diversity" else 1)
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """The paper's claims, one a row, with the difference that was measured in each column and what it says."""
+    columns = list(dict.fromkeys(one.column for one in findings))
+    known = {(one.sentence, one.column): one for one in findings}
+    names = [Heading(name, column_title(column)) for column in columns for name in ("difference", "verdict")]
+    rows = []
+    for claim in {one.sentence: one for one in findings}.values():
+        cells = []
+        for column in columns:
+            one = known.get((claim.sentence, column))
+            digits = 3 if column == "diversity" else 1
+            cells.append(Cell(None if one is None else one.difference, digits, signed=True))
+            cells.append(Cell(None if one is None else one.verdict))
+        about = f"{claim.source}, within {claim.margin:g}" if claim.margin else claim.source
+        rows.append(Row(claim.sentence, tuple(cells), about=about))
+    return Table("What the paper claims", "claim", tuple(names), tuple(rows))
+
+
+def _about(scale: ScaleResults, made: TableFigures) -> str:
+    if made.name == "vpa":
+        return (
+            "Percent; plans in free words are taken for the nearest actions. A regime's own row is its plan, which the "
+            "paper does not print. VidAssist's own proposer, which assesses, too, is Llama-2-70B in the paper and here "
+            f"{scale.assessor}; beside it, a planner proposes half. All rows are on the same samples."
+        )
+    if made.name == "diversity":
+        return f"Diversity from 0 to 1, accuracy in percent ({scale.judge})."
+    model = "Qwen2.5-VL-3B" if made.name == "video" else scale.published
+    paper = f" The paper's figures are of {model}, by its judge." if made.figures else ""
+    return f"Accuracy in percent: {scale.judge}.{paper}"
+
+
+def made_table(scale: ScaleResults, made: TableFigures) -> Table:
+    """The measured figures of a table beside the published ones."""
+    every = (*made.figures, *made.controls)
+    values = {(one.regime, one.column): one for one in every}
+    printed = {column for (_, column), one in values.items() if one.published is not None}
+    names: list[Heading] = []
+    for column in made.columns:
+        names.append(Heading("here", column_title(column)))
+        if column in printed:
+            names.append(Heading("paper", column_title(column)))
+    rows = []
+    for name in dict.fromkeys(one.regime for one in every):
+        cells: list[Cell] = []
+        for column in made.columns:
+            figure = values.get((name, column))
+            digits = 3 if column == "diversity" else 1
+            cells.append(Cell(None if figure is None else figure.value, digits))
+            if column in printed:
+                cells.append(Cell(None if figure is None else figure.published, digits))
+        rows.append(Row(regime_title(name), tuple(cells)))
+    several = len(scale.seeds) > 1
+    about = "95% interval over seeds and prompts" if several else "95% interval over prompts; one seed"
+    return Table(f"{table(made.name).title}, {scale.title}", "regime", tuple(names), tuple(rows), about)
+
+
+def column_title(column: str) -> str:
+    """A column in words.
+
+    >>> column_title("3.success_rate"), column_title("test_goals"), column_title("coin")
+    ('T = 3, SR', 'held-out goals', 'coin')
+    """
+    if "." in column:
+        horizon, measure = column.split(".")
+        return f"T = {horizon}, {MEASURES[measure]}"
+    return NAMES.get(column, column)
+
+
+def regime_title(name: str) -> str:
+    """A regime or a row of VidAssist as tables show it; a frontier model is called by its name."""
+    searched = next((row for one in TABLES for row in one.rows if row.name == name and row.proposers), None)
+    if searched is not None:
+        return searched.title
+    return regime(name).title if name in names("regimes") else name
+
+
+def _drawn(scale: ScaleResults, made: TableFigures) -> Sequence[Figure]:
+    """The figure of a table."""
+    if not made.figures:
+        return ()
+    model = "Qwen2.5-7B at every scale" if made.name == "vpa" else scale.published
+    paper = f"; hollow: the paper's, {model}" if any(one.published is not None for one in made.figures) else ""
+    if made.name == "weak":
+        drawing, caption = weak_figure(made), f"Accuracy by share of weak examples, with 95% intervals{paper}."
+    elif made.name == "diversity":
+        drawing, caption = diversity_figure(made), f"Diversity and accuracy, with 95% intervals{paper}."
+    else:
+        drawing, caption = means_figure(made), f"Means with 95% intervals{paper}."
+    return (Figure(Markup(inline_svg(drawing, f"{scale.scale}-{made.name}-figure", caption)), caption),)
+
+
+def _colours(made: TableFigures) -> dict[str, str]:
+    """The colour of each regime of a table; one regime has one colour on the whole page."""
+    known = [name for one in TABLES for name in one.regimes]
+    colours = regime_colours(regime_title(name) for name in (*known, *(one.regime for one in made.figures)))
+    return {one.regime: colours[regime_title(one.regime)] for one in made.figures}
+
+
+@mpl.rc_context(STYLE)
+def means_figure(made: TableFigures) -> Drawing:
+    """Each regime's mean and interval, one panel for each of the last two columns; the paper's figures hollow."""
+    shown = [column for column in made.columns if column in ("in-domain", "zero-shot")] or list(made.columns)[-2:]
+    names = list(dict.fromkeys(one.regime for one in made.figures))
+    drawing = new_figure(7.6, 0.9 + 0.34 * len(names), gap=0.06)
+    panels = drawing.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    colours = _colours(made)
+    for column, panel in zip(shown, panels, strict=True):
+        for place, name in enumerate(names):
+            one = next((one for one in made.figures if (one.regime, one.column) == (name, column)), None)
+            if one is not None:
+                _mark(panel, one, place, colours[name])
+        panel.set_title(column_title(column))
+        panel.grid(axis="y", visible=False)
+    label_rows(panels[0], [regime_title(name) for name in names])
+    return drawing
+
+
+def _mark(panel: mpl.axes.Axes, one: Measured, place: float, colour: str) -> None:
+    """A figure as a dot with its interval, and the published one as a ring."""
+    if one.value.low is not None and one.value.high is not None:
+        panel.plot([one.value.low, one.value.high], [place, place], color=colour, linewidth=2)
+    panel.plot(one.value.mean, place, "o", color=colour, markersize=6)
+    if one.published is not None:
+        panel.plot(one.published, place, "o", markersize=6, markerfacecolor="none", markeredgecolor=MUTED)
+
+
+@mpl.rc_context(STYLE)
+def weak_figure(made: TableFigures) -> Drawing:
+    """RL and SFT over the share of weak examples, one panel a split; the base is a line across."""
+    drawing = new_figure(7.6, 2.9, gap=0.06)
+    panels = drawing.subplots(1, len(made.columns), sharey=True, squeeze=False)[0]
+    values = {(one.regime, one.column): one for one in made.figures}
+    colours = _colours(made)
+    for column, panel in zip(made.columns, panels, strict=True):
+        for kind, title in (("rl", regime_title("rl")), ("sft", "SFT")):
+            colour = colours[weak(kind, 0)]
+            known = [(percent, one) for percent in PERCENTAGES if (one := values.get((weak(kind, percent), column)))]
+            panel.plot(
+                [percent for percent, _ in known], [one.value.mean for _, one in known], "o-", color=colour, label=title
+            )
+            for percent, one in known:
+                if one.value.low is not None and one.value.high is not None:
+                    panel.plot([percent, percent], [one.value.low, one.value.high], color=colour, linewidth=1.5)
+                if one.published is not None:
+                    panel.plot(percent, one.published, "o", markerfacecolor="none", markeredgecolor=colour)
+        if base := values.get(("base", column)):
+            panel.axhline(base.value.mean, color=MUTED, linestyle=":", label="base")
+        panel.set_title(column_title(column))
+        panel.set_xlabel("weak examples, percent")
+        panel.set_xticks(PERCENTAGES)
+    panels[0].set_ylabel("accuracy, percent")
+    panels[0].legend(frameon=False, labelcolor=INK)
+    return drawing
+
+
+@mpl.rc_context(STYLE)
+def diversity_figure(made: TableFigures) -> Drawing:
+    """Diversity across, accuracy up; the paper's figures hollow."""
+    drawing = new_figure(5.2, 3.4)
+    panel = drawing.subplots()
+    values = {(one.regime, one.column): one for one in made.figures}
+    for name, colour in _colours(made).items():
+        across, up = values[name, "diversity"], values[name, "accuracy"]
+        for low, high, vertical in ((up.value.low, up.value.high, True), (across.value.low, across.value.high, False)):
+            if low is not None and high is not None:
+                middle = across.value.mean if vertical else up.value.mean
+                ends = ([middle, middle], [low, high]) if vertical else ([low, high], [middle, middle])
+                panel.plot(*ends, color=colour, linewidth=1.5)
+        panel.plot(across.value.mean, up.value.mean, "o", color=colour, label=regime_title(name))
+        if across.published is not None and up.published is not None:
+            panel.plot(across.published, up.published, "o", markerfacecolor="none", markeredgecolor=colour)
+    panel.set_xlabel("diversity of a prompt's plans, 0 to 1")
+    panel.set_ylabel("accuracy, percent")
+    panel.legend(frameon=False, labelcolor=INK)
+    return drawing
