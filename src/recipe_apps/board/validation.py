@@ -14,7 +14,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo
+from pydantic import AfterValidator, ValidationError, ValidationInfo
 
 from recipe.artifacts import JsonObject, half_character
 from recipe.planning.predictions import Prediction
@@ -138,13 +138,6 @@ class _Found:
             self.more += 1
 
 
-def _few(steps: object, info: ValidationInfo[Limits]) -> object:
-    """A list that is not too long; whatever else it is is checked later."""
-    if isinstance(steps, list) and len(steps) > info.context.steps:
-        raise ValueError(f"{len(steps):,} steps are too many; give {info.context.steps} at most")
-    return steps
-
-
 def _step(text: str, info: ValidationInfo[Limits]) -> str:
     """A step with one blank for each white space."""
     text = " ".join(text.split())
@@ -152,7 +145,7 @@ def _step(text: str, info: ValidationInfo[Limits]) -> str:
         raise ValueError("the step is empty; remove it, since a plan without steps is an empty list")
     if len(text) > info.context.characters:
         raise ValueError(f"{len(text):,} characters are too many; give {info.context.characters:,} at most")
-    if _CONTROL.search(text):
+    if not text.isprintable() and _CONTROL.search(text):
         raise ValueError("the step holds a control character; remove it")
     return text
 
@@ -161,7 +154,7 @@ _Row = make_dataclass(
     "_Row",
     [
         ("example_id", str),
-        ("steps", Annotated[list[Annotated[str, AfterValidator(_step)]], BeforeValidator(_few)]),
+        ("steps", list[Annotated[str, AfterValidator(_step)]]),
         ("sample", Count, 0),
         # What `recipe plan` writes besides is dropped, whatever it is.
         *((one.name, Any, None) for one in fields(Prediction) if one.name not in ("example_id", "steps", "sample")),
@@ -205,7 +198,10 @@ def _read(
         return found.add("", "not a JSON object", remedy)
     row: Any = None
     try:
-        row = validated(text, _Row, context=limits)
+        if isinstance(steps := values.get("steps"), list) and len(steps) > limits.steps:
+            found.add("steps", f"{len(steps):,} steps are too many", f"give {limits.steps} at most")
+        else:
+            row = validated(text, _Row, context=limits)
     except ValidationError as error:
         if (half := half_character(values)) is not None:
             found.add(half, "the text holds half a character", "repair the text")
