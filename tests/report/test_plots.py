@@ -44,6 +44,11 @@ def test_series_share_a_row_and_a_missing_value_keeps_it() -> None:
     assert [0, 2] in [list(line.get_xdata()) for line in panel.lines]
 
 
+def test_without_marks_a_figure_is_empty() -> None:
+    [panel] = intervals([], colours={}, xlim=(0, 1), unit="percent").axes
+    assert names(panel) == []
+
+
 def test_runs_of_a_row_stand_apart_and_panels_share_an_axis_with_a_unit() -> None:
     rows = [Mark("x", Interval(value), panel=panel) for panel in ("p", "q") for value in (1, 2, 3)]
     figure = intervals([*rows, Mark("x", Interval(90), panel="q")], colours=COLOURS, unit="percent")

@@ -144,11 +144,10 @@ class Table:
     folded: bool = False
     """Whether a page shows it on demand only."""
 
-    def numeric(self, place: int) -> bool:
-        """Whether a column holds a number; one of texts is aligned to the left."""
-        return any(row.cells[place].numeric for row in self.rows) or not any(
-            row.cells[place].value for row in self.rows
-        )
+    def numeric(self) -> list[bool]:
+        """Whether each column holds a number, or nothing; one of texts is aligned to the left."""
+        columns = ([row.cells[place] for row in self.rows] for place in range(len(self.headings)))
+        return [any(cell.numeric for cell in cells) or not any(cell.value for cell in cells) for cells in columns]
 
     def groups(self) -> list[Group]:
         """Neighbouring columns of one group; columns without a group together."""

@@ -98,7 +98,7 @@ def intervals(
     """A dot with its 95% interval for each value; rows from top to bottom, panels side by side.
 
     Args:
-        rows: At least one mark; rows, series and panels stand in the order of their first mark.
+        rows: Rows, series and panels stand in the order of their first mark.
         colours: Of series, or of rows whose marks have no series with a colour.
         unit: Label of the axis that all panels share; without it each panel has an axis of its own.
         line: A value that is marked in all rows, such as 0 for differences.
@@ -107,7 +107,8 @@ def intervals(
 
     """
     marks = list(rows)
-    names, titles = (list(dict.fromkeys(values)) for values in zip(*((m.row, m.panel) for m in marks), strict=True))
+    names = list(dict.fromkeys(mark.row for mark in marks))
+    titles = list(dict.fromkeys(mark.panel for mark in marks)) or [""]
     series = list(dict.fromkeys(mark.series for mark in marks if mark.series and mark.value is not None))
     heads = [fill(title, 12 if len(titles) > 2 else 40) for title in titles]
     repeats = Counter((mark.panel, mark.row) for mark in marks if not mark.series and not mark.hollow)

@@ -23,8 +23,9 @@ def terminal_table(table: Table) -> RichTable:
     def packed(texts: Sequence[str], column: Sequence[int]) -> str:
         return "  ".join(text.rjust(widths[place]) for text, place in zip(texts, column, strict=True))
 
+    numbers = table.numeric()
     for column in columns:
-        numeric = any(map(table.numeric, column))
+        numeric = any(numbers[place] for place in column)
         group, texts = table.headings[column[0]].group, [table.headings[place].text for place in column]
         heading = f"{group}\n{packed(texts, column)}" if group else texts[0]
         drawn.add_column(Text(heading), justify="right" if numeric else "left", no_wrap=numeric)
