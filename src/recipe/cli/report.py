@@ -116,7 +116,8 @@ def _run(folder: Path, figure: Path | None, json: bool) -> None:
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise typer.BadParameter(f"{figure.name!r} is neither .png nor .svg.", param_hint="--figure")
     if figure is not None and name not in figures.names:
-        raise typer.BadParameter(f"goes with a run that holds {' or '.join(sorted(figures.names))}.", param_hint="--figure")
+        files = " or ".join(sorted(figures.names))
+        raise typer.BadParameter(f"goes with a run that holds {files}.", param_hint="--figure")
     page: Path = pages[name].load()(folder)
     if figure is not None:
         figures[name].load()(folder, figure)
