@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Table, func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from recipe.artifacts import atomic_path, fingerprint
-from recipe.board.scoring import MEASURES, Figures
+from recipe.board.scoring import Figures
 from recipe.board.store import (
     BOARD,
     References,
@@ -51,6 +51,7 @@ from recipe.board.tables import (
 )
 from recipe.board.work import read_content, settings_of
 from recipe.errors import ConfigError, InputError, first_line
+from recipe.evaluation.measures import board_measures
 
 _ROWS = 200
 """Rows that are copied at once."""
@@ -176,7 +177,7 @@ def _require_sound(seen: dict[str, Any], table: Table, row: dict[str, Any]) -> N
         seen[f"track {row['name']}"] = seen[f"set {row['reference_set']}"], row["plans"]
     elif table is scorers:
         settings_of(row["settings"])
-        if fingerprint(row["identity"])[:16] != row["id"] or row["measure"] not in MEASURES:
+        if fingerprint(row["identity"])[:16] != row["id"] or row["measure"] not in board_measures():
             raise ValueError(f"the scorer {row['id']!r} is not what its name says")
         seen[f"scorer {row['id']}"] = seen[f"track {row['track']}"][0]
     elif table is submissions:

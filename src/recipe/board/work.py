@@ -25,7 +25,7 @@ from recipe.board.scoring import Scored, Scorer, open_scorer
 from recipe.board.store import BOARD, Board, note, random_id, touch
 from recipe.board.tables import jobs, scorers, scores, submissions, tracks, workers
 from recipe.config import ModelConfig, parse_config
-from recipe.config.board import BoardMeasure, ScorerSettings
+from recipe.config.board import ScorerSettings
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.models.model import Model, open_model
 from recipe.planning.predictions import Prediction
@@ -244,7 +244,7 @@ class Worker:
         self,
         board: Board,
         name: str,
-        measures: Sequence[BoardMeasure],
+        measures: Sequence[str],
         lease: float = 30.0,
         judge: ModelConfig | None = None,
         poll: float = 0.5,
