@@ -164,7 +164,6 @@ class Measure:
     def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
         """The part of a report on this measure, of which there are scores; `every` are all scores of the report."""
         metrics = ordered_metrics(name for one in scores for group in one.groups for name in group.values)
-        metrics = [cls.main, *(name for name in metrics if name != cls.main)]
         against = any(group.difference for one in scores for group in one.groups)
         rows = []
         for one in scores:

@@ -51,7 +51,13 @@ def validity(
     Example: recipe evaluate validity plans.jsonl --examples test.jsonl --graphs data/captaincook4d --output v.json
     """
     from recipe.artifacts import to_json
-    from recipe.evaluation.validity.scores import ValidityMeasure, agreement_with, read_judged
+    from recipe.evaluation.validity.scores import (
+        ValidityMeasure,
+        agreement_sentence,
+        agreement_with,
+        agreements,
+        read_judged,
+    )
     from recipe.planning.rerank import reward_predictions
 
     runner.require_outputs(output)
@@ -66,5 +72,7 @@ def validity(
         selection = selection._replace(predictions=[*rewarded])
     scores, rows = runner.evaluate_plans(measure, selection, system or predictions.stem, seed, left_out)
     agreement = [to_json(agreement_with(judge, own, measure.scored, seed)) for judge, own in judges]
-    scores = replace(scores, extras=scores.extras | ({"agreement": agreement} if agreement else {}))
+    if agreement:
+        scores = replace(scores, extras=scores.extras | {"agreement": agreement})
+        scores = replace(scores, findings=(*scores.findings, *map(agreement_sentence, agreements(scores))))
     runner.write_and_show(scores, rows, output, as_json)

@@ -228,8 +228,8 @@ class DiversityMeasure(Measure):
 
     def extras(self, rows: Sequence[Row], seed: int) -> dict[str, Any]:
         """Pairs, those at each of the five levels, and those that got another level when shown the other way round."""
-        if all(one.unscored for one in rows):
-            reason = next((one.unscored for one in rows), "there are none")
+        if not self.plan_values(rows):
+            reason = next((one.unscored for one in rows if one.unscored), "there are none")
             raise ComputeError(f"no prompt has a pair that was answered: {reason}.")
         checked = [one.details for one in rows if {"level", "other_way"} <= one.details.keys()]
         counted = Counter(one.metrics[self.main] for one in rows if not one.unscored)

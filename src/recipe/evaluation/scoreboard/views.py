@@ -23,7 +23,7 @@ from recipe.evaluation.measures import ROLES, measure_named
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, dataset_name, judge_results
 from recipe.evaluation.scoreboard.sources import Board, Source
-from recipe.evaluation.scores import Row, Scores
+from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.explain.explain import explain, in_words
 from recipe.explain.page import page_environment, panel, step_rows
@@ -102,20 +102,24 @@ class ExampleViews:
 
 def gather_views(board: Board) -> ExampleViews:
     """All rows by example; examples that no row is about are left out."""
-    names = {id(scores): result.name for result in judge_results(_scores(board)) for scores in result.scores}
-    titles = [names.get(id(one), measure_named(one.measure).title) for one in _scores(board)]
+    results = judge_results(source.scores for source in board.sources)
+    names = {id(scores): result.name for result in results for scores in result.scores}
+    titled = [
+        (names.get(id(source.scores), measure_named(source.scores.measure).title), source)
+        for source in board.sources
+        if any("steps" in one.details for one in source.rows or ())  # not of pairs of plans
+    ]
     # Judges first: examples are ordered by the first measure.
-    measures = [*dict.fromkeys(names.values()), *dict.fromkeys(one for one in titles if one not in names.values())]
+    measures = [
+        *dict.fromkeys(names.values()),
+        *dict.fromkeys(name for name, _ in titled if name not in names.values()),
+    ]
     gatherer = _Gatherer(board)
-    for source, title in zip(board.sources, titles, strict=True):
-        gatherer.add(source, measures.index(title))
+    for name, source in titled:
+        gatherer.add(source, measures.index(name))
     order = {example: place for place, example in enumerate(board.examples)}
     ordered = sorted(gatherer.views.values(), key=lambda view: order.get(view.example_id, len(order)))
     return ExampleViews(tuple(measures), tuple(ordered))
-
-
-def _scores(board: Board) -> list[Scores]:
-    return [source.scores for source in board.sources]
 
 
 def mean_score(plan: PlanView, measure: int) -> float | None:
@@ -147,7 +151,7 @@ class _Gatherer:
         self.views: dict[str, ExampleView] = {}
 
     def add(self, source: Source, measure: int) -> None:
-        """Add the rows of a file on the system's own plans; rows of pairs of plans have no steps."""
+        """Add the rows of a file on the system's own plans."""
         kind = measure_named(source.scores.measure)
         splits = {
             dataset: group.name

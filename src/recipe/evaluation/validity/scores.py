@@ -295,3 +295,14 @@ def agreements(scores: Scores) -> list[JudgeAgreement]:
     """The agreement of judges that scores of validity hold."""
     held = scores.extras.get("agreement", [])
     return [from_json(to_json(one), JudgeAgreement, f"the agreement of {scores.system}") for one in held]
+
+
+def agreement_sentence(one: JudgeAgreement) -> str:
+    """The agreement of validity with a judge, in words."""
+    rho, tau = one.spearman, one.kendall
+    if rho is None or tau is None:
+        return f"{one.judge.name}: no rank correlation over {one.plans:,} plans, all equal to one of the two."
+    bounds = f" (no interval: {rho.reason})" if rho.reason else ""
+    if rho.low is not None and rho.high is not None:
+        bounds = f" [{rho.low:.2f}, {rho.high:.2f}]"
+    return f"{one.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {one.plans:,} plans."

@@ -99,9 +99,9 @@ class VpaMeasure(Measure):
     about = (
         "SR is the share of samples whose first T actions all equal the reference in order, mAcc the share of "
         "positions that do. mIoU here is per sample: the intersection over the union of the sets of predicted and "
-        "reference actions of one sample, then the mean over samples. The paper does not define its mIoU, and published code "
-        "computes four different quantities under that name (per sample, over a batch, cumulative, bitwise): rows of "
-        "different origin may not be comparable in it."
+        "reference actions of one sample, then the mean over samples. The paper does not define its mIoU, and "
+        "published code computes four different quantities under that name (per sample, over a batch, cumulative, "
+        "bitwise): rows of different origin may not be comparable in it."
     )
     main = "3.accuracy"
     compared = ("1.accuracy", *(f"{horizon}.{name}" for horizon in (3, 4) for name in MEASURES))
