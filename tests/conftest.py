@@ -2,10 +2,14 @@
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from recipe.errors import InputError
 
 # Set before torch is loaded by any room: threads of several test runs would fight, the order of sums must not depend
 # on their number, and nothing may reach for a hub.
@@ -53,6 +57,32 @@ def shared_golden() -> Path:
     if not folder.is_dir():
         pytest.skip("the golden values are not beside this checkout")
     return folder
+
+
+RaisesInput = Callable[..., AbstractContextManager[pytest.ExceptionInfo[InputError]]]
+
+
+@pytest.fixture(scope="session")
+def raises_input() -> RaisesInput:
+    """`with raises_input(path, line, field, *facts)`: an InputError that names these, and facts such as a number.
+
+    The error is one sentence on one line, and quotes no huge value.
+    """
+
+    @contextmanager
+    def raises(
+        path: Path | str, line: int | None = None, field: str | None = None, *facts: str
+    ) -> Iterator[pytest.ExceptionInfo[InputError]]:
+        place = str(path) + (f", line {line}" if line is not None else "")
+        with pytest.raises(InputError) as caught:
+            yield caught
+        sentence = str(caught.value)
+        assert sentence.startswith(place + (f", field {field!r}: " if field is not None else ": "))
+        assert all(fact in sentence for fact in facts)
+        assert "\n" not in sentence
+        assert len(sentence) < len(place) + 1_000
+
+    return raises
 
 
 @pytest.fixture(params=[True])

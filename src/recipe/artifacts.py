@@ -28,6 +28,8 @@ CARD = "card.json"
 """In the folder of a model or checkpoint: from what it was made."""
 _LONGEST = 1 << 25
 """Bytes of a line of JSON at most: hostile JSON takes twenty times its length in memory."""
+_NAMED = 200
+"""Characters of a field's place that an error names."""
 Value = TypeVar("Value")
 Plain = TypeVar("Plain", str, int)
 _ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
@@ -233,10 +235,21 @@ def write_jsonl(target: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def read_jsonl(path: Path, *, whole: bool = True) -> Iterator[tuple[int, JsonObject]]:
-    """Line number and object of each line, read as a stream; blank lines are skipped.
+    """Line number and object of each line, read as `text_lines`.
 
-    Raises InputError for a file that is missing or holds no object, for a line that is not a JSON object and, unless
-    `whole` is False, as `require_whole`.
+    Raises InputError also for a line that is not a JSON object and, unless `whole` is False, as `require_whole`.
+    """
+    for number, text in text_lines(path):
+        row = json_line(path, number, text)
+        if whole and _ESCAPED.search(text):
+            require_whole(path, number, row)
+        yield number, row
+
+
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Number and text of each line, read as a stream; blank lines are skipped.
+
+    Raises InputError for a file that is missing or blank, and for a line that is too long or not UTF-8.
     """
     if not path.is_file():
         raise not_a_file(path)
@@ -246,22 +259,16 @@ def read_jsonl(path: Path, *, whole: bool = True) -> Iterator[tuple[int, JsonObj
             if len(line) > _LONGEST:
                 problem = f"the line is longer than {_LONGEST:,} bytes"
                 raise InputError.at(path, problem, "give one JSON object a line", line=number)
-            if (text := _text(path, number, line)).strip():
+            try:
+                # The mark that some editors begin a UTF-8 file with is no part of the line.
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8", line=number) from None
+            if text.strip():
                 rows += 1
-                row = json_line(path, number, text)
-                if whole and _ESCAPED.search(text):
-                    require_whole(path, number, row)
-                yield number, row
+                yield number, text
     if rows == 0:
         raise InputError.at(path, "the file is empty", "give a file with one JSON object a line")
-
-
-def _text(path: Path, number: int, line: bytes) -> str:
-    """A line; the mark that some editors begin a UTF-8 file with is no part of it."""
-    try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError:
-        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8", line=number) from None
 
 
 def json_line(path: Path | str, number: int, line: str) -> JsonObject:
@@ -311,6 +318,7 @@ def text_list_field(path: Path, line: int, row: JsonObject, field: str) -> tuple
 def require_whole(path: Path | str, line: int | None, value: object) -> None:
     """Reject a JSON value with half a character in a text or a name. Raises InputError, naming its field."""
     if (place := half_character(value)) is not None:
+        place = place[:_NAMED]
         problem, field = f"{printable(place or 'the text')} holds half a character", re.sub(r"(\[\d+\])+$", "", place)
         raise InputError.at(path, problem, "repair or remove it", line=line, field=field or None)
 

@@ -4,16 +4,13 @@ One object a line with the fields of `History`, as `recipe perceive` writes them
 before its cut.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, text_list_field, write_jsonl
-from recipe.data.procedures import seconds_field
 from recipe.errors import InputError, listed
+from recipe.rows import Count, Seconds, Text, Texts, read_rows, write_rows
 from recipe.types import Example
 
 
@@ -21,26 +18,23 @@ from recipe.types import Example
 class History:
     """The steps that Phi read from an example's video before the cut, with their cost in time and tokens."""
 
-    example_id: str
-    history: tuple[str, ...]
+    example_id: Text
+    history: Texts
     """Steps done, in order; empty where Phi saw none."""
-    until: float | None = None
+    until: Seconds | None = None
     """Seconds into the video before which every frame was shown; None where the whole of it was."""
     model: str = ""
     prompt: str = ""
     """Hash of the prompt given to Phi."""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     """Wall-clock time of the answer."""
-    tokens_in: int = 0
-    tokens_out: int = 0
-
-
-_FIELDS = tuple(field.name for field in fields(History))
+    tokens_in: Count = 0
+    tokens_out: Count = 0
 
 
 def write_histories(path: Path, histories: Iterable[History]) -> int:
     """Write histories as JSON lines, all or nothing; returns their number."""
-    return write_jsonl(path, (asdict(history) for history in histories))
+    return write_rows(path, histories)
 
 
 def read_histories(path: Path) -> dict[str, History]:
@@ -49,15 +43,7 @@ def read_histories(path: Path) -> dict[str, History]:
     Raises InputError with file, line, field and remedy for a field that is missing, of the wrong kind or unknown, and
     for an example that occurs twice.
     """
-    histories: dict[str, History] = {}
-    lines: dict[str, int] = {}
-    for line, row in read_jsonl(path):
-        history = _history(path, line, row)
-        if (first := lines.setdefault(history.example_id, line)) != line:
-            problem = f"{history.example_id!r} already has a history in line {first}"
-            raise InputError.at(path, problem, "give each example one", line=line, field="example_id")
-        histories[history.example_id] = history
-    return histories
+    return {row.example_id: row for _, row in read_rows(path, History, unique=("example_id",))}
 
 
 def with_histories(examples: Iterable[Example], histories: Mapping[str, History]) -> list[Example]:
@@ -104,33 +90,3 @@ def add_told_histories(
 
 def _up_to(until: float | None) -> str:
     return "at no known time" if until is None else f"at {until:g} s"
-
-
-def _history(path: Path, line: int, row: JsonObject) -> History:
-    only_fields(path, line, row, _FIELDS)
-    return History(
-        example_id=text_field(path, line, row, "example_id"),
-        history=() if row.get("history") == [] else text_list_field(path, line, row, "history"),
-        until=seconds_field(path, line, "until", row.get("until")),
-        model=_text(path, line, row, "model"),
-        prompt=_text(path, line, row, "prompt"),
-        seconds=_number(path, line, row, "seconds", float),
-        tokens_in=_number(path, line, row, "tokens_in", int),
-        tokens_out=_number(path, line, row, "tokens_out", int),
-    )
-
-
-def _text(path: Path, line: int, row: JsonObject, field: str) -> str:
-    value = row.get(field, "")
-    if not isinstance(value, str):
-        raise InputError.at(path, f"{value!r} is not a string", "give a string", line=line, field=field)
-    return value
-
-
-def _number(path: Path, line: int, row: JsonObject, field: str, kind: type[int] | type[float]) -> Any:
-    value = row.get(field, kind())
-    wanted = isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
-    if not wanted or not 0 <= value <= sys.float_info.max:
-        what, remedy = ("count", "a whole number") if kind is int else ("duration", "seconds")
-        raise InputError.at(path, f"{value!r} is no {what}", f"give {remedy}, 0 or more", line=line, field=field)
-    return value

@@ -1,0 +1,187 @@
+"""JSON lines as typed rows: one reader, whose errors name file, line and field in one sentence, and one writer.
+
+A row is a dataclass whose annotations say what a field may hold. Types are strict: true is no number, 1.0 is no whole
+number, and no number is infinite. A field that the dataclass lacks is an error. A half of a character is one, too.
+"""
+
+import difflib
+import json
+import reprlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import cache
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, from_json, to_jsonable_python
+
+from recipe.artifacts import json_line, require_whole, text_lines, write_jsonl
+from recipe.errors import InputError
+
+Row = TypeVar("Row")
+_SHOWN = 60
+"""Characters of a value that an error quotes."""
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "missing": ("the field is missing", "add it"),
+    "string_type": ("{input} is no text", "give a text"),
+    "int_type": ("{input} is no whole number", "give a whole number"),
+    "int_from_float": ("{input} is no whole number", "give a whole number"),
+    "float_type": ("{input} is no number", "give a number"),
+    "bool_type": ("{input} is neither true nor false", "give true or false"),
+    "finite_number": ("{input} is not finite", "give a finite number"),
+    "list_type": ("{input} is no list", "give a list"),
+    "dict_type": ("{input} is no JSON object", "give a JSON object"),
+    "literal_error": ("{input} is unknown", "give {expected}"),
+    "greater_than": ("{input} is too small", "give more than {gt}"),
+    "greater_than_equal": ("{input} is too small", "give {ge} or more"),
+    "less_than": ("{input} is too large", "give less than {lt}"),
+    "less_than_equal": ("{input} is too large", "give {le} or less"),
+    "too_short": ("the list has too few items", "give at least {min_length}"),
+    "too_long": ("the list has too many items", "give at most {max_length}"),
+}
+"""Problem and remedy by pydantic's type of an error; the braces are its context."""
+_SAME = {
+    "missing_argument": "missing",
+    "missing_keyword_only_argument": "missing",
+    "tuple_type": "list_type",
+    "dataclass_type": "dict_type",
+    "model_type": "dict_type",
+    "model_attributes_type": "dict_type",
+}
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def not_blank(text: str) -> str:
+    """A text without the white space around it. Raises ValueError for a blank one."""
+    if not (text := text.strip()):
+        raise ValueError("the text is empty; give a text")
+    return text
+
+
+Text = Annotated[str, AfterValidator(not_blank)]
+"""A text that is not blank, stripped."""
+Stripped = Annotated[str, AfterValidator(str.strip)]
+"""A text that may be blank, stripped."""
+Texts = Annotated[tuple[Text, ...], Field(fail_fast=True)]
+"""Texts that are not blank; the first that is none ends the reading."""
+Seconds = Annotated[float, Field(ge=0)]
+"""A time or a duration, finite and not negative."""
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+"""A whole number from 0."""
+
+
+class Fault(NamedTuple):
+    """What is wrong with a value, where it lies, and what to do."""
+
+    field: str
+    problem: str
+    remedy: str
+
+
+def faults_of(error: ValidationError, kind: Any, depth: int = 0) -> list[Fault]:
+    """The faults of a value of `kind`, which lies `depth` levels below what was read, in words.
+
+    Unknown fields go first: a misspelt one leaves another missing.
+    """
+    found = sorted(error.errors(include_url=False), key=lambda one: one["type"] not in _UNKNOWN)
+    return [Fault(field_name(one["loc"][depth:]), *_worded(one, one["loc"][depth:], kind)) for one in found]
+
+
+def field_name(location: Iterable[int | str]) -> str:
+    """A place in a JSON value; of a long name the beginning.
+
+    >>> field_name(("steps", 1, "text"))
+    'steps[1].text'
+    """
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step:.{_SHOWN}}" for step in location)
+    return "".join(steps).removeprefix(".")
+
+
+def _worded(error: ErrorDetails, location: tuple[int | str, ...], kind: Any) -> tuple[str, str]:
+    """Problem and remedy."""
+    if error["type"] in _UNKNOWN:
+        known = _fields_at(kind, location[:-1])
+        near = difflib.get_close_matches(str(location[-1])[:_SHOWN], known, n=1, cutoff=0.5)
+        remedy = f"rename it to {near[0]!r} or remove it" if near else f"known fields are {', '.join(known)}"
+        return "the field is unknown", remedy
+    words = _WORDS.get(_SAME.get(error["type"], error["type"]))
+    if words is None:  # of a validator, which gives both, or a type of error that no row has so far
+        said = error["msg"].removeprefix("Value error, ")
+        problem, _, remedy = said.rpartition("; ")
+        return (problem, remedy) if problem else (f"{said[0].lower()}{said[1:]}", "correct it")
+    values = error.get("ctx", {}) | {"input": quoted_value(error["input"])}
+    return words[0].format_map(values), words[1].format_map(values)
+
+
+def quoted_value(value: object) -> str:
+    """The beginning of a JSON value, on one line.
+
+    >>> quoted_value(["boil"] * 1_000)
+    "['boil', 'boil', 'boil', 'boil', 'boil', 'boil', ...]"
+    """
+    return f"{reprlib.repr(value):.{_SHOWN}}"
+
+
+def _fields_at(kind: Any, location: Iterable[int | str]) -> list[str]:
+    """The fields of the dataclass that lies at `location` in a value of `kind`."""
+    for step in (*location, None):
+        while arguments := get_args(kind):
+            kind = arguments[0]
+        if isinstance(step, str):
+            kind = get_type_hints(kind).get(step, kind)
+    hints = get_type_hints(kind).items()
+    return [name for name, hint in hints if not name.startswith("_") and get_origin(hint) is not ClassVar]
+
+
+@cache
+def _reader(kind: Any) -> TypeAdapter[Any]:
+    """The reader of a list of one row, because pydantic takes no settings beside a bare dataclass."""
+    settings = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    return TypeAdapter(tuple[kind], config=settings)
+
+
+def parse_row(path: Path | str, line: int, text: str, kind: type[Row]) -> Row:
+    """A line of JSON as a row. Raises InputError that names the first fault."""
+    try:
+        rows: tuple[Row] = _reader(kind).validate_json(f"[{text}]")  # type: ignore[arg-type] # a class can be hashed
+        return rows[0]
+    except ValidationError as error:
+        values = json_line(path, line, text)
+        require_whole(path, line, values)
+        first = faults_of(error, kind, depth=1)[0]
+        if not first.field:
+            _require_plain(path, line, values)
+        raise InputError.at(path, first.problem, first.remedy, line=line, field=first.field or None) from None
+
+
+def _require_plain(path: Path | str, line: int, values: Mapping[str, object]) -> None:
+    """Find the field that Python reads and pydantic does not. Raises InputError."""
+    for name, value in values.items():
+        try:
+            from_json(json.dumps({name: value}))
+        except (ValueError, RecursionError):
+            problem = "the value is nested too deeply, or holds a number of too many digits"
+            raise InputError.at(path, problem, "give plain values", line=line, field=name) from None
+
+
+def read_rows(path: Path, kind: type[Row], unique: tuple[str, ...] = ()) -> Iterator[tuple[int, Row]]:
+    """Line number and row of each line; no two rows have the same values in the fields `unique`, in file order.
+
+    Raises InputError with file, line, field and remedy for a file that is missing or empty, for a line that is no JSON
+    object, for a field that is missing, unknown or of the wrong kind, and for a row that occurs twice.
+    """
+    key = attrgetter(*unique) if unique else None
+    lines: dict[Hashable, int] = {}
+    for line, text in text_lines(path):
+        row = parse_row(path, line, text, kind)
+        if key is not None and (first := lines.setdefault(key(row), line)) != line:
+            problem = f"{quoted_value(key(row))} was already used in line {first}"
+            raise InputError.at(path, problem, "give each once", line=line, field=unique[-1])
+        yield line, row
+
+
+def write_rows(path: Path, rows: Iterable[object]) -> int:
+    """Write dataclasses as JSON lines, all or nothing; a field of None is left out. Returns the number of rows."""
+    values: Iterable[dict[str, Any]] = map(to_jsonable_python, rows)
+    return write_jsonl(path, ({name: value for name, value in row.items() if value is not None} for row in values))

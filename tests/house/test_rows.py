@@ -1,0 +1,148 @@
+"""Rows: whatever JSON stands in a field, a file is read or one line says where the fault lies."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.errors import InputError
+from recipe.rows import Count, Seconds, Stripped, Text, Texts, read_rows, write_rows
+
+RaisesInput = Callable[..., AbstractContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    text: Text
+    at: Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    name: Text
+    words: Texts = ()
+    note: Stripped = ""
+    count: Count = 0
+    share: float | None = None
+    done: bool = False
+    kind: Literal["a", "b"] = "a"
+    parts: tuple[Part, ...] = ()
+
+
+GOOD: dict[str, Any] = {"name": "n", "parts": [{"text": "t", "at": 1}]}
+
+
+def written(folder: Path, *objects: object) -> Path:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(value) + "\n" for value in objects), encoding="utf-8")
+    return path
+
+
+def nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "facts"),
+    [
+        ("name", None, ["None"]),
+        ("name", " \u001f ", []),
+        ("name", "a\ud800", ["half a character"]),
+        ("words", "boil", ["'boil'"]),
+        ("words[1]", ["a", " "], []),
+        ("words[0]", [["x"] * 100_000], []),
+        ("note", 3, ["3"]),
+        ("note", "x" * 100_000 + "\ud800", []),
+        ("count", True, ["True"]),
+        ("count", 1.0, ["1.0"]),
+        ("count", "1", ["'1'"]),
+        ("count", -1, ["-1", "0"]),
+        ("count", 10**400, []),
+        ("share", True, ["True"]),
+        ("share", float("inf"), ["inf"]),
+        ("share", float("nan"), ["nan"]),
+        ("share", 10**400, []),
+        ("share", {"a\nb": "c\n" * 1000}, []),
+        ("done", 1, ["1"]),
+        ("done", None, ["None"]),
+        ("kind", "c", ["'c'", "'a'", "'b'"]),
+        ("parts", {}, []),
+        ("parts[1]", [{"text": "a"}, "b"], ["'b'"]),
+        ("parts[0].text", [{}], ["missing"]),
+        ("parts[0].at", [{"text": "a", "at": -0.5}], ["-0.5"]),
+        ("parts[1].txt", [{"text": "a"}, {"txt": "b"}], ["'text'"]),
+        ("parts", nested(500), []),
+        ("nmae", "x", ["'name'"]),
+        ("zzz", "x", ["name, words, note, count, share, done, kind, parts"]),
+        ("a\nb", 1, []),
+    ],
+)
+def test_a_fault_is_named_in_one_line(
+    tmp_path: Path, field: str, value: object, facts: list[str], raises_input: RaisesInput
+) -> None:
+    name = field.partition("[")[0]
+    path = written(tmp_path, GOOD, GOOD | {name: value})
+    with raises_input(path, 2, field, *facts):
+        list(read_rows(path, Thing))
+
+
+@pytest.mark.parametrize(
+    "line", ["3", "null", "[]", '{"name": "a"} {}', '{"name": "a"}, {"name": "b"}', '{"a":', "NaN"]
+)
+def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str, raises_input: RaisesInput) -> None:
+    path = written(tmp_path, GOOD)
+    path.write_text(f"{path.read_text()}\n{line}\n")
+    with raises_input(path, 3):
+        list(read_rows(path, Thing))
+
+
+@pytest.mark.parametrize("line", ['{"name": ' + "[" * 100_000, '{"count": 1' + "0" * 5_000 + "}"])
+def test_what_python_does_not_read_is_named_by_its_line(tmp_path: Path, line: str, raises_input: RaisesInput) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{line}\n")
+    with raises_input(path, 1):
+        list(read_rows(path, Thing))
+
+
+def test_a_row_that_occurs_twice_is_named_with_its_first_line(tmp_path: Path, raises_input: RaisesInput) -> None:
+    path = written(tmp_path, GOOD, GOOD | {"name": "m"}, GOOD | {"count": 1}, GOOD | {"name": "m" + " "})
+    with raises_input(path, 4, "count", "line 2"):
+        list(read_rows(path, Thing, unique=("name", "count")))
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["a", " ", "\ud800"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9) | st.just("text"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(field=st.sampled_from([*Thing.__slots__, "other"]), value=json_values)
+def test_any_value_of_a_field_is_read_or_named(
+    tmp_path_factory: pytest.TempPathFactory, field: str, value: object
+) -> None:
+    path = written(tmp_path_factory.mktemp("any"), GOOD, GOOD | {field: value})
+    try:
+        rows = list(read_rows(path, Thing))
+    except InputError as error:
+        sentence = str(error)
+    else:
+        assert [line for line, _ in rows] == [1, 2]
+        assert write_rows(path, (row for _, row in rows)) == 2
+        assert list(read_rows(path, Thing)) == rows
+        return
+    assert sentence.startswith(f"{path}, line 2, field '{field}")
+    assert "\n" not in sentence
+    assert len(sentence) < len(str(path)) + 1_000
