@@ -6,8 +6,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from recipe.artifacts import from_json, to_json
+from recipe.cli import app
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.metrics import METRICS, SHARES, regime_colours
 from recipe.experiments import plots
@@ -168,10 +170,12 @@ def test_regimes_keep_their_colours() -> None:
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_the_key_figure_is_a_file_of_its_own(suffix: str, tmp_path: Path, fake_results: Results) -> None:
     target = tmp_path / f"figure{suffix}"
-    plots.key_figure(fake_results, target)
+    save_results(tmp_path / "report.json", fake_results)
+    plots.key_figure(tmp_path, target)
     assert target.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml")
+    save_results(tmp_path / "report.json", Results("empty"))
     with pytest.raises(InputError, match="no key figure"):
-        plots.key_figure(Results("empty"), target)
+        plots.key_figure(tmp_path, target)
 
 
 def validated(results: Results, *regimes: str) -> Results:
@@ -183,25 +187,31 @@ def validated(results: Results, *regimes: str) -> Results:
 def test_the_page_begins_with_what_each_reward_bought(tmp_path: Path, fake_results: Results) -> None:
     found = validated(fake_results, "RL, grounded", "RL, paper")
     page = render_html(found)
-    assert page.index('class="key"') < page.index('class="found"')
+    assert page.index("By drift") < page.index('class="found"')
     elements = Elements(page)
     assert "drift" in elements.ids
     assert len(elements.ids) == len(set(elements.ids))
-    means, drift = plots.bought_figures(found)
+    means, drift = plots.means_figure(found), plots.drift_figure(found.validations)
     measure, rewards = drift.axes
     assert [list(line.get_xdata()) for line in measure.lines[1::4]] == [[0, 1, 2]] * 2
     assert list(rewards.lines[1].get_ydata()) == [0, 0.5, 1]
     assert len(means.axes) == 2
-    plots.key_figure(found, tmp_path / "key.svg")
+    save_results(tmp_path / "report.json", found)
+    plots.key_figure(tmp_path, tmp_path / "key.svg")
     # The drift of many runs in one picture would say nothing.
     many = render_html(validated(fake_results, *"abcde"))
     assert many.index("Mean difference to base") < many.index('class="found"')
     assert "drift" not in Elements(many).ids
 
 
-def test_a_report_is_written_again_from_its_numbers(tmp_path: Path, fake_real_results: Results) -> None:
-    save_results(tmp_path / "report.json", fake_real_results)
-    assert rerender(tmp_path).read_text(encoding="utf-8") == render_html(fake_real_results)
+@pytest.mark.parametrize("fixture", ["fake_results", "fake_real_results"])
+def test_the_command_writes_the_page_again_from_its_file(
+    tmp_path: Path, fixture: str, request: pytest.FixtureRequest
+) -> None:
+    results = request.getfixturevalue(fixture)
+    save_results(tmp_path / "report.json", results)
+    assert CliRunner().invoke(app, ["report", str(tmp_path)]).exit_code == 0
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_html(results)
     with pytest.raises(InputError, match="does not exist"):
         rerender(tmp_path / "nowhere")
 

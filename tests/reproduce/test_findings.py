@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from recipe.artifacts import read_jsonl, write_jsonl
+from recipe.cli import app
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError
 from recipe.planning.predictions import Prediction, write_predictions
 from recipe.reproduce.data import PROMPTS, perceived
 from recipe.reproduce.findings import Values, columns_of, judge, measure_table
 from recipe.reproduce.measures import CONTROLS
-from recipe.reproduce.page import ScaleResults, StudyResults, load_results, made_table, write_results
+from recipe.reproduce.page import ScaleResults, StudyResults, load_results, made_table, render_page, write_results
 from recipe.reproduce.runs import ScaleRuns, plan_runs
 from recipe.reproduce.study import Study
 from recipe.reproduce.tables import Claim, table
@@ -213,11 +215,24 @@ def test_the_page_comes_back_from_its_results(tmp_path: Path) -> None:
     tables = tuple(measure_table(tmp_path, made, one) for one in made.tables)
     scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (1, 2), "exact validity", tables, made.missing, ("a note",))
     results = StudyResults(
-        "The tables", "2026-01-01T00:00:00+00:00", "recipe reproduce main", {"numpy": "2"}, "CPU", (scale,)
+        "The tables",
+        "2026-01-01T00:00:00+00:00",
+        "recipe reproduce main",
+        {"torch": "2", "numpy": "2"},
+        "CPU",
+        (scale,),
     )
     page = write_results(tmp_path, results)
     assert load_results(tmp_path / "results.json") == results
     html = page.read_text()
+    assert html == render_page(results)
+    markdown = (tmp_path / "report.md").read_bytes()
+    for name in ("report.html", "report.md"):
+        (tmp_path / name).unlink()
+    assert CliRunner().invoke(app, ["report", str(tmp_path)]).exit_code == 0
+    assert (tmp_path / "report.md").read_bytes() == markdown
+    assert page.read_text() == html
+    assert CliRunner().invoke(app, ["report", str(tmp_path), "--figure", "x.png"]).exit_code == 2
     assert html.count("<table") == 3  # claims and figures of main, figures of qualitative
     assert "51.5" in html
     assert "39.2" in html

@@ -9,12 +9,11 @@ from recipe.audit.coverage import CoverageLaw, CoverageReport, coverage_table, r
 from recipe.errors import MissingExtra
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.elements import Figure, Section
-from recipe.report.html import page_environment, template
-from recipe.report.plots import STYLE, inline_svg, new_figure
+from recipe.report.page import render
+from recipe.report.plots import DASHED, STYLE, inline_svg, new_figure
 
 try:
     import matplotlib as mpl
-    from markupsafe import Markup
     from matplotlib.figure import Figure as Drawing
 except ModuleNotFoundError as error:
     raise MissingExtra("the coverage page", "report") from error
@@ -45,7 +44,7 @@ def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing
     low, high = ((100 * np.interp(grid, law.grid, end)).tolist() for end in (law.low, law.high))
     panel.fill_between(grid, low, high, color=BLUE, alpha=0.22, linewidth=0)
     panel.plot(grid, [100 * law.gain(float(match)) for match in grid], color=BLUE, linewidth=2)
-    panel.axhline(0, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+    panel.axhline(0, color=MUTED, linewidth=0.8, linestyle=DASHED)
     for cell in cells:
         unseen = cell["source"] in law.record.get("tests", {})
         panel.plot(
@@ -76,13 +75,12 @@ def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing
 
 def render_coverage(report: CoverageReport) -> str:
     """The whole page; the same report gives the same page."""
-    blocks = []
+    sections = [Section("tasks", "The tasks, least covered first", "Tasks", blocks=(coverage_table(report),))]
     if report.law is not None:
-        svg = inline_svg(law_figure(report.law, report), "law", _CAPTION)
-        blocks = [Section("law", "The coverage law", "Law", blocks=(Figure(svg, _CAPTION),))]
-    sections = [*blocks, Section("tasks", "The tasks, least covered first", "Tasks", blocks=(coverage_table(report),))]
-    page = page_environment("recipe.audit").get_template("coverage.html.jinja")
-    return page.render(report=report, sections=sections, style=Markup(template("recipe.report", "page.css")))
+        figure = Figure(inline_svg(law_figure(report.law, report), "law", _CAPTION), _CAPTION)
+        sections.insert(0, Section("law", "The coverage law", "Law", blocks=(figure,)))
+    settings = " · ".join(f"{name} {value}" for name, value in report.settings.items())
+    return render("Which tasks the corpus covers", settings, (report.answer, *report.cautions), sections)
 
 
 def write_coverage(report: CoverageReport, folder: Path) -> list[Path]:

@@ -1,123 +1,77 @@
 """An audit as one self-contained HTML page: a picture and coverage first, then classes, length, padding, attack."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from recipe.artifacts import atomic_path, write_json, write_text
 from recipe.audit.attack import BEST_OF, KINDS
-from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS, Group
-from recipe.audit.lodo import points
+from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
+from recipe.audit.lodo import Lodo
 from recipe.audit.results import AttackResult, Audit, RewardAudit, audit_json
 from recipe.audit.score import LENGTH, RELEVANCE
-from recipe.audit.shares import bounds, percent
+from recipe.audit.shares import percent
 from recipe.errors import MissingExtra
-from recipe.report.colours import BLUE, DARK, GREEN, GREY, INK, MUTED, PURPLE, SPARE, VERMILION, variable
-from recipe.report.html import template
-from recipe.report.numbers import format_number, format_seconds, format_signed
-from recipe.report.plots import STYLE, inline_svg
+from recipe.report.colours import BLUE, GREEN, GREY, PURPLE, SPARE, VERMILION
+from recipe.report.elements import Cell, Figure, Pairs, Plan, Plans, Section, Step, Table, headings, row
+from recipe.report.numbers import format_number
+from recipe.report.page import render
+from recipe.report.plots import Line, Mark, curves, inline_svg, intervals, stacked
 from recipe.stats import Interval
 
 try:
-    import matplotlib as mpl
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-    from matplotlib.patches import Patch
+    from matplotlib.figure import Figure as Drawing
 except ModuleNotFoundError as error:
     raise MissingExtra("the audit's page", "report") from error
 
 DATA, PAGE = "audit.json", "audit.html"
-KIND_COLOURS = dict(zip(KINDS, (GREEN, VERMILION, GREY, PURPLE, BLUE, SPARE[0]), strict=True))
+KIND_COLOURS: dict[str, str] = dict(zip(KINDS, (GREEN, VERMILION, GREY, PURPLE, BLUE, SPARE[0]), strict=True))
 """Kinds of steps of an attack."""
-_ACROSS = 3
-"""Panels side by side."""
 
 
-@mpl.rc_context(STYLE)
-def shares_figure(rewards: Sequence[RewardAudit]) -> Figure:
+def shares_figure(rewards: Sequence[RewardAudit]) -> Drawing:
     """How often each reward prefers the true continuation: its mean with the interval, and its worst class."""
-    figure = Figure(figsize=(7.6, 0.9 + 0.5 * len(rewards)), layout=ConstrainedLayoutEngine())
-    panel = figure.subplots()
-    for place, one in enumerate(rewards):
-        colour = GREY if one.name in (LENGTH, RELEVANCE) else BLUE
-        mean, worst = 100 * one.mean.mean, 100 * one.worst.mean
-        panel.plot([worst, mean], [place, place], color=colour, linewidth=1, alpha=0.5)
-        if one.mean.low is not None and one.mean.high is not None:
-            panel.plot([100 * one.mean.low, 100 * one.mean.high], [place, place], color=colour, linewidth=4, alpha=0.4)
-        panel.plot(mean, place, "o", color=colour, markersize=8)
-        panel.plot(worst, place, "o", color=colour, markersize=7, markerfacecolor="none")
-        side = "left" if worst < 50 else "right"
-        words = one.worst_class.replace("_", " ")
-        style: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "top", "color": MUTED, "fontsize": 9}
-        panel.annotate(words, (worst, place), (0, -6), **style)
-    panel.axvline(50, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    panel.set_yticks(range(len(rewards)), [one.name for one in rewards], fontsize=10)
-    panel.set_ylim(len(rewards) - 0.5, -0.5)
-    panel.set_xlim(-2, 102)
-    panel.grid(visible=False, axis="y")
-    panel.set_xlabel("percent of comparisons in which the true continuation earns more (dashed: chance)")
-    return figure
+    marks = []
+    for one in rewards:
+        marks.append(Mark(one.name, _percent(one.mean)))
+        worst = one.worst_class.replace("_", " ")
+        marks.append(Mark(one.name, Interval(100 * one.worst.mean), hollow=True, note=worst))
+    colours = {one.name: GREY if one.name in (LENGTH, RELEVANCE) else BLUE for one in rewards}
+    unit = "percent of comparisons in which the true continuation earns more (dashed: chance)"
+    return intervals(marks, colours=colours, xlim=(0, 100), unit=unit, line=50)
 
 
-@mpl.rc_context(STYLE)
-def filler_figure(rewards: Sequence[RewardAudit]) -> Figure:
+def filler_figure(rewards: Sequence[RewardAudit]) -> Drawing:
     """Mean reward and its interval against the number of generic steps after the true plan, one panel a reward."""
-    rows = -(-len(rewards) // _ACROSS)
-    across = min(_ACROSS, len(rewards))
-    figure = Figure(figsize=(7.6, 0.5 + 1.8 * rows), layout=ConstrainedLayoutEngine(wspace=0.06, hspace=0.08))
-    panels = figure.subplots(rows, across, squeeze=False).ravel()
-    for one, panel in zip(rewards, panels, strict=False):
+    lines, levels = [], {}
+    for one in rewards:
         steps = [point.steps for point in one.filler_curve]
-        low, high = ([getattr(point.reward, end) for point in one.filler_curve] for end in ("low", "high"))
-        if None not in low:
-            panel.fill_between(steps, low, high, color=BLUE, alpha=0.18, linewidth=0)
-        panel.plot(steps, [point.reward.mean for point in one.filler_curve], "o-", color=BLUE, markersize=4)
-        panel.axhline(one.filler_curve[0].reward.mean, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-        panel.set_title(one.name)
-        panel.set_xticks(steps, ["" if 0 < step < 4 else str(step) for step in steps])
-        panel.locator_params(axis="y", nbins=4)
-    for panel in panels[len(rewards) :]:
-        panel.set_visible(False)
-    figure.supxlabel("generic steps after the true continuation", color=MUTED, fontsize=9)
-    return figure
+        lines.append(Line(one.name, "", steps, [point.reward for point in one.filler_curve]))
+        levels[one.name] = [("", one.filler_curve[0].reward.mean)]
+    return curves(lines, colours={"": BLUE}, xlabel="generic steps after the true continuation", levels=levels)
 
 
-@mpl.rc_context(STYLE)
 def attack_figure(
     rewards: Sequence[RewardAudit], attack_of: Callable[[RewardAudit], AttackResult | None]
-) -> Figure | None:
+) -> Drawing | None:
     """Length of an attack's plans in true lengths, by kinds of steps; None where no reward was attacked."""
-    results = [(one.name, attack_of(one)) for one in rewards]
-    attacked = [(name, attack) for name, attack in results if attack is not None]
+    attacked = {one.name: attack for one in rewards if (attack := attack_of(one)) is not None}
     if not attacked:
         return None
-    figure = Figure(figsize=(7.6, 1.25 + 0.42 * len(attacked)), layout=ConstrainedLayoutEngine())
-    panel = figure.subplots()
-    for place, (_, attack) in enumerate(attacked):
-        left = 0.0
-        for kind in KINDS:
-            width = attack.length_ratio * attack.composition.get(kind, 0.0)
-            panel.barh(place, width, left=left, height=0.62, color=KIND_COLOURS[kind])
-            left += width
-        note = f"earns more in {percent(attack.beats_true.mean)}%"
-        style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "color": INK, "annotation_clip": False}
-        panel.annotate(note, (max(left, 1.0), place), (6, 0), **style)
-    panel.axvline(1, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    panel.set_yticks(range(len(attacked)), [name for name, _ in attacked], fontsize=10)
-    panel.set_ylim(len(attacked) - 0.5, -0.5)
-    panel.set_xlim(0, 1.3 * max(1.2, *(attack.length_ratio for _, attack in attacked)))
-    panel.grid(visible=False, axis="y")
-    panel.set_xlabel("steps of the attack, in true lengths (dashed: the true continuation)")
-    there = [kind for kind in KINDS if any(kind in attack.composition for _, attack in attacked)]
-    handles = [Patch(color=KIND_COLOURS[kind], label=kind) for kind in there]
-    figure.legend(handles=handles, loc="outside upper left", ncols=len(there), frameon=False, fontsize=9)
-    return figure
+    return stacked(
+        {
+            name: {kind: attack.length_ratio * share for kind, share in attack.composition.items()}
+            for name, attack in attacked.items()
+        },
+        colours=KIND_COLOURS,
+        unit="steps of the attack, in true lengths (dashed: the true continuation)",
+        line=1,
+        notes={name: f"earns more in {percent(attack.beats_true.mean)}%" for name, attack in attacked.items()},
+    )
 
 
-PLOTS: dict[str, Callable[[Sequence[RewardAudit]], Figure | None]] = {
+PLOTS: dict[str, Callable[[Sequence[RewardAudit]], Drawing | None]] = {
     "shares": shares_figure,
     "filler": filler_figure,
     "attack": partial(attack_figure, attack_of=lambda one: one.attack),
@@ -135,41 +89,181 @@ CAPTIONS = {
 
 def render_audit(audit: Audit) -> str:
     """The whole page; the same audit gives the same page."""
-    page = template("recipe.audit", "audit.html.jinja")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "percent": percent,
-        "bounds": lambda share: bounds(share).strip(" []").replace(", ", " to "),
-        "heat": heat,
-        "heat_of": lambda share: heat(Interval(share)),
-        "gain": points,
-        "number": format_number,
-        "signed": format_signed,
-        "points": lambda share: format_signed(100 * share, 0),
-        "seconds": format_seconds,
+    figures = {
+        name: Figure(inline_svg(drawing, name, caption), caption)
+        for (name, draw), caption in zip(PLOTS.items(), CAPTIONS.values(), strict=True)
+        if (drawing := draw(audit.rewards)) is not None
     }
-    return environment.from_string(page).render(
-        audit=audit,
-        bands=bands(audit.rewards),
-        best_of=BEST_OF,
-        systems=list(dict.fromkeys(system for one in audit.rewards for system in one.samples)),
-        figures={
-            name: None if (figure := draw(audit.rewards)) is None else Markup(inline_svg(figure, name, caption))
-            for (name, draw), caption in zip(PLOTS.items(), CAPTIONS.values(), strict=True)
-        },
-        captions=CAPTIONS,
-        light=[(variable(colour), colour) for colour in DARK],
-        dark=[(variable(colour), shade) for colour, shade in DARK.items()],
+    counts = ", ".join(f"{count} {source}" for source, count in audit.procedures.items())
+    settings = {
+        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        for name, value in audit.settings.items()
+    }
+    sections = [
+        _classes_section(audit),
+        *_sources_section(audit.lodo),
+        _measures_section(audit),
+        Section("filler", "Padding the true continuation", "Padding", blocks=(figures["filler"],)),
+        *_attack_section(audit, figures),
+        Section("run", "How it was run", "How it was run", blocks=(Pairs(tuple(settings.items())),)),
+    ]
+    findings = (audit.answer, *audit.findings)
+    subtitle = f"{audit.prompts} procedures: {counts}"
+    return render("What these rewards can tell apart", subtitle, findings, sections, lead=(figures["shares"],))
+
+
+def _classes_section(audit: Audit) -> Section:
+    """Shares of every class and group by reward, and of samples and of another video of the goal."""
+    rewards = audit.rewards
+    rows = [
+        row("mean", *(_share(one.mean) for one in rewards), kind="total", about="over the classes"),
+        row("worst class", *(_least(one.worst.mean, one.worst_class) for one in rewards), kind="total"),
+    ]
+    known = {name for one in rewards for name in one.classes}
+    for group in GROUPS:
+        classes = {name: CORRUPTIONS[name] for name in CORRUPTIONS if name in known and GROUP_OF[name] == group}
+        if not classes:
+            continue
+        about = f"mean of {len(classes)} {'class' if len(classes) == 1 else 'classes'}"
+        rows.append(row(group, *(_share(one.groups.get(group)) for one in rewards), kind="group", about=about))
+        for name, meaning in classes.items():
+            cells = (_share(one.classes.get(name)) for one in rewards)
+            rows.append(row(name.replace("_", " "), *cells, kind="member", about=meaning))
+    for system in dict.fromkeys(system for one in rewards for system in one.samples):
+        own = next(one.samples[system] for one in rewards if system in one.samples)
+        length, empty = format_number(own.length_ratio, 1), percent(own.without_steps)
+        cells = (_share(one.samples[system].true_wins if system in one.samples else None) for one in rewards)
+        about = f"its samples: {length} true lengths, {empty}% without steps; in no mean"
+        rows.append(row(system, *cells, kind="published", about=about))
+    cells = (_share(one.alternative) for one in rewards)
+    rows.append(row("alternative", *cells, kind="published", about="another video of the goal: 50 is fair"))
+    paragraph = (
+        "Percent of prompts in which the true continuation earns more than the corrupted one, ties half; small, the "
+        "95% interval, clustered by goal. 50 is chance; blue lies above it, orange below. length rewards the number of "
+        "steps, relevance nearness to goal and history and novelty; neither reads the corpus."
     )
+    title = "True against corrupted, by class"
+    table = Table(
+        "The true continuation earns more", "class", headings(*(one.name for one in rewards)), tuple(rows), "percent"
+    )
+    return Section("classes", title, "Classes", (paragraph,), (table,))
 
 
-def bands(rewards: Sequence[RewardAudit]) -> list[tuple[Group, dict[str, str]]]:
-    """The groups with their classes and what these are, those that any reward was audited with."""
-    there = {name for one in rewards for name in one.classes}
-    members = {
-        group: {n: CORRUPTIONS[n] for n in CORRUPTIONS if n in there and GROUP_OF[n] == group} for group in GROUPS
-    }
-    return [(group, own) for group, own in members.items() if own]
+def _sources_section(lodo: Lodo | None) -> Iterator[Section]:
+    """What was chosen on the other sources, and the shares of each candidate by source."""
+    if lodo is None:
+        return
+    gains = [(one.source, one.chosen, one.over_default, one.over_relevance) for one in lodo.left_out]
+    over = (Cell(_percent(gain), signed=True) for gain in (lodo.over_default, lodo.over_relevance))
+    chosen = Table(
+        "Chosen without a source, tested on it",
+        "left out",
+        headings("chosen on the others", f"against {lodo.default}, points", "against relevance, points"),
+        (
+            *(
+                row(source, name, *(Cell(_percent(gain), signed=True) for gain in (default, relevance)))
+                for source, name, default, relevance in gains
+            ),
+            row("mean over sources", "", *over, kind="total"),
+        ),
+    )
+    rows = []
+    sources = [one.source for one in lodo.left_out]
+    for name, by in lodo.figures.items():
+        own = [by[source] for source in sources]
+        rows.append(row(name, *(_share(one.mean) for one in own), kind="group"))
+        rows.append(row("worst class", *(_least(one.worst, one.worst_class) for one in own), kind="member"))
+        gaming = (_least(one.gaming_worst, one.gaming_worst_class) for one in own)
+        rows.append(row("worst of gaming", *gaming, kind="member"))
+    caption = (
+        "By source: the mean over the classes, the worst class, and the worst of the gaming classes, on the "
+        f"{lodo.prompts} prompts that all scored."
+    )
+    by_source = Table(caption, "reward", headings(*sources), tuple(rows), "percent")
+    yield Section("sources", "Each source left out", "Sources", (lodo.verdict,), (chosen, by_source))
+
+
+def _measures_section(audit: Audit) -> Section:
+    """Length, gate and coverage by reward."""
+    rewards = audit.rewards
+    rows = [
+        row(
+            "mean against relevance, points",
+            *(Cell(one.over_relevance and _percent(one.over_relevance), 0, signed=True) for one in rewards),
+        ),
+        row("correlation with length", *(Cell(one.length_correlation, 2, signed=True) for one in rewards)),
+        row("true continuations gated, percent", *(Cell(100 * one.gated, 0) for one in rewards)),
+        row("corrupted ones gated, percent", *(Cell(100 * one.gated_corrupted, 0) for one in rewards)),
+    ]
+    if any(one.coverage is not None for one in rewards):
+        rows.append(row("coverage, as it reports", *(Cell(one.coverage, 2) for one in rewards)))
+        rows.append(row("prompts declined, percent", *(Cell(100 * one.abstained, 0) for one in rewards)))
+    if rewards[0].mean_by_coverage:
+        for place, third in enumerate(("least", "medium", "most")):
+            means = (Cell(100 * one.mean_by_coverage[place] if one.mean_by_coverage else None, 0) for one in rewards)
+            rows.append(row(f"mean where the corpus covers {third}", *means))
+    rows.append(row("seconds", *(Cell(one.seconds, 1) for one in rewards)))
+    notes: tuple[str, ...] = ()
+    if audit.coverage is not None:
+        notes = (
+            "Coverage: the steps of a procedure match the ten narrations nearest to them in order better than random "
+            f"ones by {format_number(audit.coverage.kappa)} a step, steps mixed from other tasks by "
+            f"{format_number(audit.coverage.mixed)}.",
+        )
+    names = headings(*(one.name for one in rewards))
+    table = Table("Length, gate, coverage", "measure", names, tuple(rows), notes=notes)
+    return Section("measures", "Length, gate, coverage", "Measures", blocks=(table,))
+
+
+def _attack_section(audit: Audit, figures: Mapping[str, Figure]) -> Iterator[Section]:
+    """Plans that are grown or chosen for a reward; nothing where none was attacked."""
+    attacks = [(one, one.attack) for one in audit.rewards if one.attack is not None]
+    if not attacks:
+        return
+    first = attacks[0][1]
+    others = (
+        ", the history in other words, and lines that restate the goal"
+        if "goal" in first.composition
+        else (", and the history in other words")
+    )
+    paragraphs = [
+        "A plan is grown step by step by whichever step raises the reward most, out of the true steps, those of "
+        f"another goal, generic ones, the history{others}, on {first.prompts} prompts."
+    ]
+    if "best_of" in figures:
+        paragraphs.append(
+            f"The best of {BEST_OF} composed plans takes no search: plans are composed of the same steps at "
+            "random, and the one with the highest reward is set against the truth. Where it often earns more, the "
+            "reward is not fit to choose among samples."
+        )
+    rows = []
+    for title, own in (
+        ("greedy", [attack for _, attack in attacks]),
+        (f"best of {BEST_OF}", [one.best_of for one, _ in attacks]),
+    ):
+        wins = (Cell(None if one is None else _percent(one.beats_true), 0) for one in own)
+        rows.append(row(f"{title}: earns more than the truth, percent", *wins))
+        lengths = (Cell(None if one is None else one.length_ratio, 1) for one in own)
+        rows.append(row(f"{title}: length, in true lengths", *lengths))
+        true = (Cell(None if one is None else 100 * one.composition.get("true", 0), 0) for one in own)
+        rows.append(row(f"{title}: true steps, percent", *true))
+    names = headings(*(one.name for one, _ in attacks))
+    table = Table("Plans against the truth", "attack", names, tuple(rows))
+    examples = Plans(
+        tuple(
+            Plan(
+                one.name,
+                tuple(Step(step, about=kind) for step, kind in attack.example),
+                f"{attack.example_goal}, its longest attack for its prompt; {percent(attack.repeated)}% of all steps "
+                f"repeat one of the plan, {percent(attack.at_limit)}% of plans end at the limit",
+            )
+            for one, attack in attacks
+        ),
+        "One greedy plan of each",
+    )
+    drawn = [figures[name] for name in ("attack", "best_of") if name in figures]
+    title = "What each reward draws a policy to"
+    yield Section("attack", title, "Attack", tuple(paragraphs), (*drawn, table, examples))
 
 
 def write_audit(audit: Audit, folder: Path) -> list[Path]:
@@ -185,10 +279,21 @@ def write_audit(audit: Audit, folder: Path) -> list[Path]:
     return written
 
 
-def heat(share: Interval) -> str:
-    """The style of a table's cell: how far a share lies above 50% (`--up`) or below it (`--down`), 0 to 100.
+def _percent(share: Interval) -> Interval:
+    low, high = (None if end is None else 100 * end for end in (share.low, share.high))
+    return replace(share, mean=100 * share.mean, low=low, high=high)
 
-    >>> heat(Interval(0.75)), heat(Interval(0.4))
-    ('--up: 50', '--down: 20')
-    """
-    return f"--{'up' if share.mean >= 0.5 else 'down'}: {round(200 * abs(share.mean - 0.5))}"
+
+def _share(share: Interval | None) -> Cell:
+    """A share in percent, coloured by how far it is from 50."""
+    if share is None:
+        return Cell(None, hint="could not be made")
+    hint = f"{share.observations} prompts, {share.clusters} goals"
+    return Cell(_percent(share), 0, shade=round(200 * (share.mean - 0.5)), hint=hint)
+
+
+def _least(share: float | None, name: str | None) -> Cell:
+    """The lowest share and its class."""
+    if share is None or name is None:
+        return Cell(None)
+    return Cell(100 * share, 0, note=name.replace("_", " "), shade=round(200 * (share - 0.5)))

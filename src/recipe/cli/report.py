@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 import typer
@@ -9,6 +10,14 @@ import typer
 from recipe.cli import console
 
 FIGURES = (".png", ".svg")
+RENDERERS = {
+    "report.json": "recipe.experiments.page:rerender",
+    "results.json": "recipe.reproduce.page:rerender",
+    "validation.jsonl": "recipe.experiments.over_optimisation:write_validation_page",
+}
+"""What writes the page of a run folder again and returns its path, by the file of results in the folder."""
+KEY_FIGURES = {"report.json": "recipe.experiments.plots:key_figure"}
+"""What draws the key figure of a run folder into a file."""
 TITLE = "Evaluation of procedural planners"
 _RUN, _SCORES = "Of a run", "Of scores (docs/report.md)"
 
@@ -16,7 +25,7 @@ _RUN, _SCORES = "Of a run", "Of scores (docs/report.md)"
 def report(
     paths: Annotated[
         list[Path],
-        typer.Argument(help="A run folder with report.json or validation.jsonl, or files of `recipe evaluate`."),
+        typer.Argument(help="A folder of `recipe run`, `reproduce` or `train`, or files of `recipe evaluate`."),
     ],
     figure: Annotated[
         Path | None, typer.Option(help="Also draw the key figure, PNG or SVG.", rich_help_panel=_RUN)
@@ -104,27 +113,16 @@ def report(
         console.print_lines(*_lines(result))
 
 
-def _run(run_dir: Path, figure: Path | None, json: bool) -> None:
+def _run(folder: Path, figure: Path | None, json: bool) -> None:
+    """Render the results in a run folder again; which file holds them says by what."""
+    name = next((name for name in RENDERERS if (folder / name).exists()), next(iter(RENDERERS)))
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise typer.BadParameter(f"{figure.name!r} is neither .png nor .svg.", param_hint="--figure")
-    if not (run_dir / "report.json").is_file() and (run_dir / "validation.jsonl").is_file():
-        if figure is not None:
-            raise typer.BadParameter("goes with a run of `recipe demo` or `recipe run`.", param_hint="--figure")
-        from recipe.experiments.over_optimisation import write_validation_page
-
-        written = write_validation_page(run_dir)
-        if json:
-            console.print_json({"report": str(written), "figure": None})
-        else:
-            console.print_lines(f"report: {written}")
-        return
-    from recipe.experiments.page import rerender
-    from recipe.experiments.plots import key_figure
-    from recipe.experiments.results import load_results
-
-    page = rerender(run_dir)
+    if figure is not None and name not in KEY_FIGURES:
+        raise typer.BadParameter(f"goes with a run that holds {' or '.join(KEY_FIGURES)}.", param_hint="--figure")
+    page: Path = resolve_name(RENDERERS[name])(folder)
     if figure is not None:
-        key_figure(load_results(run_dir / "report.json"), figure)
+        resolve_name(KEY_FIGURES[name])(folder, figure)
     if json:
         console.print_json({"report": str(page), "figure": None if figure is None else str(figure)})
     else:

@@ -7,9 +7,8 @@ from recipe.errors import listed
 from recipe.evaluation.controls import control_sentences, is_beaten
 from recipe.evaluation.metrics import METRICS
 from recipe.experiments.design import BASE, Design
-from recipe.experiments.over_optimisation import NAMES
 from recipe.experiments.probes import REFERENCE
-from recipe.experiments.results import SPLITS, Results
+from recipe.experiments.results import NAMES, SPLITS, Results
 from recipe.experiments.settings import AnyExperiment, TeachingConfig, VideoConfig
 from recipe.stats import Interval
 

@@ -14,16 +14,15 @@ from recipe.evaluation.validity.readings import STATUSES
 from recipe.experiments import plots
 from recipe.experiments.findings import headline
 from recipe.experiments.over_optimisation import CAPTION as DRIFT_CAPTION
-from recipe.experiments.over_optimisation import validation_figure, validation_table
-from recipe.experiments.results import MAIN, SPLITS, Curve, Results, ValidationCurve, load_results
-from recipe.report.colours import variable
-from recipe.report.elements import Cell, Figure, Section, Table, headings, row
-from recipe.report.html import page_environment, template
+from recipe.experiments.over_optimisation import validation_table
+from recipe.experiments.plots import SERIES, TITLES, validation_figure
+from recipe.experiments.results import MAIN, SPLITS, Curve, Results, ShownPrompt, ValidationCurve, load_results
+from recipe.report.elements import Cell, Figure, Pairs, Plan, Plans, Section, Step, Table, headings, row
 from recipe.report.numbers import format_number, format_seconds
-from recipe.report.plots import inline_svg
+from recipe.report.page import render
+from recipe.report.plots import inline_svg, new_figure, smoothing_window
 
 try:
-    from markupsafe import Markup
     from matplotlib.figure import Figure as Drawing
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
@@ -68,45 +67,41 @@ BOLD = "bold where the interval excludes 0"
 
 def render_html(results: Results) -> str:
     """The whole page. The same results give the same page."""
-    shown = [plan for prompt in results.prompts for plan in prompt.plans]
-    controls = (one.regime for one in results.controls)
     names = (
         *results.regimes(),
-        *controls,
+        *(one.regime for one in results.controls),
         *(one.regime for one in results.differences),
-        *(plan.regime for plan in shown),
+        *(plan.regime for prompt in results.prompts for plan in prompt.plans),
     )
-    key, caption = _key_figures(results)
-    environment = page_environment("recipe.experiments")
-    environment.filters |= {"number": format_number, "seconds": format_seconds}
-    return environment.get_template("report.html.jinja").render(
-        results=results,
-        sections=list(report_sections(results)),
-        style=Markup(template("recipe.report", "page.css") + template("recipe.experiments", "report.css")),
-        key=key,
-        key_caption=caption,
-        headline=headline(results),
-        dots={name: variable(colour) for name, colour in regime_colours(names).items()},
-        splits=SPLITS,
-        statuses=STATUSES,
-        shows_statuses=any(line.status != "unknown" for plan in shown for line in plan.lines),
+    shown, provenance = headline(results), results.provenance
+    seconds = sum(stage.seconds for stage in results.stages)
+    run = (
+        provenance.created.replace("T", " ").replace("+00:00", " UTC"),
+        provenance.device,
+        f"seed{'s' if len(provenance.seeds) > 1 else ''} {', '.join(map(str, provenance.seeds))}"
+        * bool(provenance.seeds),
+        f"{format_seconds(seconds)} of work" * bool(results.stages),
     )
-
-
-def write_html(results: Results, target: Path) -> None:
-    """Write the page, all or nothing."""
-    write_text(target, render_html(results))
+    return render(
+        results.title,
+        " · ".join(filter(None, run)),
+        shown,
+        list(report_sections(results)),
+        lead=_key_figure(results),
+        folded=results.summary if list(results.summary) != list(shown) else (),
+        colours=regime_colours(names),
+    )
 
 
 def rerender(run_dir: Path) -> Path:
-    """Write `report.html` again from the `report.json` beside it; raises InputError when that is missing."""
-    target = run_dir / "report.html"
-    write_html(load_results(run_dir / "report.json"), target)
-    return target
+    """Write `report.html` from the `report.json` beside it; raises InputError when that is missing."""
+    results = load_results(run_dir / "report.json")
+    write_text(run_dir / "report.html", render_html(results))
+    return run_dir / "report.html"
 
 
 def report_sections(results: Results) -> Iterator[Section]:
-    """The sections that the results hold data for; the page itself fills `samples`, and settings into `run`."""
+    """The sections that the results hold data for."""
     exact = any("score" in scores.metrics for scores in results.scores)
     first = _begins_with(results)
     if results.scores:
@@ -139,8 +134,15 @@ def report_sections(results: Results) -> Iterator[Section]:
         sentences = tuple(f"{alarm.regime}{seed}: {alarm.sentence}" for alarm, seed in seeds.items())
         yield Section("watchdog", "Findings of the watchdog", "Watchdog", (paragraph,), findings=sentences)
     if results.rerankings:
-        title = f"Best of {results.rerankings[0].count}, without training"
-        figure = _figures("reranking", (plots.reranking_figure(results.rerankings), _reranking_caption(results)))
+        reranking = results.rerankings[0]
+        title = f"Best of {reranking.count}, without training"
+        several = len({one.verifier for one in results.rerankings}) > 1
+        caption = (
+            f"{reranking.count} samples of {reranking.regime} for each prompt: their mean, the one that "
+            f"{'each reward' if several else f'the {reranking.verifier} verifier'} scores highest, and the best there is. "
+            "Nothing is trained."
+        )
+        figure = _figures("reranking", (plots.reranking_figure(results.rerankings), caption))
         yield Section("reranking", title, "Best of N", blocks=figure)
     if results.lengths:
         figure = _figures("lengths", (plots.lengths_figure(results.lengths), "Share of plans by number of steps."))
@@ -148,15 +150,23 @@ def report_sections(results: Results) -> Iterator[Section]:
     if results.hand_made:
         yield _probes_section(results, exact)
     if results.prompts:
-        yield Section("samples", "Plans side by side", "Samples")
+        yield Section("samples", "Plans side by side", "Samples", blocks=tuple(_plans_side_by_side(results.prompts)))
     stages = tuple(row(stage.name, format_seconds(stage.seconds), stage.detail) for stage in results.stages)
     times = (Table("Stages", "stage", headings("time", "of which"), stages),) if stages else ()
-    yield Section("run", "How it was run", "How it was run", blocks=times)
+    provenance = results.provenance
+    pairs = (
+        ("command", provenance.command),
+        *provenance.data.items(),
+        *((name, value or "defaults") for name, value in provenance.settings.items()),
+        ("versions", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
+    )
+    settings = Pairs(tuple((name, value) for name, value in pairs if value or name not in ("command", "versions")))
+    yield Section("run", "How it was run", "How it was run", blocks=(*times, settings))
     if results.caveats:
         yield Section("caveats", "Caveats", "Caveats", findings=results.caveats)
 
 
-def _figures(section: str, *drawings: tuple[Drawing | None, str]) -> Blocks:
+def _figures(section: str, *drawings: tuple[Drawing | None, str]) -> tuple[Figure, ...]:
     """The drawings of a section that there are, each with its caption."""
     return tuple(
         Figure(inline_svg(drawing, f"{section}{number}", caption), caption)
@@ -165,11 +175,30 @@ def _figures(section: str, *drawings: tuple[Drawing | None, str]) -> Blocks:
     )
 
 
-def _means_figure(results: Results) -> Blocks:
+def _plans_side_by_side(prompts: Sequence[ShownPrompt]) -> Iterator[Plans]:
+    """The plans for each prompt; the meanings of their marks stand before the first."""
+    marked = any(line.status != "unknown" for prompt in prompts for plan in prompt.plans for line in plan.lines)
+    legend = tuple(Step(meaning, mark, status) for status, (mark, meaning) in STATUSES.items()) if marked else ()
+    for prompt in prompts:
+        plans = []
+        for plan in prompt.plans:
+            values = {"validity": plan.validity, "reward": plan.reward}
+            about = ", ".join(f"{name} {format_number(value)}" for name, value in values.items() if value is not None)
+            steps = []
+            for line in plan.lines:
+                mark, meaning = STATUSES.get(line.status, ("", ""))
+                steps.append(Step(line.text, mark, line.status, hint=meaning))
+            plans.append(Plan(plan.regime, tuple(steps), about))
+        history = f"Done: {'; '.join(prompt.history) or 'nothing yet'}."
+        yield Plans(tuple(plans), prompt.goal, SPLITS.get(prompt.split, prompt.split), history, legend)
+        legend = ()
+
+
+def _means_figure(results: Results) -> tuple[Figure, ...]:
     main = results.main_metric()
     if all(main not in scores.metrics for scores in results.scores):
         return ()
-    return _figures("means", (plots.means_figure(results, main), f"{MAIN[main]}: mean and 95% interval by regime."))
+    return _figures("means", (plots.means_figure(results), f"{MAIN[main]}: mean and 95% interval by regime."))
 
 
 def _score_tables(results: Results) -> Iterator[Table | Figure]:
@@ -255,40 +284,39 @@ def _seeds_section(by_seed: Sequence[Difference]) -> Section:
     baselines, metrics = " or ".join(dict.fromkeys(one.baseline for one in by_seed)), {one.metric for one in by_seed}
     metric = next(name for name in (*MAIN, by_seed[0].metric) if name in metrics)
     caption = f"Every run alone: its mean difference to {baselines} on the same prompts, with its 95% interval."
-    figure = _figures("seeds", (plots.seeds_figure(by_seed, metric, METRICS[metric]), caption))
+    figure = _figures("seeds", (plots.seeds_figure(by_seed, metric), caption))
     runs = [replace(one, regime=f"{one.regime}, seed {one.seed}") for one in by_seed]
     tables = _difference_tables(runs, "run", f"difference of each run to {baselines}")
     return Section("seeds", "Seed by seed", "Seeds", blocks=(*figure, *tables))
 
 
-def _training_figures(curves: Sequence[Curve]) -> Blocks:
+def _training_figures(curves: Sequence[Curve]) -> tuple[Figure, ...]:
     """One run in figures of its own; several by series, all in one."""
     if len(curves) > 1:
         caption = "Means over each step's own completions, smoothed: a thin line is one run, a thick one their mean."
-        return _figures("training", (plots.curves_figure(curves), caption))
+        return _figures("training", (plots.training_figure(curves, TITLES), caption))
     drawings: list[tuple[Drawing | None, str]] = []
     for curve in curves:
         if "reward" in curve.series:
             run = curve.regime if curve.seed is None else f"{curve.regime}, seed {curve.seed}"
-            window = plots.smoothing_window(len(curve.steps))
+            window = smoothing_window(len(curve.steps))
             smooth = f" (faint) and the running mean over {window} steps" if window > 1 else ""
             caption = f"{run}: means over each step's own completions{smooth}."
             drawings.append((plots.over_optimisation_figure(curve), caption))
-        drawings.append((plots.training_figure(curves), "What else was logged while training, as above."))
+        drawings.append((plots.training_figure(curves, SERIES), "What else was logged while training, as above."))
     return _figures("training", *drawings)
 
 
-def _key_figures(results: Results) -> tuple[tuple[str, ...], str]:
-    """The picture that the page begins with, in one or two parts or none, and its caption."""
+def _key_figure(results: Results) -> Sequence[Figure]:
+    """The picture that the page begins with, in one or two parts, and its caption; none where there is nothing."""
     first = _begins_with(results)
     if first == "plans":
-        blocks = _means_figure(results)
-    elif first == "differences":
-        blocks = _differences_figure(results, "key", _key_metrics(results))
-    else:
-        blocks = _figures("key", *zip(plots.bought_figures(results), (KEY_REGIMES, KEY_DRIFT), strict=True))
-    figures = [block for block in blocks if isinstance(block, Figure)]
-    return tuple(figure.svg for figure in figures), " ".join(figure.caption for figure in figures)
+        return _means_figure(results)
+    if first == "differences":
+        return _differences_figure(results, "key", _key_metrics(results))
+    means = plots.means_figure(results, new_figure(5.6, 4.0, gap=0.06))
+    parts = _figures("key", (means, KEY_REGIMES), (plots.drift_figure(results.validations), KEY_DRIFT))
+    return (Figure("".join(part.svg for part in parts), f"{KEY_REGIMES} {KEY_DRIFT}"),)
 
 
 def _begins_with(results: Results) -> Literal["validations", "differences", "plans"]:
@@ -304,7 +332,7 @@ def _key_metrics(results: Results) -> tuple[str, str]:
     return results.main_metric(), "steps"
 
 
-def _differences_figure(results: Results, place: str, metrics: Sequence[str] = plots.CHANGES) -> Blocks:
+def _differences_figure(results: Results, place: str, metrics: Sequence[str] = plots.CHANGES) -> tuple[Figure, ...]:
     if not results.differences:
         return ()
     caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
@@ -327,16 +355,6 @@ def _cost_table(results: Results) -> Blocks:
     )
     columns = headings("reward, seconds a step", "whole step, seconds", "share")
     return (Table("Cost of the reward", "regime", columns, rows, "means over the steps of all runs"),) if rows else ()
-
-
-def _reranking_caption(results: Results) -> str:
-    first = results.rerankings[0]
-    several = len({one.verifier for one in results.rerankings}) > 1
-    chooser = "each reward scores" if several else f"the {first.verifier} verifier scores"
-    return (
-        f"{first.count} samples of {first.regime} for each prompt: their mean, the one that {chooser} highest, and the "
-        "best there is. Nothing is trained."
-    )
 
 
 def _probes_section(results: Results, exact: bool) -> Section:

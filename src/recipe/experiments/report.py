@@ -48,7 +48,7 @@ from recipe.experiments.design import (
 from recipe.experiments.findings import caveats, summary
 from recipe.experiments.measure import Measurement, measure, rewarded_by, training_curve, training_rows
 from recipe.experiments.over_optimisation import read_validations
-from recipe.experiments.page import write_html
+from recipe.experiments.page import rerender
 from recipe.experiments.probes import PROBES
 from recipe.experiments.results import (
     Alarm,
@@ -117,7 +117,7 @@ def write_report(run_dir: Path, settings: ReportSettings, progress: Progress) ->
         results = collect(run_dir, config, measured)
         save_results(run_dir / "report.json", results)
         advance(1)
-        write_html(results, run_dir / "report.html")
+        rerender(run_dir)
         advance(1)
 
 

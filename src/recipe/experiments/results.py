@@ -11,6 +11,7 @@ from typing import Literal
 
 from recipe.artifacts import from_json, read_json, to_json, write_text
 from recipe.errors import ComputeError
+from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.validity.measure import Difference, Lengths, Reranking, Scores
 from recipe.evaluation.validity.readings import Line
 from recipe.stats import Interval
@@ -26,6 +27,8 @@ MAIN = {
     "reward": "Reward",
 }
 """Metrics of how good plans are, the best first."""
+NAMES = METRICS | {"validity": "validity", "proxy": "proxy judge, share of the total"}
+"""Measures that validation chooses by, in words."""
 
 
 @dataclass(frozen=True, slots=True)

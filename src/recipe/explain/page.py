@@ -16,12 +16,13 @@ from recipe.clock import clock
 from recipe.errors import MissingExtra
 from recipe.explain.explain import in_words, parts, when
 from recipe.explain.records import AlignedNarration, Explanation, GroundedStep, Links, Match, StepEvidence
-from recipe.report.html import script_hash, template
-from recipe.report.numbers import format_number, format_signed
+from recipe.report.elements import Pairs, Section
+from recipe.report.html import page_environment, template
+from recipe.report.numbers import format_number
+from recipe.report.page import render
 from recipe.types import Narration
 
 try:
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 except ModuleNotFoundError as error:
     raise MissingExtra("an explanation's page", "report") from error
@@ -44,7 +45,6 @@ def write_page(explanation: Explanation, target: Path, links: Links, narrations:
 
 def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
     """The whole page. The same explanation gives the same page."""
-    script = page_template("alignment.js") + page_template("explanation.js")
     named = parts(explanation)
     largest = max(1.0, *(abs(part.value) for part in named))
     config = explanation.config
@@ -53,40 +53,30 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
         settings = {"verifier": config.verifier}
     elif config.is_grounded:
         settings = {"verifier": config.verifier} | config.grounded.model_dump()
-    return (
-        page_environment()
-        .get_template("explanation.html.jinja")
-        .render(
-            explanation=explanation,
-            sentences=in_words(explanation),
-            parts=[(part, round(abs(part.value) / largest, 4)) for part in named],
-            rows=list(step_rows(explanation, links)),
-            panels=[panel(explanation, aligned, links) for aligned in explanation.narrations[:narrations]],
-            others=[(aligned, links.of(aligned.narration)) for aligned in explanation.narrations[narrations:]],
-            style=Markup(page_template("explanation.css") + page_template("alignment.css")),
-            script=Markup(script),
-            script_hash=script_hash(script),
-            settings=list(settings.items()),
-        )
+    values = {
+        "explanation": explanation,
+        "parts": [(part, round(abs(part.value) / largest, 4)) for part in named],
+        "rows": list(step_rows(explanation, links)),
+        "panels": [panel(explanation, aligned, links) for aligned in explanation.narrations[:narrations]],
+        "others": [(aligned, links.of(aligned.narration)) for aligned in explanation.narrations[narrations:]],
+    }
+    macros = vars(page_environment("recipe.explain").get_template("explanation.html.jinja").make_module(values))
+    done, planned = len(explanation.history), len(explanation.continuation)
+    pool = f"{done} done and {planned} planned steps · pool of {len(explanation.narrations)}"
+    pairs = Pairs(tuple((name, str(value)) for name, value in settings.items()))
+    return render(
+        f"{explanation.goal}: why this plan earns {format_number(explanation.reward.total, 3)}",
+        f"{config.verifier} verifier · {pool}",
+        in_words(explanation),
+        [
+            Section("steps", "What each step adds", "Steps", blocks=(macros["steps"](),)),
+            Section("alignment", "How it aligns", "Alignment", blocks=(macros["alignments"](),)),
+            Section("settings", "The verifier", "Verifier", blocks=(pairs,)),
+        ],
+        lead=(macros["reward"](),),
+        style=template("recipe.explain", "explanation.css") + template("recipe.explain", "alignment.css"),
+        script=template("recipe.explain", "alignment.js") + template("recipe.explain", "explanation.js"),
     )
-
-
-def page_environment() -> Environment:
-    """What renders the pages with pictures of alignments: templates of this room, texts escaped."""
-    environment = Environment(
-        loader=FunctionLoader(page_template),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": format_number, "signed": lambda value: format_signed(value, 3)}
-    return environment
-
-
-def page_template(name: str) -> str:
-    """A file of the templates."""
-    return template("recipe.explain", name)
 
 
 def step_rows(explanation: Explanation, links: Links) -> Iterator[dict[str, Any]]:

@@ -42,6 +42,10 @@ class Cell(NamedTuple):
     """Small text below a value without an interval."""
     part: Literal["all", "mean", "bounds"] = "all"
     """The part of an interval that is shown."""
+    shade: int = 0
+    """From -100 to 100: how strongly a page colours the cell as low or high."""
+    hint: str = ""
+    """What a page shows where the cell is pointed at."""
 
     @property
     def text(self) -> str:
@@ -140,6 +144,12 @@ class Table:
     folded: bool = False
     """Whether a page shows it on demand only."""
 
+    def numeric(self, place: int) -> bool:
+        """Whether a column holds a number; one of texts is aligned to the left."""
+        return any(row.cells[place].numeric for row in self.rows) or not any(
+            row.cells[place].value for row in self.rows
+        )
+
     def groups(self) -> list[Group]:
         """Neighbouring columns of one group; columns without a group together."""
         places = groupby(range(len(self.headings)), key=lambda place: self.headings[place].group)
@@ -154,6 +164,55 @@ class Figure:
     caption: str
 
 
+class Step(NamedTuple):
+    """A line of a plan."""
+
+    text: str
+    mark: str = ""
+    """Stands before it; its number, unless given."""
+    kind: str = ""
+    """A class of the style sheet, such as `valid`."""
+    about: str = ""
+    """Small text after it."""
+    hint: str = ""
+    """What a page shows where the mark is pointed at."""
+
+
+class Plan(NamedTuple):
+    """A plan among others."""
+
+    title: str
+    """Names who made it, and gives its colour."""
+    steps: tuple[Step, ...]
+    about: str = ""
+    """Small text beside the title."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """Plans side by side; on pages only."""
+
+    plans: tuple[Plan, ...]
+    title: str = ""
+    about: str = ""
+    """Small text beside the title."""
+    history: str = ""
+    """What was done before."""
+    legend: tuple[Step, ...] = ()
+    """Meanings of the marks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Names with their values, such as settings; on pages only."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+
+Block = Table | Figure | Plans | Pairs | str
+"""A part of a section; a text is HTML (`markupsafe.Markup`), on pages only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A part of the report with its address on the page."""
@@ -163,7 +222,7 @@ class Section:
     short: str
     """The title in the page's navigation."""
     paragraphs: tuple[str, ...] = ()
-    blocks: tuple[Table | Figure, ...] = ()
+    blocks: tuple[Block, ...] = ()
     warnings: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     """One sentence each."""

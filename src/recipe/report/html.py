@@ -1,16 +1,16 @@
 """Self-contained HTML pages: texts made harmless, the style of tables, and templates."""
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from recipe.errors import MissingExtra
 from recipe.report.colours import DARK, variable
+from recipe.report.numbers import format_number, format_seconds, format_signed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -54,11 +54,6 @@ def script_json(value: object) -> str:
     return _CONTROL.sub(_escaped, _UNSAFE.sub(_escaped, plain))
 
 
-def script_hash(script: str) -> str:
-    """The hash by which a page's security policy allows its only script."""
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
 def template(package: str, name: str) -> str:
     """The text of `templates/<name>` in a package."""
     return files(package).joinpath("templates", name).read_text(encoding="utf-8")
@@ -67,8 +62,8 @@ def template(package: str, name: str) -> str:
 def page_environment(package: str) -> "Environment":
     """Jinja over the templates of a package and of this one: texts are escaped, bounded and without control characters.
 
-    `{% import "elements.html.jinja" as elements %}` gives the macros `sections` and `table` for the values of
-    `elements`; `palette` and `page.css` are their style. Raises MissingExtra without Jinja.
+    Filters: `number`, `signed` with three digits, `seconds`. `palette` and `page.css` are the style of every page.
+    Raises MissingExtra without Jinja.
     """
     try:
         from jinja2 import ChoiceLoader, Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415
@@ -91,6 +86,11 @@ def page_environment(package: str) -> "Environment":
         lstrip_blocks=True,
         finalize=lambda value: shown(value, _LONGEST) if type(value) is str else value,
     )
+    environment.filters |= {
+        "number": format_number,
+        "signed": partial(format_signed, digits=3),
+        "seconds": format_seconds,
+    }
     light = "".join(f"  {variable(colour)}: {colour};\n" for colour in DARK)
     dark = "".join(f"    {variable(colour)}: {shade};\n" for colour, shade in DARK.items())
     palette = f":root {{\n{light}}}\n@media (prefers-color-scheme: dark) {{\n  :root {{\n{dark}  }}\n}}\n"

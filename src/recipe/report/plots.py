@@ -9,6 +9,9 @@ from html import escape
 from textwrap import fill
 from typing import Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recipe.errors import MissingExtra
 from recipe.report.colours import DARK, INK, MUTED, RULE, variable
 from recipe.report.html import shown
@@ -21,6 +24,7 @@ try:
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
 
@@ -89,6 +93,7 @@ def intervals(
     unit: str = "",
     line: float | None = None,
     digits: int | None = None,
+    part: Figure | SubFigure | None = None,
 ) -> Figure:
     """A dot with its 95% interval for each value; rows from top to bottom, panels side by side.
 
@@ -98,62 +103,45 @@ def intervals(
         unit: Label of the axis that all panels share; without it each panel has an axis of its own.
         line: A value that is marked in all rows, such as 0 for differences.
         digits: Decimals of the means that are written above the marks.
+        part: Where to draw; without it, in a figure of its own, of a fitting height.
 
     """
     marks = list(rows)
-    lines = {mark.row for mark in marks}
-    slots = max(Counter((mark.panel, mark.row) for mark in marks if not mark.hollow).values(), default=1)
+    names, titles = (list(dict.fromkeys(values)) for values in zip(*((m.row, m.panel) for m in marks), strict=True))
+    series = list(dict.fromkeys(mark.series for mark in marks if mark.series and mark.value is not None))
+    heads = [fill(title, 12 if len(titles) > 2 else 40) for title in titles]
+    repeats = Counter((mark.panel, mark.row) for mark in marks if not mark.series and not mark.hollow)
+    most = max(1, len(series), *repeats.values())
     texts = (digits is not None) + any(mark.note for mark in marks)
-    heads = (max(_title(panel, marks).count("\n") + bool(panel) for panel in _panels(marks)), len(_series(marks)) > 1)
-    height = 0.65 + len(lines) * (0.16 + 0.2 * slots**0.75 + 0.08 * texts) + 0.2 * heads[0] + 0.25 * heads[1]
-    figure = new_figure(WIDTH, height, gap=0.06)
-    draw_intervals(figure, marks, colours=colours, xlim=xlim, unit=unit, line=line, digits=digits)
-    return figure
-
-
-def draw_intervals(
-    figure: Figure | SubFigure,
-    marks: Sequence[Mark],
-    *,
-    colours: Mapping[str, str],
-    xlim: tuple[float, float] | None = None,
-    unit: str = "",
-    line: float | None = None,
-    digits: int | None = None,
-) -> None:
-    """Draw `intervals` into a figure or a part of one."""
-    names, titles, series = list(dict.fromkeys(mark.row for mark in marks)), _panels(marks), _series(marks)
+    height = 0.65 + len(names) * (0.16 + 0.2 * most**0.75 + 0.08 * texts)
+    height += 0.2 * max(head.count("\n") + bool(head) for head in heads)
+    figure = part or new_figure(WIDTH, height, gap=0.06)
     shapes = {name: MARKERS[i % len(MARKERS)] if name not in colours else "o" for i, name in enumerate(series)}
     panels = figure.subplots(1, len(titles), squeeze=False, sharex=bool(unit), sharey=True)[0]
-    repeats = Counter[tuple[str, ...]]()
-    slots: dict[tuple[str, int], int] = {}
-    places = []
+    drawn = Counter[tuple[str, str]]()
     for mark in marks:
-        own = (mark.panel, mark.row, mark.series)
-        places.append((mark.series, repeats[own]))
-        if not mark.hollow and mark.value is not None:
-            slots.setdefault(places[-1], len(slots))
-            repeats[own] += 1
-    for mark, place in zip(marks, places, strict=True):
         if mark.value is None:
             continue
-        panel, height = panels[titles.index(mark.panel)], float(names.index(mark.row))
+        panel, y = panels[titles.index(mark.panel)], float(names.index(mark.row))
         tint = colours.get(mark.series) or colours.get(mark.row)
         mean, low, high = mark.value.mean, mark.value.low, mark.value.high
         if mark.hollow:
-            panel.plot(mean, height, "D", markerfacecolor="none", markeredgecolor=tint or MUTED, markersize=5.5)
+            panel.plot(mean, y, "D", markerfacecolor="none", markeredgecolor=tint or MUTED, markersize=5.5)
         else:
-            height += (slots[place] - (len(slots) - 1) / 2) * _BAND / len(slots)
+            own = (mark.panel, mark.row)
+            place, places = (series.index(mark.series), len(series)) if mark.series else (drawn[own], repeats[own])
+            drawn[own] += not mark.series
+            y += (place - (places - 1) / 2) * _BAND / places
             if low is not None and high is not None:
-                panel.plot([low, high], [height, height], color=tint or INK, linewidth=2.2, alpha=0.55)
-            panel.plot(mean, height, shapes.get(mark.series, "o"), color=tint or INK, markersize=5.8)
+                panel.plot([low, high], [y, y], color=tint or INK, linewidth=2.2, alpha=0.55)
+            panel.plot(mean, y, shapes.get(mark.series, "o"), color=tint or INK, markersize=5.8)
         if digits is not None and not mark.hollow:
-            annotate(panel, format_number(mean, digits), (mean, height), (0, 6), tint or INK, ha="center", va="bottom")
+            annotate(panel, format_number(mean, digits), (mean, y), (0, 6), tint or INK, ha="center", va="bottom")
         if mark.note:
-            annotate(panel, mark.note, (mean, height), (0, -6), MUTED, ha="center", va="top")
+            annotate(panel, mark.note, (mean, y), (0, -6), MUTED, ha="center", va="top")
     label_rows(panels[0], names)
-    for panel, title in zip(panels, titles, strict=True):
-        panel.set_title(_title(title, marks))
+    for panel, head in zip(panels, heads, strict=True):
+        panel.set_title(head)
         panel.set_xlabel(unit)
         panel.grid(visible=False, axis="y")
         panel.tick_params(axis="y", labelleft=panel is panels[0])
@@ -168,6 +156,7 @@ def draw_intervals(
             panel.set_xlim(xlim[0] - spare, xlim[1] + spare)
     if len(series) > 1:
         legend(figure, series, [colours.get(name, MUTED) for name in series], [shapes[name] for name in series])
+    return figure.get_figure(root=True)
 
 
 class Point(NamedTuple):
@@ -206,16 +195,178 @@ def scatter(
     return figure
 
 
-def _panels(marks: Sequence[Mark]) -> list[str]:
-    return list(dict.fromkeys(mark.panel for mark in marks))
+class Line(NamedTuple):
+    """A line in a figure of curves."""
+
+    panel: str
+    """Title of its panel."""
+    name: str
+    """Gives its colour; several lines of one name in a panel are runs, drawn thin below their mean."""
+    x: Sequence[float] | Sequence[str]
+    y: Sequence[float | Interval | None]
+    """None where nothing was logged."""
+    hollow: bool = False
+    """Values of another origin, such as published ones: hollow diamonds without a line."""
 
 
-def _series(marks: Sequence[Mark]) -> list[str]:
-    return list(dict.fromkeys(mark.series for mark in marks if mark.series and mark.value is not None))
+@rc_context(STYLE)
+def curves(
+    lines: Iterable[Line],
+    *,
+    colours: Mapping[str, str],
+    xlabel: str,
+    ylabel: str = "",
+    smoothed: bool = False,
+    levels: Mapping[str, Sequence[tuple[str, float]]] | None = None,
+    ends: bool = False,
+    across: int = 3,
+    part: Figure | SubFigure | None = None,
+) -> Figure:
+    """Lines with the 95% intervals of their points, a panel for each title.
+
+    Args:
+        lines: At least one; panels and names stand in the order of their first line.
+        ylabel: Label of the axis that all panels share; without it each panel has an axis of its own.
+        smoothed: Draw the running mean, over a single line as it was logged.
+        levels: Named values that are marked across a panel, by its title.
+        ends: Write names and last values at the ends of the lines, in place of a legend.
+        across: Panels side by side; of panels below each other the first is the highest.
+        part: Where to draw; without it, in a figure of its own, of a fitting height.
+
+    """
+    lines = list(lines)
+    titles, names = (list(dict.fromkeys(values)) for values in zip(*(line[:2] for line in lines), strict=True))
+    across = min(across, len(titles)) if ylabel else across
+    rows = -(-len(titles) // across)
+    height = 1.6 + rows if across == 1 else 0.5 + (2.7 if ylabel else 1.9) * rows
+    figure = part or new_figure(WIDTH, height, gap=0.06)
+    grid = figure.subplots(
+        rows,
+        across,
+        squeeze=False,
+        sharex=across == 1,
+        sharey=bool(ylabel),
+        height_ratios=[2, *[1] * (rows - 1)] if across == 1 else None,
+    )
+    runs = Counter((line.panel, line.name) for line in lines)
+    several = max(runs.values()) > 1
+    for panel in grid.flat[len(titles) :]:
+        panel.set_visible(False)
+    for title, panel in zip(titles, grid.flat, strict=False):
+        last: list[tuple[str, float, float, str]] = []
+        for name in names:
+            own = [line for line in lines if (line.panel, line.name) == (title, name)]
+            tint = colours.get(name, INK)
+            means = [
+                np.array([np.nan if one is None else one.mean if isinstance(one, Interval) else one for one in line.y])
+                for line in own
+            ]
+            smooth = [running_mean(y, smoothing_window(len(y))) if smoothed else y for y in means]
+            for line, y, mean in zip(own, means, smooth, strict=True):
+                if line.hollow:
+                    panel.plot(line.x, y, "D", markerfacecolor="none", markeredgecolor=tint, markersize=5.5)
+                elif smoothed:
+                    panel.plot(line.x, mean if several else y, color=tint, linewidth=0.8, alpha=0.4)
+                else:
+                    panel.plot(line.x, y, "o-", color=tint, markersize=4.5)
+                for x, value in zip(line.x, line.y, strict=True):
+                    if isinstance(value, Interval) and value.low is not None and value.high is not None:
+                        panel.plot([x, x], [value.low, value.high], color=tint, linewidth=1.4, alpha=0.6)
+            if smoothed and own and len({len(y) for y in smooth}) == 1:
+                mean = np.mean(smooth, axis=0)
+                panel.plot(own[0].x, mean, color=tint, linewidth=2)
+                if (known := mean[np.isfinite(mean)]).size:
+                    end = float(known[-1])
+                    text = f"{name} {format_number(end, 1 if end >= 2 else 2)}"
+                    last.append((text, float(own[0].x[-1]), end, tint))
+        panel.set_title(fill(title, 40 if across < 3 else 26))
+        if smoothed:
+            panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        panel.locator_params(axis="y", nbins=5)
+        bottom, top = panel.get_ylim()
+        place = -np.inf
+        for name, height in sorted(levels.get(title, ()) if levels else (), key=lambda level: level[1]):
+            panel.axhline(height, color=MUTED, linewidth=0.8, linestyle=DASHED)
+            if name:  # at the right edge; names of near lines are moved apart
+                place = max((height - bottom) / (top - bottom), place + 0.065)
+                panel.annotate(
+                    shown(name, _NAME),
+                    (1, height),
+                    (1.02, place),
+                    xycoords=("axes fraction", "data"),
+                    textcoords="axes fraction",
+                    fontsize=7,
+                    color=MUTED,
+                    va="center",
+                )
+        if ends:
+            name_ends(panel, last)
+    figure.supxlabel(xlabel, color=MUTED, fontsize=9)
+    grid[0][0].set_ylabel(ylabel)
+    if len(names) > 1 and not ends:
+        legend(figure, names, [colours.get(name, INK) for name in names], [""] * len(names))
+    return figure.get_figure(root=True)
 
 
-def _title(panel: str, marks: Sequence[Mark]) -> str:
-    return fill(panel, 12 if len(_panels(marks)) > 2 else 40)
+def name_ends(panel: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:
+    """Write texts after the ends of lines: text, x, y and colour of each; those of two near lines are moved apart."""
+    low, high = panel.get_ylim()
+    heights = [y for _, _, y, _ in ends]
+    apart = 110 * (max(heights) - min(heights)) / (high - low) if heights else 0.0
+    shift = max(0.0, (14 - apart) / 2) if len(ends) == 2 else 0.0
+    for text, x, y, tint in sorted(ends, key=lambda end: -end[2]):
+        annotate(panel, shown(text, _NAME), (x, y), (9, shift), tint)
+        shift = -shift
+
+
+def smoothing_window(steps: int) -> int:
+    """Steps that a running mean covers: an odd number, small beside a short run.
+
+    >>> smoothing_window(4), smoothing_window(20), smoothing_window(60)
+    (1, 3, 7)
+    """
+    return min(7, steps // 6 | 1)
+
+
+def running_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
+    """Centred means over `window` values [n], fewer at the ends; NaN counts as missing.
+
+    >>> running_mean(np.array([1.0, 2.0, 6.0]), 3).tolist()
+    [1.5, 3.0, 4.0]
+    """
+    kernel, known, start = np.ones(window), np.isfinite(values), window // 2
+    total, count = (
+        np.convolve(part, kernel)[start : start + len(values)] for part in (np.where(known, values, 0.0), known)
+    )
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+@rc_context(STYLE)
+def stacked(
+    rows: Mapping[str, Mapping[str, float]],
+    *,
+    colours: Mapping[str, str],
+    unit: str,
+    line: float,
+    notes: Mapping[str, str],
+) -> Figure:
+    """A bar for each row, made of its parts in the order of `colours`; a line across at a value, a note after each."""
+    figure = new_figure(WIDTH, 1.25 + 0.42 * len(rows))
+    panel = figure.subplots()
+    for place, (name, parts) in enumerate(rows.items()):
+        left = 0.0
+        for kind, tint in colours.items():
+            panel.barh(place, parts.get(kind, 0.0), left=left, height=0.62, color=tint)
+            left += parts.get(kind, 0.0)
+        annotate(panel, notes[name], (max(left, line), place), (6, 0), INK)
+    panel.axvline(line, color=INK, linewidth=1, linestyle=DASHED)
+    label_rows(panel, list(rows))
+    panel.set_xlim(0, 1.3 * max(1.2 * line, *(sum(parts.values()) for parts in rows.values())))
+    panel.grid(visible=False, axis="y")
+    panel.set_xlabel(unit)
+    kinds = [kind for kind in colours if any(kind in parts for parts in rows.values())]
+    legend(figure, kinds, [colours[kind] for kind in kinds], ["s"] * len(kinds))
+    return figure
 
 
 def annotate(
@@ -234,12 +385,15 @@ def annotate(
 
 
 def legend(figure: Figure | SubFigure, names: Sequence[str], tints: Sequence[str], shapes: Sequence[str]) -> None:
-    """Name series by colour and shape above the panels."""
+    """Name series by colour and shape above the panels of a figure, which grows by it."""
     handles = [
         Line2D([], [], color=tint, marker=shape, linewidth=2, label=shown(name, _NAME))
         for name, tint, shape in zip(names, tints, shapes, strict=True)
     ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5)
+    columns = max(1, min(4, 105 // (8 + max(len(handle.get_label()) for handle in handles))))
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False, fontsize=8.5)
+    if isinstance(figure, Figure):
+        figure.set_figheight(figure.get_figheight() + 0.1 + 0.17 * -(-len(names) // columns))
 
 
 def new_figure(width: float, height: float, gap: float = 0.02) -> Figure:

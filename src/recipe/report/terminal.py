@@ -24,7 +24,7 @@ def terminal_table(table: Table) -> RichTable:
         return "  ".join(text.rjust(widths[place]) for text, place in zip(texts, column, strict=True))
 
     for column in columns:
-        numeric = any(row.cells[place].numeric for row in table.rows for place in column)
+        numeric = any(map(table.numeric, column))
         group, texts = table.headings[column[0]].group, [table.headings[place].text for place in column]
         heading = f"{group}\n{packed(texts, column)}" if group else texts[0]
         drawn.add_column(Text(heading), justify="right" if numeric else "left", no_wrap=numeric)

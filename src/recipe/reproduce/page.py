@@ -1,26 +1,24 @@
 """A study as a page and as Markdown: each table beside the paper's figures, its claims in sentences, and its figure."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipe.artifacts import from_json, read_json, to_json, write_json, write_text
+from recipe.artifacts import from_json, read_json, to_json, write_text
 from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import readings_table, regime_colours
-from recipe.report.colours import INK, MUTED, variable
-from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table, headings
-from recipe.report.html import page_environment, template
+from recipe.report.elements import Block, Cell, Figure, Heading, Pairs, Plan, Plans, Row, Section, Step, Table, headings
 from recipe.report.markdown import render_markdown
-from recipe.report.plots import STYLE, inline_svg, label_rows, new_figure
+from recipe.report.page import render
+from recipe.report.plots import Line, Mark, Point, curves, inline_svg, intervals, scatter
 from recipe.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
-from recipe.reproduce.findings import DATASETS, Finding, ShownPrompt, TableFigures
-from recipe.reproduce.findings import Figure as Measured
+from recipe.reproduce.findings import DATASETS, Finding, TableFigures
 from recipe.reproduce.study import names, regime
 from recipe.reproduce.tables import PERCENTAGES, TABLES, table, weak
+from recipe.stats import Interval
 
 try:
-    import matplotlib as mpl
-    from markupsafe import Markup
     from matplotlib.figure import Figure as Drawing
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
@@ -32,7 +30,12 @@ MEASURES = {
     "accuracy": "mAcc",
     "iou": "mIoU",
 }
-VERDICTS = ("holds", "does not hold", "cannot tell", "not measured")
+VERDICTS = {
+    "holds": "hold here",
+    "does not hold": "do not",
+    "cannot tell": "cannot be told",
+    "not measured": "not measured",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,15 @@ class StudyResults:
 
 
 def write_results(output: Path, results: StudyResults) -> Path:
-    """Write `results.json`, `report.html` and `report.md`; returns the page."""
-    write_json(output / RESULTS, to_json(results))
+    """Write `results.json`, and `report.html` and `report.md` from it; returns the page."""
+    # Keys stay in order, because the page shows them so.
+    write_text(output / RESULTS, json.dumps(to_json(results), indent=2, ensure_ascii=False) + "\n")
+    return rerender(output)
+
+
+def rerender(output: Path) -> Path:
+    """Write the page and its Markdown from the `results.json` beside them; raises InputError when that is missing."""
+    results = load_results(output / RESULTS)
     write_text(output / PAGE, render_page(results))
     write_text(output / MARKDOWN, render_markdown(results.title, summary(results), list(sections(results))))
     return output / PAGE
@@ -94,25 +104,14 @@ def render_page(results: StudyResults) -> str:
         one.regime for scale in results.scales for made in scale.tables for one in (*made.figures, *made.controls)
     ]
     known = [name for one in TABLES for name in one.regimes]
-    colours = regime_colours(regime_title(name) for name in (*known, *measured))
-    prompts = {
-        f"{scale.scale}-{made.name}": [_named(prompt) for prompt in made.prompts]
-        for scale in results.scales
-        for made in scale.tables
-    }
-    page = page_environment("recipe.reproduce").get_template("study.html.jinja")
-    return page.render(
-        results=results,
-        summary=summary(results),
-        sections=list(sections(results)),
-        prompts=prompts,
-        style=Markup(template("recipe.report", "page.css") + template("recipe.experiments", "report.css")),
-        dots={name: variable(colour) for name, colour in colours.items()},
+    when = results.created.replace("T", " ").replace("+00:00", " UTC")
+    return render(
+        results.title,
+        f"{when} · {results.device}",
+        summary(results),
+        list(sections(results)),
+        colours=regime_colours(regime_title(name) for name in (*known, *measured)),
     )
-
-
-def _named(prompt: ShownPrompt) -> tuple[ShownPrompt, list[str]]:
-    return prompt, [regime_title(plan.regime) for plan in prompt.plans]
 
 
 def summary(results: StudyResults) -> list[str]:
@@ -121,8 +120,8 @@ def summary(results: StudyResults) -> list[str]:
     for scale in results.scales:
         found = [one for made in scale.tables for one in made.findings]
         counts = ", ".join(
-            f"{count} {_counted(verdict)}"
-            for verdict in VERDICTS
+            f"{count} {words}"
+            for verdict, words in VERDICTS.items()
             if (count := sum(one.verdict == verdict for one in found))
         )
         seeds = f"{len(scale.seeds)} seed{'s' if len(scale.seeds) > 1 else ''}"
@@ -132,12 +131,6 @@ def summary(results: StudyResults) -> list[str]:
         sentences.append(f"{scale.title}, {seeds}: {claims}.")
         sentences += [f"{scale.title}: {one.words}" for one in found if one.verdict == "does not hold"]
     return sentences
-
-
-def _counted(verdict: str) -> str:
-    return {"holds": "hold here", "does not hold": "do not", "cannot tell": "cannot be told"}.get(
-        verdict, "not measured"
-    )
 
 
 def sections(results: StudyResults) -> Iterator[Section]:
@@ -162,6 +155,9 @@ def sections(results: StudyResults) -> Iterator[Section]:
     notes = tuple(note for scale in results.scales for note in (*scale.notes, *scale.missing))
     if notes:
         yield Section("notes", "What to know of these figures", "Notes", findings=tuple(dict.fromkeys(notes)))
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    run = Pairs((("command", results.command), ("versions", versions)))
+    yield Section("run", "How it was run", "How it was run", blocks=(run,))
 
 
 def examples_table(scale: ScaleResults) -> Table:
@@ -181,14 +177,28 @@ def examples_table(scale: ScaleResults) -> Table:
     return Table(f"Examples, {scale.title}", "examples of", headings(*names), tuple(rows))
 
 
-def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Table | Figure]:
+def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
     if made.findings:
         yield findings_table(made.findings)
-    yield from _drawn(scale, made)
     if made.figures:
+        model = "Qwen2.5-7B at every scale" if made.name == "vpa" else scale.published
+        paper = f"; hollow: the paper's, {model}" if any(one.published is not None for one in made.figures) else ""
+        if made.name == "weak":
+            drawing, caption = weak_figure(made), f"Accuracy by share of weak examples, with 95% intervals{paper}."
+        elif made.name == "diversity":
+            drawing, caption = diversity_figure(made), f"Diversity and accuracy, with 95% intervals{paper}."
+        else:
+            drawing, caption = means_figure(made), f"Means with 95% intervals{paper}."
+        yield Figure(inline_svg(drawing, f"{scale.scale}-{made.name}-figure", caption), caption)
         yield made_table(scale, made)
     read = ((f"{regime_title(one.regime)}, {column_title(one.column)}", one.readings) for one in made.figures)
     yield from readings_table(table(made.name).title, read, 3 if made.name == "diversity" else 1)
+    for prompt in made.prompts:
+        plans = []
+        for plan in prompt.plans:
+            accuracy = "" if plan.accuracy is None else f"{plan.accuracy:.0f} %"
+            plans.append(Plan(regime_title(plan.regime), tuple(map(Step, plan.steps)), accuracy))
+        yield Plans(tuple(plans), prompt.goal, history=f"Done: {'; '.join(prompt.history)}.")
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
@@ -268,102 +278,56 @@ def regime_title(name: str) -> str:
     return regime(name).title if name in names("regimes") else name
 
 
-def _drawn(scale: ScaleResults, made: TableFigures) -> Sequence[Figure]:
-    """The figure of a table."""
-    if not made.figures:
-        return ()
-    model = "Qwen2.5-7B at every scale" if made.name == "vpa" else scale.published
-    paper = f"; hollow: the paper's, {model}" if any(one.published is not None for one in made.figures) else ""
-    if made.name == "weak":
-        drawing, caption = weak_figure(made), f"Accuracy by share of weak examples, with 95% intervals{paper}."
-    elif made.name == "diversity":
-        drawing, caption = diversity_figure(made), f"Diversity and accuracy, with 95% intervals{paper}."
-    else:
-        drawing, caption = means_figure(made), f"Means with 95% intervals{paper}."
-    return (Figure(Markup(inline_svg(drawing, f"{scale.scale}-{made.name}-figure", caption)), caption),)
-
-
 def _colours(made: TableFigures) -> dict[str, str]:
-    """The colour of each regime of a table; one regime has one colour on the whole page."""
+    """The colour of each regime of a table by its title; one regime has one colour on the whole page."""
     known = [name for one in TABLES for name in one.regimes]
-    colours = regime_colours(regime_title(name) for name in (*known, *(one.regime for one in made.figures)))
-    return {one.regime: colours[regime_title(one.regime)] for one in made.figures}
+    return regime_colours(regime_title(name) for name in (*known, *(one.regime for one in made.figures)))
 
 
-@mpl.rc_context(STYLE)
 def means_figure(made: TableFigures) -> Drawing:
     """Each regime's mean and interval, one panel for each of the last two columns; the paper's figures hollow."""
     shown = [column for column in made.columns if column in ("in-domain", "zero-shot")] or list(made.columns)[-2:]
-    names = list(dict.fromkeys(one.regime for one in made.figures))
-    drawing = new_figure(7.6, 0.9 + 0.34 * len(names), gap=0.06)
-    panels = drawing.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-    colours = _colours(made)
-    for column, panel in zip(shown, panels, strict=True):
-        for place, name in enumerate(names):
-            one = next((one for one in made.figures if (one.regime, one.column) == (name, column)), None)
-            if one is not None:
-                _mark(panel, one, place, colours[name])
-        panel.set_title(column_title(column))
-        panel.grid(axis="y", visible=False)
-    label_rows(panels[0], [regime_title(name) for name in names])
-    return drawing
+    values = {(one.regime, one.column): one for one in made.figures}
+    marks = []
+    for column in shown:
+        for name in dict.fromkeys(one.regime for one in made.figures):
+            one = values.get((name, column))
+            marks.append(Mark(regime_title(name), None if one is None else one.value, panel=column_title(column)))
+            if one is not None and one.published is not None:
+                marks.append(marks[-1]._replace(value=Interval(one.published), hollow=True))
+    return intervals(marks, colours=_colours(made))
 
 
-def _mark(panel: mpl.axes.Axes, one: Measured, place: float, colour: str) -> None:
-    """A figure as a dot with its interval, and the published one as a ring."""
-    if one.value.low is not None and one.value.high is not None:
-        panel.plot([one.value.low, one.value.high], [place, place], color=colour, linewidth=2)
-    panel.plot(one.value.mean, place, "o", color=colour, markersize=6)
-    if one.published is not None:
-        panel.plot(one.published, place, "o", markersize=6, markerfacecolor="none", markeredgecolor=MUTED)
-
-
-@mpl.rc_context(STYLE)
 def weak_figure(made: TableFigures) -> Drawing:
     """RL and SFT over the share of weak examples, one panel a split; the base is a line across."""
-    drawing = new_figure(7.6, 2.9, gap=0.06)
-    panels = drawing.subplots(1, len(made.columns), sharey=True, squeeze=False)[0]
     values = {(one.regime, one.column): one for one in made.figures}
-    colours = _colours(made)
-    for column, panel in zip(made.columns, panels, strict=True):
-        for kind, title in (("rl", regime_title("rl")), ("sft", "SFT")):
-            colour = colours[weak(kind, 0)]
+    titles = {"rl": regime_title("rl"), "sft": "SFT"}
+    lines, levels = [], {}
+    for column in made.columns:
+        panel = column_title(column)
+        for kind, title in titles.items():
             known = [(percent, one) for percent in PERCENTAGES if (one := values.get((weak(kind, percent), column)))]
-            panel.plot(
-                [percent for percent, _ in known], [one.value.mean for _, one in known], "o-", color=colour, label=title
+            paper = [(percent, one.published) for percent, one in known if one.published is not None]
+            lines.append(Line(panel, title, [percent for percent, _ in known], [one.value for _, one in known]))
+            lines.append(
+                Line(panel, title, [percent for percent, _ in paper], [value for _, value in paper], hollow=True)
             )
-            for percent, one in known:
-                if one.value.low is not None and one.value.high is not None:
-                    panel.plot([percent, percent], [one.value.low, one.value.high], color=colour, linewidth=1.5)
-                if one.published is not None:
-                    panel.plot(percent, one.published, "o", markerfacecolor="none", markeredgecolor=colour)
         if base := values.get(("base", column)):
-            panel.axhline(base.value.mean, color=MUTED, linestyle=":", label="base")
-        panel.set_title(column_title(column))
-        panel.set_xlabel("weak examples, percent")
-        panel.set_xticks(PERCENTAGES)
-    panels[0].set_ylabel("accuracy, percent")
-    panels[0].legend(frameon=False, labelcolor=INK)
-    return drawing
+            levels[panel] = [("base", base.value.mean)]
+    colours = {title: _colours(made)[regime_title(weak(kind, 0))] for kind, title in titles.items()}
+    return curves(lines, colours=colours, xlabel="weak examples, percent", ylabel="accuracy, percent", levels=levels)
 
 
-@mpl.rc_context(STYLE)
 def diversity_figure(made: TableFigures) -> Drawing:
     """Diversity across, accuracy up; the paper's figures hollow."""
-    drawing = new_figure(5.2, 3.4)
-    panel = drawing.subplots()
     values = {(one.regime, one.column): one for one in made.figures}
-    for name, colour in _colours(made).items():
+    points = []
+    for name in dict.fromkeys(one.regime for one in made.figures):
         across, up = values[name, "diversity"], values[name, "accuracy"]
-        for low, high, vertical in ((up.value.low, up.value.high, True), (across.value.low, across.value.high, False)):
-            if low is not None and high is not None:
-                middle = across.value.mean if vertical else up.value.mean
-                ends = ([middle, middle], [low, high]) if vertical else ([low, high], [middle, middle])
-                panel.plot(*ends, color=colour, linewidth=1.5)
-        panel.plot(across.value.mean, up.value.mean, "o", color=colour, label=regime_title(name))
+        points.append(Point(regime_title(name), across.value, up.value))
         if across.published is not None and up.published is not None:
-            panel.plot(across.published, up.published, "o", markerfacecolor="none", markeredgecolor=colour)
-    panel.set_xlabel("diversity of a prompt's plans, 0 to 1")
-    panel.set_ylabel("accuracy, percent")
-    panel.legend(frameon=False, labelcolor=INK)
-    return drawing
+            points.append(
+                Point(f"{regime_title(name)}, paper", Interval(across.published), Interval(up.published), True)
+            )
+    xlabel = "diversity of a prompt's plans, 0 to 1"
+    return scatter(points, colours=_colours(made), xlabel=xlabel, ylabel="accuracy, percent")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.scoreboard.accuracy import JudgeResults, judge_results, split_name
 from recipe.evaluation.scoreboard.sections import report_sections
@@ -15,16 +14,11 @@ from recipe.evaluation.scoreboard.views import (
     gather_views,
     page_data,
 )
-from recipe.explain.page import page_template
 from recipe.report.colours import variable
 from recipe.report.elements import Section
-from recipe.report.html import page_environment, script_hash, script_json, template
+from recipe.report.html import page_environment, template
 from recipe.report.markdown import render_markdown
-
-try:
-    from markupsafe import Markup
-except ModuleNotFoundError as error:
-    raise MissingExtra("the report", "report") from error
+from recipe.report.page import render
 
 LISTED = 200
 """Examples that a reader without scripts sees."""
@@ -55,23 +49,21 @@ def make_report(board: Board, title: str) -> Report:
 
 def render_page(report: Report, grounds: PlanExplanations = NO_EXPLANATIONS) -> str:
     """The whole page. The same report gives the same bytes; `grounds` explain some of its plans by their narrations."""
-    script = page_template("alignment.js") + template("recipe.evaluation", "scoreboard.js")
-    style = template("recipe.report", "page.css") + template("recipe.evaluation", "scoreboard.css")
-    dots = {name: variable(colour) for name, colour in regime_colours(report.board.systems).items()}
-    data = page_data(report.board, report.views, dots, grounds.names or {})
-    return (
-        page_environment("recipe.evaluation")
-        .get_template("scoreboard.html.jinja")
-        .render(
-            report=report,
-            data=Markup(script_json(data)),
-            listed=[(one.example_id, one.goal[:_NAME], len(one.plans)) for one in report.views.examples[:LISTED]],
-            style=Markup(style + page_template("alignment.css")),
-            script=Markup(script),
-            script_hash=script_hash(script),
-            dots=dots,
-            grounds=grounds.elements,
-        )
+    colours = regime_colours(report.board.systems)
+    dots = {name: variable(colour) for name, colour in colours.items()}
+    listed = [(one.example_id, one.goal[:_NAME], len(one.plans)) for one in report.views.examples[:LISTED]]
+    values = {"examples": report.views.examples, "listed": listed, "grounds": grounds.elements}
+    macros = vars(page_environment("recipe.evaluation").get_template("scoreboard.html.jinja").make_module(values))
+    return render(
+        report.title,
+        macros["navigation"](),
+        report.leaders,
+        report.sections,
+        colours=colours,
+        views=macros["views"](),
+        style=template("recipe.evaluation", "scoreboard.css") + template("recipe.explain", "alignment.css"),
+        script=template("recipe.explain", "alignment.js") + template("recipe.evaluation", "scoreboard.js"),
+        data=page_data(report.board, report.views, dots, grounds.names or {}),
     )
 
 

@@ -26,10 +26,10 @@ from recipe.evaluation.scoreboard.sources import Board, Source
 from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.explain.explain import explain, in_words
-from recipe.explain.page import page_environment, panel, step_rows
+from recipe.explain.page import panel, step_rows
 from recipe.explain.records import Explanation, Links
 from recipe.progress import SILENT, Progress
-from recipe.report.html import shown
+from recipe.report.html import page_environment, shown
 from recipe.reward.verifier import Verifier
 
 try:
@@ -304,7 +304,7 @@ def explain_plans(
     verifier: Verifier, views: ExampleViews, count: int, links: Links, progress: Progress = SILENT
 ) -> PlanExplanations:
     """Explain each system's first plan for `count` examples. Raises ComputeError, CorpusError as the verifier does."""
-    start, environment = time.perf_counter(), page_environment()
+    start, environment = time.perf_counter(), page_environment("recipe.explain")
     template = environment.get_template("ground.html.jinja")
     elements: list[Markup] = []
     names: dict[str, dict[str, str]] = {}
