@@ -35,6 +35,7 @@ from recipe.board.setup import demo_board
 from recipe.board.standings import refresh
 from recipe.board.store import Board, touch
 from recipe.board.tables import accounts, jobs, scorers, scores, submissions
+from recipe.evaluation.scores import Row
 
 SHELLS = ("submit", "mine", "owner")
 
@@ -139,8 +140,8 @@ def fill(board: Board, count: int, systems: int) -> str:
             of_system = []
             for own in range(systems):
                 values = np.clip(base + rng.normal(0, 0.2, len(base)) - own / systems / 2, 0, 1).tolist()
-                means = {one.example_id: {"score": v} for one, v in zip(references.examples, values, strict=True)}
-                opened._inner = type("Given", (), {"means": lambda self, plans, means=means: means})()
+                rows = [Row(one.example_id, {"score": v}) for one, v in zip(references.examples, values, strict=True)]
+                opened.measure.rows = lambda *_, rows=rows: rows
                 of_system.append(opened.score([]))
             for number in range(count):
                 own = number % systems

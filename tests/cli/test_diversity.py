@@ -185,7 +185,10 @@ def test_fewer_samples_are_taken_as_they_are_when_asked(ready: Recipe) -> None:
     assert ended.code == 0
     assert "1 of prompts without two samples" in ended.out
     assert scores(ready.folder).overall.counts.plans == 2
-    assert scores(ready.folder).extras["left_out"] == {"prompts with fewer samples": 1, "prompts without two samples": 1}
+    assert scores(ready.folder).extras["left_out"] == {
+        "prompts with fewer samples": 1,
+        "prompts without two samples": 1,
+    }
 
 
 def test_the_judge_reads_phis_history_where_it_is_named(ready: Recipe) -> None:

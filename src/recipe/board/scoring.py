@@ -156,7 +156,7 @@ def label_of(settings: ScorerSettings) -> str:
     title = measure_named(settings.measure).title
     if settings.measure == "judge":
         return settings.model.rsplit("/", 1)[-1]
-    by_encoder = settings.measure != "validity" or settings.graphs is not None
+    by_encoder = settings.measure in ("proxy", "match", "vpa") or settings.graphs is not None
     return f"{title} ({settings.encoder})" if by_encoder else title
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from recipe.cli import console
+from recipe.errors import InputError
 
 if TYPE_CHECKING:
     from recipe.evaluation.measures import Measure, PlanSelection
@@ -95,7 +96,10 @@ def measure_command(name: str) -> Callable[..., None]:
     """The command of a measure of an installed package, which is opened without settings."""
     from recipe.evaluation.measures import measure_named
 
-    kind = measure_named(name)
+    try:
+        about = measure_named(name).__doc__
+    except InputError as error:  # only this command cannot be used
+        about = str(error)
 
     def command(
         predictions: Annotated[Path, typer.Argument(help="Predictions, JSON lines.")],
@@ -109,9 +113,9 @@ def measure_command(name: str) -> Callable[..., None]:
     ) -> None:
         require_outputs(output)
         selection, _ = read_plans(predictions, examples, split, missing)
-        measure = kind()
+        measure = measure_named(name)()
         measure.require(selection.examples)
         write_and_show(*evaluate_plans(measure, selection, system or predictions.stem, seed), output, as_json)
 
-    command.__doc__ = kind.__doc__
+    command.__doc__ = about
     return command
