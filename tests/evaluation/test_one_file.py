@@ -134,6 +134,6 @@ def test_a_board_ranks_by_it(installed: None) -> None:
 def test_a_package_that_cannot_be_imported_is_named_and_none_replaces_our_own(installed: None) -> None:
     with pytest.raises(InputError, match="'broken' cannot be opened"):
         measure_named("broken")
-    with pytest.raises(InputError, match="'beauty' is unknown; known are judge, .*length"):
+    with pytest.raises(InputError, match=r"'beauty' is unknown; known are judge, .*length"):
         measure_named("beauty")
     assert measure_named("judge").name == "judge"

@@ -9,26 +9,16 @@ The figure itself leaves them out. Where nothing is missing `readings` are empty
 """
 
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from recipe.artifacts import (
-    JsonObject,
-    from_json,
-    only_fields,
-    optional_field,
-    read_json,
-    read_jsonl,
-    text_field,
-    to_json,
-    write_jsonl,
-    write_text,
-)
+from recipe.artifacts import from_json, read_json, to_json, write_jsonl, write_text
 from recipe.errors import InputError
 from recipe.models.sampling import Decoding
+from recipe.rows import Count, Text
+from recipe.rows import read_rows as rows_of
 from recipe.stats import Interval
 
 READINGS = ("missing_as_0", "missing_left_out", "missing_as_best")
@@ -65,10 +55,10 @@ class PlanId(NamedTuple):
 class Row:
     """What was measured of one plan; several verdicts on a plan are several rows."""
 
-    example_id: str
-    metrics: dict[str, float]
+    example_id: Text
+    metrics: dict[str, float] = field(default_factory=dict)
     """Empty where there is no value."""
-    sample: int = 0
+    sample: Count = 0
     control: str = ""
     """Name of the control that the plan is, empty for the system's own."""
     cluster: str = ""
@@ -197,25 +187,10 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a file, in file order. Raises InputError with file, line, field and remedy for what is no row."""
-    remedy = "evaluate the system again with this version"
     rows = []
-    for line, raw in read_jsonl(path):
-        only_fields(path, line, raw, Row.__dataclass_fields__)
-        metrics, details = (_object(path, line, raw, name, remedy) for name in ("metrics", "details"))
-        for name, value in metrics.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-                raise InputError.at(path, f"{name!r} is {value!r}", remedy, line=line, field="metrics")
-        texts = {name: optional_field(path, line, raw, name, "") for name in ("control", "cluster", "unscored")}
-        if not metrics and not texts["unscored"]:
-            problem = "neither metrics nor the reason that there are none"
+    for line, row in rows_of(path, Row):
+        if not row.metrics and not row.unscored:
+            problem, remedy = "neither metrics nor the reason that there are none", "evaluate the system again"
             raise InputError.at(path, problem, remedy, line=line, field="metrics")
-        sample = optional_field(path, line, raw, "sample", 0)
-        values = {name: float(value) for name, value in metrics.items()}
-        rows.append(Row(text_field(path, line, raw, "example_id"), values, sample, details=details, **texts))
+        rows.append(row)
     return rows
-
-
-def _object(path: Path, line: int, raw: JsonObject, name: str, remedy: str) -> JsonObject:
-    if not isinstance(value := raw.get(name, {}), dict):
-        raise InputError.at(path, f"{value!r} is no object", remedy, line=line, field=name)
-    return value
