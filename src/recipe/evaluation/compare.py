@@ -21,7 +21,7 @@ from recipe.report.elements import Cell, Row, Table, headings, row
 from recipe.stats import Comparison, Interval, adjusted, compare, macro_interval
 from recipe.types import Example
 
-_P_DIGITS, _P_LEAST = 3, 0.001
+P_DIGITS, P_LEAST = 3, 0.001
 """Digits of a p-value, and the smallest that is shown."""
 
 
@@ -206,7 +206,7 @@ def comparison_tables(compared: SystemComparison) -> list[Table]:
             measure.cell(one.metric, result.difference, signed=True),
         )
         read.append((name, one.readings))
-        rows.append(row(name, *values, Cell(p_value, _P_DIGITS, least=_P_LEAST), Cell(result.effect, 2)))
+        rows.append(row(name, *values, Cell(p_value, P_DIGITS, least=P_LEAST), Cell(result.effect, 2)))
     left_out = ", ".join(f"{count:,} {words}" for words, count in compared.left_out.items() if count) or "none"
     p_heading = "p (Holm)" if len(compared.rows) > 1 else "p"
     note = f"Intervals and sign flips are of whole {compared.clusters}s. Plans left out: {left_out}."

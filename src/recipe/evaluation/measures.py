@@ -31,7 +31,7 @@ from recipe.evaluation.validity.measure import Difference
 from recipe.models.sampling import Decoding, distinct_decodings
 from recipe.planning.predictions import Prediction, match_predictions
 from recipe.progress import SILENT, Progress
-from recipe.report.elements import Cell, Figure, Section, Table, headings, row
+from recipe.report.elements import NONE, Cell, Figure, Section, Table, headings, row
 from recipe.stats import Interval, macro_intervals, paired_interval, video_of
 from recipe.types import Example
 
@@ -163,49 +163,46 @@ class Measure:
     @classmethod
     def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
         """The part of a report on this measure, of which there are scores; `every` are all scores of the report."""
-        metrics = ordered_metrics(name for one in scores for group in one.groups for name in group.values)
-        against = any(group.difference for one in scores for group in one.groups)
-        rows = []
-        for one in scores:
-            for group in distinct_groups(one):
-                cells = [cls.cell(name, group.values.get(name)) for name in metrics]
-                if against:
-                    cells.append(cls.cell(cls.main, group.difference, signed=True))
-                counts = (group.counts.plans, group.counts.unscored, group.counts.missing)
-                judge = [one.judge.name] if one.judge else []
-                control = group.kind == "control"
-                name = CONTROL + group.name if control else one.system
-                over = f"beside {one.system}" if control else group_title(group)
-                rows.append(row(name, *judge, over, *cells, *counts, kind="control" if control else ""))
-        judge_heading = ["judge"] if scores[0].judge else []
-        difference = ["system minus control"] if against else []
-        columns = [*judge_heading, "over", *map(cls.metric_title, metrics), *difference, "plans", "unscored", "missing"]
+        title = cls.title[:1].upper() + cls.title[1:]
         settings = dict.fromkeys(name for one in scores for name in one.settings)
-        described = tuple(row(one.system, *(one.settings.get(name, "–") for name in settings)) for one in scores)
-        read = [
-            (f"{one.system}, {group_title(group)}", group.readings) for one in scores for group in distinct_groups(one)
-        ]
+        described = tuple(row(one.system, *(one.settings.get(name, NONE) for name in settings)) for one in scores)
         return [
             Section(
                 name=cls.name,
-                title=cls.title[:1].upper() + cls.title[1:],
-                short=cls.title[:1].upper() + cls.title[1:],
+                title=title,
+                short=title,
                 paragraphs=(f"{cls.about} Intervals are 95%, clustered by {cls.cluster}.".strip(),),
                 blocks=(
-                    Table(
-                        f"{cls.title[:1].upper()}{cls.title[1:]}",
-                        "system",
-                        headings(*columns),
-                        tuple(rows),
-                        about="95% interval below",
-                    ),
-                    *readings_table(cls.title, read, cls.digits),
+                    *cls.group_tables(scores, title),
                     *cls.figures(scores),
                     *([Table("Settings", "system", headings(*settings), described, folded=True)] if settings else []),
                 ),
                 findings=tuple(dict.fromkeys(sentence for one in scores for sentence in one.findings)),
             )
         ]
+
+    @classmethod
+    def group_tables(cls, scores: Sequence[Scores], caption: str) -> list[Table]:
+        """Every metric of every group, and the readings of the main one where verdicts are missing."""
+        metrics = ordered_metrics(name for one in scores for group in one.groups for name in group.values)
+        groups = [(one, group) for one in scores for group in distinct_groups(one)]
+        judged, against = scores[0].judge is not None, any(group.difference for _, group in groups)
+        rows = []
+        for one, group in groups:
+            cells = [cls.cell(name, group.values.get(name)) for name in metrics]
+            cells += [cls.cell(cls.main, group.difference, signed=True)] if against else []
+            counts = (group.counts.plans, group.counts.unscored, group.counts.missing)
+            judge = [one.judge.name] if one.judge else []
+            if group.kind == "control":
+                over = f"beside {one.system}"
+                rows.append(row(group_title(group), *judge, over, *cells, *counts, kind="control"))
+            else:
+                rows.append(row(one.system, *judge, group_title(group), *cells, *counts))
+        columns = [*(["judge"] if judged else []), "over", *map(cls.metric_title, metrics)]
+        columns += [*(["system minus control"] if against else []), "plans", "unscored", "missing"]
+        read = [(f"{one.system}, {group_title(group)}", group.readings) for one, group in groups]
+        table = Table(caption, "system", headings(*columns), tuple(rows), about="95% interval below")
+        return [table, *readings_table(caption, read, cls.digits)]
 
     @classmethod
     def figures(cls, scores: Sequence[Scores]) -> list[Figure]:

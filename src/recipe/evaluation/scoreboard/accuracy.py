@@ -1,16 +1,17 @@
 """Accuracy by judge: systems, controls, and the paper's figures, apart unless the judge is the paper's."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from recipe.artifacts import fingerprint
 from recipe.data.benchmarks import BENCHMARKS
+from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.evaluation.measures import role_of
-from recipe.evaluation.metrics import readings_table, regime_colours
+from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.published import JUDGE, PublishedTable, published
 from recipe.evaluation.scores import Counts, Group, JudgeIdentity, Scores
-from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table, headings, row
+from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table, row
 from recipe.report.plots import Mark, inline_svg, intervals
 from recipe.stats import Interval
 
@@ -20,7 +21,6 @@ CRITERION_NAMES = {name: name.replace("_", " ") for name in CRITERIA}
 _KINDS = {"llm": "a language model", "proxy": "a proxy computed on this machine", "human": "a person"}
 _COUNT_NAMES = {"plans": "plans scored"}
 _COUNTS = ("plans", "videos", "unscored", "missing", "empty", "shortened")
-_CRITERION_HEADINGS = tuple(Heading(name, f"0 to {HIGHEST}") for name in CRITERION_NAMES.values())
 _TITLES = {name: benchmark.title for name, benchmark in BENCHMARKS.items()}
 
 
@@ -123,13 +123,11 @@ def accuracy_sections(scores: Sequence[Scores]) -> list[Section]:
             paragraphs=tuple(_paragraphs(results)),
             blocks=(
                 _headline(results),
-                *_readings(results),
                 *_figures(results, number),
                 *_published(results, "main", "Published macro accuracy"),
                 *_per_dataset(results),
                 *_published(results, "per_dataset", "Published accuracy on each dataset"),
-                _criteria(results),
-                *_details(results),
+                *RubricMeasure.group_tables(results.scores, f"Every group · judge: {results.name}"),
             ),
             warnings=(comparability(results.judge),),
             findings=tuple(dict.fromkeys(sentence for system in results.scores for sentence in system.findings)),
@@ -246,22 +244,15 @@ def _headline(results: JudgeResults) -> Table:
     )
 
 
-def _readings(results: JudgeResults) -> Iterable[Table]:
-    """Accuracy by reading, of each system on each split and dataset and of the controls, where verdicts are missing."""
-    read: list[tuple[str, Mapping[str, Interval]]] = []
-    for system in results.scores:
-        read += [(f"{system.system}, {split_name(one.name)}, macro", one.readings) for one in system.of("split")]
-        read += [(f"{system.system}, {dataset_name(one.name)}", one.readings) for one in system.of("dataset")]
-    read += [(f"control: {one.name} {about}".strip(), one.readings) for about, one in _controls(results)]
-    return readings_table(f"Accuracy, percent · judge: {results.name}", read)
-
-
 def _notes(results: JudgeResults) -> Iterable[str]:
     """How verdicts were parsed, and which predictions were not judged."""
     for system in results.scores:
         if set(system.extras["how"]) - {"json", "proxy"}:
             ways = ", ".join(f"{number:,} by {way}" for way, number in system.extras["how"].items())
             yield f"Verdicts on {system.system}: {ways}."
+        if (deviation := system.extras["repeat_deviation"]) is not None:
+            repeats = f"{system.extras['repeats']} verdicts a plan"
+            yield f"{system.system} has {repeats}; they deviate by {deviation:.2f} points (standard deviation)."
         if left_out := system.extras["left_out"]:
             others = ", ".join(f"{number:,} of {reason}" for reason, number in left_out.items())
             yield f"Predictions of {system.system} that were not judged: {others}."
@@ -362,59 +353,3 @@ def criteria_means(system: Scores) -> tuple[float | None, ...]:
     """Each criterion's mean over the datasets that have one, in the rubric's order."""
     every = [[one.values[name].mean for one in system.of("dataset") if one.values] for name in CRITERIA]
     return tuple(sum(values) / len(values) if values else None for values in every)
-
-
-def _criteria(results: JudgeResults) -> Table:
-    rows = [row(system.system, *(Cell(value, 2) for value in criteria_means(system))) for system in results.scores]
-    controls = [
-        row(f"control: {control.name}", *_criterion_cells(control), kind="control", about=about)
-        for about, control in _controls(results)
-    ]
-    return Table(
-        caption=f"Criteria · judge: {results.name}",
-        first="system",
-        headings=_CRITERION_HEADINGS,
-        rows=(*rows, *controls),
-        about="mean over datasets of their means; intervals by dataset below",
-    )
-
-
-def _criterion_cells(scores: Group) -> Iterable[Cell]:
-    return (Cell(scores.values.get(name), 2) for name in CRITERIA)
-
-
-def _details(results: JudgeResults) -> Iterable[Table]:
-    """Criteria and counts of each dataset, folded, and the spread of repeated verdicts."""
-    every = [(system.system, one) for system in results.scores for one in system.of("dataset")]
-    if every:
-        yield Table(
-            caption=f"Criteria on each dataset · judge: {results.name}",
-            first="system",
-            headings=headings("dataset", *_CRITERION_HEADINGS),
-            rows=tuple(row(name, dataset_name(one.name), *_criterion_cells(one)) for name, one in every),
-            about="95% interval below",
-            folded=True,
-        )
-    if len(results.datasets) > 1:
-        yield Table(
-            caption=f"Plans of each dataset · judge: {results.name}",
-            first="system",
-            headings=headings("dataset", *(_COUNT_NAMES.get(name, name) for name in _COUNTS)),
-            rows=tuple(row(name, dataset_name(one.name), *_counts(one.counts)) for name, one in every),
-            notes=(
-                "Unscored plans are left out. Missing predictions and plans without an actionable step count as 0 by "
-                "rule. Shortened plans were too long to be shown to the judge whole.",
-            ),
-            folded=True,
-        )
-    repeated = [system for system in results.scores if system.extras["repeats"] > 1]
-    if repeated:
-        yield Table(
-            caption=f"Repeated verdicts · judge: {results.name}",
-            first="system",
-            headings=headings("verdicts a plan", "standard deviation, percent"),
-            rows=tuple(
-                row(one.system, one.extras["repeats"], Cell(one.extras["repeat_deviation"], 2)) for one in repeated
-            ),
-            about="mean over plans of the deviation of their repeats",
-        )

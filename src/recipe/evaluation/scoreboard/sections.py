@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 
 from recipe.artifacts import fingerprint
-from recipe.evaluation.compare import ComparisonRow, SystemComparison, compare_systems
+from recipe.evaluation.compare import P_DIGITS, P_LEAST, ComparisonRow, SystemComparison, compare_systems
 from recipe.evaluation.measures import Measure, measure_named
 from recipe.evaluation.metrics import readings_table
 from recipe.evaluation.published import DIVERSITY_JUDGE, JUDGE
@@ -16,8 +16,6 @@ from recipe.stats import adjusted
 
 PAIRS = 28
 """Pairs of systems that are compared at most by one measure: all of eight."""
-P_DIGITS, P_LEAST = 3, 0.001
-"""Digits of a p-value, and the smallest that is shown."""
 
 
 def report_sections(board: Board) -> list[Section]:
