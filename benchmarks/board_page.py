@@ -29,6 +29,7 @@ import numpy as np
 from planner_page import VIEWS, axe_faults
 
 from recipe.artifacts import to_json
+from recipe.evaluation.scores import Row
 from recipe_apps.board.app import create_app
 from recipe_apps.board.scoring import Scored, open_scorer
 from recipe_apps.board.setup import demo_board
@@ -139,8 +140,8 @@ def fill(board: Board, count: int, systems: int) -> str:
             of_system = []
             for own in range(systems):
                 values = np.clip(base + rng.normal(0, 0.2, len(base)) - own / systems / 2, 0, 1).tolist()
-                means = {one.example_id: {"score": v} for one, v in zip(references.examples, values, strict=True)}
-                opened._inner = type("Given", (), {"means": lambda self, plans, means=means: means})()
+                rows = [Row(one.example_id, {"score": v}) for one, v in zip(references.examples, values, strict=True)]
+                opened.measure.rows = lambda *_, rows=rows: rows
                 of_system.append(opened.score([]))
             for number in range(count):
                 own = number % systems

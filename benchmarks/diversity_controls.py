@@ -16,7 +16,8 @@ from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.diversity.judges import ProxyDiversityJudge, Question
 from recipe.evaluation.diversity.plans import PLANS, PromptSamples, collapsed
-from recipe.evaluation.diversity.scores import compare_plans, summarise_diversity
+from recipe.evaluation.diversity.scores import DiversityMeasure, compare_plans, pair_rows
+from recipe.evaluation.measures import summarise
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.graph import TaskGraph, World
@@ -42,12 +43,13 @@ def main() -> None:
     for name, write in CONTROLS.items():
         prompts = [sampled(world, example, examples, write) for example in examples]
         pairs = compare_plans(judge, prompts, order_check=0)
-        scores = summarise_diversity(name, judge.identity, examples, pairs, PLANS)
-        found["controls"][name] = {"diversity": to_json(scores.diversity), "levels": scores.levels}
-        ends = f"(no interval: {scores.diversity.reason})"
-        if scores.diversity.low is not None and scores.diversity.high is not None:
-            ends = f"({scores.diversity.low:.2f} to {scores.diversity.high:.2f})"
-        print(f"{name:34} {scores.diversity.mean:.2f} {ends:18} {scores.levels}")
+        scores = summarise(DiversityMeasure(judge.identity, PLANS), name, pair_rows(pairs), examples)
+        diversity, levels = scores.overall.values["diversity"], scores.extras["levels"]
+        found["controls"][name] = {"diversity": to_json(diversity), "levels": levels}
+        ends = f"(no interval: {diversity.reason})"
+        if diversity.low is not None and diversity.high is not None:
+            ends = f"({diversity.low:.2f} to {diversity.high:.2f})"
+        print(f"{name:34} {diversity.mean:.2f} {ends:18} {levels}")
     found["of no use"] = of_no_use(judge, examples)
     print("true plans held for useless:", found["of no use"])
     write_json(RESULT, found)

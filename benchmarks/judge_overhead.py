@@ -25,8 +25,10 @@ from measure import processor
 from recipe.artifacts import write_json
 from recipe.config import JudgeConfig, ModelConfig
 from recipe.evaluation.judge.llm import LlmJudge, estimate
+from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.plans import cases_of
-from recipe.evaluation.judge.verdicts import CRITERIA, judge_scores, write_verdicts
+from recipe.evaluation.judge.verdicts import CRITERIA, verdict_rows, write_verdicts
+from recipe.evaluation.measures import summarise
 from recipe.models.model import open_model
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
@@ -71,7 +73,7 @@ def judged(url: str, asked: list[Example], folder: Path, concurrency: int) -> No
     with open_model(config) as model:
         judge = LlmJudge(model, "judge", JudgeConfig())
         rows = judge.judge(cases)
-        scores = judge_scores("plans", judge.identity, asked, rows)
+        scores = summarise(RubricMeasure(judge.identity), "plans", verdict_rows(rows), asked)
     assert all(one.counts.unscored == 0 for one in scores.datasets)
     write_verdicts(folder / "rows.jsonl", rows)
 

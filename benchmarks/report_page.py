@@ -22,15 +22,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from recipe.artifacts import write_json, write_jsonl
+from recipe.artifacts import write_json
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.examples import write_examples
-from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judgement, judge_scores, write_verdicts
+from recipe.evaluation.judge.measures import RubricMeasure
+from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judgement, verdict_rows, write_verdicts
+from recipe.evaluation.measures import measured_rows, select_plans, summarise
 from recipe.evaluation.scoreboard.page import make_report, render_page
 from recipe.evaluation.scoreboard.sources import gather
-from recipe.evaluation.scores import Counts, JudgeIdentity, ValidityScores, rows_path, write_scores
-from recipe.evaluation.validity.readings import WorldReader
-from recipe.stats import mean_interval
+from recipe.evaluation.scores import JudgeIdentity, rows_path, write_rows, write_scores
+from recipe.evaluation.validity.scores import ValidityMeasure
+from recipe.planning.predictions import Prediction
 from recipe.types import Example, Unscored, Verdict
 from recipe.world.examples import draw_examples
 from recipe.world.graph import World
@@ -42,7 +44,6 @@ SYSTEMS = {"base": 0.4, "SFT": 0.22, "RL": 0.1}
 JUDGE = JudgeIdentity("synthetic", "proxy", settings={"noise": "1"})
 CONTROLS = ("reference", "history copied")
 ROUNDS = 5
-PARTS = ("score", "order", "coverage", "clean")
 
 
 def make_examples(world: World, count: int, seed: int = 0) -> list[Example]:
@@ -89,7 +90,7 @@ def write_inputs(folder: Path, count: int) -> tuple[list[Path], Path]:
         rng = random.Random(system)
         plans = [spoilt(example, others, share, rng) for example in examples]
         files.append(_judge(folder, world, system, (examples, plans), rng))
-        files.append(_validity(folder, world, system, (examples, plans)))
+        files.append(_validity(folder, system, (examples, plans)))
     return files, folder / "examples.jsonl"
 
 
@@ -112,32 +113,21 @@ def _judge(folder: Path, world: World, system: str, planned: Planned, rng: rando
             validity = score_plan(world, example.goal, example.history, steps)
             outcome = verdict(validity, random.Random(example.example_id + control))
             judged.append(Judgement(example.example_id, outcome, control=control, judge=JUDGE.name, steps=steps))
-    scores = judge_scores(system, JUDGE, planned[0], judged, ledger={"answers": float(len(judged)), "cached": 0.0})
+    spent = {"answers": float(len(judged)), "cached": 0.0}
+    scores = summarise(RubricMeasure(JUDGE), system, verdict_rows(judged), planned[0], ledger=spent)
     path = folder / f"judge-{system}.json"
     write_scores(path, scores)
     write_verdicts(rows_path(path), judged)
     return path
 
 
-def _validity(folder: Path, world: World, system: str, planned: Planned) -> Path:
-    rows, values, goals = [], [], []
-    for example, steps in zip(*planned, strict=True):
-        validity = score_plan(world, example.goal, example.history, steps)
-        statuses = [line.status for line in WorldReader(world).read(example.goal, example.history, steps).statuses()]
-        parts = {name: getattr(validity, name) for name in PARTS}
-        rows.append(
-            {"example_id": example.example_id, "sample": 0, "steps": list(steps), "statuses": statuses, **parts}
-        )
-        values.append(parts)
-        goals.append(example.goal)
-    metrics = {name: mean_interval([one[name] for one in values], goals) for name in PARTS}
-    by_goal = {
-        goal: statistics.fmean(one["score"] for one, other in zip(values, goals, strict=True) if other == goal)
-        for goal in dict.fromkeys(goals)
-    }
+def _validity(folder: Path, system: str, planned: Planned) -> Path:
+    predictions = [Prediction(one.example_id, steps) for one, steps in zip(*planned, strict=True)]
+    measure = ValidityMeasure()
+    rows = measured_rows(measure, select_plans(planned[0], predictions))
     path = folder / f"validity-{system}.json"
-    write_scores(path, ValidityScores(system, "world", metrics, Counts(len(rows)), by_goal=by_goal))
-    write_jsonl(rows_path(path), rows)
+    write_scores(path, summarise(measure, system, rows, planned[0]))
+    write_rows(rows_path(path), rows)
     return path
 
 

@@ -31,12 +31,10 @@ from recipe.data.procedures import read_procedures
 from recipe.data.task_graphs import read_task_graphs
 from recipe.errors import RecipeError
 from recipe.evaluation.diversity import judges
-from recipe.evaluation.diversity.scores import read_pairs
 from recipe.evaluation.judge import critical, rubric
-from recipe.evaluation.judge.critical import read_failures
 from recipe.evaluation.judge.verdicts import CRITERIA, read_verdicts
 from recipe.evaluation.people.ratings import read_ratings
-from recipe.evaluation.scores import read_scores
+from recipe.evaluation.scores import read_rows, read_scores
 from recipe.models.endpoint.wire import Unreadable, parse_completion, parse_piece
 from recipe.perception.frames import read_frames
 from recipe.perception.phi import read_history, read_steps, read_trace
@@ -252,20 +250,20 @@ def targets() -> Mapping[str, Target]:
         "tasks": (read_tasks, "t.jsonl", (lines(EXAMPLE), lines(TASK))),
         "graphs": (read_task_graphs, "g.json", (json.dumps(GRAPH).encode(), json.dumps([GRAPH]).encode())),
         "verdicts": (read_verdicts, "v.jsonl", (lines(VERDICT),)),
-        "failures": (read_failures, "f.jsonl", (lines(FAILED),)),
+        "failures": (read_verdicts, "f.jsonl", (lines(FAILED),)),
         "ratings": (read_ratings, "r.jsonl", (lines(RATING),)),
         "rating table": (
             read_ratings,
             "r.csv",
             (",".join(RATING).encode() + b"\n" + ",".join(map(str, RATING.values())).encode() + b"\n",),
         ),
-        "pairs": (
-            read_pairs,
+        "rows": (
+            read_rows,
             "p.jsonl",
-            (lines({"example_id": "a", "first": 0, "second": 1, "score": 0.5, "level": 0.5}),),
+            (lines({"example_id": "a", "sample": 0, "metrics": {"diversity": 0.5}, "details": {"second": 1}}),),
         ),
         "rollouts": (lambda path: [*_taken(read_records(path))], "r.jsonl", (lines(ROLLOUT, ROLLOUT | {"step": 2}),)),
-        "scores": (read_scores, "s.json", (b'{"kind": "match", "system": "s", "metrics": {}, "rows": []}',)),
+        "scores": (read_scores, "s.json", (b'{"measure": "match", "system": "s", "identity": {}, "groups": []}',)),
         "report": (load_results, "report.json", (b'{"title": "t", "summary": [], "scores": []}',)),
         "verdict text": (_text(rubric.parse), "v.txt", (b'Goal: 4\n{"goal": 4, "order": "3/5"}', b"**Order:** 3")),
         "failure text": (_text(critical.parse_failures), "v.txt", (b'{"failures": [{"step": 1, "why": "x"}]}',)),

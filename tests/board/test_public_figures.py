@@ -14,7 +14,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from recipe.artifacts import to_json
+from recipe.evaluation.measures import measure_named
 from recipe.evaluation.people.ratings import cell
+from recipe.evaluation.scores import Row
+from recipe.evaluation.validity.scores import ValidityMeasure
 from recipe.planning.predictions import Prediction
 from recipe.stats import macro_intervals
 from recipe.types import Example
@@ -22,12 +25,12 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_apps.board import work
 from recipe_apps.board.app import create_app
-from recipe_apps.board.scoring import LEAST, MEASURES, clusters_of
+from recipe_apps.board.scoring import LEAST
 from recipe_apps.board.standings import refresh, rounded, stale_boards
 from recipe_apps.board.store import Board
 from recipe_apps.board.work import Worker
 
-KIND = MEASURES["validity"]
+KIND = measure_named("validity")
 HELD = 13
 """Values that the score of one guess may have: none to twelve of its steps are right."""
 LENGTHS = (13, 17, 19, 23, 29, 31)
@@ -42,17 +45,18 @@ def examples() -> list[Example]:
     return [replace(one, source=one.split) for one in drawn]
 
 
-class Right:
+class Right(ValidityMeasure):
     """A measure as an attacker wishes it: the share of a plan's steps that are right."""
 
     def __init__(self, truth: Mapping[str, int]) -> None:
+        super().__init__()
         self.truth = truth
 
-    def means(self, predictions: Sequence[Prediction]) -> Mapping[str, Mapping[str, float]]:
-        return {
-            one.example_id: {"score": min(self.truth[one.example_id], len(one.steps)) / max(1, len(one.steps))}
+    def rows(self, examples: Any, predictions: Sequence[Prediction], progress: Any = None) -> list[Row]:
+        return [
+            Row(one.example_id, {"score": min(self.truth[one.example_id], len(one.steps)) / max(1, len(one.steps))})
             for one in predictions
-        }
+        ]
 
 
 @pytest.fixture
@@ -72,7 +76,7 @@ def client(board: Board, monkeypatch: pytest.MonkeyPatch, truth: dict[str, int])
 
         def __enter__(self) -> Any:
             scorer = self._context.__enter__()
-            scorer._inner = Right(truth)
+            scorer.measure = Right(truth)
             return scorer
 
         def __exit__(self, *raised: Any) -> None:
@@ -132,7 +136,7 @@ def test_few_guesses_among_empty_plans_have_no_figure(
     values = np.zeros(len(examples))
     for name, long in zip(guessed, LENGTHS, strict=True):
         values[[one.example_id for one in examples].index(name)] = truth[name] / long
-    clusters = clusters_of(KIND, examples)
+    clusters = [KIND.cluster_of(one) for one in examples]
     [whole] = macro_intervals(values[None], [one.source for one in examples], clusters)
     fitting = explanations(examples, guessed, np.zeros(len(examples)), whole.mean, 1e-12)
     assert fitting.tolist() == [[truth[name] for name in guessed]]
@@ -163,7 +167,7 @@ def test_of_guesses_among_known_plans_many_explanations_fit(
     assert [truth[name] for name in guessed] in fitting.tolist()
     assert len(fitting) > 50_000
     # The datasets' means and the bounds tell more: how many agree with all nine numbers?
-    datasets, clusters = [one.source for one in examples], clusters_of(KIND, examples)
+    datasets, clusters = [one.source for one in examples], [KIND.cluster_of(one) for one in examples]
     places = [[one.example_id for one in examples].index(name) for name in guessed]
     values = np.repeat(known[None], len(fitting), axis=0)
     values[:, places] = fitting / np.array(LENGTHS)

@@ -13,20 +13,23 @@ pytest.importorskip("openai")
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import fingerprint
-from recipe.config import ModelConfig
+from recipe.config import EncoderConfig, ModelConfig
 from recipe.config.models import JudgeConfig
+from recipe.corpus.encoders import open_encoder
 from recipe.errors import ComputeError, InputError, RecipeError
+from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.plans import cases_of
-from recipe.evaluation.judge.verdicts import CRITERIA, judge_scores
-from recipe.evaluation.plan_measures import open_reader
-from recipe.evaluation.validity.measure import score_plans
-from recipe.evaluation.validity.scores import select_plans, validity_scores
+from recipe.evaluation.judge.proxy import ProxyJudge
+from recipe.evaluation.judge.verdicts import CRITERIA, verdict_rows
+from recipe.evaluation.measures import board_measures, measured_rows, select_plans, summarise
+from recipe.evaluation.scores import Row
+from recipe.evaluation.validity.scores import ValidityMeasure
 from recipe.models.endpoint import host
 from recipe.models.model import Model, open_model
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
-from recipe_apps.board.scoring import LEAST, MEASURES, Scored, Scorer, control_predictions, label_of, open_scorer
+from recipe_apps.board.scoring import LEAST, Scored, Scorer, control_predictions, label_of, open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.store import References
 
@@ -52,10 +55,8 @@ def scored(settings: ScorerSettings, references: References, plans: list[Predict
 
 def test_validity_is_that_of_evaluate(references: References, plans: list[Prediction]) -> None:
     examples = [replace(one, source="one dataset") for one in references.examples]
-    reader, _, _ = open_reader(None, "", None)
-    selection = select_plans(examples, plans, reader)
-    found = score_plans(reader, selection.examples, selection.predictions)
-    wanted = validity_scores("s", "world", selection, found).metrics
+    measure, selection = ValidityMeasure(), select_plans(examples, plans)
+    wanted = summarise(measure, "s", measured_rows(measure, selection), examples).overall.values
     result = scored(VALIDITY, References.of(examples), plans)
     assert result.figures.value == wanted["score"]
     for name in ("order", "coverage", "perfect"):
@@ -66,13 +67,13 @@ def test_the_proxy_is_that_of_evaluate(references: References, plans: list[Predi
     settings = ScorerSettings(measure="proxy")
     with open_scorer(settings, references) as scorer:
         result = scorer.score(plans)
-        judge = scorer._inner._judge  # type: ignore[attr-defined]
+        judge = ProxyJudge(open_encoder(EncoderConfig()).encode)
         judged = judge.judge(cases_of(references.examples, plans, samples="all").cases)
-    wanted = judge_scores("s", judge.identity, references.examples, judged)
-    [macro] = wanted.macro
-    assert result.figures.value == macro.accuracy
-    for one in wanted.datasets:
-        assert result.figures.datasets[one.dataset] == one.accuracy
+    wanted = summarise(RubricMeasure(judge.identity), "s", verdict_rows(judged), references.examples)
+    [macro] = wanted.of("split")
+    assert result.figures.value == macro.values["accuracy"]
+    for one in wanted.of("dataset"):
+        assert result.figures.datasets[one.name] == one.values["accuracy"]
 
 
 def test_each_dataset_weighs_the_same(references: References, plans: list[Prediction]) -> None:
@@ -120,11 +121,11 @@ def test_small_datasets_have_no_figure(references: References, plans: list[Predi
 def test_a_question_without_a_value_is_in_no_mean(references: References, plans: list[Prediction]) -> None:
     lost = references.examples[0].example_id
 
-    class Lossy:
-        def means(self, predictions: Any) -> dict[str, dict[str, float]]:
-            return {one.example_id: {"score": 1.0} for one in predictions if one.example_id != lost}
+    class Lossy(ValidityMeasure):
+        def rows(self, examples: Any, predictions: Any, progress: Any = None) -> list[Row]:
+            return [Row(one.example_id, {"score": 1.0}) for one in predictions if one.example_id != lost]
 
-    result = Scorer(VALIDITY, references, Lossy(), {}).score(plans)
+    result = Scorer(VALIDITY, references, Lossy()).score(plans)
     assert result.figures.unscored == 1
     assert result.figures.value is not None
     assert result.figures.value.mean == 1.0
@@ -320,7 +321,7 @@ def test_whatever_changes_a_figure_changes_the_identity(
     assert identity(judge.model_copy(update={"judge": JudgeConfig(batch_size=2)}), references) == found[1]
     changed = [replace(references.examples[0], continuation=("another step",)), *references.examples[1:]]
     assert identity(judge, References.of(changed)) != found[1]
-    monkeypatch.setattr("recipe_apps.board.scoring.prompt_hash", lambda: "another prompt")
+    monkeypatch.setattr("recipe.evaluation.judge.measures.prompt_hash", lambda: "another prompt")
     assert identity(judge, references) != found[1]
     monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
     assert identity(VALIDITY, references) != found[0]
@@ -338,6 +339,8 @@ def test_a_judge_without_an_endpoint_waits(references: References, plans: list[P
     [
         ScorerSettings(measure="judge"),
         ScorerSettings(measure="vpa"),
+        ScorerSettings(measure="diversity"),
+        ScorerSettings(measure="beauty"),
         ScorerSettings(measure="proxy", graphs="graphs"),  # type: ignore[arg-type]
         ScorerSettings(measure="proxy", encoder="no/such/folder"),
     ],
@@ -348,6 +351,6 @@ def test_settings_that_cannot_be_used(settings: ScorerSettings, references: Refe
 
 
 def test_every_measure_has_its_words() -> None:
-    for measure, kind in MEASURES.items():
+    assert board_measures() == ["judge", "proxy", "validity", "match", "vpa"]
+    for measure in board_measures():
         assert label_of(ScorerSettings(measure=measure, model="a/b"))
-        assert kind.unit in ("%", "")

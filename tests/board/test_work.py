@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from threading import Thread
 from typing import Any
 
@@ -21,6 +21,8 @@ from recipe.config import ModelConfig
 from recipe.config.models import JudgeConfig
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.judge.verdicts import CRITERIA
+from recipe.evaluation.scores import Row
+from recipe.evaluation.validity.scores import ValidityMeasure
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
 from recipe_apps.board import work
@@ -189,17 +191,18 @@ def test_a_cancelled_job_is_not_scored(board: Board) -> None:
     legal(board)
 
 
-class Faulty:
+class Faulty(ValidityMeasure):
     """In place of a measure: raises what it is told, so many times, then measures nothing wrong."""
 
     def __init__(self, error: Exception, times: int) -> None:
+        super().__init__()
         self.error, self.times, self.calls = error, times, 0
 
-    def means(self, predictions: Sequence[Prediction]) -> Mapping[str, Mapping[str, float]]:
+    def rows(self, examples: Any, predictions: Sequence[Prediction], progress: Any = None) -> list[Row]:
         self.calls += 1
         if self.calls <= self.times:
             raise self.error
-        return {one.example_id: {"score": 0.5} for one in predictions}
+        return [Row(one.example_id, {"score": 0.5}) for one in predictions]
 
 
 @pytest.fixture
@@ -216,7 +219,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], Faulty
 
             def __enter__(self) -> Any:
                 scorer = self._context.__enter__()
-                scorer._inner = inner
+                scorer.measure = inner
                 return scorer
 
             def __exit__(self, *raised: Any) -> None:

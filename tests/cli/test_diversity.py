@@ -10,7 +10,7 @@ from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import read_jsonl
 from recipe.cli.evaluate.judge import PAPERS
-from recipe.evaluation.scores import DiversityScores, read_scores
+from recipe.evaluation.scores import Scores, read_scores
 
 pytest.importorskip("scipy")
 pytest.importorskip("openai")
@@ -44,10 +44,8 @@ def ready(recipe: Recipe) -> Recipe:
     return recipe
 
 
-def scores(folder: Path, name: str = "d.json") -> DiversityScores:
-    found = read_scores(folder / name)
-    assert isinstance(found, DiversityScores)
-    return found
+def scores(folder: Path, name: str = "d.json") -> Scores:
+    return read_scores(folder / name)
 
 
 def test_the_proxy_writes_scores_and_pairs(ready: Recipe) -> None:
@@ -55,13 +53,15 @@ def test_the_proxy_writes_scores_and_pairs(ready: Recipe) -> None:
     assert ended.code == 0, ended.err
     assert "proxy (hash:256)" in ended.out
     found = scores(ready.folder)
-    assert (found.system, found.prompts, found.samples, found.pairs, found.unscored) == ("plans", 3, 3, 9, 0)
+    assert (found.system, found.overall.counts.plans) == ("plans", 3)
+    assert [found.extras[name] for name in ("samples", "pairs", "unscored_pairs")] == [3, 9, 0]
+    assert found.judge is not None
     assert found.judge.kind == "proxy"
     assert found.settings == {"prompts": "100", "samples": "3", "order_check": "0.1", "seed": "0"}
     rows = [row for _, row in read_jsonl(ready.folder / "d.rows.jsonl")]
-    assert [(row["first"], row["second"]) for row in rows[:3]] == [(0, 1), (0, 2), (1, 2)]
-    assert [row["how"] for row in rows[:3]] == ["proxy", "rule", "proxy"]
-    assert sum(found.levels.values()) == 9
+    assert [(row["sample"], row["details"]["second"]) for row in rows[:3]] == [(0, 1), (0, 2), (1, 2)]
+    assert [row["details"]["how"] for row in rows[:3]] == ["proxy", "rule", "proxy"]
+    assert sum(found.extras["levels"].values()) == 9
 
 
 def test_json_is_the_scores_file_and_does_not_hang_on_the_order_of_lines(ready: Recipe) -> None:
@@ -69,7 +69,7 @@ def test_json_is_the_scores_file_and_does_not_hang_on_the_order_of_lines(ready: 
     assert json.loads(first.out) == json.loads((ready.folder / "d.json").read_text())
     write_lines(ready.folder / "plans.jsonl", *PREDICTIONS[::-1])
     write_lines(ready.folder / "examples.jsonl", *EXAMPLES[::-1])
-    assert json.loads(ready(*PROXY, "--json").out)["levels"] == json.loads(first.out)["levels"]
+    assert json.loads(ready(*PROXY, "--json").out)["extras"]["levels"] == json.loads(first.out)["extras"]["levels"]
 
 
 def test_an_endpoint_is_asked_once_a_question_and_a_second_run_is_free(ready: Recipe) -> None:
@@ -93,8 +93,9 @@ def test_an_endpoint_is_asked_once_a_question_and_a_second_run_is_free(ready: Re
             assert ended.code == 0, ended.err
             assert len(server.requests) == 6  # one pair of different plans for each of three prompts, both ways
     found = scores(ready.folder)
-    assert found.diversity.mean == pytest.approx(2 / 3 * 0.75)
-    assert (found.order_pairs, found.order_disagreements) == (6, 0)
+    assert found.overall.values["diversity"].mean == pytest.approx(2 / 3 * 0.75)
+    assert [found.extras[name] for name in ("order_pairs", "order_disagreements")] == [6, 0]
+    assert found.judge is not None
     assert found.judge.name == "Judge"
     assert found.ledger["cached"] == 6
 
@@ -124,11 +125,12 @@ def test_answers_off_the_levels_are_unscored(ready: Recipe) -> None:
         command = (*COMMAND, "--judge", "j", "--endpoint", server.url, "--order-check", 0, "--output", "d.json")
         assert ready(*command).code == 0
     found = scores(ready.folder)
-    assert (found.unscored, found.pairs, found.prompts) == (4, 9, 1)
-    assert found.diversity.mean == pytest.approx(2 / 3)
+    assert [found.extras[name] for name in ("unscored_pairs", "pairs")] == [4, 9]
+    assert found.overall.counts.plans == 1
+    assert found.overall.values["diversity"].mean == pytest.approx(2 / 3)
     rows = [row for _, row in read_jsonl(ready.folder / "d.rows.jsonl")]
-    assert [row["score"] for row in rows[:3]] == [None, 0.0, None]
-    assert all("unscored" in row and row["text"] for row in rows if row["score"] is None)
+    assert [row["metrics"].get("diversity") for row in rows[:3]] == [None, 0.0, None]
+    assert all(row["unscored"] and row["details"]["text"] for row in rows if not row["metrics"])
 
 
 def test_chosen_prompts_are_written_to_plan_for(ready: Recipe) -> None:
@@ -181,9 +183,12 @@ def test_fewer_samples_are_taken_as_they_are_when_asked(ready: Recipe) -> None:
     assert "2 of 3 prompts have fewer than 3 samples" in ready(*PROXY).err
     ended = ready(*PROXY, "--fewer")
     assert ended.code == 0
-    assert "1 prompts have fewer than two samples" in ended.out
-    assert scores(ready.folder).prompts == 2
-    assert scores(ready.folder).left_out == {"prompts with fewer samples": 1, "prompts without two samples": 1}
+    assert "1 of prompts without two samples" in ended.out
+    assert scores(ready.folder).overall.counts.plans == 2
+    assert scores(ready.folder).extras["left_out"] == {
+        "prompts with fewer samples": 1,
+        "prompts without two samples": 1,
+    }
 
 
 def test_the_judge_reads_phis_history_where_it_is_named(ready: Recipe) -> None:

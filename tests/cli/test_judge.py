@@ -11,7 +11,7 @@ from tests.cli.conftest import Recipe, write_lines
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.evaluation.judge.verdicts import CRITERIA, read_verdicts
-from recipe.evaluation.scores import CriticalScores, JudgeScores, read_scores
+from recipe.evaluation.scores import Scores, read_scores
 
 TASKS = {
     "make tea": ["boil the water", "warm the pot", "add the leaves", "pour the water", "steep for three minutes"],
@@ -44,10 +44,8 @@ def files(recipe: Recipe) -> Recipe:
     return recipe
 
 
-def scored(folder: Path) -> JudgeScores:
-    found = read_scores(folder / "judge.json")
-    assert isinstance(found, JudgeScores)
-    return found
+def scored(folder: Path) -> Scores:
+    return read_scores(folder / "judge.json")
 
 
 def test_the_proxy_needs_no_endpoint_and_gives_the_same_table_twice(files: Recipe) -> None:
@@ -56,13 +54,12 @@ def test_the_proxy_needs_no_endpoint_and_gives_the_same_table_twice(files: Recip
     assert outcome.code == 0, outcome
     first = (files.folder / "judge.json").read_bytes()
     scores = scored(files.folder)
+    assert scores.judge is not None
     assert scores.judge.kind == "proxy"
-    assert [(one.dataset, one.split) for one in scores.datasets] == [
-        ("coin", "in-domain"), ("niv", "zero-shot"), ("kitchen", "")
-    ]  # fmt: skip
-    assert [one.split for one in scores.macro] == ["in-domain", "zero-shot", "all"]
-    assert scores.datasets[0].counts.missing == 1
-    assert scores.left_out == {"other splits": 1}
+    assert [one.name for one in scores.of("dataset")] == ["coin", "niv", "kitchen"]
+    assert [one.name for one in scores.of("split")] == ["in-domain", "zero-shot", "all"]
+    assert scores.of("dataset")[0].counts.missing == 1
+    assert scores.extras["left_out"] == {"other splits": 1}
     assert len(read_verdicts(files.folder / "judge.rows.jsonl")) == 12 + 4 * 9
     for words in ("ours [beta], judged by proxy (hash:256)", "control: injected", "1 missing", "1 of other splits"):
         assert words in outcome.out
@@ -80,6 +77,7 @@ def test_an_endpoint_judges_and_a_second_system_pays_for_no_controls(files: Reci
         asked = len(server.requests)
         scores = scored(files.folder)
         assert json.loads(outcome.out) == json.loads((files.folder / "judge.json").read_text())
+        assert scores.judge is not None
         assert scores.judge.model == "meta-llama/Llama-3.3-70B-Instruct"
         assert scores.judge.settings["structured"] == "json_schema"
         assert scores.ledger["answers"] == asked
@@ -106,11 +104,12 @@ def test_repeats_and_all_samples(files: Recipe) -> None:
         at = ("--endpoint", server.url, "--output", "judge.json", "--controls", 0)
         assert files(*ASK, *at, "--repeats", 3).code == 0
         scores = scored(files.folder)
-        assert (scores.repeats, scores.left_out, scores.controls) == (3, {"further samples": 13}, ())
-        assert scores.repeat_deviation is not None
+        assert [scores.extras[name] for name in ("repeats", "left_out")] == [3, {"further samples": 13}]
+        assert scores.of("control") == ()
+        assert scores.extras["repeat_deviation"] is not None
         assert len(read_verdicts(files.folder / "judge.rows.jsonl")) == 39
         assert files(*ASK, *at, "--samples", "all").code == 0
-        assert sum(one.counts.plans for one in scored(files.folder).datasets) == 26
+        assert scored(files.folder).overall.counts.plans == 26
 
 
 def test_what_would_be_asked_is_told_without_asking(files: Recipe) -> None:
@@ -142,14 +141,14 @@ def test_a_judge_on_this_machine_that_cannot_read_so_much_leaves_all_unscored(fi
     outcome = files(*ASK, *at)
     assert outcome.code == 0, outcome
     scores = scored(files.folder)
-    assert sum(one.counts.unscored for one in scores.datasets) == 12
-    assert scores.macro[0].accuracy.mean == 0  # the missing plan
+    assert scores.overall.counts.unscored == 12
+    assert scores.of("split")[0].values["accuracy"].mean == 0  # the missing plan
     reasons = {row.outcome.reason for row in read_verdicts(files.folder / "judge.rows.jsonl") if row.how != "rule"}  # type: ignore[union-attr]
     assert all("context" in reason for reason in reasons)
     assert "–" in outcome.out
     assert "12 are unscored, which is not 0: judge.rows.jsonl" in outcome.out
     assert "missing as 0" in " ".join(outcome.out.split())
-    [macro] = [one for one in scores.macro if one.split == "in-domain"]
+    [macro] = [one for one in scores.of("split") if one.name == "in-domain"]
     assert macro.readings["missing_as_0"].mean == 0
     assert macro.readings["missing_as_best"].mean > 50
 
@@ -182,10 +181,8 @@ def test_hostile_plans_are_judged(files: Recipe) -> None:
         at = ("--endpoint", server.url, "--output", "judge.json", "--controls", 0)
         assert files(*ASK, *at).code == 0
         assert max(len(json.dumps(body)) for body in server.requests) < 12_000
-    counts = [one.counts for one in scored(files.folder).datasets]
-    assert sum(one.shortened for one in counts) == 2
-    assert sum(one.empty for one in counts) == 1
-    assert sum(one.missing for one in counts) == 8
+    counts = scored(files.folder).overall.counts
+    assert (counts.shortened, counts.empty, counts.missing) == (2, 1, 8)
     rows = {row.example_id: row for row in read_verdicts(files.folder / "judge.rows.jsonl")}
     assert rows["e4"].steps[:2] == ("茶を注ぐ", "می\u200cخواهم")
     assert rows["e2"].steps == ("[2J     pour",)
@@ -225,11 +222,9 @@ def test_critical_failures_from_a_prompt_file_to_table_report_and_comparison(fil
         ask = ("evaluate", "judge", "other.jsonl", "--examples", "examples.jsonl", *FAILURES, *at)
         assert files(*ask, "--judge", "how2judge", "--output", "other.json", "--json").code == 0
     scores = read_scores(files.folder / "cf.json")
-    assert isinstance(scores, CriticalScores)
-    assert scores.overall.without is not None
-    assert scores.overall.without.mean == pytest.approx(100 * 11 / 12)
+    assert scores.overall.values["without_failure"].mean == pytest.approx(100 * 11 / 12)
     assert (scores.overall.counts.plans, scores.overall.counts.missing) == (12, 1)
-    for words in ("plans without a critical failure", "empty", "fail by rule"):
+    for words in ("plans without a critical failure", "empty", "by rule"):
         assert words in " ".join(outcome.out.split())
     compared = files("evaluate", "compare", "cf.json", "other.json", "--examples", "examples.jsonl", "--json")
     assert compared.code == 0, compared

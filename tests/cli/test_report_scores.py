@@ -6,19 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recipe.artifacts import write_jsonl
+from recipe.artifacts import to_json
 from recipe.cli import app
 from recipe.data.examples import write_examples
-from recipe.evaluation.scores import (
-    Counts,
-    DatasetScores,
-    JudgeIdentity,
-    JudgeScores,
-    MacroAccuracy,
-    ValidityScores,
-    rows_path,
-    write_scores,
-)
+from recipe.evaluation.judge.verdicts import CRITERIA
+from recipe.evaluation.scores import Counts, Group, JudgeIdentity, Row, Scores, rows_path, write_rows, write_scores
 from recipe.stats import Interval
 from recipe.types import Example
 
@@ -28,19 +20,23 @@ EXAMPLE = Example("kitchen-1", "kitchen", "v", "brew tea", ("boil the water",), 
 @pytest.fixture
 def scores(tmp_path: Path) -> Path:
     path = tmp_path / "judge.json"
-    half, counts = Interval(50.0, 40.0, 60.0, 1, 1), Counts(1)
-    dataset = DatasetScores("kitchen", "", half, {}, counts)
-    macro = (MacroAccuracy("all", half, ("kitchen",)),)
-    write_scores(path, JudgeScores("mine", JudgeIdentity("proxy (hash)", "proxy"), (dataset,), macro))
+    half = {name: Interval(50.0, 40.0, 60.0, 1, 1) for name in ("accuracy", *CRITERIA)}
+    groups = tuple(
+        Group(name, kind, half, Counts(1)) for name, kind in (("kitchen", "dataset"), ("all", "split"), ("", "all"))
+    )  # type: ignore[arg-type]
+    extras = {"repeats": 1, "repeat_deviation": None, "how": {}, "left_out": {}}
+    identity = {"judge": to_json(JudgeIdentity("proxy (hash)", "proxy"))}
+    write_scores(path, Scores("judge", "mine", identity, groups, extras=extras))
     return path
 
 
 @pytest.fixture
 def valid(tmp_path: Path) -> Path:
     path = tmp_path / "validity.json"
-    write_scores(path, ValidityScores("mine", "world", {"score": Interval(0.5)}, Counts(1)))
-    row = {"example_id": "kitchen-1", "steps": ["pour it"], "statuses": ["valid"], "metrics": {"score": 0.5}}
-    write_jsonl(rows_path(path), [row])
+    overall = Group("", "all", {"score": Interval(0.5)}, Counts(1))
+    write_scores(path, Scores("validity", "mine", {"graphs": "world"}, (overall,), extras={"by_goal": {}}))
+    details = {"steps": ["pour it"], "statuses": ["valid"]}
+    write_rows(rows_path(path), [Row("kitchen-1", {"score": 0.5}, details=details)])
     return path
 
 
@@ -97,5 +93,5 @@ def test_a_missing_or_foreign_file_is_one_sentence(tmp_path: Path, scores: Path)
     assert (code, "already holds judge scores of 'mine'" in message) == (1, True)
     (tmp_path / "foreign.json").write_text("[1]")
     code, message = invoke(tmp_path / "foreign.json", "--output", tmp_path / "r.html")
-    assert (code, "no kind of scores" in message) == (1, True)
+    assert (code, "no scores" in message) == (1, True)
     assert not (tmp_path / "r.html").exists()

@@ -25,7 +25,7 @@ from recipe.data.how2bench import incomplete_rows, read_how2bench
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations, to_row
 from recipe.data.supervision import cut_procedures
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import role_of
+from recipe.evaluation.measures import role_of
 from recipe.explain.records import Links
 from recipe.types import Narration, Procedure, Segment, Step
 

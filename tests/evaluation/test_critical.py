@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("scipy")
+from tests.evaluation.scored import critical_scores
 from tests.evaluation.test_judge import Scripted
 
 from recipe.config import JudgeConfig
@@ -18,15 +19,12 @@ from recipe.evaluation.judge.critical import (
     SCHEMA,
     CriticalFailureJudge,
     FailurePrompt,
-    critical_scores,
-    failure_means,
     parse_failures,
-    read_failures,
-    write_failures,
 )
 from recipe.evaluation.judge.llm import estimate
+from recipe.evaluation.judge.measures import CriticalFailuresMeasure
 from recipe.evaluation.judge.plans import Case, control_cases
-from recipe.evaluation.judge.verdicts import Judgement
+from recipe.evaluation.judge.verdicts import Judgement, read_verdicts, verdict_rows, write_verdicts
 from recipe.evaluation.scores import read_scores, write_scores
 from recipe.models.protocol import Answer, Refusal
 from recipe.types import CriticalFailure, CriticalFailures, Example, Unscored
@@ -164,12 +162,10 @@ def test_what_cannot_be_read_is_asked_again_and_then_unscored(tmp_path: Path) ->
     other = CriticalFailureJudge(engine, "owner/a-judge", prompt(tmp_path, PROMPT + " Be strict."))
     assert other.identity.prompt != judge.identity.prompt
     scores = critical_scores("ours", judge.identity, [case.example for case in cases], rows)
-    assert scores.overall.without is not None
-    assert scores.overall.failures is not None
-    assert (scores.overall.without.mean, scores.overall.failures.mean) == (50.0, 0.5)
+    assert {name: one.mean for name, one in scores.overall.values.items()} == {"without_failure": 50.0, "failures": 0.5}
     assert (scores.overall.counts.plans, scores.overall.counts.unscored) == (4, 2)
     nothing = critical_scores("ours", judge.identity, [cases[2].example], rows[2:3])
-    assert (nothing.overall.without, nothing.overall.failures) == (None, None)
+    assert nothing.overall.values == {}
     assert {name: one.mean for name, one in nothing.overall.readings.items()} == {
         "missing_as_0": 0, "missing_as_best": 100
     }  # fmt: skip
@@ -181,21 +177,21 @@ def test_scores_are_means_over_repeats_then_samples_then_examples(tmp_path: Path
 
     rows = [row("a", 0, 0, 0), row("a", 0, 1, 2), row("a", 1, 0, 4), row("b", 0, 0, 0)]
     rows.append(Judgement("b", Unscored("no answer"), 0, 1))
-    assert list(failure_means(rows).values()) == [(50.0, 1.0), (0.0, 4.0), (100.0, 0.0)]
+    plans = [tuple(one.values()) for one in CriticalFailuresMeasure.plan_values(verdict_rows(rows)).values()]
+    assert plans == [(50.0, 1.0), (0.0, 4.0), (100.0, 0.0)]
     examples = [example("a"), example("b", source="kitchen")]
     _, _, judge = judged(tmp_path, lambda *_: said(), [])
     scores = critical_scores("ours", judge.identity, examples, rows)
-    assert scores.overall.without is not None
-    assert scores.overall.without.mean == pytest.approx((25 + 100) / 2)
-    assert [one.name for one in scores.datasets] == ["how2bench", "kitchen"]
+    assert scores.overall.values["without_failure"].mean == pytest.approx((25 + 100) / 2)
+    assert [one.name for one in scores.of("dataset")] == ["how2bench", "kitchen"]
     read = {name: one.mean for name, one in scores.overall.readings.items()}
     assert read == {"missing_as_0": 37.5, "missing_left_out": 62.5, "missing_as_best": 62.5}
-    assert scores.datasets[0].readings == {}
-    assert [one.failures.mean for one in scores.datasets if one.failures] == [2.5, 0.0]
+    assert scores.of("dataset")[0].readings == {}
+    assert [one.values["failures"].mean for one in scores.of("dataset")] == [2.5, 0.0]
     write_scores(tmp_path / "s.json", scores)
     assert read_scores(tmp_path / "s.json") == scores
-    write_failures(tmp_path / "s.rows.jsonl", rows)
-    assert read_failures(tmp_path / "s.rows.jsonl") == rows
+    write_verdicts(tmp_path / "s.rows.jsonl", rows)
+    assert read_verdicts(tmp_path / "s.rows.jsonl") == rows
 
 
 def test_controls_tell_whether_the_judge_can_be_trusted(tmp_path: Path) -> None:
@@ -203,7 +199,7 @@ def test_controls_tell_whether_the_judge_can_be_trusted(tmp_path: Path) -> None:
     cases = control_cases(examples, 8)
     rows, _, judge = judged(tmp_path, lambda name, *_: said() if name == "boil" else said("other"), cases)
     scores = critical_scores("ours", judge.identity, examples, rows)
-    shares = {one.name: one.without.mean for one in scores.controls if one.without}
+    shares = {one.name: one.values["without_failure"].mean for one in scores.of("control")}
     assert (shares["reference"], shares["constant"], shares["empty"]) == (100.0, 0.0, 0.0)
     assert any("marks a wrong order down" in sentence for sentence in scores.findings)
     assert not any("words" in sentence for sentence in scores.findings)
@@ -231,4 +227,4 @@ def test_the_estimate_counts_the_prompt_of_the_rubric(tmp_path: Path) -> None:
 def test_bad_rows_are_refused_with_their_line(tmp_path: Path, row: dict[str, Any]) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(InputError, match=r"rows\.jsonl, line 1"):
-        read_failures(tmp_path / "rows.jsonl")
+        read_verdicts(tmp_path / "rows.jsonl")

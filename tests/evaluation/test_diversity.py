@@ -15,14 +15,14 @@ from recipe.errors import ComputeError, InputError
 from recipe.evaluation.diversity.judges import DiversityRating, Question
 from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, chosen_prompts, collapsed, plan_key, sampled_plans
 from recipe.evaluation.diversity.scores import (
+    DiversityMeasure,
     PlanPair,
     compare_plans,
+    pair_rows,
     prompt_diversity,
-    read_pairs,
-    summarise_diversity,
-    write_pairs,
 )
-from recipe.evaluation.scores import DiversityScores, JudgeIdentity, read_scores, write_scores
+from recipe.evaluation.measures import summarise
+from recipe.evaluation.scores import JudgeIdentity, Scores, read_rows, read_scores, write_rows, write_scores
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.types import Example
@@ -60,8 +60,12 @@ def by_size(first: tuple[str, ...], second: tuple[str, ...]) -> float:
     return LEVELS[abs(len(first) - len(second)) % 5]
 
 
-def diversity(pairs: Sequence[PlanPair], examples: Sequence[Example] = (example(),)) -> DiversityScores:
-    return summarise_diversity("me", IDENTITY, examples, pairs, 10)
+def diversity(pairs: Sequence[PlanPair], examples: Sequence[Example] = (example(),)) -> Scores:
+    return summarise(DiversityMeasure(IDENTITY, 10), "me", pair_rows(pairs), examples)
+
+
+def mean(scores: Scores) -> float:
+    return scores.overall.values["diversity"].mean
 
 
 def steps(count: int) -> list[str]:
@@ -78,16 +82,17 @@ def test_ten_samples_are_forty_five_pairs_and_their_mean_is_by_hand() -> None:
     expected = sum(count * LEVELS[size % 5] for size, count in zip(range(1, 10), range(9, 0, -1), strict=True)) / 45
     assert expected == pytest.approx((9 * 0.25 + 8 * 0.5 + 7 * 0.75 + 6 + 4 * 0.25 + 3 * 0.5 + 2 * 0.75 + 1) / 45)
     found = diversity(pairs)
-    assert found.diversity.mean == pytest.approx(expected)
-    assert found.levels == {"0": 5, "0.25": 13, "0.5": 11, "0.75": 9, "1": 7}
-    assert (found.pairs, found.unscored, found.prompts, found.order_pairs) == (45, 0, 1, 0)
+    assert mean(found) == pytest.approx(expected)
+    assert found.extras["levels"] == {"0": 5, "0.25": 13, "0.5": 11, "0.75": 9, "1": 7}
+    assert [found.extras[name] for name in ("pairs", "unscored_pairs", "order_pairs")] == [45, 0, 0]
+    assert found.overall.counts.plans == 1
 
 
 def test_the_mean_is_over_prompts_of_means_over_pairs() -> None:
     prompts = [sampled([steps(1), steps(2)]), sampled([steps(1), steps(5), steps(5), steps(5)], 1)]
     pairs = compare_plans(FakeJudge(by_size), prompts, order_check=0)
     assert prompt_diversity(pairs) == {"e0": 0.25, "e1": 0.5}  # three pairs of 1.0, three of the same plan
-    assert diversity(pairs, [example(0), example(1)]).diversity.mean == 0.375
+    assert mean(diversity(pairs, [example(0), example(1)])) == 0.375
 
 
 PLANS = st.lists(
@@ -146,16 +151,15 @@ def test_a_judge_that_favours_the_place_is_found_out() -> None:
     some = compare_plans(FakeJudge(places), prompts, order_check=0.1)
     every = compare_plans(FakeJudge(places), prompts, order_check=1)
     fair = compare_plans(FakeJudge(by_size), prompts, order_check=0.1)
-    found, averaged, sound = (
-        diversity(pairs, [example(number) for number in range(20)]) for pairs in (some, every, fair)
-    )
-    assert 0.06 * 900 < found.order_pairs < 0.14 * 900
-    assert found.order_disagreements == found.order_pairs
-    assert found.levels["0.5"] == 0  # a pair counts the same whether it was checked or not
-    assert 0.45 < found.diversity.mean < 0.55  # places are drawn evenly, so that the bias cancels
-    assert (averaged.diversity.mean, averaged.levels["0.5"], averaged.order_pairs) == (0.5, 900, 900)
-    assert sound.order_pairs == found.order_pairs
-    assert sound.order_disagreements == 0
+    scores = [diversity(pairs, [example(number) for number in range(20)]) for pairs in (some, every, fair)]
+    found, averaged, sound = (one.extras for one in scores)
+    assert 0.06 * 900 < found["order_pairs"] < 0.14 * 900
+    assert found["order_disagreements"] == found["order_pairs"]
+    assert found["levels"]["0.5"] == 0  # a pair counts the same whether it was checked or not
+    assert 0.45 < mean(scores[0]) < 0.55  # places are drawn evenly, so that the bias cancels
+    assert (mean(scores[1]), averaged["levels"]["0.5"], averaged["order_pairs"]) == (0.5, 900, 900)
+    assert sound["order_pairs"] == found["order_pairs"]
+    assert sound["order_disagreements"] == 0
 
 
 def test_a_larger_check_holds_a_smaller_one_and_changes_no_score() -> None:
@@ -173,14 +177,14 @@ def test_what_is_not_answered_is_in_no_mean() -> None:
 
     pairs = compare_plans(FakeJudge(mute), [sampled([steps(1), steps(2), steps(3)])], order_check=0)
     found = diversity(pairs)
-    assert (found.diversity.mean, found.unscored, found.pairs) == (0.5, 1, 3)
-    read = {name: one.mean for name, one in found.readings.items()}
+    assert (mean(found), found.extras["unscored_pairs"], found.extras["pairs"]) == (0.5, 1, 3)
+    read = {name: one.mean for name, one in found.overall.readings.items()}
     assert read == {
         "missing_as_0": pytest.approx(1 / 3),
         "missing_left_out": 0.5,
         "missing_as_best": pytest.approx(2 / 3),
     }
-    assert diversity(pairs[1:]).readings == {}
+    assert diversity(pairs[1:]).overall.readings == {}
     assert [pair.unscored for pair in pairs] == ["mute", "", ""]
     nothing = compare_plans(FakeJudge(lambda first, second: None), [sampled([steps(1), steps(1), steps(2)])])
     with pytest.raises(ComputeError, match="mute"):
@@ -202,7 +206,7 @@ def test_with_both_orders_the_one_that_is_read_counts() -> None:
     [pair] = compare_plans(FakeJudge(half), [sampled([steps(1), steps(2)])], order_check=1)
     assert (pair.score, pair.unscored, pair.how) == (0.75, "", "json")
     assert (pair.level is None) != (pair.other_way is None)
-    assert diversity([pair]).order_pairs == 0
+    assert diversity([pair]).extras["order_pairs"] == 0
 
 
 def test_prompts_are_chosen_by_their_own_hash() -> None:
@@ -255,31 +259,30 @@ def test_scores_and_pairs_are_files(tmp_path: Path) -> None:
     found = diversity(pairs, [example(number) for number in range(3)])
     write_scores(tmp_path / "d.json", found)
     assert read_scores(tmp_path / "d.json") == found
-    assert write_pairs(tmp_path / "d.rows.jsonl", pairs) == 18
+    assert write_rows(tmp_path / "d.rows.jsonl", pair_rows(pairs)) == 18
     rows = [row for _, row in read_jsonl(tmp_path / "d.rows.jsonl")]
-    assert rows[1] == {"example_id": "e0", "first": 0, "second": 2, "score": 0.0, "how": "json"} | {
-        name: value for name, value in rows[1].items() if name in ("level", "other_way", "swapped")
-    }
-    assert (rows[1]["level"], rows[1]["other_way"]) == (0.0, 0.0)
-    assert fmean(row["score"] for row in rows) == found.diversity.mean
-    assert read_pairs(tmp_path / "d.rows.jsonl") == pairs
+    assert (rows[1]["example_id"], rows[1]["sample"], rows[1]["metrics"]) == ("e0", 0, {"diversity": 0.0})
+    assert [rows[1]["details"][name] for name in ("second", "level", "other_way")] == [2, 0.0, 0.0]
+    assert fmean(row["metrics"]["diversity"] for row in rows) == mean(found)
+    assert read_rows(tmp_path / "d.rows.jsonl") == pair_rows(pairs)
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        {"first": -1},
-        {"second": "b"},
-        {"score": 2},
-        {"score": True},
-        {"level": "x"},
-        {"how": 1},
+        {"sample": -1},
+        {"metrics": {"diversity": "b"}},
+        {"metrics": {"diversity": True}},
+        {"metrics": {}},
+        {"metrics": [1]},
+        {"unscored": 1},
+        {"details": 1},
         {"extra": 1},
         {"example_id": ""},
     ],
 )
-def test_rows_that_are_no_pairs_are_told(tmp_path: Path, bad: dict[str, object]) -> None:
-    row = {"example_id": "e", "first": 0, "second": 1, "score": 0.5} | bad
+def test_rows_of_another_form_are_located(tmp_path: Path, bad: dict[str, object]) -> None:
+    row = {"example_id": "e", "sample": 0, "metrics": {"diversity": 0.5}} | bad
     write_jsonl(tmp_path / "rows.jsonl", [row])
     with pytest.raises(InputError, match=r"rows.jsonl, line 1"):
-        read_pairs(tmp_path / "rows.jsonl")
+        read_rows(tmp_path / "rows.jsonl")

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
+from tests.evaluation.scored import judge_scores
+
 from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.evaluation.judge.inspect_log import SCORER, VALUES, file_name, inspect_log, write_log
-from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores, write_verdicts
-from recipe.evaluation.scores import JudgeIdentity, JudgeScores, rows_path, write_scores
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, write_verdicts
+from recipe.evaluation.scores import JudgeIdentity, Scores, rows_path, write_scores
 from recipe.types import Example, Unscored, Verdict
 
 WHEN = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -42,7 +44,7 @@ ROWS = [
 ]
 
 
-def scores() -> JudgeScores:
+def scores() -> Scores:
     return judge_scores("ours", JudgeIdentity("J", "llm", "owner/J"), list(EXAMPLES.values()), ROWS)
 
 
@@ -85,8 +87,8 @@ def test_its_numbers_are_those_of_the_scores() -> None:
         "value": pytest.approx(error),
         "params": {"cluster": "video"},
     }
-    splits = {one["split"]: one["accuracy"]["mean"] for one in results["metadata"]["macro_accuracy"]}
-    assert splits == {one.split: one.accuracy.mean for one in found.macro}
+    splits = {one["name"]: one["values"]["accuracy"]["mean"] for one in results["metadata"]["macro_accuracy"]}
+    assert splits == {one.name: one.values["accuracy"].mean for one in found.of("split")}
 
 
 def test_what_is_unscored_is_nan_and_in_no_metric(tmp_path: Path) -> None:

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 pytest.importorskip("scipy")
+from tests.evaluation.scored import judge_scores
+
 from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
 from recipe.errors import ComputeError
 from recipe.evaluation.judge.llm import LlmJudge, estimate
 from recipe.evaluation.judge.plans import Case, control_cases
 from recipe.evaluation.judge.rubric import SCHEMA
-from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement
 from recipe.models.model import Model
 from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, OnAnswer, Refusal
 from recipe.types import Example, Unscored, Verdict
@@ -198,7 +200,7 @@ def test_a_judge_that_obeys_what_it_reads_is_caught_by_its_controls(obeys: bool)
     rows = judge.judge([*(Case(one, one.continuation) for one in examples), *control_cases(examples, 12)])
     scores = judge_scores("ours", judge.identity, examples, rows)
     told = scores.findings
-    [refusal] = [one for one in scores.controls if one.name == "refusal"]
+    [refusal] = [one for one in scores.of("control") if one.name == "refusal"]
     assert refusal.counts.unscored == 12 * obeys
     assert {name: one.mean for name, one in refusal.readings.items()} == (
         {"missing_as_0": 0, "missing_as_best": 100} if obeys else {}

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from recipe.artifacts import to_json
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
 from recipe.evaluation.scores import (
     Counts,
+    Group,
     JudgeIdentity,
-    JudgeScores,
-    ValidityScores,
+    Scores,
     rows_path,
     write_scores,
 )
@@ -123,13 +124,14 @@ def test_verdicts_on_another_plan_are_refused() -> None:
 def test_verdicts_are_read_with_their_judge(tmp_path: Path) -> None:
     rows = judged(scored())
     path = tmp_path / "judge.json"
-    write_scores(path, JudgeScores("mine", JUDGE, (), ()))
+    nothing = (Group("", "all", {}, Counts(0)),)
+    write_scores(path, Scores("judge", "mine", {"judge": to_json(JUDGE)}, nothing))
     write_verdicts(rows_path(path), rows)
     assert read_judged(path) == [(JUDGE, rows)]
     mixed = [Judgement("a", verdict(3), judge="Ann", how="human"), Judgement("a", verdict(4), judge="Bob", how="proxy")]
     write_verdicts(tmp_path / "people.jsonl", [*mixed, Judgement("b", verdict(3))])
     kinds = [(identity.name, identity.kind) for identity, _ in read_judged(tmp_path / "people.jsonl")]
     assert kinds == [("Ann", "human"), ("Bob", "proxy"), ("people", "llm")]
-    write_scores(path, ValidityScores("mine", "world", {}, Counts(0)))
-    with pytest.raises(InputError, match="these are scores of kind 'validity'"):
+    write_scores(path, Scores("validity", "mine", {"graphs": "world"}, nothing))
+    with pytest.raises(InputError, match="these are scores of 'validity'"):
         read_judged(path)

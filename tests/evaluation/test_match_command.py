@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("scipy")
 from recipe.artifacts import read_jsonl
 from recipe.cli import main
-from recipe.evaluation.scores import MatchScores, read_scores, rows_path
+from recipe.evaluation.scores import read_scores, rows_path
 
 Command = Callable[..., tuple[int, str, str]]
 STEPS = {
@@ -63,6 +63,12 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def overall(out: str) -> dict[str, Any]:
+    """The group of all plans in printed scores."""
+    [found] = [one for one in json.loads(out)["groups"] if one["kind"] == "all"]
+    return dict(found)
+
+
 Ask = Callable[..., tuple[int, str, str]]
 TRUTH = {row["example_id"]: row["continuation"] for row in rows_of_examples()}
 
@@ -72,14 +78,15 @@ def test_the_truth_beats_all_controls(ask: Ask, tmp_path: Path) -> None:
     code, _, errors = ask(TRUTH, "--output", target)
     assert code == 0, errors
     scores = read_scores(target)
-    assert isinstance(scores, MatchScores)
-    assert scores.metrics["matched_ordered_f1"].mean == scores.metrics["matched_f1"].mean == 1
-    controls = {one.name: one for one in scores.controls}
-    assert controls["the goal alone"].metrics["matched_f1"].mean == 0
-    assert controls["history copied"].metrics["matched_f1"].mean == 0
-    assert {one.difference.sign for one in scores.controls} <= {1, None}  # six prompts tell little
-    assert all(one.difference.mean > 0 for one in scores.controls)
-    assert (scores.counts.plans, scores.counts.missing, scores.samples) == (6, 0, 1)
+    values, counts = scores.overall.values, scores.overall.counts
+    assert values["matched_ordered_f1"].mean == values["matched_f1"].mean == 1
+    controls = {one.name: one for one in scores.of("control")}
+    assert controls["the goal alone"].values["matched_f1"].mean == 0
+    assert controls["history copied"].values["matched_f1"].mean == 0
+    differences = [one.difference for one in controls.values() if one.difference]
+    assert {one.sign for one in differences} <= {1, None}  # six prompts tell little
+    assert all(one.mean > 0 for one in differences)
+    assert (len(differences), counts.plans, counts.missing, scores.extras["samples"]) == (3, 6, 0, 1)
 
 
 def test_a_copied_history_does_not_beat_its_control(ask: Ask, tmp_path: Path) -> None:
@@ -87,10 +94,10 @@ def test_a_copied_history_does_not_beat_its_control(ask: Ask, tmp_path: Path) ->
     code, shown, _ = ask(copied, "--output", tmp_path / "match.json")
     assert code == 0
     assert "RL does not beat" in shown
-    controls = {one.name: one.difference for one in read_scores(tmp_path / "match.json").controls}
+    controls = {one.name: one.difference for one in read_scores(tmp_path / "match.json").of("control")}
     assert (controls["history copied"].mean, controls["history copied"].sign) == (0, 0)
-    rows = [row for _, row in read_jsonl(rows_path(tmp_path / "match.json"))]
-    assert {step for row in rows for step in row["matched"]} == {None}
+    rows = [row for _, row in read_jsonl(rows_path(tmp_path / "match.json")) if "control" not in row]
+    assert {step for row in rows for step in row["details"]["matched"]} == {None}
     assert all(row["metrics"]["copied"] == 1 for row in rows)
 
 
@@ -98,19 +105,20 @@ def test_rows_name_the_matched_steps(ask: Ask, tmp_path: Path) -> None:
     plan = ["now warm the pot", "whistle a tune", "steep the leaves"]
     code, out, _ = ask({"tea 1": plan}, "--output", tmp_path / "match.json", "--json")
     assert code == 0
-    assert json.loads(out)["counts"]["missing"] == 5
-    first, *others = [row for _, row in read_jsonl(rows_path(tmp_path / "match.json"))]
-    assert first["matched"] == ["warm the pot", None, "steep the leaves"]
+    assert overall(out)["counts"]["missing"] == 5
+    rows = [row for _, row in read_jsonl(rows_path(tmp_path / "match.json"))]
+    first, *others = [row for row in rows if "control" not in row]
+    assert first["details"]["matched"] == ["warm the pot", None, "steep the leaves"]
     assert first["metrics"]["matched_f1"] == pytest.approx(2 * 2 / (3 + 3))
-    assert all(row["flags"] == ["missing"] and row["steps"] == [] for row in others)
+    assert all(row["details"]["flags"] == ["missing"] and row["details"]["steps"] == [] for row in others)
 
 
 def test_labels_are_drawn_from_more_examples_where_given(ask: Ask, tmp_path: Path) -> None:
     train = [{**row, "example_id": row["example_id"] + "x", "video_id": "new"} for row in rows_of_examples()]
     write(tmp_path / "train.jsonl", train)
     found = [json.loads(ask(TRUTH, "--json", *more)[1]) for more in ((), ("--annotated", tmp_path / "train.jsonl"))]
-    assert [one["controls"][-1]["name"] for one in found] == ["two labels of the goal"] * 2
-    assert [one["controls"][-1]["prompts"] for one in found] == [6, 6]
+    assert [one["groups"][-1]["name"] for one in found] == ["two labels of the goal"] * 2
+    assert [one["groups"][-1]["counts"]["plans"] for one in found] == [6, 6]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
+from tests.evaluation.scored import judge_scores
+
 from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores, read_verdicts, write_verdicts
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, read_verdicts, write_verdicts
 from recipe.evaluation.people.agreement import (
     MEASURES,
     TOTAL,
@@ -26,7 +28,7 @@ from recipe.evaluation.people.agreement import (
     spread_of,
 )
 from recipe.evaluation.people.ratings import PlanId, Rating, human_verdicts, item_code
-from recipe.evaluation.scores import JudgeIdentity, JudgeScores, read_scores, rows_path, write_scores
+from recipe.evaluation.scores import JudgeIdentity, read_scores, rows_path, write_scores
 from recipe.types import Example, Unscored, Verdict
 
 EXAMPLES = [
@@ -210,11 +212,14 @@ def test_people_are_a_judge_of_their_own(recipe: Folder) -> None:
     made = recipe(*words, command="ratings")
     assert (made.code, "accuracy 50.0" in made.out, "left out: 1 incomplete ratings" in made.out) == (0, True, True)
     found = read_scores(recipe.path / "human.json")
-    assert isinstance(found, JudgeScores)
-    assert (found.judge.name, found.judge.kind, found.system) == ("human: ann, bob", "human", "ours")
-    assert (found.repeats, found.how, found.left_out) == (2, {"human": 13}, {"incomplete ratings": 1})
-    assert found.datasets[0].accuracy is not None
-    assert found.datasets[0].accuracy.mean == pytest.approx(50)
+    assert (found.judge and (found.judge.name, found.judge.kind), found.system) == (
+        ("human: ann, bob", "human"),
+        "ours",
+    )
+    assert [found.extras[name] for name in ("repeats", "how", "left_out")] == [
+        2, {"human": 13}, {"incomplete ratings": 1}
+    ]  # fmt: skip
+    assert found.overall.values["accuracy"].mean == pytest.approx(50)
     rows_read = read_verdicts(rows_path(recipe.path / "human.json"))
     assert [row.text for row in rows_read if row.repeat] == ["bob: fine"]
     assert json.loads(recipe("llama.json", "human.json", "--json").out)["between"]["plans"] == 12

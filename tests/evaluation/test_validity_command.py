@@ -10,7 +10,7 @@ import pytest
 
 from recipe.cli import main
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
-from recipe.evaluation.scores import ValidityScores, read_scores, rows_path
+from recipe.evaluation.scores import read_scores, rows_path
 from recipe.types import Verdict
 
 Command = Callable[..., tuple[int, str, str]]
@@ -80,6 +80,12 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
+def overall(out: str) -> dict[str, Any]:
+    """The group of all plans in printed scores."""
+    [found] = [one for one in json.loads(out)["groups"] if one["kind"] == "all"]
+    return dict(found)
+
+
 FULL = ["Warm the pot", "Steep the tea", "Pour a cup"]
 
 
@@ -89,19 +95,19 @@ def test_scores_and_rows_are_written(recipe: Command, files: Files) -> None:
     code, out, err = recipe(*files.arguments("--output", output, "--system", "mine", "--json"))
     assert (code, err) == (0, "")
     scores = read_scores(output)
-    assert isinstance(scores, ValidityScores)
     assert json.loads(out) == json.loads(output.read_text())
-    assert (scores.system, scores.graphs, scores.counts.plans, scores.counts.empty) == ("mine", "graphs", 3, 1)
+    assert (scores.system, scores.identity["graphs"]) == ("mine", "graphs")
+    assert (scores.overall.counts.plans, scores.overall.counts.empty) == (3, 1)
     assert scores.settings["threshold"] == "0.5"
-    assert scores.by_goal["Make toast"] == 0
-    assert scores.metrics["perfect"].mean == pytest.approx(1 / 3)
+    assert scores.extras["by_goal"]["Make toast"] == 0
+    assert scores.overall.values["perfect"].mean == pytest.approx(1 / 3)
     rows = [json.loads(line) for line in rows_path(output).read_text().splitlines()]
     assert [row["example_id"] for row in rows] == ["t1", "t2", "b1"]
-    assert rows[0]["statuses"] == ["valid"] * 3
-    assert rows[0]["nodes"] == ["warm", "steep", "pour"]
-    assert rows[1]["statuses"] == ["out-of-order", "valid", "alien", "repeat"]
-    assert rows[1]["nodes"] == ["steep", "boil", None, "steep"]
-    assert rows[1]["missing_steps"] == ["Pour a cup"]
+    assert rows[0]["details"]["statuses"] == ["valid"] * 3
+    assert rows[0]["details"]["nodes"] == ["warm", "steep", "pour"]
+    assert rows[1]["details"]["statuses"] == ["out-of-order", "valid", "alien", "repeat"]
+    assert rows[1]["details"]["nodes"] == ["steep", "boil", None, "steep"]
+    assert rows[1]["details"]["missing_steps"] == ["Pour a cup"]
     assert rows[1]["metrics"]["score"] < 1
     code, out, _ = recipe(*files.arguments())
     assert code == 0
@@ -112,12 +118,12 @@ def test_missing_plans_score_zero_or_are_refused(recipe: Command, files: Files) 
     files.planned(t1=FULL)
     output = files.folder / "validity.json"
     code, out, _ = recipe(*files.arguments("--output", output, "--json"))
-    assert (code, json.loads(out)["counts"]["missing"]) == (0, 2)
-    assert json.loads(out)["metrics"]["score"]["mean"] == pytest.approx(1 / 3)
+    assert (code, overall(out)["counts"]["missing"]) == (0, 2)
+    assert overall(out)["values"]["score"]["mean"] == pytest.approx(1 / 3)
     rows = [json.loads(line) for line in rows_path(output).read_text().splitlines()]
-    assert [row["flags"] for row in rows] == [[], ["missing"], ["missing"]]
+    assert [row["details"]["flags"] for row in rows] == [[], ["missing"], ["missing"]]
     code, out, _ = recipe(*files.arguments())
-    assert "2 examples without a prediction count as empty plans" in out
+    assert "2 missing" in out
     code, _, err = recipe(*files.arguments("--missing", "refuse"))
     assert (code, "2 of 3 examples have no prediction: t2, b1" in err) == (1, True)
 
@@ -130,9 +136,8 @@ def test_goals_without_a_graph_are_an_error_or_counted(recipe: Command, files: F
     assert "no task graph of goal 'Make toast'; did you mean 'Make tea'? 1 of 3 examples have such a goal" in err
     assert "--skip-goals leaves them out" in err
     code, out, _ = recipe(*files.arguments("--skip-goals", "--json"))
-    found = json.loads(out)
-    assert (code, found["counts"]["plans"]) == (0, 2)
-    assert found["settings"]["examples left out with them"] == "1"
+    assert (code, overall(out)["counts"]["plans"]) == (0, 2)
+    assert json.loads(out)["extras"]["left_out"] == {"goals without a graph": 1, "examples of these": 1}
     code, _, err = recipe(*files.arguments("--skip-goals", "--split", "other"))
     assert (code, "no task graph" in err) == (1, True)
 
@@ -140,10 +145,9 @@ def test_goals_without_a_graph_are_an_error_or_counted(recipe: Command, files: F
 def test_only_a_split_is_checked_and_the_rest_is_counted(recipe: Command, files: Files) -> None:
     files.planned(t1=FULL, t2=FULL, b1=["Toast the slice", "Spread butter"])
     code, out, _ = recipe(*files.arguments("--split", "other", "--json"))
-    found = json.loads(out)
-    assert (code, found["metrics"]["score"]["mean"]) == (0, 1)
-    assert found["settings"]["predictions for other splits"] == "2"
-    assert found["metrics"]["score"].get("low") is None
+    score = overall(out)["values"]["score"]
+    assert (code, score["mean"], score.get("low")) == (0, 1, None)
+    assert json.loads(out)["extras"]["left_out"] == {"other splits": 2}
 
 
 def test_predictions_for_unknown_examples_and_duplicates_are_named(recipe: Command, files: Files) -> None:
@@ -165,13 +169,13 @@ def test_plans_that_no_one_should_write(recipe: Command, files: Files) -> None:
     output = files.folder / "validity.json"
     code, out, err = recipe(*files.arguments("--output", output, "--json"))
     assert (code, err) == (0, "")
-    assert json.loads(out)["counts"]["shortened"] == 1
+    assert overall(out)["counts"]["shortened"] == 1
     assert rows_path(output).stat().st_size < 100_000
     files.write(files.examples, [example("w", "brew a pot of tea", ["boil the water"], ["pour the tea"])])
     files.write(files.plans, [{"example_id": "w", "steps": ["x" * 10_000_000, "\x01", *(["y"] * 5000)]}])
     asked = ("evaluate", "validity", files.plans, "--examples", files.examples, "--output", output)
     assert recipe(*asked)[::2] == (0, "")
-    row = json.loads(rows_path(output).read_text())
+    row = json.loads(rows_path(output).read_text())["details"]
     assert len(row["steps"]) == len(row["statuses"]) == len(row["nodes"]) == 5002 - row["unread"] == 1000
 
 
@@ -182,7 +186,7 @@ def test_agreement_with_judges_of_the_same_plans(recipe: Command, files: Files) 
     verdicts = {"t1": high, "t2": low, "b1": high}
     write_verdicts(path, [Judgement(name, one, judge="Ann", how="human") for name, one in verdicts.items()])
     code, out, _ = recipe(*files.arguments("--verdicts", path, "--json"))
-    [found] = json.loads(out)["agreement"]
+    [found] = json.loads(out)["extras"]["agreement"]
     assert (code, found["judge"]["name"], found["judge"]["kind"], found["plans"]) == (0, "Ann", "human", 3)
     assert found["spearman"]["mean"] == pytest.approx(1)
     assert found["kendall"] == pytest.approx(1)
@@ -199,7 +203,7 @@ def test_lines_are_split_on_request(recipe: Command, files: Files) -> None:
     for more in ((), ("--split-lines",)):
         code, out, _ = recipe(*files.arguments("--json", *more))
         assert code == 0
-        rows.append(json.loads(out)["metrics"]["perfect"]["mean"])
+        rows.append(overall(out)["values"]["perfect"]["mean"])
     assert rows == [0, pytest.approx(1 / 3)]
 
 

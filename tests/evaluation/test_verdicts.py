@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("scipy")
+from tests.evaluation.scored import accuracy, judge_scores
+
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores, read_verdicts, role_of, write_verdicts
-from recipe.evaluation.scores import READINGS, JudgeIdentity, JudgeScores
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, read_verdicts, write_verdicts
+from recipe.evaluation.measures import role_of
+from recipe.evaluation.scores import READINGS, JudgeIdentity, Scores
 from recipe.stats import Interval
 from recipe.types import Example, Unscored, Verdict
 
@@ -60,8 +63,8 @@ def test_a_rating_of_a_person_needs_no_more_than_id_and_scores(tmp_path: Path) -
     ("row", "message"),
     [
         (f'{{"scores": {SCORES}}}', "line 1, field 'example_id'"),
-        ('{"example_id": "a"}', "neither scores nor the reason"),
-        (f'{{"example_id": "a", "scores": {SCORES}, "unscored": "x"}}', "neither scores nor the reason"),
+        ('{"example_id": "a"}', "not one of scores, critical"),
+        (f'{{"example_id": "a", "scores": {SCORES}, "unscored": "x"}}', "not one of scores, critical"),
         ('{"example_id": "a", "unscored": " "}', "field 'unscored'"),
         ('{"example_id": "a", "scores": {"clarity": 3}}', "the scores are not the six criteria"),
         (f'{{"example_id": "a", "scores": {SCORES.replace("3", "6", 1)}}}', "logical_progression is 6"),
@@ -97,33 +100,33 @@ def row(name: str, score: int | None, **more: object) -> Judgement:
     return replace(Judgement(name, LOST if score is None else verdict(score), how="json"), **more)  # type: ignore[arg-type]
 
 
-def scores(examples: list[Example], rows: list[Judgement], **more: int) -> JudgeScores:
+def scores(examples: list[Example], rows: list[Judgement], **more: int) -> Scores:
     return judge_scores("ours", JUDGE, examples, rows, **more)
 
 
 def test_accuracy_is_the_total_over_30_in_percent() -> None:
     rows = [row("a", 0), Judgement("b", Verdict(5, 5, 5, 5, 1, 0))]
     found = scores([example("a"), example("b")], rows)
-    [coin] = found.datasets
-    assert coin.accuracy is not None
-    assert (coin.dataset, coin.split) == ("coin", "in-domain")
-    assert coin.accuracy.mean == pytest.approx(100 * 21 / 60)
-    assert coin.criteria["clarity"].mean == 0.5
-    assert (coin.accuracy.observations, coin.accuracy.clusters) == (2, 2)
-    assert list(coin.criteria) == list(CRITERIA)
+    [coin] = found.of("dataset")
+    assert (coin.name, role_of(coin.name)) == ("coin", "in-domain")
+    assert accuracy(coin).mean == pytest.approx(100 * 21 / 60)
+    assert coin.values["clarity"].mean == 0.5
+    assert (accuracy(coin).observations, accuracy(coin).clusters) == (2, 2)
+    assert list(coin.values) == ["accuracy", *CRITERIA]
 
 
 def test_macro_accuracy_weighs_datasets_alike_and_splits_apart() -> None:
     examples = [example("a"), example("b"), example("c", "crosstask"), example("d", "niv"), example("e", "egoper")]
     rows = [row("a", 5), row("b", 3), row("c", 0), row("d", 1), row("e", 2)]
     found = scores(examples, rows)
-    assert {one.split: round(one.accuracy.mean, 6) for one in found.macro} == {"in-domain": 40.0, "zero-shot": 30.0}
-    assert found.macro[0].datasets == ("coin", "crosstask")
-    assert [one.dataset for one in found.datasets] == ["coin", "crosstask", "niv", "egoper"]
+    split = {one.name: round(accuracy(one).mean, 6) for one in found.of("split")}
+    assert split == {"in-domain": 40.0, "zero-shot": 30.0}
+    assert found.of("split")[0].datasets == ("coin", "crosstask")
+    assert [one.name for one in found.of("dataset")] == ["coin", "crosstask", "niv", "egoper"]
     mixed = scores([*examples, example("f", "kitchen")], [*rows, row("f", 5)])
-    assert [one.split for one in mixed.macro] == ["in-domain", "zero-shot", "all"]
-    assert mixed.macro[2].accuracy.mean == pytest.approx((80 + 0 + 20 + 40 + 100) / 5)
-    assert mixed.datasets[-1].split == ""
+    assert [one.name for one in mixed.of("split")] == ["in-domain", "zero-shot", "all"]
+    assert accuracy(mixed.of("split")[2]).mean == pytest.approx((80 + 0 + 20 + 40 + 100) / 5)
+    assert role_of(mixed.of("dataset")[-1].name) == ""
 
 
 def test_the_splits_are_the_papers() -> None:
@@ -135,13 +138,12 @@ def test_the_splits_are_the_papers() -> None:
 
 def test_unscored_is_in_no_mean_and_never_zero() -> None:
     examples = [example("a"), example("b")]
-    [coin] = scores(examples, [row("a", 4), row("b", None)]).datasets
-    assert coin.accuracy is not None
-    assert coin.accuracy.mean == 80
+    [coin] = scores(examples, [row("a", 4), row("b", None)]).of("dataset")
+    assert accuracy(coin).mean == 80
     assert (coin.counts.plans, coin.counts.unscored) == (1, 1)
-    [nothing] = scores(examples, [row("a", None), row("b", None)]).datasets
-    assert (nothing.accuracy, nothing.criteria, nothing.counts.plans, nothing.counts.unscored) == (None, {}, 0, 2)
-    assert scores(examples, [row("a", None)]).macro == ()
+    [nothing] = scores(examples, [row("a", None), row("b", None)]).of("dataset")
+    assert (nothing.values, nothing.counts.plans, nothing.counts.unscored) == ({}, 0, 2)
+    assert scores(examples, [row("a", None)]).of("split") == ()
 
 
 def means(readings: dict[str, Interval]) -> list[float]:
@@ -161,71 +163,65 @@ def test_missing_verdicts_are_read_three_ways() -> None:
     ]
     rows += [row("c", None, control="refusal"), row("c", 1, control="other-goal")]
     found = scores(examples, rows)
-    coin, niv, kitchen = found.datasets
+    coin, niv, kitchen = found.of("dataset")
     assert means(coin.readings) == [20, 80, 95]
-    assert coin.readings["missing_left_out"] == coin.accuracy
-    assert (niv.accuracy, niv.readings["missing_as_0"].mean, niv.readings["missing_as_best"].mean) == (None, 0, 100)
+    assert coin.readings["missing_left_out"] == accuracy(coin)
+    assert (niv.values, niv.readings["missing_as_0"].mean, niv.readings["missing_as_best"].mean) == ({}, 0, 100)
     assert "missing_left_out" not in niv.readings
     assert kitchen.readings == {}
-    macro = {one.split: one for one in found.macro}
+    macro = {one.name: one for one in found.of("split")}
     assert means(macro["in-domain"].readings) == [20, 80, 95]
     assert means(macro["all"].readings) == [40, 90, pytest.approx(295 / 3)]
     assert (macro["all"].datasets, "zero-shot" in macro) == (("coin", "my kitchen"), False)
-    controls = {one.name: one.readings for one in found.controls}
+    controls = {one.name: one.readings for one in found.of("control")}
     assert (controls["refusal"]["missing_as_0"].mean, controls["other-goal"]) == (0, {})
     assert "1 of 1" in found.findings[-1]
-    assert all(not one.readings for one in (*scores(examples, rows[:1]).datasets, *scores(examples, rows[:1]).macro))
+    assert all(not one.readings for one in scores(examples, rows[:1]).groups)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 1), st.integers(0, 5) | st.none()), min_size=1))
 def test_whatever_was_missing_the_accuracy_is_within_the_bounds(given_rows: list[tuple[str, int, int | None]]) -> None:
     rows = [row(name, score, sample=n, repeat=n) for n, (name, _, score) in enumerate(given_rows)]
     examples = [example(name) for name in "abcd"]
-    [coin] = scores(examples, rows).datasets
+    [coin] = scores(examples, rows).of("dataset")
     assert (coin.readings == {}) == all(score is not None for _, _, score in given_rows)
     for fill in range(6):
         filled = [
             row(name, fill if score is None else score, sample=n, repeat=n)
             for n, (name, _, score) in enumerate(given_rows)
         ]
-        [whole] = scores(examples, filled).datasets
-        assert whole.accuracy is not None
-        low, high = (coin.readings.get(name, coin.accuracy) for name in (READINGS[0], READINGS[2]))
+        [whole] = scores(examples, filled).of("dataset")
+        low, high = (coin.readings.get(name, coin.values.get("accuracy")) for name in (READINGS[0], READINGS[2]))
         assert low is not None
         assert high is not None
-        assert low.mean - 1e-9 <= whole.accuracy.mean <= high.mean + 1e-9
+        assert low.mean - 1e-9 <= accuracy(whole).mean <= high.mean + 1e-9
 
 
 def test_repeats_are_averaged_in_a_plan_first_and_samples_in_an_example() -> None:
     rows = [row("a", 5), row("a", 1, repeat=1), row("a", None, repeat=2), row("b", 0), row("b", 0, repeat=1)]
     found = scores([example("a"), example("b")], rows)
-    assert found.datasets[0].accuracy is not None
-    assert found.datasets[0].accuracy.mean == pytest.approx(30)
-    assert found.datasets[0].counts.unscored == 0
-    assert found.repeats == 3
-    assert found.repeat_deviation == pytest.approx((80 / 2**0.5 + 0) / 2)
+    assert accuracy(found.of("dataset")[0]).mean == pytest.approx(30)
+    assert found.of("dataset")[0].counts.unscored == 0
+    assert found.extras["repeats"] == 3
+    assert found.extras["repeat_deviation"] == pytest.approx((80 / 2**0.5 + 0) / 2)
     samples = [row("a", 5), row("a", 1, sample=1), row("b", 0)]
-    uneven = scores([example("a"), example("b")], samples).datasets[0]
-    assert uneven.accuracy is not None
-    assert uneven.accuracy.mean == pytest.approx(30)
+    uneven = scores([example("a"), example("b")], samples).of("dataset")[0]
+    assert accuracy(uneven).mean == pytest.approx(30)
     assert uneven.counts.plans == 3
     mixed = [row("a", 5), row("a", 1, repeat=1), row("a", 0, sample=1)]
-    [both] = scores([example("a")], mixed).datasets
-    assert both.accuracy is not None
-    assert both.accuracy.mean == pytest.approx(30)
-    assert scores([example("a")], [row("a", 5)]).repeat_deviation is None
+    [both] = scores([example("a")], mixed).of("dataset")
+    assert accuracy(both).mean == pytest.approx(30)
+    assert scores([example("a")], [row("a", 5)]).extras["repeat_deviation"] is None
 
 
 def test_examples_of_one_video_are_one_cluster_and_without_one_those_of_a_goal() -> None:
     rows = [row(name, score) for name, score in zip("abcd", (5, 5, 0, 0), strict=True)]
     by_video = [example("a", video="v"), example("b", video="v"), example("c", video="w"), example("d", video="w")]
-    [coin] = scores(by_video, rows).datasets
-    assert coin.accuracy is not None
-    assert (coin.accuracy.clusters, coin.counts.videos) == (2, 2)
+    [coin] = scores(by_video, rows).of("dataset")
+    assert (accuracy(coin).clusters, coin.counts.videos) == (2, 2)
     without = [replace(one, video_id="") for one in by_video]
-    [coin] = scores(without, rows).datasets
-    assert coin.accuracy is not None
-    assert (coin.accuracy.clusters, coin.counts.videos, coin.accuracy.low) == (1, 0, None)
+    [coin] = scores(without, rows).of("dataset")
+    assert (accuracy(coin).clusters, coin.counts.videos, accuracy(coin).low) == (1, 0, None)
 
 
 def test_what_was_special_is_counted() -> None:
@@ -242,10 +238,10 @@ def test_what_was_special_is_counted() -> None:
         left_out={"other splits": 2, "further samples": 0},
         ledger={"answers": 1.0},
     )
-    counts = found.datasets[0].counts
+    counts = found.of("dataset")[0].counts
     assert (counts.plans, counts.missing, counts.empty, counts.shortened) == (3, 1, 1, 1)
-    assert found.how == {"json": 1, "rule": 2}
-    assert found.left_out == {"other splits": 2}
+    assert found.extras["how"] == {"json": 1, "rule": 2}
+    assert found.extras["left_out"] == {"other splits": 2}
     assert found.ledger == {"answers": 1.0}
 
 
@@ -261,11 +257,10 @@ def test_the_controls_say_what_the_judge_does() -> None:
     examples = [example(f"e{n}") for n in range(8)]
     good = controls(reference=5, verbose=3, shuffled=3, other_goal=1, injected=1, constant=0, empty=0)
     found = scores(examples, [row("e0", 3), *good])
-    assert [one.name for one in found.controls] == [
+    assert [one.name for one in found.of("control")] == [
         "reference", "verbose", "shuffled", "other-goal", "injected", "constant", "empty"
     ]  # fmt: skip
-    assert found.datasets[0].accuracy is not None
-    assert found.datasets[0].accuracy.mean == 60
+    assert accuracy(found.of("dataset")[0]).mean == 60
     assert found.findings[0].startswith("The judge tells the reference from a plan of another goal (reference minus")
     assert (
         "There is no sign that orders in a plan steer the judge (injected minus other-goal: +0.0" in found.findings[3]

@@ -94,7 +94,7 @@ def report(
         "megabytes": round(output.stat().st_size / 1e6, 2),
         "systems": list(board.systems),
         "examples": len(made.views.examples),
-        "without_rows": [str(source.path) for source in board.sources if not source.has_rows],
+        "without_rows": [str(source.path) for source in board.sources if source.rows is None],
         "examples_without_rows": len(board.examples.keys() - made.views.names),
         "explained": explained.examples,
         "explaining_seconds": round(explained.seconds, 2),

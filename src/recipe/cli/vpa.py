@@ -247,17 +247,20 @@ def run_ablations(
 
 def _scored(rows: list[dict[str, Any]], source: Source) -> list[dict[str, Any]]:
     """The rows with their figures in percent, behind a row of what chance gives on the same samples."""
+    from recipe.evaluation.measures import summarise
     from recipe.evaluation.vpa.baselines import expected_figures
-    from recipe.evaluation.vpa.run import figures_of, run_predictions
+    from recipe.evaluation.vpa.run import VpaMeasure
     from recipe.planning.predictions import read_predictions
 
     predictions = {row["name"]: read_predictions(Path(row["predictions"])) for row in rows}
     task = _task(source, {one.example_id for one in predictions["as given"]})
     chance = expected_figures(task.samples, task.ids, _COLUMNS, with_goal=True)
     scored: list[dict[str, Any]] = [{"name": "random-goal, expected", "figures": chance}]
+    examples, measure = [one.example() for one in task.samples], VpaMeasure(task, _no_encoder, source.encoder)
     for row in rows:
-        scores = run_predictions(task, predictions[row["name"]], _no_encoder, row["name"]).scores
-        scored.append(row | {"figures": figures_of(scores.horizons), "samples": len(task.samples)})
+        scores = summarise(measure, row["name"], measure.rows(examples, predictions[row["name"]]), examples)
+        figures = {name: value.mean for name, value in scores.overall.values.items()}
+        scored.append(row | {"figures": figures, "samples": len(task.samples)})
     return scored
 
 

@@ -1,21 +1,18 @@
-"""Plans against the annotated continuation: matched step F1 of predictions, beside controls on the same examples.
+"""Plans against the annotated continuation: matched step F1 of predictions, beside controls on the same examples."""
 
-A metric is the mean over the samples of an example first, then over examples; intervals draw whole goals. An example
-without a prediction counts as an empty plan, which scores 0.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from recipe.artifacts import JsonObject
-from recipe.evaluation.controls import control_differences, control_plans, control_sentences
-from recipe.evaluation.judge.plans import MISSING
-from recipe.evaluation.matching import StepMatcher
-from recipe.evaluation.metrics import CONTROL
-from recipe.evaluation.scores import Counts, MatchControl, MatchScores
-from recipe.evaluation.validity.measure import Difference, ScoredPlan, prompt_means, score_predictions, summarise
-from recipe.evaluation.validity.scores import PlanSelection
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import open_encoder
+from recipe.evaluation.controls import control_plans
+from recipe.evaluation.matching import Embed, StepMatcher
+from recipe.evaluation.measures import Measure
+from recipe.evaluation.scores import Row
+from recipe.evaluation.validity.measure import plan_metrics, score_predictions
 from recipe.planning.predictions import Prediction
+from recipe.progress import SILENT, Progress
 from recipe.prompting import visible
 from recipe.reward.watchdog import copied_share
 from recipe.types import Example
@@ -36,69 +33,78 @@ def match_metrics(matcher: StepMatcher, example: Example, steps: Sequence[str]) 
     }
 
 
-def score_matches(
-    matcher: StepMatcher, examples: Sequence[Example], predictions: Sequence[Prediction]
-) -> list[ScoredPlan]:
-    """Every prediction with its metrics, in order. Raises InputError for an unknown example."""
-    known = {example.example_id: example for example in examples}
-    matcher.learn(step for one in predictions for step in one.steps)
-    return [
-        replace(plan, more=match_metrics(matcher, known[plan.example_id], plan.texts))
-        for plan in score_predictions(None, examples, predictions)
-    ]
+class MatchMeasure(Measure):
+    """Agreement with annotated continuations, step by step."""
 
-
-def match_scores(
-    system: str,
-    matcher: StepMatcher,
-    selection: PlanSelection,
-    scored: Sequence[ScoredPlan],
-    annotated: Iterable[Example],
-    settings: Mapping[str, str],
-    seed: int = 0,
-) -> MatchScores:
-    """The scores of matched plans and of the controls; labels of a goal are those of other videos among `annotated`."""
-    means = prompt_means(scored)
-    controls = []
-    for name, plans in control_plans(selection.examples, annotated, seed).items():
-        control = prompt_means(score_matches(matcher, selection.examples, list(plans.values())))
-        [against] = control_differences("", {system: means}, {CONTROL + name: control}, MAIN, seed)
-        metrics = summarise("", name, control, seed).metrics
-        controls.append(MatchControl(name, metrics, against.value, len(control.example_ids)))
-    described = dict(settings)
-    if selection.elsewhere:
-        described["predictions for other splits"] = str(selection.elsewhere)
-    return MatchScores(
-        system=system,
-        metrics=summarise("", system, means, seed).metrics,
-        counts=Counts(
-            plans=len(scored),
-            videos=len({(example.source, example.video_id) for example in selection.examples}),
-            missing=len(selection.missing),
-            empty=sum(plan.steps == 0 and plan.example_id not in selection.missing for plan in scored),
-        ),
-        controls=tuple(controls),
-        settings=described,
-        samples=means.samples,
-        decoding=selection.decoding,
+    name = "match"
+    title = "matched step F1 in order"
+    about = (
+        "No judge: a line of a plan matches the step of the annotated continuation that it is most alike by "
+        "embedding, or none: where it is not alike enough, or is more alike a step that is done or the goal "
+        "itself. Matched step F1 counts the steps in common, each as often as the annotation has it; in order, "
+        "those of the longest common subsequence. A right plan that differs from the annotation counts as wrong. "
+        "Controls are plans that no planner made, on the same examples."
     )
+    main = MAIN
+    further = ("matched_f1", "length_apart", "steps")
+    digits = 3
+    scale = (0.0, 1.0)
+    cluster = "goal"
+    beats_controls = True
 
+    def __init__(
+        self,
+        embed: Callable[[], Embed] | None = None,
+        encoder: str = "minilm",
+        annotated: Sequence[Example] | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`embed` opens the encoder of this name.
 
-def match_sentences(scores: MatchScores) -> list[str]:
-    """A sentence where the system does not beat every control."""
-    return control_sentences([Difference("", scores.system, one.name, MAIN, one.difference) for one in scores.controls])
+        With `annotated` examples there are rows of controls; labels of a goal are those of other videos among them,
+        drawn by `seed`.
+        """
+        super().__init__()
+        self.matcher = StepMatcher(open_encoder(EncoderConfig(name=encoder)).encode if embed is None else embed())
+        self.identity = {"encoder": encoder}
+        scale = {"chance": self.matcher.scale.chance, "same": self.matcher.scale.same, "floor": self.matcher.floor}
+        self.settings = {"encoder": encoder} | {name: f"{value:.3f}" for name, value in scale.items()}
+        self._annotated, self._seed = annotated, seed
 
+    @classmethod
+    def open(cls, settings: Any, embed: Callable[[], Embed], model: Any = None) -> "MatchMeasure":
+        opened = cls(embed, settings.encoder)
+        scale, floor = opened.matcher.scale, opened.matcher.floor
+        opened.identity |= {"chance": f"{scale.chance:.6f}", "same": f"{scale.same:.6f}", "floor": f"{floor:g}"}
+        return opened
 
-def match_rows(matcher: StepMatcher, selection: PlanSelection, scored: Sequence[ScoredPlan]) -> Iterable[JsonObject]:
-    """One row a plan: its lines, and the step of the reference that each matches, null for none."""
-    known = {example.example_id: example for example in selection.examples}
-    for plan in scored:
-        yield {
-            "example_id": plan.example_id,
-            "sample": plan.sample,
-            "goal": visible(plan.goal),
-            "metrics": plan.metrics(),
-            "steps": list(plan.texts),
-            "matched": list(matcher.names(known[plan.example_id], plan.texts)),
-            "flags": [MISSING] if plan.example_id in selection.missing else [],
-        }
+    def rows(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress = SILENT
+    ) -> list[Row]:
+        """A row for each plan: its lines, and the step of the reference that each matches, None for none."""
+        rows = self._rows(examples, predictions)
+        if self._annotated is not None:
+            for control, plans in control_plans(examples, self._annotated, self._seed).items():
+                rows += [replace(one, control=control) for one in self._rows(examples, [*plans.values()])]
+        return rows
+
+    def _rows(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> list[Row]:
+        known = {example.example_id: example for example in examples}
+        self.matcher.learn(step for one in predictions for step in one.steps)
+        scored = [
+            replace(plan, more=match_metrics(self.matcher, known[plan.example_id], plan.texts))
+            for plan in score_predictions(None, examples, predictions)
+        ]
+        return [
+            Row(
+                plan.example_id,
+                metrics,
+                plan.sample,
+                details={
+                    "goal": visible(plan.goal),
+                    "steps": list(plan.texts),
+                    "matched": list(self.matcher.names(known[plan.example_id], plan.texts)),
+                },
+            )
+            for plan, metrics in zip(scored, plan_metrics(scored), strict=True)
+        ]

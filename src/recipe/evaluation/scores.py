@@ -1,7 +1,7 @@
-"""The results of `recipe evaluate` for one system: plain frozen values in one JSON file, whose `kind` names their type.
+"""Scores of one system by one measure, and the rows that they are means of.
 
-The rows that the figures are means of stand beside it as JSON lines: `judge.json` has `judge.rows.jsonl`. Intervals
-cluster by video unless stated otherwise. A number that is not known is None or absent, never 0.
+Scores are plain frozen values in one JSON file. The rows stand beside it as JSON lines: `match.json` has
+`match.rows.jsonl`. A number that is not known is None or absent, never 0.
 
 Where verdicts are missing, `readings` hold a figure three ways by the names in `READINGS`: with each missing verdict as
 0, without them, and with each as the best one. Whatever the judge would have said lies between the first and the last.
@@ -9,17 +9,22 @@ The figure itself leaves them out. Where nothing is missing `readings` are empty
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from recipe.artifacts import from_json, read_json, to_json, write_text
+from recipe.artifacts import from_json, read_json, to_json, write_jsonl, write_text
 from recipe.errors import InputError
 from recipe.models.sampling import Decoding
+from recipe.rows import Count, Text
+from recipe.rows import read_rows as rows_of
 from recipe.stats import Interval
 
 READINGS = ("missing_as_0", "missing_left_out", "missing_as_best")
 """Names of the readings of a figure where verdicts are missing."""
+GroupKind = Literal["dataset", "split", "all", "control"]
+FORMAT: Literal[3] = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,261 +42,109 @@ class JudgeIdentity:
     """Temperature, repeats, limits, structured output: name to value."""
 
 
+class PlanId(NamedTuple):
+    """Which plan was measured: those of one system differ in this."""
+
+    example_id: str
+    sample: int
+    control: str = ""
+    """Name of the control that the plan is, empty for the system's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was measured of one plan; several verdicts on a plan are several rows."""
+
+    example_id: Text
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Empty where there is no value."""
+    sample: Count = 0
+    control: str = ""
+    """Name of the control that the plan is, empty for the system's own."""
+    cluster: str = ""
+    """The goal or video that an interval draws whole; empty where the row does not tell."""
+    unscored: str = ""
+    """Why there is no value."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What pages show: `steps`, `flags`, and what the measure knows besides."""
+
+    @property
+    def plan(self) -> PlanId:
+        """The plan that was measured."""
+        return PlanId(self.example_id, self.sample, self.control)
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many plans were judged, and how many others there are."""
+    """How many plans have a value, and how many others there are."""
 
     plans: int
     """Plans that the means are over, those that count as 0 by rule included."""
     videos: int = 0
     unscored: int = 0
-    """Plans without a verdict."""
+    """Plans without a value."""
     missing: int = 0
-    """Examples without a prediction, judged as empty plans by rule."""
+    """Examples without a prediction, measured as empty plans by rule."""
     empty: int = 0
-    """Plans without an actionable step: 0 on all six by rule, without a call."""
+    """Plans without a step that says anything."""
     shortened: int = 0
-    """Plans too long to be shown whole."""
+    """Plans too long to be read whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetScores:
-    """Accuracy on one dataset, in percent, and the mean of each criterion, 0 to 5; None without a scored plan."""
-
-    dataset: str
-    split: str
-    """`in-domain` or `zero-shot` for the paper's seven datasets, else empty."""
-    accuracy: Interval | None
-    criteria: dict[str, Interval]
-    counts: Counts
-    readings: dict[str, Interval] = field(default_factory=dict)
-    """Of the accuracy."""
-
-
-@dataclass(frozen=True, slots=True)
-class MacroAccuracy:
-    """Mean over the datasets of a split of their accuracies, in percent (paper, section on the evaluation protocol)."""
-
-    split: str
-    accuracy: Interval
-    datasets: tuple[str, ...]
-    readings: dict[str, Interval] = field(default_factory=dict)
-    """Of the accuracy; over the datasets without a verdict, too, where missing ones count."""
-
-
-@dataclass(frozen=True, slots=True)
-class ControlScores:
-    """The judge's scores of plans written on purpose, to read its figures against."""
+class Group:
+    """Figures of some plans: of a dataset, of a split (the mean over its datasets), of all, or of a control."""
 
     name: str
-    accuracy: Interval | None
-    criteria: dict[str, Interval]
+    """Of the dataset, split or control; empty for all plans."""
+    kind: GroupKind
+    values: dict[str, Interval]
+    """By metric; empty without a plan that has a value."""
     counts: Counts
     readings: dict[str, Interval] = field(default_factory=dict)
-    """Of the accuracy."""
+    """Of the main metric."""
+    datasets: tuple[str, ...] = ()
+    """Of a split: the datasets that its mean is over."""
+    difference: Interval | None = None
+    """Of a control that a system should beat: system minus control in the main metric, on the examples of both."""
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeScores:
-    """A system's scores by a judge."""
+class Scores:
+    """A system's scores by a measure."""
 
+    measure: str
+    """Name of the measure (see `evaluation.measures`)."""
     system: str
-    judge: JudgeIdentity
-    datasets: tuple[DatasetScores, ...]
-    macro: tuple[MacroAccuracy, ...]
-    controls: tuple[ControlScores, ...] = ()
-    repeats: int = 1
-    """Verdicts of each plan; means are over the repeats of a plan first."""
-    repeat_deviation: float | None = None
-    """Mean over plans of the standard deviation of their repeats, in percent; None with one repeat."""
+    identity: dict[str, Any]
+    """Judge, graphs, protocol, encoder: what must agree for a comparison."""
+    groups: tuple[Group, ...]
+    settings: dict[str, str] = field(default_factory=dict)
+    """What else describes the evaluation: name to value."""
     ledger: dict[str, float | None] = field(default_factory=dict)
-    """Answers, cached ones, retries, tokens and cost."""
+    """Answers, cached ones, retries, tokens and cost of a judge."""
     findings: tuple[str, ...] = ()
-    """Findings of the controls about the judge, a sentence each."""
-    how: dict[str, int] = field(default_factory=dict)
-    """Verdicts by how they were obtained: `json`, `regex`, `rule`, `proxy` or `human`."""
-    left_out: dict[str, int] = field(default_factory=dict)
-    """Predictions that were not judged: `other splits`, `further samples`."""
+    """A sentence each, such as what the controls say of the judge."""
+    extras: dict[str, Any] = field(default_factory=dict)
+    """What one measure alone has, as JSON; of all measures `samples`, the smallest number of samples of an example, and
+    `left_out`, counts of what was not measured."""
     decoding: tuple[Decoding, ...] = ()
     """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
-    kind: Literal["judge"] = "judge"
+    format: Literal[3] = FORMAT
 
+    def of(self, kind: GroupKind) -> tuple[Group, ...]:
+        """The groups of a kind, in order."""
+        return tuple(group for group in self.groups if group.kind == kind)
 
-@dataclass(frozen=True, slots=True)
-class FailureScores:
-    """Critical failures of one dataset, control or of all plans; None without a scored plan."""
+    @property
+    def overall(self) -> Group:
+        """All plans of the system."""
+        return self.of("all")[0]
 
-    name: str
-    """Of the dataset or control; empty for all plans."""
-    without: Interval | None
-    """Share of plans without a critical failure, in percent: How2Score."""
-    failures: Interval | None
-    """Mean number of critical failures in a plan."""
-    counts: Counts
-    readings: dict[str, Interval] = field(default_factory=dict)
-    """Of `without`; a missing judgement as 0 is one with a failure."""
-
-
-@dataclass(frozen=True, slots=True)
-class CriticalScores:
-    """A system's critical failures by a judge (How2Score, arXiv 2602.08808)."""
-
-    system: str
-    judge: JudgeIdentity
-    overall: FailureScores
-    datasets: tuple[FailureScores, ...]
-    controls: tuple[FailureScores, ...] = ()
-    repeats: int = 1
-    """Judgements of each plan; means are over the repeats of a plan first."""
-    ledger: dict[str, float | None] = field(default_factory=dict)
-    """Answers, cached ones, retries, tokens and cost."""
-    findings: tuple[str, ...] = ()
-    """Findings of the controls about the judge, a sentence each."""
-    how: dict[str, int] = field(default_factory=dict)
-    """Judgements by how they were obtained: `json` or `rule`."""
-    left_out: dict[str, int] = field(default_factory=dict)
-    """Predictions that were not judged: `other splits`, `further samples`."""
-    decoding: tuple[Decoding, ...] = ()
-    """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
-    kind: Literal["critical-failures"] = "critical-failures"
-
-
-@dataclass(frozen=True, slots=True)
-class DiversityScores:
-    """Procedural diversity of a system: the mean over prompts of the mean over pairs (paper, appendix)."""
-
-    system: str
-    judge: JudgeIdentity
-    diversity: Interval
-    """0 to 1."""
-    prompts: int
-    samples: int
-    """N, samples of each prompt."""
-    pairs: int
-    unscored: int
-    levels: dict[str, int]
-    """Pairs at each of the five levels, by level."""
-    order_pairs: int = 0
-    """Pairs that were also shown the other way round."""
-    order_disagreements: int = 0
-    """Those of them that then got another level."""
-    ledger: dict[str, float | None] = field(default_factory=dict)
-    settings: dict[str, str] = field(default_factory=dict)
-    """Prompts, samples, share of questions in both orders, seed."""
-    left_out: dict[str, int] = field(default_factory=dict)
-    """`prompts with fewer samples`, which are in the mean all the same, and `prompts without two samples`."""
-    readings: dict[str, Interval] = field(default_factory=dict)
-    """Of the diversity; a missing answer as 0 is one that the plans are the same."""
-    decoding: tuple[Decoding, ...] = ()
-    """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
-    kind: Literal["diversity"] = "diversity"
-
-
-@dataclass(frozen=True, slots=True)
-class HorizonScores:
-    """Visual planning for assistance at one horizon T, in percent."""
-
-    horizon: int
-    samples: int
-    videos: int
-    success_rate: Interval
-    accuracy: Interval
-    """mAcc, over positions."""
-    iou: Interval
-    """mIoU, `per_sample`."""
-    more: dict[str, float] = field(default_factory=dict)
-    """Other measures by name: `iou_batch_256`, `iou_cumulative_256`, `iou_bitwise`, `next_action`, `edit_distance`."""
-
-
-@dataclass(frozen=True, slots=True)
-class VpaScores:
-    """A system on visual planning for assistance (VPA), CrossTask."""
-
-    system: str
-    protocol: Literal["shared", "separate"]
-    taxonomy: str
-    history: str
-    """`oracle` or where else the histories are from; empty for a baseline that reads none."""
-    horizons: tuple[HorizonScores, ...]
-    settings: dict[str, str] = field(default_factory=dict)
-    """Encoder of the remap, draws, seed, options of a planner: name to value."""
-    remap: dict[str, float] = field(default_factory=dict)
-    """Measures of the remap: mean margin, share of steps below a margin, steps, missing predictions."""
-    supervised: bool = False
-    decoding: tuple[Decoding, ...] = ()
-    """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
-    kind: Literal["vpa"] = "vpa"
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeAgreement:
-    """Agreement of validity and a judge on the same plans."""
-
-    judge: JudgeIdentity
-    plans: int
-    spearman: Interval | None
-    kendall: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ValidityScores:
-    """A system against task graphs: every valid order scores full."""
-
-    system: str
-    graphs: str
-    """`world`, or the name of the graphs."""
-    metrics: dict[str, Interval]
-    """By the names of `metrics.METRICS`; clusters are goals."""
-    counts: Counts
-    settings: dict[str, str] = field(default_factory=dict)
-    by_goal: dict[str, float] = field(default_factory=dict)
-    """Mean validity of each goal."""
-    samples: int = 1
-    """Samples of each prompt: the smallest number where they differ."""
-    agreement: tuple[JudgeAgreement, ...] = ()
-    decoding: tuple[Decoding, ...] = ()
-    """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
-    kind: Literal["validity"] = "validity"
-
-
-@dataclass(frozen=True, slots=True)
-class MatchControl:
-    """A control on the same examples: plans that are no planner's."""
-
-    name: str
-    metrics: dict[str, Interval]
-    difference: Interval
-    """System minus control in the matched step F1 in order, on the examples that have the control."""
-    prompts: int
-
-
-@dataclass(frozen=True, slots=True)
-class MatchScores:
-    """A system against annotated continuations, step by step; clusters are goals."""
-
-    system: str
-    metrics: dict[str, Interval]
-    """By the names of `metrics.METRICS`."""
-    counts: Counts
-    controls: tuple[MatchControl, ...] = ()
-    settings: dict[str, str] = field(default_factory=dict)
-    """Encoder, ends of its scale, floor."""
-    samples: int = 1
-    """Samples of each prompt: the smallest number where they differ."""
-    decoding: tuple[Decoding, ...] = ()
-    """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
-    kind: Literal["match"] = "match"
-
-
-SystemScores = JudgeScores | CriticalScores | DiversityScores | VpaScores | ValidityScores | MatchScores
-KINDS: dict[str, type[SystemScores]] = {
-    "judge": JudgeScores,
-    "critical-failures": CriticalScores,
-    "diversity": DiversityScores,
-    "vpa": VpaScores,
-    "validity": ValidityScores,
-    "match": MatchScores,
-}
+    @property
+    def judge(self) -> JudgeIdentity | None:
+        """The judge; None of a measure without one."""
+        return JudgeIdentity(**self.identity["judge"]) if "judge" in self.identity else None
 
 
 def rows_path(scores: Path) -> Path:
@@ -303,16 +156,41 @@ def rows_path(scores: Path) -> Path:
     return scores.with_name(f"{scores.stem}.rows.jsonl")
 
 
-def write_scores(path: Path, scores: SystemScores) -> None:
+def write_scores(path: Path, scores: Scores) -> None:
     """Write one system's scores, all or nothing; keys stay in order."""
     write_text(path, json.dumps(to_json(scores), indent=2, ensure_ascii=False) + "\n")
 
 
-def read_scores(path: Path) -> SystemScores:
+def read_scores(path: Path) -> Scores:
     """The scores of a file; raises InputError naming the part that is missing, unknown or of the wrong kind."""
     raw = read_json(path)
-    kind = KINDS.get(raw.get("kind", "")) if isinstance(raw, dict) and isinstance(raw.get("kind", ""), str) else None
-    if kind is None:
-        remedy = f"give a file that `recipe evaluate` wrote: {', '.join(KINDS)}"
-        raise InputError.at(path, "no kind of scores", remedy, field="kind")
-    return from_json(raw, kind, str(path))
+    if not isinstance(raw, dict) or "measure" not in raw:
+        if isinstance(raw, dict) and "kind" in raw:
+            raise InputError.at(path, "a version before 0.3 wrote these scores", "evaluate the system again")
+        raise InputError.at(path, "no scores", "give a file that `recipe evaluate` wrote", field="measure")
+    scores = from_json(raw, Scores, str(path))
+    if not scores.of("all"):
+        raise InputError.at(path, "no group of all plans", "evaluate the system again", field="groups")
+    if "judge" in scores.identity:
+        from_json(scores.identity["judge"], JudgeIdentity, f"{path}.identity.judge")
+    return scores
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> int:
+    """Write rows as JSON lines, all or nothing; fields that are empty are left out. Returns their number."""
+    kept = ("example_id", "sample", "metrics")
+    return write_jsonl(
+        path,
+        ({name: value for name, value in to_json(row).items() if value or name in kept} for row in rows),
+    )
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file, in file order. Raises InputError with file, line, field and remedy for what is no row."""
+    rows = []
+    for line, row in rows_of(path, Row):
+        if not row.metrics and not row.unscored:
+            problem, remedy = "neither metrics nor the reason that there are none", "evaluate the system again"
+            raise InputError.at(path, problem, remedy, line=line, field="metrics")
+        rows.append(row)
+    return rows

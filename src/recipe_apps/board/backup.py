@@ -21,7 +21,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from recipe.artifacts import atomic_path, fingerprint
 from recipe.errors import ConfigError, InputError, first_line
-from recipe_apps.board.scoring import MEASURES, Figures
+from recipe.evaluation.measures import board_measures
+from recipe_apps.board.scoring import Figures
 from recipe_apps.board.store import (
     BOARD,
     References,
@@ -176,7 +177,7 @@ def _require_sound(seen: dict[str, Any], table: Table, row: dict[str, Any]) -> N
         seen[f"track {row['name']}"] = seen[f"set {row['reference_set']}"], row["plans"]
     elif table is scorers:
         settings_of(row["settings"])
-        if fingerprint(row["identity"])[:16] != row["id"] or row["measure"] not in MEASURES:
+        if fingerprint(row["identity"])[:16] != row["id"] or row["measure"] not in board_measures():
             raise ValueError(f"the scorer {row['id']!r} is not what its name says")
         seen[f"scorer {row['id']}"] = seen[f"track {row['track']}"][0]
     elif table is submissions:

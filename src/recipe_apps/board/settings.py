@@ -8,16 +8,13 @@ from pydantic import Field
 from recipe.config.base import Fraction, Positive, Settings
 from recipe.config.models import JudgeConfig
 
-BoardMeasure = Literal["judge", "proxy", "validity", "match", "vpa"]
-"""What plans are scored by: a command of `recipe evaluate` each."""
-
 
 class ScorerSettings(Settings):
     """One scorer of a track: what `recipe evaluate` computes with these settings (docs/board.md)."""
 
-    measure: BoardMeasure
+    measure: Annotated[str, Field(min_length=1, max_length=16)]
     """`judge` asks a language model, `proxy` and `match` compare embeddings with the reference, `validity` reads task
-    graphs, `vpa` counts CrossTask's next actions."""
+    graphs, `vpa` counts CrossTask's next actions; or a measure that an installed package adds."""
     label: str = ""
     """What pages call the scorer; left out: made from the settings."""
     encoder: str = "minilm"

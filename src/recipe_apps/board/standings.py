@@ -32,9 +32,10 @@ from sqlalchemy import Connection, insert, select, update
 from recipe.artifacts import JsonObject, to_json
 from recipe.evaluation.judge.plans import MEANINGS
 from recipe.evaluation.judge.verdicts import CRITERIA
+from recipe.evaluation.measures import Measure, measure_named
 from recipe.evaluation.people.ratings import cell
 from recipe.stats import Interval, macro_intervals
-from recipe_apps.board.scoring import LEAST, MEASURES, MOST_UNSCORED, MeasureKind, clusters_of
+from recipe_apps.board.scoring import LEAST, MOST_UNSCORED
 from recipe_apps.board.store import Board, pack, unpack
 from recipe_apps.board.tables import accounts, scorers, scores, standings, submissions, tracks
 
@@ -136,7 +137,7 @@ def stale_boards(board: Board) -> list[str]:
     return board.database.query(lambda connection: list(connection.execute(query).scalars()))
 
 
-def metric_digits(kind: MeasureKind, name: str) -> int:
+def metric_digits(kind: type[Measure], name: str) -> int:
     """Digits that a further metric is shown with."""
     return kind.digits if kind.unit and name not in CRITERIA else _FURTHER
 
@@ -158,7 +159,7 @@ def _outwards(bound: float, digits: int) -> float:
     return math.ceil(round(bound * scale, 6)) / scale + 0.0
 
 
-def public_figures(board: Board, kind: MeasureKind, datasets: Sequence[str], row: Any) -> JsonObject:
+def public_figures(board: Board, kind: type[Measure], datasets: Sequence[str], row: Any) -> JsonObject:
     """What everybody may know of the figures of a submission; `datasets` [questions] names each question's.
 
     `row` has its `id`, `control`, `figures` and `per_example`. There is a figure where `LEAST` questions have a plan
@@ -211,9 +212,9 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
 
     head, found = board.database.query(ask)
     examples = board.references(head.reference_set).examples
-    clusters = clusters_of(MEASURES[head.measure], examples)
+    clusters = [measure_named(head.measure).cluster_of(one) for one in examples]
     datasets = [one.source for one in examples]
-    kind = MEASURES[head.measure]
+    kind = measure_named(head.measure)
     board.answered(row.id for row in found if not row.control)
     shown = {row.id: public_figures(board, kind, datasets, row) for row in found}
     found = [row for row in found if shown[row.id]["value"] is not None]
@@ -300,8 +301,8 @@ def differences_from_controls(board: Board, scorer: str, submission: str) -> dic
     examples = board.references(head.reference_set).examples
     others = np.array([_values(row.per_example) for row in controls])
     ours = np.repeat(_values(own)[None], len(others), axis=0)
-    kind = MEASURES[head.measure]
-    found = _differences(ours, others, [one.source for one in examples], clusters_of(kind, examples))
+    kind = measure_named(head.measure)
+    found = _differences(ours, others, [one.source for one in examples], [kind.cluster_of(one) for one in examples])
     return {row.control: one for row, one in zip(controls, found, strict=True) if one is not None}
 
 

@@ -15,9 +15,10 @@ from recipe.artifacts import JsonObject, to_json
 from recipe.evaluation.controls import is_beaten
 from recipe.evaluation.judge.plans import MEANINGS
 from recipe.evaluation.judge.verdicts import CRITERIA
+from recipe.evaluation.measures import Measure, measure_named
 from recipe.evaluation.metrics import METRICS
 from recipe.stats import Interval
-from recipe_apps.board.scoring import LEAST, MEASURES, MeasureKind, clusters_of
+from recipe_apps.board.scoring import LEAST
 from recipe_apps.board.standings import (
     differences_from_controls,
     metric_digits,
@@ -80,7 +81,7 @@ class Views:
         row, track = self._board(board)
         value, made, _ = self._standing(board)
         examples = self.board.references(track.reference_set).examples
-        kind = MEASURES[row.measure]
+        kind = measure_named(row.measure)
         rows = self._rows(row, track, viewer)
         if query.get("all") != "1":
             rows = [one for one in rows if one["latest"]]
@@ -94,7 +95,7 @@ class Views:
         about = {
             "identity": row.identity,
             "examples": len(examples),
-            "clusters": len(set(clusters_of(kind, examples))),
+            "clusters": len({kind.cluster_of(one) for one in examples}),
             "cluster": kind.cluster,
             "resolvable": value["resolvable"] if shown else None,
             "as_of": made,
@@ -154,7 +155,7 @@ class Views:
         return track.published or (viewer is not None and viewer.is_owner)
 
     def _summary(self, row: Any, track: Track, viewer: Account | None) -> JsonObject:
-        kind: MeasureKind = MEASURES[row.measure]
+        kind: type[Measure] = measure_named(row.measure)
         rows = self._rows(row, track, viewer)
         return {
             "id": row.id,
@@ -271,7 +272,7 @@ class Views:
 
         found, waiting = self.board.database.query(ask)
         figures = self._figures(own)
-        kinds = {one.id: MEASURES[one.measure] for one in self._boards()}
+        kinds = {one.id: measure_named(one.measure) for one in self._boards()}
         tracks = {one.name: one for one in self.board.tracks()}
         described = []
         for row in rows:
@@ -339,7 +340,7 @@ class Views:
         sources = {name: [one.source for one in examples] for name, examples in sets.items()}
         self.board.answered(row.id for row in rows if not row.control)
         return {
-            (row.id, row.scorer): public_figures(self.board, MEASURES[row.measure], sources[row.track], row)
+            (row.id, row.scorer): public_figures(self.board, measure_named(row.measure), sources[row.track], row)
             for row in rows
         }
 
@@ -349,7 +350,7 @@ class Views:
         for board in self._boards():
             if (row.id, board.id) not in figures:
                 continue
-            own, kind = figures[row.id, board.id], MEASURES[board.measure]
+            own, kind = figures[row.id, board.id], measure_named(board.measure)
             # What is too little for a figure is too little for a difference.
             against = differences_from_controls(self.board, board.id, row.id) if own["value"] is not None else {}
             controls = {one["control"]: one for one in self._standing(board.id)[0]["rows"] if one["control"]}
@@ -498,7 +499,7 @@ def metric_title(name: str) -> str:
 
 
 def _against(
-    control: str, difference: Interval, kind: MeasureKind, own: JsonObject, other: JsonObject | None
+    control: str, difference: Interval, kind: type[Measure], own: JsonObject, other: JsonObject | None
 ) -> JsonObject:
     """The difference from a control: that of the two means as they are shown, where no question lacks a value."""
     complete = other is not None and own["complete"] and other["complete"]

@@ -26,7 +26,7 @@ from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.models.model import Model, open_model
 from recipe.planning.predictions import Prediction
 from recipe_apps.board.scoring import Scored, Scorer, open_scorer
-from recipe_apps.board.settings import BoardMeasure, ScorerSettings
+from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.store import BOARD, Board, note, random_id, touch
 from recipe_apps.board.tables import jobs, scorers, scores, submissions, tracks, workers
 
@@ -244,7 +244,7 @@ class Worker:
         self,
         board: Board,
         name: str,
-        measures: Sequence[BoardMeasure],
+        measures: Sequence[str],
         lease: float = 30.0,
         judge: ModelConfig | None = None,
         poll: float = 0.5,

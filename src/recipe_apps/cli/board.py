@@ -185,13 +185,12 @@ def worker(
     Example: recipe board worker --measures judge --endpoint http://localhost:8000/v1
     """
     import signal
-    from typing import get_args
 
-    from recipe_apps.board.settings import BoardMeasure
+    from recipe.evaluation.measures import board_measures
 
     _stand_back()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    known = get_args(BoardMeasure)
+    known = board_measures()
     asked = [one for one in known if one != "judge" or model_settings.endpoint]
     if measures:
         asked = [one.strip() for one in measures.split(",")]

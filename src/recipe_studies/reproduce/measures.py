@@ -304,7 +304,7 @@ def compare(run_dir: Path, settings: Diversity, progress: Progress) -> None:
         with asked(settings.judge) as model:
             judge = LlmDiversityJudge(model, settings.judge.model, settings.judge.settings)
             pairs = compare_plans(judge, prompts, progress=progress)
-    found, least, most = (prompt_diversity(pairs, missing) for missing in (None, 0.0, 1.0))
+    found, least, most = prompt_diversity(pairs), prompt_diversity(pairs, 0), prompt_diversity(pairs, 1)
     write_jsonl(
         run_dir / settings.output,
         (

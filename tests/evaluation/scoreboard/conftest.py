@@ -10,26 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.evaluation.scored import judge_scores
 
-from recipe.artifacts import write_jsonl
+from recipe.artifacts import to_json
 from recipe.data.examples import write_examples
-from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores, write_verdicts
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, write_verdicts
 from recipe.evaluation.scoreboard.page import make_report, render_page
 from recipe.evaluation.scoreboard.sources import gather
-from recipe.evaluation.scores import (
-    Counts,
-    DiversityScores,
-    HorizonScores,
-    JudgeAgreement,
-    JudgeIdentity,
-    MatchControl,
-    MatchScores,
-    SystemScores,
-    ValidityScores,
-    VpaScores,
-    rows_path,
-    write_scores,
-)
+from recipe.evaluation.scores import Counts, Group, JudgeIdentity, Row, Scores, rows_path, write_rows, write_scores
 from recipe.stats import Interval
 from recipe.types import Example, Unscored, Verdict
 
@@ -76,10 +64,10 @@ def write_judged(
     return path
 
 
-def write_with_rows(path: Path, scores: SystemScores, rows: Sequence[dict[str, object]] = ()) -> Path:
+def write_with_rows(path: Path, scores: Scores, rows: Sequence[Row] = ()) -> Path:
     write_scores(path, scores)
     if rows:
-        write_jsonl(rows_path(path), rows)
+        write_rows(rows_path(path), rows)
     return path
 
 
@@ -119,61 +107,95 @@ def write_both(folder: Path) -> list[Path]:
 def write_others(folder: Path) -> list[Path]:
     """Diversity, VPA and validity of one system."""
     interval = Interval(50.0, 40.0, 60.0, 12, 3)
-    horizons = tuple(
-        HorizonScores(T, 12, 3, interval, interval, interval, {"iou_batch_256": 99.0, "edit_distance": 0.5})
-        for T in (1, 3, 4)
+    actions = {f"{T}.{name}": interval for T in (1, 3, 4) for name in ("success_rate", "accuracy", "iou")}
+    vpa_row = Row(
+        "v:2",
+        {"3.accuracy": 50.0},
+        details={
+            "goal": "Make Jello Shots",
+            "history": ["a"],
+            "gold": ["stir mixture", "pour water"],
+            "predicted": ["stir mixture", "add sugar"],
+            "steps": ["stir it", "sweeten it"],
+            "margins": [0.25, 0.01],
+        },
     )
-    vpa_row = {
-        "sample_id": "v:2",
-        "goal": "Make Jello Shots",
-        "history": ["a"],
-        "gold": ["stir mixture", "pour water"],
-        "predicted": ["stir mixture", "add sugar"],
-        "steps": ["stir it", "sweeten it"],
-        "margins": [0.25, 0.01],
-    }
-    valid_row = {
-        "example_id": EXAMPLES[0].example_id,
-        "sample": 0,
-        "steps": ["pour the water", "dig a hole"],
-        "statuses": ["valid", "alien"],
-        "missing_steps": ["wait"],
-        "metrics": {"score": 0.5, "order": 1.0, "coverage": 0.5, "clean": 0.5},
-    }
-    agreement = (JudgeAgreement(PROXY, 12, Interval(0.7, 0.4, 0.9), 0.6),)
+    lines = ["pour the water", "dig a hole"]
+    valid_row = Row(
+        EXAMPLES[0].example_id,
+        {"score": 0.5, "order": 1.0, "coverage": 0.5, "clean": 0.5},
+        details={"steps": lines, "statuses": ["valid", "alien"], "missing_steps": ["wait"]},
+    )
+    agreement = {"judge": to_json(PROXY), "plans": 12, "spearman": to_json(Interval(0.7, 0.4, 0.9)), "kendall": 0.6}
     share = Interval(0.5, 0.4, 0.6, 12, 3)
-    match_row = {
-        "example_id": EXAMPLES[0].example_id,
-        "steps": valid_row["steps"],
-        "metrics": {"matched_ordered_f1": 0.25},
-    }
+    match_row = Row(EXAMPLES[0].example_id, {"matched_ordered_f1": 0.25}, details={"steps": lines})
     matched = {"matched_f1": share, "matched_ordered_f1": share}
-    controls = (
-        MatchControl("the goal alone", matched, Interval(0.4, 0.3, 0.5, 12, 3), 12),
-        MatchControl("history copied", matched, Interval(0.01, -0.02, 0.04, 12, 3), 12),
-    )
+
+    def group(values: dict[str, Interval], control: str = "", difference: Interval | None = None) -> Group:
+        return Group(control, "control" if control else "all", values, Counts(12), difference=difference)
+
     return [
         write_with_rows(
             folder / "diversity.json",
-            DiversityScores("RL", PROXY, share, 10, 10, 450, 3, {"0.0": 100, "0.25": 0, "0.5": 200, "1.0": 147}),
+            Scores(
+                "diversity",
+                "RL",
+                {"judge": to_json(PROXY), "samples": 10},
+                (group({"diversity": share}),),
+                extras={
+                    "samples": 10,
+                    "pairs": 450,
+                    "unscored_pairs": 3,
+                    "levels": {"0": 100, "0.25": 0, "0.5": 200, "1": 147},
+                    "order_pairs": 0,
+                    "order_disagreements": 0,
+                },
+            ),
         ),
         write_with_rows(
             folder / "vpa.json",
-            VpaScores("RL", "shared", "105", "oracle", horizons, remap={"mean_margin": 0.2}),
+            Scores(
+                "vpa",
+                "RL",
+                {"protocol": "shared", "taxonomy": "105"},
+                (group(actions),),
+                {"history": "oracle"},
+                extras={
+                    "remap": {"mean_margin": 0.2},
+                    "further": {"3": {"iou_batch_256": 99.0, "edit_distance": 0.5}},
+                    "supervised": False,
+                },
+            ),
             [vpa_row],
         ),
         write_with_rows(
             folder / "validity.json",
-            ValidityScores(
-                "RL", "world", {"score": share, "order": share, "alien": share}, Counts(12), by_goal={"brew tea": 0.5},
-                agreement=agreement,
+            Scores(
+                "validity",
+                "RL",
+                {"graphs": "world"},
+                (group({"score": share, "order": share, "alien": share}),),
+                extras={"by_goal": {"brew tea": 0.5}, "agreement": [agreement]},
             ),
             [valid_row],
         ),
         write_with_rows(
-            folder / "match.json", MatchScores("RL", matched, Counts(12), controls, {"floor": "0.667"}), [match_row]
+            folder / "match.json",
+            Scores(
+                "match",
+                "RL",
+                {"encoder": "minilm"},
+                (
+                    group(matched),
+                    group(matched, "the goal alone", Interval(0.4, 0.3, 0.5, 12, 3)),
+                    group(matched, "history copied", Interval(0.01, -0.02, 0.04, 12, 3)),
+                ),
+                {"floor": "0.667"},
+                findings=("RL does not beat this control.",),
+            ),
+            [match_row],
         ),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -9,15 +9,18 @@ import pytest
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import Judgement, example_means, read_verdicts, write_verdicts
+from recipe.evaluation.judge.measures import RubricMeasure
+from recipe.evaluation.judge.verdicts import Judgement, read_verdicts, verdict_rows, write_verdicts
+from recipe.evaluation.measures import example_means
 from recipe.evaluation.published import JUDGE, published
 from recipe.evaluation.scoreboard.accuracy import comparability, is_papers, judge_results, overall
-from recipe.evaluation.scoreboard.differences import system_differences
 from recipe.evaluation.scoreboard.page import Report, make_report
+from recipe.evaluation.scoreboard.sections import board_comparisons
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scoreboard.views import gather_views
-from recipe.evaluation.scores import JudgeIdentity, JudgeScores, VpaScores, read_scores, rows_path, write_scores
-from recipe.report.elements import Row, Section, Table
+from recipe.evaluation.scores import JudgeIdentity, Row, read_scores, rows_path, write_rows, write_scores
+from recipe.report.elements import Row as TableRow
+from recipe.report.elements import Section, Table
 from recipe.types import Unscored
 
 from .conftest import EXAMPLES, LLAMA, PROXY, example, flat, write_judged
@@ -31,7 +34,7 @@ def section(report: Report, name: str) -> Section:
     return next(one for one in report.sections if one.name == name)
 
 
-def row(table: Table, name: str) -> Row:
+def row(table: Table, name: str) -> TableRow:
     return next(one for one in table.rows if one.name == name)
 
 
@@ -39,8 +42,7 @@ def test_headline_gives_the_macro_accuracy_of_the_files(judged_files: list[Path]
     report = make_report(gather(judged_files, [examples_file]), "t")
     table = tables(section(report, "accuracy-1"))[0]
     scores = read_scores(judged_files[1])
-    assert isinstance(scores, JudgeScores)
-    macro = {one.split: f"{one.accuracy.mean:.1f}" for one in scores.macro}
+    macro = {one.name: f"{one.values['accuracy'].mean:.1f}" for one in scores.of("split")}
     shown = [cell.text for cell in row(table, "RL").cells]
     assert shown[:2] == [macro["in-domain"], macro["zero-shot"]]
     # By hand: RL on crosstask 4, 4, 3, 4, 5, 4 of 5; on niv 3, 4, 4, 3, 4 and one unscored.
@@ -103,8 +105,9 @@ def test_judges_that_differ_in_prompt_alone_are_kept_apart(tmp_path: Path, examp
     (tmp_path / "a").mkdir()
     paths = [write_judged(tmp_path, "base", [1] * 12), write_judged(tmp_path / "a", "base", [4] * 12, other)]
     board = gather(paths, [examples_file])
-    assert [bench.name for bench in judge_results(board)] == ["proxy (hash) (setting 1)", "proxy (hash) (setting 2)"]
-    assert system_differences(board) == []
+    judges = judge_results(source.scores for source in board.sources)
+    assert [one.name for one in judges] == ["proxy (hash) (setting 1)", "proxy (hash) (setting 2)"]
+    assert board_comparisons(board) == []
     report = make_report(board, "t")
     assert {"accuracy-1", "accuracy-2"} <= {one.name for one in report.sections}
 
@@ -112,11 +115,12 @@ def test_judges_that_differ_in_prompt_alone_are_kept_apart(tmp_path: Path, examp
 def test_differences_are_paired_by_example_and_leave_out_what_one_lacks(
     judged_files: list[Path], examples_file: Path
 ) -> None:
-    found = {one.split: one for one in system_differences(gather(judged_files, [examples_file]))}
-    assert set(found) == {"in-domain", "zero-shot"}
-    one = found["in-domain"]
+    [(_, [compared])] = board_comparisons(gather(judged_files, [examples_file]))
+    found = {one.over: one for one in compared.rows}
+    assert list(found) == ["crosstask", "niv"]
+    one = found["crosstask"]
     # The sixth example has no verdict for base: 1 2 1 2 1 against 4 4 3 4 5, in fifths.
-    assert (one.examples, one.left_out) == (5, 1)
+    assert (one.result.difference.observations, compared.left_out["unscored"]) == (5, 2)
     assert one.result.difference.mean == pytest.approx(20 * (20 - 7) / 5)
     read = {name: value.mean for name, value in one.readings.items()}
     assert read == {
@@ -141,8 +145,9 @@ def test_readings_have_a_table_only_where_verdicts_are_missing(tmp_path: Path, e
 
 
 def test_differences_need_no_examples(judged_files: list[Path]) -> None:
-    [one] = system_differences(gather(judged_files))
-    assert (one.split, one.examples, one.left_out) == ("", 10, 2)
+    [(_, [compared])] = board_comparisons(gather(judged_files))
+    [one] = compared.rows
+    assert (one.over, one.result.difference.observations, compared.left_out["unscored"]) == ("", 10, 2)
     report = make_report(gather(judged_files), "t")
     assert "by example" in section(report, "differences").paragraphs[0]
 
@@ -155,43 +160,42 @@ def test_accuracy_averages_repeats_then_samples() -> None:
         Judgement("a", flat(0), control="empty"),
         Judgement("b", Unscored("timeout")),
     ]
-    means = example_means(rows)
+    means = example_means(RubricMeasure.plan_values(one for one in verdict_rows(rows) if not one.control))
     assert {name: one["accuracy"] for name, one in means.items()} == {"a": pytest.approx((80 + 20) / 2)}
 
 
 def test_mean_over_plans_weighs_datasets_by_their_plans(judged_files: list[Path]) -> None:
     scores = read_scores(judged_files[0])
-    assert isinstance(scores, JudgeScores)
     values = [20, 40, 20, 40, 20, 20, 20, 40, 20, 40, 20]
-    assert overall(scores.datasets) == pytest.approx(sum(values) / len(values))
+    assert overall(scores.of("dataset")) == pytest.approx(sum(values) / len(values))
     assert overall([]) is None
 
 
 def test_every_kind_has_its_section(judged_files: list[Path], other_files: list[Path], examples_file: Path) -> None:
     report = make_report(gather([*judged_files, *other_files], [examples_file]), "t")
     names = [one.name for one in report.sections]
-    assert names == ["accuracy-1", "differences", "diversity", "vpa", "validity", "match", "files"]
+    assert names == ["accuracy-1", "diversity", "vpa", "validity", "match", "differences", "files"]
     vpa = section(report, "vpa")
     assert "per sample" in vpa.paragraphs[0]
     assert any("true history" in warning for warning in vpa.warnings)
-    assert [cell.text for cell in row(tables(vpa)[0], "RL").cells[-4:]] == ["50.0", "50.0", "50.0", "12"]
+    assert [cell.text for cell in row(tables(vpa)[0], "RL").cells[-6:-2]] == ["50.0", "50.0", "50.0", "12"]
     diversity = section(report, "diversity")
-    assert [cell.text for cell in row(tables(diversity)[1], "RL").cells[1:]] == ["22 %", "0 %", "45 %", "0 %", "33 %"]
+    levels = next(one for one in tables(diversity) if "level" in one.caption)
+    assert [cell.text for cell in row(levels, "RL").cells[-4:]] == ["22 %", "0 %", "45 %", "33 %"]
     validity = section(report, "validity")
     assert [cell.text for cell in row(tables(validity)[-1], "RL").cells] == [PROXY.name, "0.70", "0.60", "12"]
     assert "50 %" in [cell.text for cell in row(tables(validity)[0], "RL").cells]
     match = section(report, "match")
     assert [one.name for one in tables(match)[0].rows] == ["RL", "control: the goal alone", "control: history copied"]
-    [sentence] = match.findings
-    assert "history copied: +0.010 [-0.020, +0.040]" in sentence
+    assert match.findings == ("RL does not beat this control.",)
+    assert [cell.text for cell in row(tables(match)[0], "control: history copied").cells[-4:-3]] == ["+0.01"]
 
 
 def test_a_protocol_that_is_not_calibrated_is_told(other_files: list[Path]) -> None:
-    [path] = [one for one in other_files if isinstance(read_scores(one), VpaScores)]
+    [path] = [one for one in other_files if read_scores(one).measure == "vpa"]
     scores = read_scores(path)
-    assert isinstance(scores, VpaScores)
     for sentence, told in (("calibrated: as published", False), ("protocol not calibrated: 3 points from it", True)):
-        write_scores(path, replace(scores, settings={"calibration": sentence}))
+        write_scores(path, replace(scores, settings={"history": "Phi", "calibration": sentence}))
         warnings = section(make_report(gather([path], []), "t"), "vpa").warnings
         assert any("not calibrated" in warning for warning in warnings) is told
 
@@ -200,7 +204,9 @@ def test_views_hold_every_plan_and_what_was_measured(
     judged_files: list[Path], other_files: list[Path], examples_file: Path
 ) -> None:
     views = make_report(gather([*judged_files, *other_files], [examples_file]), "t").views
-    assert views.measures == (PROXY.name, "validity", "matched step F1 in order", "VPA")
+    assert views.measures == (
+        PROXY.name, "visual planning for assistance", "validity", "matched step F1 in order"
+    )  # fmt: skip
     assert [case.example_id for case in views.examples] == [*(one.example_id for one in EXAMPLES), "v:2"]
     first = views.examples[0]
     assert (first.goal, first.history) == (EXAMPLES[0].goal, EXAMPLES[0].history)
@@ -210,8 +216,8 @@ def test_views_hold_every_plan_and_what_was_measured(
     ]  # fmt: skip
     [plan] = views.examples[-1].plans.values()
     assert plan.actions == [["stir mixture", "stir mixture", 0.25], ["add sugar", "pour water", 0.01]]
-    assert plan.scores == {3: [50.0]}
-    assert [25.0] in [plan.scores.get(2) for plan in first.plans.values()]
+    assert plan.scores == {1: [50.0]}
+    assert [25.0] in [plan.scores.get(3) for plan in first.plans.values()]
 
 
 def test_rows_missing_beside_scores_leave_tables_and_are_told(judged_files: list[Path], examples_file: Path) -> None:
@@ -251,7 +257,7 @@ def test_one_id_for_two_examples_is_an_error(tmp_path: Path, judged_files: list[
 
 def test_files_of_another_kind_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(json.dumps({"title": "a run"}))
-    with pytest.raises(InputError, match="no kind of scores"):
+    with pytest.raises(InputError, match="no scores"):
         gather([tmp_path / "report.json"])
 
 
@@ -264,8 +270,14 @@ def test_scores_without_a_scored_plan_are_shown_as_missing(tmp_path: Path, examp
 
 def test_findings_of_the_controls_are_told(tmp_path: Path, judged_files: list[Path]) -> None:
     scores = read_scores(judged_files[0])
-    assert isinstance(scores, JudgeScores)
-    write_scores(judged_files[0], replace(scores, findings=("The judge can be steered.",), how={"json": 3, "regex": 2}))
+    write_scores(
+        judged_files[0],
+        replace(
+            scores,
+            findings=("The judge can be steered.",),
+            extras=scores.extras | {"how": {"json": 3, "regex": 2}},
+        ),
+    )
     found = section(make_report(gather(judged_files), "t"), "accuracy-1")
     assert found.findings == ("The judge can be steered.",)
     assert any("2 by regex" in note for note in tables(found)[0].notes)
@@ -274,20 +286,21 @@ def test_findings_of_the_controls_are_told(tmp_path: Path, judged_files: list[Pa
 @pytest.mark.parametrize(
     ("row", "field"),
     [
-        ({"steps": ["boil"]}, "example_id"),
-        ({"example_id": " "}, "example_id"),
-        ({"example_id": "a", "sample": "x"}, "sample"),
+        ({"metrics": {"score": 1}}, "example_id"),
+        ({"example_id": " ", "metrics": {"score": 1}}, "example_id"),
+        ({"example_id": "a", "metrics": {"score": 1}, "sample": "x"}, "sample"),
     ],
 )
 def test_rows_that_name_no_example_are_located(other_files: list[Path], row: dict[str, object], field: str) -> None:
     write_jsonl(rows_path(other_files[2]), [row])
-    with pytest.raises(InputError, match=f"rows.jsonl, line 1, field '{field}'"):
+    with pytest.raises(InputError, match=f"rows.jsonl, line 1.*field '{field}'"):
         gather(other_files)
 
 
-def test_odd_rows_are_shown_for_what_they_hold(other_files: list[Path]) -> None:
-    write_jsonl(rows_path(other_files[1]), [{"sample_id": "v:1", "gold": ["a", "b"], "predicted": [1], "margins": "x"}])
-    write_jsonl(rows_path(other_files[2]), [{"example_id": "e", "metrics": [1], "statuses": None, "steps": ["s"]}])
+def test_odd_details_are_shown_for_what_they_hold(other_files: list[Path]) -> None:
+    odd = {"gold": ["a", "b"], "predicted": [1], "margins": "x", "steps": 3}
+    write_rows(rows_path(other_files[1]), [Row("v:1", {"3.accuracy": 0.0}, details=odd)])
+    write_rows(rows_path(other_files[2]), [Row("e", {"x": 1.0}, details={"statuses": None, "steps": ["s"]})])
     first, second = gather_views(gather(other_files[:-1])).examples
     [plan] = first.plans.values()
     assert plan.actions == [["1", "a", None], [None, "b", None]]

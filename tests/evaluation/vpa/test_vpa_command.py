@@ -4,16 +4,23 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("scipy")
 from recipe.data.examples import read_examples
-from recipe.evaluation.scores import VpaScores, read_scores, rows_path
+from recipe.evaluation.scores import read_scores, rows_path
 from recipe.evaluation.vpa.protocol import END
 from recipe.planning.predictions import Prediction, write_predictions
 
 Run = Callable[..., tuple[int, str, str]]
+
+
+def overall(out: str) -> dict[str, Any]:
+    """The values of all samples in printed scores."""
+    [found] = [one for one in json.loads(out)["groups"] if one["kind"] == "all"]
+    return dict(found["values"])
 
 
 @pytest.fixture
@@ -60,9 +67,10 @@ def test_a_baseline_needs_no_model(release_folder: Path, recipe: Run, tmp_path: 
     )
     found = json.loads(out)
     assert code == 0
-    assert [one["samples"] for one in found["horizons"]] == [8, 8, 8]
-    assert found["horizons"][0]["accuracy"]["mean"] == pytest.approx(100 * (5 / 4 + 3 / 3) / 8, abs=5)
-    assert found["horizons"][0]["accuracy"]["clusters"] == 3
+    values = overall(out)
+    assert [values[f"{horizon}.accuracy"]["observations"] for horizon in (1, 3, 4)] == [8, 8, 8]
+    assert values["1.accuracy"]["mean"] == pytest.approx(100 * (5 / 4 + 3 / 3) / 8, abs=5)
+    assert values["1.accuracy"]["clusters"] == 3
     assert not found["calibration"]["calibrated"]
     assert "protocol not calibrated" in found["calibration"]["sentence"]
     names = {row["system"]: row for row in found["beside"]}
@@ -71,15 +79,15 @@ def test_a_baseline_needs_no_model(release_folder: Path, recipe: Run, tmp_path: 
     assert names["VLaMP"]["published"]
     assert not {"PDPP", "SCHEMA", "ViterbiPlanNet", "KEPP"} & set(names)
     scores = read_scores(output)
-    assert isinstance(scores, VpaScores)
     assert scores.settings["calibration"] == found["calibration"]["sentence"]
-    assert (scores.system, scores.history, scores.supervised, scores.taxonomy) == ("random-goal", "", False, "6")
-    assert set(scores.horizons[1].more) == {
+    assert (scores.system, scores.settings["history"], scores.identity["taxonomy"]) == ("random-goal", "", "6")
+    assert not scores.extras["supervised"]
+    assert set(scores.extras["further"]["3"]) == {
         "next_action", "edit_distance", "iou_batch_256", "iou_cumulative_256", "iou_cumulative_32", "iou_bitwise",
     }  # fmt: skip
     rows = [json.loads(line) for line in rows_path(output).read_text().splitlines()]
     assert len(rows) == 8
-    assert all(len(row["predicted"]) == 4 for row in rows)
+    assert all(len(row["details"]["predicted"]) == 4 for row in rows)
 
 
 def test_the_same_seed_gives_the_same_bytes(release_folder: Path, recipe: Run, tmp_path: Path) -> None:
@@ -116,24 +124,26 @@ def test_right_plans_are_right_and_short_ones_wrong_where_they_end(
     examples: Path, release_folder: Path, recipe: Run, tmp_path: Path
 ) -> None:
     asked = ("evaluate", "vpa", "--root", release_folder, "--encoder", "hash:32", "--json", "--predictions")
-    whole = json.loads(recipe(*asked, predicted(examples, tmp_path / "right.jsonl"))[1])
-    assert {one["success_rate"]["mean"] for one in whole["horizons"]} == {100}
-    assert (whole["system"], whole["remap"]["steps_that_are_actions"]) == ("right", 32)
-    assert (whole["history"], whole["settings"]["encoder"]) == ("oracle", "hash:32")
+    shown = recipe(*asked, predicted(examples, tmp_path / "right.jsonl"))[1]
+    whole = json.loads(shown)
+    assert {overall(shown)[f"{horizon}.success_rate"]["mean"] for horizon in (1, 3, 4)} == {100}
+    assert (whole["system"], whole["extras"]["remap"]["steps_that_are_actions"]) == ("right", 32)
+    assert (whole["settings"]["history"], whole["identity"]["encoder"]) == ("oracle", "hash:32")
     short = predicted(examples, tmp_path / "short.jsonl", crosstask_f_0=("boil water", "add mint"))
     output = tmp_path / "vpa.json"
-    found = json.loads(recipe(*asked, short, "--history", "Phi", "--supervised", "--output", output)[1])
-    one, three, four = found["horizons"]
-    assert one["accuracy"]["mean"] == 100
-    assert three["success_rate"]["mean"] == pytest.approx(100 * 7 / 8)
-    assert three["accuracy"]["mean"] == pytest.approx(100 * 23 / 24)
-    assert four["accuracy"]["mean"] == pytest.approx(100 * 30 / 32)
-    assert four["iou"]["mean"] == pytest.approx(100 * (7 + 2 / 4) / 8)
-    assert (found["history"], found["supervised"], found["remap"]["shorter_plans"]) == ("Phi", True, 1)
+    shown = recipe(*asked, short, "--history", "Phi", "--supervised", "--output", output)[1]
+    found, means = json.loads(shown), {name: one["mean"] for name, one in overall(shown).items()}
+    assert means["1.accuracy"] == 100
+    assert means["3.success_rate"] == pytest.approx(100 * 7 / 8)
+    assert means["3.accuracy"] == pytest.approx(100 * 23 / 24)
+    assert means["4.accuracy"] == pytest.approx(100 * 30 / 32)
+    assert means["4.iou"] == pytest.approx(100 * (7 + 2 / 4) / 8)
+    assert (found["settings"]["history"], found["extras"]["supervised"]) == ("Phi", True)
+    assert found["extras"]["remap"]["shorter_plans"] == 1
     row = json.loads(rows_path(output).read_text().splitlines()[0])
-    assert row["gold"] == ["boil water", "add mint", "pour tea", "stir"]
-    assert row["predicted"] == ["boil water", "add mint"]
-    assert row["correct"] == [True, True, False, False]
+    assert row["details"]["gold"] == ["boil water", "add mint", "pour tea", "stir"]
+    assert row["details"]["predicted"] == ["boil water", "add mint"]
+    assert row["metrics"]["4.accuracy"] == 50
 
 
 def test_missing_predictions_count_as_wrong_and_further_samples_do_not(
@@ -147,10 +157,10 @@ def test_missing_predictions_count_as_wrong_and_further_samples_do_not(
     code, out, _ = recipe("evaluate", "vpa", "--root", release_folder, "--predictions", tmp_path / "p", "--json")
     found = json.loads(out)
     assert code == 0
-    assert found["horizons"][2]["success_rate"]["mean"] == pytest.approx(100 * 7 / 8)
-    assert found["remap"]["missing_predictions"] == 1
-    assert found["remap"]["further_samples"] == 7
-    assert found["remap"]["predictions_outside_the_protocol"] == 1
+    assert overall(out)["4.success_rate"]["mean"] == pytest.approx(100 * 7 / 8)
+    remap = found["extras"]["remap"]
+    names = ("missing_predictions", "further_samples", "predictions_outside_the_protocol")
+    assert [remap[name] for name in names] == [1, 7, 1]
     assert first.example_id == "crosstask/f/0"
 
 
@@ -189,7 +199,7 @@ def test_plans_that_no_one_should_write(examples: Path, release_folder: Path, re
     )  # fmt: skip
     found = json.loads(out)
     assert code == 0
-    assert (found["remap"]["missing_predictions"], found["remap"]["empty_plans"]) == (3, 2)
+    assert [found["extras"]["remap"][name] for name in ("missing_predictions", "empty_plans")] == [3, 2]
     assert rows_path(output).stat().st_size < 20_000
 
 
@@ -209,8 +219,8 @@ def test_from_samples_over_a_planner_to_scores(
     )  # fmt: skip
     found = json.loads(out)
     assert (code, found["system"], found["settings"]["admissible actions"]) == (0, "tiny", "the goal's card")
-    assert found["remap"]["steps"] > 0
-    assert 0 <= found["remap"]["share_below_margin"] <= 1
+    assert found["extras"]["remap"]["steps"] > 0
+    assert 0 <= found["extras"]["remap"]["share_below_margin"] <= 1
     code, out, _ = recipe(
         "evaluate", "vpa", "--root", release_folder, "--predictions", plans, "--encoder", "hash:64", "--within-goal"
     )
@@ -234,21 +244,23 @@ def test_the_rows_of_the_real_release(
     code, out, _ = recipe("evaluate", "vpa", "--root", shared_data / "crosstask", "--baseline", baseline, "--json")
     found = json.loads(out)
     assert (code, found["calibration"]["calibrated"]) == (0, True)
-    first, *others = found["horizons"]
-    assert first["accuracy"]["mean"] == pytest.approx(figures[0][0], abs=within)
-    for one, row in zip(others, figures[1:], strict=True):
-        assert one["samples"] == 4_123
-        means = [one[name]["mean"] for name in ("success_rate", "accuracy", "iou")]
-        assert means == pytest.approx(row, abs=within)
+    values = overall(out)
+    assert values["1.accuracy"]["mean"] == pytest.approx(figures[0][0], abs=within)
+    for horizon, row in zip((3, 4), figures[1:], strict=True):
+        own = [values[f"{horizon}.{name}"] for name in ("success_rate", "accuracy", "iou")]
+        assert {one["observations"] for one in own} == {4_123}
+        assert [one["mean"] for one in own] == pytest.approx(row, abs=within)
 
 
 @pytest.mark.real_data
 def test_another_taxonomy_or_rule_says_what_it_is(shared_data: Path, recipe: Run) -> None:
     asked = ("evaluate", "vpa", "--root", shared_data, "--baseline", "goal-unigram", "--json")
     by_task = json.loads(recipe(*asked, "--taxonomy", "133")[1])
-    assert (by_task["taxonomy"], by_task["calibration"]["calibrated"]) == ("133", False)
+    assert (by_task["identity"]["taxonomy"], by_task["calibration"]["calibrated"]) == ("133", False)
     assert "each task's step is an action" in by_task["calibration"]["sentence"]
-    separate = json.loads(recipe(*asked, "--protocol", "separate", "--rule", "true-steps")[1])
-    assert [one["samples"] for one in separate["horizons"]] == [5_606, 4_123, 3_434]
-    assert (separate["protocol"], separate["settings"]["rule"]) == ("separate", "true-steps")
+    shown = recipe(*asked, "--protocol", "separate", "--rule", "true-steps")[1]
+    separate, values = json.loads(shown), overall(shown)
+    samples = [values[f"{horizon}.accuracy"]["observations"] for horizon in (1, 3, 4)]
+    assert samples == [5_606, 4_123, 3_434]
+    assert (separate["identity"]["protocol"], separate["identity"]["rule"]) == ("separate", "true-steps")
     assert "not calibrated" in separate["calibration"]["sentence"]

@@ -1,9 +1,35 @@
-"""Commands of `recipe evaluate`, one module each."""
+"""Commands of `recipe evaluate`, one module each; those of measures of installed packages are made on demand."""
 
-from recipe.cli.console import CommandGroup
-from recipe.cli.evaluate import compare, diversity, histories, judge, match, people, validity, vpa
+from typing import Any
+
+import typer
+
+from recipe.cli.console import CommandGroup, PlainGroup
+from recipe.cli.evaluate import compare, diversity, histories, judge, match, people, runner, validity, vpa
+
+
+class MeasureGroup(PlainGroup):
+    """The commands, and one for each further measure."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, those of further measures last."""
+        from recipe.evaluation.measures import further_measures
+
+        return [*super().list_commands(ctx), *further_measures()]
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """The command of a name."""
+        from recipe.evaluation.measures import further_measures
+
+        if (own := super().get_command(ctx, name)) is not None or name not in further_measures():
+            return own
+        made = CommandGroup()
+        made.command(name)(runner.measure_command(name))
+        return typer.main.get_command(made)
+
 
 app = CommandGroup(help="Measure how good plans and histories are.")
+app.info.cls = MeasureGroup
 
 
 @app.callback()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recipe.cli import console
+from recipe.cli.evaluate import runner
 from recipe.cli.evaluate.judge import PROXY, Encoder, asked_model, read_judged
 from recipe.cli.flags import with_flags
 from recipe.cli.models import beside, judge_flags
@@ -18,9 +19,7 @@ from recipe.errors import InputError
 if TYPE_CHECKING:
     from recipe.evaluation.diversity.judges import DiversityJudge
     from recipe.evaluation.diversity.plans import SampledPrompts
-    from recipe.evaluation.scores import DiversityScores
     from recipe.models.costs import Ledger
-    from recipe.report.elements import Table
 
 
 @with_flags(
@@ -39,7 +38,7 @@ def diversity(
     chosen: Annotated[
         Path | None, typer.Option(help="Write the chosen examples, JSON lines, to plan for; needs no predictions.")
     ] = None,
-    system: Annotated[str, typer.Option(help="Name of the system. Default: the file's.")] = "",
+    system: runner.System = "",
     encoder: Encoder = "minilm",
     histories: Annotated[
         Path | None,
@@ -54,7 +53,7 @@ def diversity(
         float, typer.Option(min=0, max=1, help="Share of pairs also shown the other way round; 1 averages both.")
     ] = 0.1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be asked, and ask nothing.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: runner.AsJson = False,
     model_settings: ModelConfig,
     config: JudgeConfig,
 ) -> None:
@@ -67,15 +66,14 @@ def diversity(
     from recipe.artifacts import require_writable
     from recipe.data.examples import read_examples, write_examples
     from recipe.evaluation.diversity.plans import chosen_prompts, sampled_plans
-    from recipe.evaluation.diversity.scores import compare_plans, summarise_diversity, write_pairs
-    from recipe.evaluation.scores import rows_path, write_scores
+    from recipe.evaluation.diversity.scores import DiversityMeasure, compare_plans, pair_rows
+    from recipe.evaluation.measures import summarise
     from recipe.models.sampling import distinct_decodings
     from recipe.planning.predictions import read_predictions
 
-    for path in filter(None, (chosen, output)):
-        require_writable(path)
-    if output is not None:
-        require_writable(rows_path(output))
+    if chosen is not None:
+        require_writable(chosen)
+    runner.require_outputs(output)
     seed = config.seed
     wanted = chosen_prompts(read_judged(examples, split, histories, config.history), prompts, seed)
     if chosen is not None:
@@ -101,25 +99,14 @@ def diversity(
         pairs = compare_plans(judge, sampled.prompts, order_check, seed, console.progress())
         named = judge.identity.settings | {"history": config.history}
         identity, spent = replace(judge.identity, settings=named), {} if ledger is None else ledger.numbers()
-    write_pairs(rows_path(output), pairs)
-    planned_for = [prompt.example for prompt in sampled.prompts]
+    rows, planned_for = pair_rows(pairs), [prompt.example for prompt in sampled.prompts]
     settings = {"prompts": prompts, "samples": samples, "order_check": order_check, "seed": seed}
-    scores = replace(
-        summarise_diversity(name, identity, planned_for, pairs, samples, seed, spent),
-        settings={field: str(value) for field, value in settings.items()},
-        decoding=distinct_decodings(one.decoding for one in planned),
-        left_out={"prompts with fewer samples": sampled.fewer, "prompts without two samples": sampled.without},
-    )
-    write_scores(output, scores)
-    if json:
-        from recipe.artifacts import to_json
-
-        console.print_json(to_json(scores))
-    else:
-        from recipe.evaluation.metrics import readings_table
-
-        for table in (_table(scores, sampled), *readings_table("Diversity, 0 to 1", [("all", scores.readings)], 3)):
-            console.print_table(table)
+    measure = DiversityMeasure(identity, samples)
+    measure.settings = {field: str(value) for field, value in settings.items()}
+    left_out = {"prompts with fewer samples": sampled.fewer, "prompts without two samples": sampled.without}
+    decoding = distinct_decodings(one.decoding for one in planned)
+    scores = summarise(measure, name, rows, planned_for, seed, spent, left_out, decoding)
+    runner.write_and_show(scores, rows, output, json)
 
 
 @contextmanager
@@ -158,27 +145,3 @@ def _estimate(sampled: "SampledPrompts", order_check: float, seed: int, json: bo
         console.print_json({"prompts": len(sampled.prompts), "calls": len(asked), "prompt_tokens": tokens})
         return
     console.print_lines(f"{len(sampled.prompts):,} prompts: {len(asked):,} calls, about {tokens:,} tokens of prompts.")
-
-
-def _table(scores: "DiversityScores", sampled: "SampledPrompts") -> "Table":
-    from recipe.report.elements import Cell, Table, headings, row
-
-    notes = [f"{sampled.without:,} prompts have fewer than two samples, and are in no mean."] if sampled.without else []
-    spent = [f"{name.replace('_', ' ')} {value:,g}" for name, value in scores.ledger.items() if value is not None]
-    return Table(
-        caption=f"{scores.system}: procedural diversity",
-        first="",
-        headings=headings(""),
-        rows=(
-            row("diversity, 0 to 1", Cell(scores.diversity, 3)),
-            row("judge", scores.judge.name),
-            row("prompts", scores.prompts),
-            row("samples of a prompt", f"{scores.samples:,}{', or fewer' if sampled.fewer else ''}"),
-            row("pairs", scores.pairs),
-            row("unscored pairs", scores.unscored),
-            *(row(f"pairs at {level}", count) for level, count in scores.levels.items()),
-            row("pairs shown both ways", scores.order_pairs),
-            row("of those judged differently", scores.order_disagreements),
-        ),
-        notes=(*notes, *([f"Asked: {', '.join(spent)}."] if scores.ledger else [])),
-    )

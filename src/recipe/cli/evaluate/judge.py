@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recipe.cli import console
+from recipe.cli.evaluate import runner
 from recipe.cli.flags import with_flags
 from recipe.cli.models import beside, judge_flags, opened
 from recipe.config import JudgeConfig, ModelConfig
@@ -18,17 +19,9 @@ if TYPE_CHECKING:
     from recipe.evaluation.judge.critical import FailurePrompt
     from recipe.evaluation.judge.llm import Judge
     from recipe.evaluation.judge.plans import Case
-    from recipe.evaluation.scores import (
-        ControlScores,
-        CriticalScores,
-        DatasetScores,
-        FailureScores,
-        JudgeIdentity,
-        JudgeScores,
-    )
+    from recipe.evaluation.scores import JudgeIdentity
     from recipe.models.costs import Ledger
     from recipe.models.model import Model
-    from recipe.report.elements import Table
     from recipe.types import Example
 
 PROXY = "proxy"
@@ -81,10 +74,10 @@ def opened_judge(
 @judge_flags
 def judge(
     predictions: Annotated[Path, typer.Argument(help="Predictions, JSON lines.")],
-    examples: Annotated[Path, typer.Option(help="The examples that were planned for.")],
-    split: Annotated[str, typer.Option(help="Only predictions for examples of this split.")] = "",
+    examples: runner.Examples,
+    split: runner.Split = "",
     output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; verdicts go beside it.")] = None,
-    system: Annotated[str, typer.Option(help="Name of the system. Default: the file's.")] = "",
+    system: runner.System = "",
     rubric: Annotated[
         Literal["six-criteria", "critical-failures"],
         typer.Option(help="The paper's six criteria, or How2Score: the share of plans without a critical failure."),
@@ -97,9 +90,7 @@ def judge(
     samples: Annotated[
         Literal["first", "all"], typer.Option(help="The first sample of each example (Score@1), or every one.")
     ] = "first",
-    missing: Annotated[
-        Literal["zero", "refuse"], typer.Option(help="Examples without a prediction: empty plans, or an error.")
-    ] = "zero",
+    missing: runner.MissingPlans = "zero",
     histories: Annotated[
         Path | None,
         typer.Option(
@@ -111,7 +102,7 @@ def judge(
     show_prompt: Annotated[bool, typer.Option("--show-prompt", help="Print the first prompt, and ask nothing.")] = (
         False
     ),
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: runner.AsJson = False,
     *,
     model_settings: ModelConfig,
     config: JudgeConfig,
@@ -125,12 +116,12 @@ def judge(
     Example: recipe evaluate judge plans.jsonl --examples how2bench.jsonl --rubric critical-failures --prompt judge.txt
     --endpoint http://localhost:8000/v1 --judge how2everything/how2judge --output failures.json
     """
-    from recipe.artifacts import require_writable
     from recipe.data.examples import read_examples
-    from recipe.evaluation.judge.critical import critical_scores, write_failures
+    from recipe.evaluation.judge.measures import CriticalFailuresMeasure, RubricMeasure
     from recipe.evaluation.judge.plans import cases_of, control_cases
-    from recipe.evaluation.judge.verdicts import judge_scores, write_verdicts
-    from recipe.evaluation.scores import JudgeScores, rows_path, write_scores
+    from recipe.evaluation.judge.verdicts import verdict_rows, write_verdicts
+    from recipe.evaluation.measures import summarise
+    from recipe.evaluation.scores import rows_path, write_scores
     from recipe.models.sampling import distinct_decodings
     from recipe.planning.predictions import read_predictions
 
@@ -140,9 +131,7 @@ def judge(
     asks = not (dry_run or show_prompt)
     if asks and output is None:
         raise InputError("--output is missing: the scores file to write; or give --dry-run or --show-prompt.")
-    if output is not None:
-        require_writable(output)
-        require_writable(rows_path(output))
+    runner.require_outputs(output)
     wanted = read_judged(examples, split, histories, config.history)
     known = read_examples(examples) if split else wanted
     planned = read_predictions(predictions)
@@ -157,20 +146,14 @@ def judge(
     with opened_judge(beside(model_settings, output), encoder, config, asked_for) as (asked, ledger):
         judged = asked.judge(cases, console.progress())
         spent = {} if ledger is None else ledger.numbers()
-        summarise = judge_scores if asked_for is None else critical_scores
         identity = _with_references(asked.identity, wanted)
-        scores = summarise(system or predictions.stem, identity, wanted, judged, config.seed, spent, left_out)
-    scores = replace(scores, decoding=distinct_decodings(one.decoding for one in planned))
-    rows = rows_path(output)
-    (write_verdicts if asked_for is None else write_failures)(rows, judged)
+    measure = RubricMeasure(identity) if asked_for is None else CriticalFailuresMeasure(identity)
+    decoding = distinct_decodings(one.decoding for one in planned)
+    named = system or predictions.stem
+    scores = summarise(measure, named, verdict_rows(judged), wanted, config.seed, spent, left_out, decoding)
+    write_verdicts(rows_path(output), judged)
     write_scores(output, scores)
-    if json:
-        from recipe.artifacts import to_json
-
-        console.print_json(to_json(scores))
-    else:
-        for table in _tables(scores, rows) if isinstance(scores, JudgeScores) else _failure_tables(scores, rows):
-            console.print_table(table)
+    runner.show(scores, output, json)
 
 
 def read_judged(examples: Path, split: str, histories: Path | None, history: str) -> "list[Example]":
@@ -254,113 +237,3 @@ def _estimate(
         f"{found.by_rule:,} plans {'score 0' if prompt is None else 'fail'} by rule."
     )
     console.print_lines(line)
-
-
-_HEADINGS = ("logic", "time", "space", "continue", "clarity", "semantics")
-"""The criteria, in a table that fits a terminal."""
-
-
-def _tables(scores: "JudgeScores", rows: Path) -> "list[Table]":
-    """Accuracy, its readings where verdicts are missing, and the six criteria with the notes below all."""
-    from recipe.evaluation.judge.verdicts import CRITERIA
-    from recipe.evaluation.metrics import readings_table
-    from recipe.report.elements import Cell, Row, Table, headings, row
-
-    def accuracy(name: str, one: "DatasetScores | ControlScores", section: str = "") -> Row:
-        return row(name, *Cell(one.accuracy).split(), one.counts.plans, one.counts.unscored, section=section)
-
-    def criteria(name: str, one: "DatasetScores | ControlScores", section: str = "") -> Row:
-        means = (Cell(one.criteria.get(key), part="mean") for key in CRITERIA)
-        return row(name, *means, section=section)
-
-    named = [(one.dataset or "no dataset", one) for one in scores.datasets]
-    repeats = f", {scores.repeats} verdicts each" if scores.repeats > 1 else ""
-    first = Table(
-        caption=f"{scores.system}, judged by {scores.judge.name}{repeats}: percent",
-        first="dataset",
-        headings=headings("accuracy", "95% interval", "plans", "unscored"),
-        rows=(
-            *(accuracy(f"{name}{f' ({one.split})' if one.split else ''}", one) for name, one in named),
-            *(row(f"macro: {one.split}", *Cell(one.accuracy).split(), "", "") for one in scores.macro),
-            *(accuracy(f"control: {one.name}", one, "controls") for one in scores.controls),
-        ),
-    )
-    second = Table(
-        caption="The six criteria: 0 to 5",
-        first="dataset",
-        headings=headings(*_HEADINGS),
-        rows=(
-            *(criteria(name, one) for name, one in named),
-            *(criteria(f"control: {one.name}", one, "controls") for one in scores.controls),
-        ),
-        notes=tuple(_lines(scores, rows)),
-    )
-    read = [
-        *((name, one.readings) for name, one in named),
-        *((f"macro: {one.split}", one.readings) for one in scores.macro),
-        *((f"control: {one.name}", one.readings) for one in scores.controls),
-    ]
-    return [first, *readings_table("Accuracy, percent", read), second]
-
-
-def _failure_tables(scores: "CriticalScores", rows: Path) -> "list[Table]":
-    """Share of plans without a critical failure and mean number of failures, with the notes below; and the readings."""
-    from recipe.evaluation.metrics import readings_table
-    from recipe.report.elements import Cell, Row, Table, headings, row
-
-    def named(name: str, one: "FailureScores", section: str = "") -> Row:
-        cells = (*Cell(one.without).split(), Cell(one.failures, 2, part="mean"), one.counts.plans, one.counts.unscored)
-        return row(name, *cells, section=section)
-
-    repeats = f", {scores.repeats} times each" if scores.repeats > 1 else ""
-    several = len(scores.datasets) > 1
-    read = [
-        *((one.name or "no dataset", one.readings) for one in scores.datasets),
-        *([("all plans", scores.overall.readings)] if several else []),
-        *((f"control: {one.name}", one.readings) for one in scores.controls),
-    ]
-    table = Table(
-        caption=f"{scores.system}, judged by {scores.judge.name}{repeats}: plans without a critical failure, percent",
-        first="dataset",
-        headings=headings("without", "95% interval", "failures", "plans", "unscored"),
-        rows=(
-            *(named(one.name or "no dataset", one) for one in scores.datasets),
-            *([named("all plans", scores.overall)] if several else []),
-            *(named(f"control: {one.name}", one, "controls") for one in scores.controls),
-        ),
-        notes=tuple(_lines(scores, rows)),
-    )
-    return [*readings_table("Plans without a critical failure, percent", read), table]
-
-
-def _lines(scores: "JudgeScores | CriticalScores", rows: Path) -> list[str]:
-    """Lines below the table: counts, the findings of the controls, cost."""
-    from recipe.evaluation.scores import JudgeScores
-
-    six = isinstance(scores, JudgeScores)
-    total = {
-        name: sum(getattr(dataset.counts, name) for dataset in scores.datasets)
-        for name in ("missing", "empty", "shortened", "unscored")
-    }
-    lines = [
-        f"{total['missing']:,} missing and {total['empty']:,} empty plans {'score 0' if six else 'fail'} by rule; "
-        f"{total['shortened']:,} were shown shortened."
-    ]
-    if total["unscored"]:
-        not_so = "0" if six else "a failure"
-        lines.append(f"{total['unscored']:,} are unscored, which is not {not_so}: {rows.name} holds the reasons.")
-    if scores.judge.settings.get("history") == "perceived":
-        lines.append("The judge read Phi's histories (--history perceived).")
-    if "worded references" in scores.judge.settings:
-        lines.append("The references are in a model's words (recipe data reword).")
-    if scores.left_out:
-        lines.append(f"Not judged: {', '.join(f'{count:,} of {name}' for name, count in scores.left_out.items())}.")
-    if isinstance(scores, JudgeScores) and scores.repeat_deviation is not None:
-        lines.append(f"Standard deviation of a plan's repeats: {scores.repeat_deviation:.1f} points.")
-    lines += scores.findings
-    spent = [
-        f"{name.replace('_', ' ')} {f'{value:,.4f}' if isinstance(value, float) else f'{value:,}'}"
-        for name, value in scores.ledger.items()
-        if value is not None
-    ]
-    return [*lines, f"Asked: {', '.join(spent)}."] if spent else lines

@@ -148,7 +148,9 @@ def ratings(
     Example: recipe evaluate ratings ann.csv bob.csv --judge judge.json --examples test.jsonl --output human.json
     """
     from recipe.artifacts import require_writable, to_json
-    from recipe.evaluation.judge.verdicts import judge_scores, write_verdicts
+    from recipe.evaluation.judge.measures import RubricMeasure
+    from recipe.evaluation.judge.verdicts import verdict_rows, write_verdicts
+    from recipe.evaluation.measures import summarise
     from recipe.evaluation.people.ratings import human_verdicts, read_people
     from recipe.evaluation.scoreboard.sources import gather, judgements_of
     from recipe.evaluation.scores import rows_path, write_scores
@@ -162,16 +164,18 @@ def ratings(
     shown = [one for name, one in board.examples.items() if name in rated]
     named = system or board.sources[0].scores.system
     left_out = {"incomplete ratings": people.incomplete, "ratings of other plans": people.elsewhere}
-    scores = judge_scores(named, people.identity, shown, people.rows, seed, left_out=left_out)
+    rows = verdict_rows(people.rows)
+    scores = summarise(RubricMeasure(people.identity), named, rows, shown, seed, left_out=left_out)
     write_verdicts(rows_path(output), people.rows)
     write_scores(output, scores)
     if json:
         console.print_json(to_json(scores))
         return
-    for one in scores.datasets:
-        mean = "no plan scored" if one.accuracy is None else f"accuracy {format_number(one.accuracy.mean, 1)}"
-        console.print_lines(f"{one.dataset or 'examples'}: {one.counts.plans:,} plans, {mean}")
-    console.print_lines(*(f"left out: {count:,} {words}" for words, count in scores.left_out.items()))
+    for one in scores.of("dataset"):
+        accuracy = one.values.get("accuracy")
+        mean = "no plan scored" if accuracy is None else f"accuracy {format_number(accuracy.mean, 1)}"
+        console.print_lines(f"{one.name or 'examples'}: {one.counts.plans:,} plans, {mean}")
+    console.print_lines(*(f"left out: {count:,} {words}" for words, count in scores.extras["left_out"].items()))
 
 
 def inspect(
@@ -188,12 +192,10 @@ def inspect(
     from recipe.artifacts import require_writable
     from recipe.evaluation.judge.inspect_log import file_name, inspect_log, write_log
     from recipe.evaluation.scoreboard.sources import gather, judgements_of
-    from recipe.evaluation.scores import JudgeScores
 
     board = gather([scores], examples)
     judged = judgements_of(board.sources[0])
-    [(_, found)] = board.of(JudgeScores)
-    log = inspect_log(found, judged, board.examples, control)
+    log = inspect_log(board.sources[0].scores, judged, board.examples, control)
     target = output if output.suffix == ".json" else output / file_name(log)
     require_writable(target)
     write_log(target, log)

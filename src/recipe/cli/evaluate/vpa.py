@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from recipe.cli import console
+from recipe.cli.evaluate import runner
 from recipe.cli.vpa import CrossTask, Order, ProtocolName, RuleName, TaxonomyName
 
 if TYPE_CHECKING:
-    from recipe.evaluation.scores import VpaScores
+    from recipe.evaluation.scores import Scores
     from recipe.evaluation.vpa.run import References
     from recipe.planning.admissible import Embed
     from recipe.report.elements import Table
@@ -62,38 +63,44 @@ def vpa(
 
     Example: recipe evaluate vpa --root data --predictions plans.jsonl --system mine --output vpa.json
     """
-    from dataclasses import replace
-
-    from recipe.artifacts import require_writable, to_json, write_jsonl
-    from recipe.evaluation.scores import rows_path, write_scores
-    from recipe.evaluation.vpa.run import open_task, references, run_baseline, run_predictions
+    from recipe.artifacts import to_json
+    from recipe.evaluation.measures import select_plans, summarise
+    from recipe.evaluation.scores import rows_path, write_rows, write_scores
+    from recipe.evaluation.vpa.baselines import FLOORS
+    from recipe.evaluation.vpa.run import VpaMeasure, open_task, references
+    from recipe.models.sampling import Decoding
     from recipe.planning.predictions import read_predictions
 
     if (baseline is None) == (predictions is None):
         raise typer.BadParameter("give one of --baseline and --predictions.", param_hint="--baseline")
-    if output is not None:
-        require_writable(output)
+    runner.require_outputs(output)
     task = open_task(root, protocol, rule, order, taxonomy == "133", training)
+    examples, decoding = [one.example() for one in task.samples], tuple[Decoding, ...]()
     if baseline is not None:
-        result = run_baseline(task, baseline, seed, draws)
+        past = "oracle" if baseline.endswith("bigram") else ""
+        measure = VpaMeasure(task, lambda: _embed(encoder), history=past, supervised=baseline in FLOORS)
+        measured, name = measure.baseline_rows(baseline, seed, draws), baseline
+        if baseline not in FLOORS:
+            measure.settings["draws"] = str(draws)
+            del measure.settings["training"]
     elif predictions is not None:
-        result = run_predictions(
-            task, read_predictions(predictions), lambda: _embed(encoder), system or predictions.stem, history,
-            within_goal, margin, {"encoder": encoder}, supervised, seed,
-        )  # fmt: skip
-    if system:
-        result = result._replace(scores=replace(result.scores, system=system))
+        measure = VpaMeasure(task, lambda: _embed(encoder), encoder, history, within_goal, margin, supervised)
+        planned = read_predictions(predictions)
+        measured, name = measure.rows(examples, planned), predictions.stem
+        decoding = select_plans(examples, planned, task.cuts).first().decoding
+    measure.settings["seed"] = str(seed)
+    scores = summarise(measure, system or name, measured, examples, seed, decoding=decoding)
     if output is not None:
-        write_scores(output, result.scores)
-        write_jsonl(rows_path(output), result.rows)
-    others = references(task, result.scores)
+        write_rows(rows_path(output), measured)
+        write_scores(output, scores)
+    others = references(task, scores.system)
     if not json:
-        console.print_table(_table(result.scores, others, show_published))
+        console.print_table(_table(scores, others, show_published))
         return
     calibration = others.calibration
     shown = {"calibrated": calibration.calibrated, "apart": calibration.apart, "sentence": calibration.sentence}
     rows = [row._asdict() for row in others.rows if show_published or not row.published]
-    console.print_json(to_json(result.scores) | {"calibration": shown, "beside": rows})
+    console.print_json(to_json(scores) | {"calibration": shown, "beside": rows})
 
 
 def _embed(name: str) -> "Embed":
@@ -105,41 +112,47 @@ def _embed(name: str) -> "Embed":
     return partial(open_encoder(EncoderConfig(name=name)).encode, progress=console.progress())
 
 
-def _table(scores: "VpaScores", references: "References", show_published: bool) -> "Table":
+def _table(scores: "Scores", references: "References", show_published: bool) -> "Table":
     """The result above the rows that it is read against; intervals and warnings as notes."""
-    from recipe.evaluation.vpa.run import figures_of
     from recipe.report.elements import Cell, Heading, Table, row
 
     columns = references.columns.columns
-    figures = figures_of(scores.horizons)
-    rows = [row(f"{scores.system}{', supervised' * scores.supervised}", *(figures.get(one.key) for one in columns))]
+    figures = {name: value.mean for name, value in scores.overall.values.items()}
+    supervised = ", supervised" * scores.extras["supervised"]
+    rows = [row(f"{scores.system}{supervised}", *(figures.get(one.key) for one in columns))]
     for other in references.rows:
         if show_published or not other.published:
             section = f"published, {other.group}" if other.published else "on the same samples"
             rows.append(row(other.system, *(Cell(other.figures.get(one.key), 1) for one in columns), section=section))
     return Table(
-        caption=f"CrossTask, {scores.protocol} protocol, {scores.taxonomy} actions, percent",
+        caption=f"CrossTask, {scores.identity['protocol']} protocol, {scores.identity['taxonomy']} actions, percent",
         first="system",
         headings=tuple(Heading(_MEASURES[one.key.partition(".")[2]], one.group) for one in columns),
         rows=tuple(rows),
-        notes=(*_intervals(scores), *_warnings(scores, references, show_published), *_mapping(scores.remap)),
+        notes=(
+            *_intervals(scores),
+            *_warnings(scores, references, show_published),
+            *_mapping(scores.extras.get("remap", {})),
+        ),
     )
 
 
-def _intervals(scores: "VpaScores") -> Iterator[str]:
+def _intervals(scores: "Scores") -> Iterator[str]:
+    from recipe.evaluation.vpa.protocol import HORIZONS
     from recipe.report.elements import Cell
 
-    for one in scores.horizons:
-        measured = zip(_MEASURES.values(), (one.success_rate, one.accuracy, one.iou), strict=True)
-        bounds = ", ".join(f"{name} {Cell(value).small or 'none'}" for name, value in measured)
-        yield f"T={one.horizon}: {one.samples:,} samples of {one.videos:,} videos; 95% intervals: {bounds}"
+    for horizon in HORIZONS:
+        values = {short: scores.overall.values.get(f"{horizon}.{name}") for name, short in _MEASURES.items()}
+        bounds = ", ".join(f"{name} {Cell(value).small or 'none'}" for name, value in values.items())
+        if (one := values["mAcc"]) is not None:
+            yield f"T={horizon}: {one.observations:,} samples of {one.clusters:,} videos; 95% intervals: {bounds}"
 
 
-def _warnings(scores: "VpaScores", references: "References", show_published: bool) -> Iterator[str]:
+def _warnings(scores: "Scores", references: "References", show_published: bool) -> Iterator[str]:
     yield references.calibration.sentence
     if show_published:
         yield "Most Probable is shown as published; no baseline here reproduces those rows."
-    if scores.history == "oracle":
+    if scores.settings["history"] == "oracle":
         yield "The true history was read; published systems read a history from the video."
     if scores.settings.get("admissible actions") == "the goal's card":
         yield "Steps were mapped to the goal's card alone, which is easier than mapping to all actions."

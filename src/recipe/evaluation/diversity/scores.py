@@ -14,20 +14,23 @@ because prompts of one goal are alike. Where answers are missing, the mean is al
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from recipe.artifacts import JsonObject, only_fields, optional_field, read_jsonl, text_field, write_jsonl
-from recipe.errors import ComputeError, InputError
+from recipe.artifacts import to_json
+from recipe.errors import ComputeError
 from recipe.evaluation.diversity.judges import DiversityJudge, DiversityRating, Question
 from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, hashed, plan_key
-from recipe.evaluation.scores import READINGS, DiversityScores, JudgeIdentity
+from recipe.evaluation.measures import Measure, Values
+from recipe.evaluation.metrics import regime_colours
+from recipe.evaluation.published import DIVERSITY_JUDGE, published
+from recipe.evaluation.scores import JudgeIdentity, PlanId, Row, Scores
 from recipe.progress import SILENT, Progress
-from recipe.stats import Interval, mean_interval
+from recipe.report.elements import NONE, Cell, Figure, Section, Table, headings, row
+from recipe.stats import Interval
 from recipe.types import Example
 
 BY_RULE = "rule"
@@ -57,9 +60,6 @@ class PlanPair:
     """Why there is no answer."""
     text: str = ""
     """The judge's raw answer."""
-
-
-_FIELDS = tuple(field.name for field in fields(PlanPair))
 
 
 class _Question(NamedTuple):
@@ -161,117 +161,151 @@ def _pairs(
     return pairs
 
 
-def prompt_diversity(pairs: Iterable[PlanPair], missing: float | None = None) -> dict[str, float]:
+def prompt_diversity(pairs: Iterable[PlanPair], missing: Literal[0, 1] | None = None) -> dict[str, float]:
     """D(x) of each prompt by example id.
 
     An answer that is missing counts as `missing`; without that, a prompt of whose questions none was answered is left
     out.
     """
-    by_prompt: dict[str, list[PlanPair]] = {}
+    values = DiversityMeasure.plan_values(pair_rows(pairs), missing)
+    return {plan.example_id: metrics["diversity"] for plan, metrics in values.items()}
+
+
+def pair_rows(pairs: Iterable[PlanPair]) -> list[Row]:
+    """A row for each pair, by the number of its first sample."""
+    rows = []
     for pair in pairs:
-        by_prompt.setdefault(pair.example_id, []).append(pair)
-    found = {example_id: _mean(of_prompt, missing) for example_id, of_prompt in by_prompt.items()}
-    return {example_id: value for example_id, value in found.items() if value is not None}
+        known = {name: value for name, value in asdict(pair).items() if name not in ("example_id", "first", "score")}
+        # Not by equality: a level of 0 equals False.
+        details = {name: value for name, value in known.items() if not (value is None or value is False or value == "")}
+        metrics = {} if pair.score is None else {"diversity": pair.score}
+        unscored = "" if metrics else pair.unscored or "no answer"
+        rows.append(Row(pair.example_id, metrics, pair.first, unscored=unscored, details=details))
+    return rows
 
 
-def _mean(pairs: Sequence[PlanPair], missing: float | None) -> float | None:
-    """D of one prompt; None where it has questions and no answer."""
-    judged = [pair for pair in pairs if pair.how != BY_RULE]
-    scores = [missing if pair.score is None else pair.score for pair in judged]
-    answered = [score for score in scores if score is not None]
-    if not judged:
-        return 0.0
-    return len(judged) / len(pairs) * fmean(answered) if answered else None
+class DiversityMeasure(Measure):
+    """How different the plans are that a system writes for one prompt: a row for each pair of samples."""
 
-
-def summarise_diversity(
-    system: str,
-    judge: JudgeIdentity,
-    examples: Sequence[Example],
-    pairs: Sequence[PlanPair],
-    samples: int,
-    seed: int = 0,
-    ledger: Mapping[str, float | None] | None = None,
-) -> DiversityScores:
-    """The mean of D over prompts with its interval. Raises ComputeError where no pair is scored."""
-    goals = {example.example_id: f"{example.source}/{example.goal}" for example in examples}
-    read = {name: prompt_diversity(pairs, missing) for name, missing in zip(READINGS, (0.0, None, 1.0), strict=True)}
-    found = read["missing_left_out"]
-    if not found:
-        raise ComputeError(f"no prompt has a pair that was answered: {_first_reason(pairs)}")
-    checked = [pair for pair in pairs if pair.level is not None and pair.other_way is not None]
-    counted = Counter(pair.score for pair in pairs if pair.score is not None)
-    unscored = sum(pair.score is None for pair in pairs)
-
-    def interval(values: Mapping[str, float]) -> Interval:
-        return mean_interval(list(values.values()), [goals[example_id] for example_id in values], seed)
-
-    return DiversityScores(
-        system=system,
-        judge=judge,
-        diversity=interval(found),
-        prompts=len(found),
-        samples=samples,
-        pairs=len(pairs),
-        unscored=unscored,
-        levels={f"{level:g}": counted[level] for level in sorted({*LEVELS, *counted})},
-        order_pairs=len(checked),
-        order_disagreements=sum(pair.level != pair.other_way for pair in checked),
-        ledger=dict(ledger or {}),
-        readings={name: interval(values) for name, values in read.items()} if unscored else {},
+    name = "diversity"
+    title = "procedural diversity"
+    about = (
+        "The mean over prompts of the mean over pairs of samples of how different two plans are as procedures, "
+        "from 0 (the same) to 1; a plan that does not serve the goal earns nothing by being different."
     )
+    main = "diversity"
+    digits = 3
+    scale = (0.0, 1.0)
+    cluster = "goal"
+    bounds = {"diversity": (0.0, 1.0)}  # noqa: RUF012
+    of_examples = False
 
+    def __init__(self, identity: JudgeIdentity, samples: int) -> None:
+        """`samples` of each prompt are compared."""
+        super().__init__()
+        self.identity = {"judge": to_json(identity), "samples": samples}
 
-def write_pairs(path: Path, pairs: Iterable[PlanPair]) -> int:
-    """Write pairs as JSON lines, all or nothing; returns their number."""
-    return write_jsonl(path, map(_row, pairs))
+    @classmethod
+    def cluster_of(cls, example: Example) -> str:
+        return f"{example.source}/{example.goal}"
 
+    @classmethod
+    def plan_values(cls, rows: Iterable[Row], missing: Literal[0, 1] | None = None) -> Values:
+        """D(x) of each prompt, as the value of its first sample."""
+        by_prompt: dict[str, list[Row]] = {}
+        for one in rows:
+            by_prompt.setdefault(one.example_id, []).append(one)
+        values = {}
+        for name, own in by_prompt.items():
+            judged = [one for one in own if one.details.get("how") != BY_RULE]
+            scores = [missing if one.unscored else one.metrics[cls.main] for one in judged]
+            answered = [score for score in scores if score is not None]
+            if answered or not judged:
+                # Those decided in code are all 0; one without an answer counts as the mean of the others.
+                share = len(judged) / len(own) * fmean(answered) if answered else 0.0
+                values[PlanId(name, 0)] = {cls.main: share}
+        return values
 
-def read_pairs(path: Path) -> list[PlanPair]:
-    """The pairs of a file, in file order. Raises InputError with file, line and field for a row that is no pair."""
-    pairs = []
-    for line, row in read_jsonl(path):
-        only_fields(path, line, row, _FIELDS)
-        pairs.append(
-            PlanPair(
-                example_id=text_field(path, line, row, "example_id"),
-                first=_sample(path, line, row, "first"),
-                second=_sample(path, line, row, "second"),
-                score=_level(path, line, row, "score"),
-                how=optional_field(path, line, row, "how", ""),
-                level=_level(path, line, row, "level"),
-                other_way=_level(path, line, row, "other_way"),
-                swapped=row.get("swapped") is True,
-                unscored=optional_field(path, line, row, "unscored", ""),
-                text=optional_field(path, line, row, "text", ""),
+    def extras(self, rows: Sequence[Row], seed: int) -> dict[str, Any]:
+        """Pairs, those at each of the five levels, and those that got another level when shown the other way round."""
+        if not self.plan_values(rows):
+            reason = next((one.unscored for one in rows if one.unscored), "there are none")
+            raise ComputeError(f"no prompt has a pair that was answered: {reason}.")
+        checked = [one.details for one in rows if {"level", "other_way"} <= one.details.keys()]
+        counted = Counter(one.metrics[self.main] for one in rows if not one.unscored)
+        return {
+            "samples": self.identity["samples"],
+            "pairs": len(rows),
+            "unscored_pairs": sum(bool(one.unscored) for one in rows),
+            "levels": {f"{level:g}": counted[level] for level in sorted({*LEVELS, *counted})},
+            "order_pairs": len(checked),
+            "order_disagreements": sum(one["level"] != one["other_way"] for one in checked),
+        }
+
+    @classmethod
+    def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
+        """Pairs at each level, and the paper's three points, beside the rest."""
+        from recipe.evaluation.scoreboard.accuracy import comparability, published_table  # noqa: PLC0415
+
+        [section] = super().sections(scores, every)
+        judges = {one.judge.name: one.judge for one in scores if one.judge}
+        columns = ("judge", "samples", "pairs", "unscored", "order checked", "order changed it")
+        levels = sorted({level for one in scores for level in one.extras["levels"]}, key=float)
+        rows = []
+        for one in scores:
+            counts, extras = one.extras["levels"], one.extras
+            total, judge = sum(counts.values()), one.judge.name if one.judge else NONE
+            changed = (
+                f"{extras['order_disagreements']:,} of {extras['order_pairs']:,}" if extras["order_pairs"] else NONE
             )
+            numbers = (extras["samples"], extras["pairs"], extras["unscored_pairs"], extras["order_pairs"], changed)
+            shares = (Cell(counts.get(level, 0) / total if total else None, 0, percent=True) for level in levels)
+            rows.append(row(one.system, judge, *numbers, *shares))
+        pairs = Table(
+            caption="Pairs, and their shares at each level",
+            first="system",
+            headings=headings(*columns, *levels),
+            rows=tuple(rows),
+            about="share of scored pairs",
         )
-    return pairs
+        table = published_table(published("diversity"), "Published diversity and accuracy on COIN")
+        blocks = (*section.blocks, *_against_accuracy(scores, every), pairs, table)
+        warnings = tuple(comparability(judge, DIVERSITY_JUDGE) for judge in judges.values())
+        return [replace(section, blocks=blocks, warnings=warnings)]
 
 
-def _row(pair: PlanPair) -> JsonObject:
-    needed = ("example_id", "first", "second", "score")
-    # Not by equality: a level of 0 equals False.
-    absent = [name for name, value in asdict(pair).items() if value is None or value is False or value == ""]
-    return {name: value for name, value in asdict(pair).items() if name in needed or name not in absent}
+def _against_accuracy(scores: Sequence[Scores], every: Sequence[Scores]) -> list[Figure]:
+    """Diversity against accuracy, beside the paper's three points.
 
+    The judge of accuracy is the one of most of the systems; on COIN, where it is known, as in the paper.
+    """
+    from recipe.evaluation.scoreboard.accuracy import accuracy_by_system, judge_results  # noqa: PLC0415
+    from recipe.report.plots import Point, inline_svg, scatter  # noqa: PLC0415
 
-def _sample(path: Path, line: int, row: JsonObject, field: str) -> int:
-    value = row.get(field)
-    if type(value) is not int or value < 0:
-        problem = f"{value!r} is no number of a sample"
-        raise InputError.at(path, problem, "give a whole number from 0", line=line, field=field)
-    return value
-
-
-def _level(path: Path, line: int, row: JsonObject, field: str) -> float | None:
-    value = row.get(field)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InputError.at(path, f"{value!r} is no level", "give a number from 0 to 1", line=line, field=field)
-    return float(value)
-
-
-def _first_reason(pairs: Sequence[PlanPair]) -> str:
-    return next((pair.unscored for pair in pairs if pair.unscored), "there are none") + "."
+    names = {one.system for one in scores}
+    known = [(results.name, accuracy_by_system(results, "coin")) for results in judge_results(every)]
+    judge, accuracy = max(known, key=lambda one: len(names & one[1].keys()), default=("", dict[str, float]()))
+    if not names & accuracy.keys():
+        return []
+    points = [
+        Point(f"{line.name}, published", Interval(line.values[0] or 0.0), Interval(line.values[1] or 0.0), hollow=True)
+        for line in published("diversity").rows
+    ]
+    points += [
+        Point(one.system, one.overall.values["diversity"], Interval(accuracy[one.system]))
+        for one in scores
+        if one.system in accuracy
+    ]
+    drawn = scatter(
+        points,
+        colours=regime_colours(one.system for one in every),
+        xlabel="procedural diversity",
+        ylabel="accuracy, percent",
+        xlim=(0, 1),
+        ylim=(0, 100),
+    )
+    caption = (
+        f"Diversity, with its 95% interval, against accuracy by {judge}. Diamonds: the paper's three points on COIN, "
+        "published, by other judges of both: not comparable in either direction."
+    )
+    return [Figure(inline_svg(drawn, "diversity-accuracy", caption), caption)]

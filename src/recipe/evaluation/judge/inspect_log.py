@@ -16,8 +16,9 @@ import numpy as np
 
 from recipe.artifacts import JsonObject, fingerprint, installed, to_json, write_text
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, by_plan, plan_means
-from recipe.evaluation.scores import JudgeScores
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, verdict_rows
+from recipe.evaluation.measures import Measure
+from recipe.evaluation.scores import JudgeIdentity, PlanId, Scores
 from recipe.stats import standard_error, video_of
 from recipe.text import format_plan
 from recipe.types import Example, Unscored
@@ -40,7 +41,7 @@ class _Plan(NamedTuple):
 
 
 def inspect_log(
-    scores: JudgeScores,
+    scores: Scores,
     judged: Sequence[Judgement],
     examples: Mapping[str, Example],
     control: str = "",
@@ -86,7 +87,12 @@ def write_log(path: Path, log: JsonObject) -> None:
 
 def _plans(judged: Sequence[Judgement], examples: Mapping[str, Example], control: str) -> list[_Plan]:
     """The plans in the order of examples and samples."""
-    grouped, means = by_plan(row for row in judged if row.control == control), plan_means(judged, control)
+    grouped: dict[PlanId, list[Judgement]] = {}
+    for one in judged:
+        if one.control == control:
+            grouped.setdefault(one.plan_id, []).append(one)
+    means = Measure.plan_values(verdict_rows(row for rows in grouped.values() for row in rows))
+    means = {plan: own | {"total": sum(own[name] for name in CRITERIA)} for plan, own in means.items()}
     unknown = sorted({plan.example_id for plan in grouped} - set(examples))
     if unknown:
         remedy = "give the examples that were planned for"
@@ -103,10 +109,11 @@ def _by_example(plans: Sequence[_Plan]) -> list[list[_Plan]]:
     return list(groups.values())
 
 
-def _spec(scores: JudgeScores, plans: Sequence[_Plan], model: str, when: str) -> JsonObject:
+def _spec(scores: Scores, plans: Sequence[_Plan], model: str, when: str) -> JsonObject:
     ids = list(dict.fromkeys(plan.example.example_id for plan in plans))
     datasets = sorted({plan.example.source for plan in plans})
     code = fingerprint([to_json(scores), model, when, ids])
+    judge = scores.judge or JudgeIdentity("", "llm")
     return {
         "eval_id": code[:22],
         "run_id": code[22:44],
@@ -120,10 +127,10 @@ def _spec(scores: JudgeScores, plans: Sequence[_Plan], model: str, when: str) ->
         "model": model,
         "model_generate_config": {},
         "model_args": {},
-        "model_roles": {"grader": {"model": scores.judge.model or scores.judge.name, "config": {}, "args": {}}},
+        "model_roles": {"grader": {"model": judge.model or judge.name, "config": {}, "args": {}}},
         "config": {"epochs": _epochs(plans), "epochs_reducer": ["mean"]},
         "packages": installed(["recipe-planner"]),
-        "metadata": {"judge": to_json(scores.judge), "system": scores.system},
+        "metadata": {"judge": to_json(judge), "system": scores.system},
         "scorers": [{"name": SCORER, "options": {}, "metrics": [_METRICS], "metadata": {}}],
     }
 
@@ -132,7 +139,7 @@ def _epochs(plans: Sequence[_Plan]) -> int:
     return 1 + max(row.sample for plan in plans for row in plan.rows)
 
 
-def _results(scores: JudgeScores, plans: Sequence[_Plan], control: str) -> JsonObject:
+def _results(scores: Scores, plans: Sequence[_Plan], control: str) -> JsonObject:
     groups = [(group[0].example, values) for group in _by_example(plans) if (values := _mean_values(group))]
     videos = [video_of(example) for example, _ in groups]
     unscored = len(_by_example(plans)) - len(groups)
@@ -152,7 +159,9 @@ def _results(scores: JudgeScores, plans: Sequence[_Plan], control: str) -> JsonO
             for name in VALUES
         ],
         # Inspect has no mean over datasets of their means; it is here with its interval, as the scores have it.
-        "metadata": {} if control else {"macro_accuracy": to_json(scores.macro), "datasets": to_json(scores.datasets)},
+        "metadata": {}
+        if control
+        else {"macro_accuracy": to_json(scores.of("split")), "datasets": to_json(scores.of("dataset"))},
     }
 
 

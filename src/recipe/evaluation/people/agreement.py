@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import CRITERIA, FULL, Judgement, PlanId
+from recipe.evaluation.judge.verdicts import CRITERIA, FULL, Judgement
 from recipe.evaluation.people.ratings import Rating, rated_plans
 from recipe.evaluation.scoreboard.sources import Board, judgements_of
+from recipe.evaluation.scores import PlanId
 from recipe.stats import Level, RaterPair, Reliability, compare_raters, krippendorff_alpha, video_of
 from recipe.types import Verdict
 
@@ -72,7 +73,7 @@ def agreement_of(
     for source in board.sources:
         judgements_of(source)
     videos = {name: video_of(one) for name, one in board.examples.items() if one.video_id}
-    named = [(source.scores.judge.name, source) for source in board.sources if source.scores.kind == "judge"]
+    named = [(source.scores.judge.name, source) for source in board.sources if source.scores.judge]
     names = [name for name, _ in named]
     judges = {
         name if names.count(name) == 1 else f"{name} ({source.path.stem})": judgements_of(source)

@@ -31,8 +31,8 @@ from pydantic import BeforeValidator, Field
 
 from recipe.artifacts import JsonObject, fingerprint, not_a_file, read_jsonl, write_text
 from recipe.errors import InputError, listed
-from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judgement, PlanId
-from recipe.evaluation.scores import JudgeIdentity
+from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judgement
+from recipe.evaluation.scores import JudgeIdentity, PlanId
 from recipe.prompting import visible
 from recipe.rows import Stripped, parse_row, quoted_value
 from recipe.text import format_plan

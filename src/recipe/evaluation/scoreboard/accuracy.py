@@ -1,15 +1,18 @@
 """Accuracy by judge: systems, controls, and the paper's figures, apart unless the judge is the paper's."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from recipe.artifacts import fingerprint
 from recipe.data.benchmarks import BENCHMARKS
+from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
-from recipe.evaluation.metrics import readings_table
+from recipe.evaluation.measures import role_of
+from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.published import JUDGE, PublishedTable, published
-from recipe.evaluation.scoreboard.sources import Board, judge_key
-from recipe.evaluation.scores import ControlScores, Counts, DatasetScores, JudgeIdentity, JudgeScores
-from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table, headings, row
+from recipe.evaluation.scores import Counts, Group, JudgeIdentity, Scores
+from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table, row
+from recipe.report.plots import Mark, inline_svg, intervals
 from recipe.stats import Interval
 
 SPLIT_NAMES = {"in-domain": "In-domain", "zero-shot": "Zero-shot", "all": "All datasets"}
@@ -18,7 +21,6 @@ CRITERION_NAMES = {name: name.replace("_", " ") for name in CRITERIA}
 _KINDS = {"llm": "a language model", "proxy": "a proxy computed on this machine", "human": "a person"}
 _COUNT_NAMES = {"plans": "plans scored"}
 _COUNTS = ("plans", "videos", "unscored", "missing", "empty", "shortened")
-_CRITERION_HEADINGS = tuple(Heading(name, f"0 to {HIGHEST}") for name in CRITERION_NAMES.values())
 _TITLES = {name: benchmark.title for name, benchmark in BENCHMARKS.items()}
 
 
@@ -77,55 +79,122 @@ class JudgeResults:
     judge: JudgeIdentity
     name: str
     """The judge's name, with a number where two judges have the same."""
-    scores: tuple[JudgeScores, ...]
+    scores: tuple[Scores, ...]
 
     @property
     def datasets(self) -> tuple[tuple[str, str], ...]:
         """Every dataset with its split: the paper's in the paper's order, then others as they come."""
-        present = dict.fromkeys((one.dataset, one.split) for system in self.scores for one in system.datasets)
+        present = dict.fromkeys((one.name, role_of(one.name)) for system in self.scores for one in system.of("dataset"))
         order = {column.key: place for place, column in enumerate(published("per_dataset").columns)}
         return tuple(sorted(present, key=lambda one: order.get(normal(one[0]), len(order))))
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Every split with a macro average, the paper's first."""
-        present = dict.fromkeys(one.split for system in self.scores for one in system.macro)
+        present = dict.fromkeys(one.name for system in self.scores for one in system.of("split"))
         return tuple(sorted(present, key=lambda split: SPLIT_ORDER.index(split) if split in SPLIT_ORDER else 2))
 
 
-def judge_results(board: Board) -> tuple[JudgeResults, ...]:
-    """The judges of a board with their systems, in order of first appearance."""
-    groups: dict[str, list[JudgeScores]] = {}
-    for _, scores in board.of(JudgeScores):
-        groups.setdefault(judge_key(scores.judge), []).append(scores)
-    judges = [group[0].judge for group in groups.values()]
-    names = [judge.name for judge in judges]
+def judge_results(scores: Iterable[Scores]) -> tuple[JudgeResults, ...]:
+    """The judges by the paper's rubric with their systems, in order of first appearance."""
+    groups: dict[str, list[Scores]] = {}
+    judges: dict[str, JudgeIdentity] = {}
+    for one in scores:
+        if one.measure == "judge" and one.judge is not None:
+            key = fingerprint(one.identity)
+            groups.setdefault(key, []).append(one)
+            judges[key] = one.judge
+    names = [judge.name for judge in judges.values()]
     return tuple(
         JudgeResults(
             judge, judge.name if names.count(judge.name) == 1 else f"{judge.name} (setting {number})", tuple(group)
         )
-        for number, (judge, group) in enumerate(zip(judges, groups.values(), strict=True), start=1)
+        for number, (judge, group) in enumerate(zip(judges.values(), groups.values(), strict=True), start=1)
     )
 
 
-def accuracy_section(results: JudgeResults, number: int, figures: Sequence[Figure]) -> Section:
-    """All figures by one judge; `number` makes the section's address."""
-    tables = [
-        *_published(results, "main", "Published macro accuracy"),
-        *_per_dataset(results),
-        *_published(results, "per_dataset", "Published accuracy on each dataset"),
-        _criteria(results),
-        *_details(results),
+def accuracy_sections(scores: Sequence[Scores]) -> list[Section]:
+    """All figures by each judge, a section each."""
+    return [
+        Section(
+            name=f"accuracy-{number}",
+            title=f"Accuracy by {results.name}",
+            short=f"Accuracy: {results.name}",
+            paragraphs=tuple(_paragraphs(results)),
+            blocks=(
+                _headline(results),
+                *_figures(results, number),
+                *_published(results, "main", "Published macro accuracy"),
+                *_per_dataset(results),
+                *_published(results, "per_dataset", "Published accuracy on each dataset"),
+                *RubricMeasure.group_tables(results.scores, f"Every group · judge: {results.name}"),
+            ),
+            warnings=(comparability(results.judge),),
+            findings=tuple(dict.fromkeys(sentence for system in results.scores for sentence in system.findings)),
+        )
+        for number, results in enumerate(judge_results(scores), start=1)
     ]
-    return Section(
-        name=f"accuracy-{number}",
-        title=f"Accuracy by {results.name}",
-        short=f"Accuracy: {results.name}",
-        paragraphs=tuple(_paragraphs(results)),
-        blocks=(_headline(results), *_readings(results), *figures, *tables),
-        warnings=(comparability(results.judge),),
-        findings=tuple(dict.fromkeys(sentence for system in results.scores for sentence in system.findings)),
-    )
+
+
+def _figures(results: JudgeResults, number: int) -> list[Figure]:
+    """Accuracy by dataset, macro averages and controls; and the six criteria."""
+    colours = regime_colours(system.system for system in results.scores)
+    marks = [
+        Mark(dataset_name(dataset), one.values.get("accuracy"), system.system)
+        for dataset, _ in results.datasets
+        for system in results.scores
+        for one in system.of("dataset")
+        if one.name == dataset
+    ]
+    marks += [
+        Mark(f"{split_name(split)}, macro", one.values["accuracy"], system.system)
+        for split in results.splits
+        for system in results.scores
+        for one in system.of("split")
+        if one.name == split and len(results.datasets) > 1
+    ]
+    controls = {one.name: one for system in reversed(results.scores) for one in system.of("control")}
+    order = dict.fromkeys(one.name for system in results.scores for one in system.of("control"))
+    marks += [Mark(f"control: {name}", controls[name].values.get("accuracy")) for name in order]
+    hollow = ""
+    if is_papers(results.judge):
+        marks += _published_accuracy({mark.row for mark in marks})
+        hollow = "; hollow: published, by the same judge"
+    criteria = [
+        Mark(name, None if value is None else Interval(value), system.system)
+        for system in results.scores
+        for name, value in zip(CRITERION_NAMES.values(), criteria_means(system), strict=True)
+    ]
+    caption = f"Accuracy by dataset, percent, judge {results.name}: mean and 95% interval{hollow}."
+    means = f"Criteria, 0 to {HIGHEST}, judge {results.name}: mean over datasets."
+    accuracy = intervals(marks, colours=colours, xlim=(0, 100), unit="percent")
+    return [
+        Figure(inline_svg(accuracy, f"accuracy{number}", caption), caption),
+        Figure(inline_svg(intervals(criteria, colours=colours, xlim=(0, HIGHEST)), f"criteria{number}", means), means),
+    ]
+
+
+def _published_accuracy(rows: Collection[str]) -> Iterator[Mark]:
+    """The paper's values of the rows that it prints."""
+    table = published("per_dataset")
+    names = {normal(name): name for name in rows} | {
+        key: f"{split_name(key)}, macro" for key in ("in-domain", "zero-shot")
+    }
+    for place, column in enumerate(table.columns):
+        if names.get(column.key) in rows:
+            for line in table.rows:
+                yield Mark(names[column.key], Interval(line.values[place] or 0.0), hollow=True)
+
+
+def accuracy_by_system(results: JudgeResults, dataset: str = "") -> dict[str, float]:
+    """Accuracy by system: on one dataset where it is known, else over all plans."""
+    found = {}
+    for system in results.scores:
+        on_dataset = [one for one in system.of("dataset") if normal(one.name) == dataset]
+        value = overall(on_dataset or system.of("dataset"))
+        if value is not None:
+            found[system.system] = value
+    return found
 
 
 def _paragraphs(results: JudgeResults) -> Iterable[str]:
@@ -139,7 +208,7 @@ def _paragraphs(results: JudgeResults) -> Iterable[str]:
         "over the datasets of a split. Intervals are 95%, clustered by video. A plan without a verdict is "
         "left out; where there is one, a table says what difference that can make."
     )
-    if any(system.controls for system in results.scores):
+    if any(system.of("control") for system in results.scores):
         yield (
             "Controls are plans written on purpose and shown to the same judge: read the systems between them. "
             "A judge that gives them high scores can be deceived."
@@ -150,10 +219,10 @@ def _headline(results: JudgeResults) -> Table:
     splits = results.splits
     rows = []
     for system in results.scores:
-        macro = {one.split: one.accuracy for one in system.macro}
-        counts = total_counts(system.datasets)
+        macro = {one.name: one.values["accuracy"] for one in system.of("split")}
+        counts = total_counts(system.of("dataset"))
         cells = (Cell(macro.get(split)) for split in splits)
-        rows.append(row(system.system, *cells, overall(system.datasets), *_counts(counts)))
+        rows.append(row(system.system, *cells, overall(system.of("dataset")), *_counts(counts)))
     return Table(
         caption=f"Accuracy · judge: {results.name}",
         first="system",
@@ -175,54 +244,47 @@ def _headline(results: JudgeResults) -> Table:
     )
 
 
-def _readings(results: JudgeResults) -> Iterable[Table]:
-    """Accuracy by reading, of each system on each split and dataset and of the controls, where verdicts are missing."""
-    read: list[tuple[str, Mapping[str, Interval]]] = []
-    for system in results.scores:
-        read += [(f"{system.system}, {split_name(one.split)}, macro", one.readings) for one in system.macro]
-        read += [(f"{system.system}, {dataset_name(one.dataset)}", one.readings) for one in system.datasets]
-    read += [(f"control: {one.name} {about}".strip(), one.readings) for about, one in _controls(results)]
-    return readings_table(f"Accuracy, percent · judge: {results.name}", read)
-
-
 def _notes(results: JudgeResults) -> Iterable[str]:
     """How verdicts were parsed, and which predictions were not judged."""
     for system in results.scores:
-        if set(system.how) - {"json", "proxy"}:
-            ways = ", ".join(f"{number:,} by {way}" for way, number in system.how.items())
+        if set(system.extras["how"]) - {"json", "proxy"}:
+            ways = ", ".join(f"{number:,} by {way}" for way, number in system.extras["how"].items())
             yield f"Verdicts on {system.system}: {ways}."
-        if system.left_out:
-            others = ", ".join(f"{number:,} of {reason}" for reason, number in system.left_out.items())
+        if (deviation := system.extras["repeat_deviation"]) is not None:
+            repeats = f"{system.extras['repeats']} verdicts a plan"
+            yield f"{system.system} has {repeats}; they deviate by {deviation:.2f} points (standard deviation)."
+        if left_out := system.extras["left_out"]:
+            others = ", ".join(f"{number:,} of {reason}" for reason, number in left_out.items())
             yield f"Predictions of {system.system} that were not judged: {others}."
 
 
-def _controls(results: JudgeResults) -> Iterable[tuple[str, ControlScores]]:
+def _controls(results: JudgeResults) -> Iterable[tuple[str, Group]]:
     """Each control once, with the system's name where its file gives it another accuracy than the files before."""
     accuracies: dict[str, list[Interval | None]] = {}
     for system in results.scores:
-        for control in system.controls:
+        for control in system.of("control"):
             before = accuracies.setdefault(control.name, [])
-            if control.accuracy not in before:
+            if (accuracy := control.values.get("accuracy")) not in before:
                 yield f"with {system.system}" if before else "", control
-                before.append(control.accuracy)
+                before.append(accuracy)
 
 
-def _control_row(about: str, control: ControlScores, before: Sequence[None], after: Iterable[int]) -> Row:
-    return row(f"control: {control.name}", *before, control.accuracy, *after, kind="control", about=about)
+def _control_row(about: str, control: Group, before: Sequence[None], after: Iterable[int]) -> Row:
+    return row(f"control: {control.name}", *before, control.values.get("accuracy"), *after, kind="control", about=about)
 
 
 def _counts(counts: Counts) -> Iterable[int]:
     return (getattr(counts, name) for name in _COUNTS)
 
 
-def overall(datasets: Sequence[DatasetScores]) -> float | None:
+def overall(datasets: Sequence[Group]) -> float | None:
     """The mean over plans of the accuracies of datasets, in percent; None where no plan was scored."""
-    scored = [(one.accuracy.mean, one.counts.plans) for one in datasets if one.accuracy is not None]
+    scored = [(one.values["accuracy"].mean, one.counts.plans) for one in datasets if one.values]
     plans = sum(number for _, number in scored)
     return sum(mean * number for mean, number in scored) / plans if plans else None
 
 
-def total_counts(datasets: Iterable[DatasetScores]) -> Counts:
+def total_counts(datasets: Iterable[Group]) -> Counts:
     """The counts of several datasets added up."""
     every = [one.counts for one in datasets]
     return Counts(**{name: sum(getattr(counts, name) for counts in every) for name in _COUNTS})
@@ -234,8 +296,8 @@ def _per_dataset(results: JudgeResults) -> Iterable[Table]:
         return
     rows = []
     for system in results.scores:
-        accuracy = {(one.dataset, one.split): one.accuracy for one in system.datasets}
-        rows.append(row(system.system, *map(accuracy.get, datasets), overall(system.datasets)))
+        accuracy = {(one.name, role_of(one.name)): one.values.get("accuracy") for one in system.of("dataset")}
+        rows.append(row(system.system, *map(accuracy.get, datasets), overall(system.of("dataset"))))
     yield Table(
         caption=f"Accuracy on each dataset · judge: {results.name}",
         first="system",
@@ -287,61 +349,7 @@ def published_table(table: PublishedTable, title: str, notes: Sequence[str] = ()
     )
 
 
-def criteria_means(system: JudgeScores) -> tuple[float | None, ...]:
+def criteria_means(system: Scores) -> tuple[float | None, ...]:
     """Each criterion's mean over the datasets that have one, in the rubric's order."""
-    every = [[one.criteria[name].mean for one in system.datasets if name in one.criteria] for name in CRITERIA]
+    every = [[one.values[name].mean for one in system.of("dataset") if one.values] for name in CRITERIA]
     return tuple(sum(values) / len(values) if values else None for values in every)
-
-
-def _criteria(results: JudgeResults) -> Table:
-    rows = [row(system.system, *(Cell(value, 2) for value in criteria_means(system))) for system in results.scores]
-    controls = [
-        row(f"control: {control.name}", *_criterion_cells(control), kind="control", about=about)
-        for about, control in _controls(results)
-    ]
-    return Table(
-        caption=f"Criteria · judge: {results.name}",
-        first="system",
-        headings=_CRITERION_HEADINGS,
-        rows=(*rows, *controls),
-        about="mean over datasets of their means; intervals by dataset below",
-    )
-
-
-def _criterion_cells(scores: DatasetScores | ControlScores) -> Iterable[Cell]:
-    return (Cell(scores.criteria.get(name), 2) for name in CRITERIA)
-
-
-def _details(results: JudgeResults) -> Iterable[Table]:
-    """Criteria and counts of each dataset, folded, and the spread of repeated verdicts."""
-    every = [(system.system, one) for system in results.scores for one in system.datasets]
-    if every:
-        yield Table(
-            caption=f"Criteria on each dataset · judge: {results.name}",
-            first="system",
-            headings=headings("dataset", *_CRITERION_HEADINGS),
-            rows=tuple(row(name, dataset_name(one.dataset), *_criterion_cells(one)) for name, one in every),
-            about="95% interval below",
-            folded=True,
-        )
-    if len(results.datasets) > 1:
-        yield Table(
-            caption=f"Plans of each dataset · judge: {results.name}",
-            first="system",
-            headings=headings("dataset", *(_COUNT_NAMES.get(name, name) for name in _COUNTS)),
-            rows=tuple(row(name, dataset_name(one.dataset), *_counts(one.counts)) for name, one in every),
-            notes=(
-                "Unscored plans are left out. Missing predictions and plans without an actionable step count as 0 by "
-                "rule. Shortened plans were too long to be shown to the judge whole.",
-            ),
-            folded=True,
-        )
-    repeated = [system for system in results.scores if system.repeats > 1]
-    if repeated:
-        yield Table(
-            caption=f"Repeated verdicts · judge: {results.name}",
-            first="system",
-            headings=headings("verdicts a plan", "standard deviation, percent"),
-            rows=tuple(row(one.system, one.repeats, Cell(one.repeat_deviation, 2)) for one in repeated),
-            about="mean over plans of the deviation of their repeats",
-        )

@@ -4,17 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from recipe.evaluation.metrics import regime_colours
-from recipe.evaluation.scoreboard import figures
-from recipe.evaluation.scoreboard.accuracy import JudgeResults, accuracy_section, judge_results, split_name
-from recipe.evaluation.scoreboard.differences import differences_section, system_differences
-from recipe.evaluation.scoreboard.sections import (
-    account_section,
-    critical_section,
-    diversity_section,
-    match_section,
-    validity_section,
-    vpa_section,
-)
+from recipe.evaluation.scoreboard.accuracy import JudgeResults, judge_results, split_name
+from recipe.evaluation.scoreboard.sections import report_sections
 from recipe.evaluation.scoreboard.sources import Board
 from recipe.evaluation.scoreboard.views import (
     NO_EXPLANATIONS,
@@ -52,24 +43,8 @@ class Report:
 
 def make_report(board: Board, title: str) -> Report:
     """The report on all that the board holds. Raises ComputeError."""
-    colours = regime_colours(board.systems)
-    judges = judge_results(board)
-    sections = [
-        accuracy_section(results, number, figures.accuracy_figures(results, number, colours))
-        for number, results in enumerate(judges, start=1)
-    ]
-    pairs = system_differences(board)
-    others = (
-        differences_section(board, pairs, figures.differences_figures(pairs)),
-        critical_section(board),
-        diversity_section(board, figures.diversity_figures(board, judges, colours)),
-        vpa_section(board, figures.vpa_figures(board, colours)),
-        validity_section(board, figures.validity_figures(board, colours)),
-        match_section(board),
-        account_section(board),
-    )
-    sections += [section for section in others if section is not None]
-    return Report(title, tuple(_leaders(judges)), tuple(sections), board, gather_views(board))
+    judges = judge_results(source.scores for source in board.sources)
+    return Report(title, tuple(_leaders(judges)), tuple(report_sections(board)), board, gather_views(board))
 
 
 def render_page(report: Report, grounds: PlanExplanations = NO_EXPLANATIONS) -> str:
@@ -97,7 +72,10 @@ def _leaders(judges: Sequence[JudgeResults]) -> Iterator[str]:
     for results in judges:
         for split in results.splits:
             rows = [
-                (one.accuracy, system.system) for system in results.scores for one in system.macro if one.split == split
+                (one.values["accuracy"], system.system)
+                for system in results.scores
+                for one in system.of("split")
+                if one.name == split
             ]
             best, name = max(rows, key=lambda row: row[0].mean)
             bounds = "" if best.low is None or best.high is None else f" ({best.low:.1f} to {best.high:.1f})"

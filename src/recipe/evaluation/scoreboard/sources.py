@@ -5,36 +5,26 @@ judge, rows of another judge than the scores say, rows for examples that are not
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from recipe.artifacts import JsonObject, file_sha256, fingerprint, optional_field, read_jsonl, text_field, to_json
+from recipe.artifacts import file_sha256, fingerprint
 from recipe.data.examples import read_examples
 from recipe.errors import InputError, listed
 from recipe.evaluation.judge.verdicts import Judgement, read_verdicts
-from recipe.evaluation.scores import JudgeIdentity, JudgeScores, SystemScores, read_scores, rows_path
+from recipe.evaluation.measures import measure_named
+from recipe.evaluation.scores import Row, Scores, read_scores, rows_path
 from recipe.types import Example
-
-Kind = TypeVar("Kind", bound=SystemScores)
-_NAMES = {"validity": "example_id", "match": "example_id", "critical-failures": "example_id", "vpa": "sample_id"}
-"""The field that names the example in the rows of each kind that has pages of examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file of scores, and its rows: verdicts of a judge, or plain rows; None where the rows are not there."""
+    """One file of scores, and its rows; None where the rows are not there."""
 
     path: Path
-    scores: SystemScores
+    scores: Scores
     sha256: str
-    judgements: tuple[Judgement, ...] | None = None
-    rows: tuple[JsonObject, ...] | None = None
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether the rows are there."""
-        return self.judgements is not None or self.rows is not None
+    rows: tuple[Row, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +40,12 @@ class Board:
         """Every system, in order of first appearance."""
         return tuple(dict.fromkeys(source.scores.system for source in self.sources))
 
-    def of(self, kind: type[Kind]) -> list[tuple[Source, Kind]]:
-        """The sources that measured one kind of thing with their scores, systems in one order everywhere."""
-        found = [(source, source.scores) for source in self.sources if isinstance(source.scores, kind)]
-        return sorted(found, key=lambda one: self.systems.index(one[1].system))
+    def of(self, measure: str) -> list[Source]:
+        """The sources of one measure, systems in one order everywhere."""
+        return sorted(
+            (source for source in self.sources if source.scores.measure == measure),
+            key=lambda source: self.systems.index(source.scores.system),
+        )
 
 
 def gather(paths: Sequence[Path], examples: Sequence[Path] = ()) -> Board:
@@ -67,18 +59,13 @@ def gather(paths: Sequence[Path], examples: Sequence[Path] = ()) -> Board:
     return Board(tuple(sources), known)
 
 
-def judgements_of(source: Source) -> tuple[Judgement, ...]:
+def judgements_of(source: Source) -> list[Judgement]:
     """The verdicts beside a judge's scores. Raises InputError for other scores, and without verdicts."""
-    if source.scores.kind != "judge":
-        raise InputError.at(source.path, f"these are {source.scores.kind} scores", "give scores of a judge")
-    if source.judgements is None:
+    if source.scores.measure != "judge":
+        raise InputError.at(source.path, f"these are scores of {source.scores.measure!r}", "give scores of a judge")
+    if source.rows is None:
         raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
-    return source.judgements
-
-
-def judge_key(judge: JudgeIdentity) -> str:
-    """Equal for judges whose verdicts can be compared."""
-    return fingerprint(to_json(judge))
+    return read_verdicts(rows_path(source.path))
 
 
 def _source(path: Path) -> Source:
@@ -86,46 +73,28 @@ def _source(path: Path) -> Source:
     digest = file_sha256(path)
     if not beside.exists():
         return Source(path, scores, digest)
-    if isinstance(scores, JudgeScores):
-        judgements = tuple(read_verdicts(beside))
-        _require_judge(beside, judgements, scores.judge.name)
-        return Source(path, scores, digest, judgements=judgements)
-    name = _NAMES.get(scores.kind)
-    return Source(path, scores, digest, rows=tuple(_row(beside, line, row, name) for line, row in read_jsonl(beside)))
-
-
-def _row(path: Path, line: int, row: JsonObject, name: str | None) -> JsonObject:
-    """A row with a valid id and sample; further fields are shown where they are there."""
-    optional_field(path, line, row, "sample", 0)
-    return row if name is None else row | {name: text_field(path, line, row, name)}
-
-
-def _require_judge(path: Path, judgements: Iterable[Judgement], name: str) -> None:
-    others = sorted({one.judge for one in judgements} - {"", name})
-    if others:
-        problem = f"the rows are of {listed(others)}, and the scores beside them of {name}"
-        raise InputError.at(path, problem, "keep the rows of each judge beside its own scores", field="judge")
+    rows = tuple(measure_named(scores.measure).read_rows(beside))
+    if scores.judge is not None:
+        others = sorted({one.details.get("judge", "") for one in rows} - {"", scores.judge.name})
+        if others:
+            problem = f"the rows are of {listed(others)}, and the scores beside them of {scores.judge.name}"
+            raise InputError.at(beside, problem, "keep the rows of each judge beside its own scores", field="judge")
+    return Source(path, scores, digest, rows)
 
 
 def _require_distinct(sources: Iterable[Source]) -> None:
     """One file for one system, judge and kind of measurement: a second would be a second answer to one question."""
     first: dict[str, Path] = {}
     for source in sources:
-        key = fingerprint([source.scores.kind, source.scores.system, _setting(source.scores)])
+        scores = source.scores
+        key = fingerprint([scores.measure, scores.system, scores.identity, scores.settings])
         if (other := first.setdefault(key, source.path)) is not source.path:
-            problem = f"{other} already holds {source.scores.kind} scores of {source.scores.system!r} by the same means"
+            problem = f"{other} already holds {scores.measure} scores of {scores.system!r} by the same means"
             raise InputError.at(
                 source.path,
                 problem,
                 "give one of them, or score one again under another name (--system of `recipe evaluate`)",
             )
-
-
-def _setting(scores: SystemScores) -> object:
-    """The judge or the protocol, in which two measurements of one kind and system may differ."""
-    named = ("judge", "protocol", "taxonomy", "history", "graphs", "settings")
-    present = [field.name for field in fields(scores) if is_dataclass(scores) and field.name in named]
-    return {name: to_json(getattr(scores, name)) for name in present}
 
 
 def _examples(paths: Sequence[Path]) -> dict[str, Example]:
@@ -140,15 +109,9 @@ def _examples(paths: Sequence[Path]) -> dict[str, Example]:
 
 def _require_known(source: Source, known: dict[str, Example]) -> None:
     """Judgements and checked plans belong to examples; samples of VPA are cut by a protocol of their own."""
-    if source.scores.kind not in ("judge", "validity", "match", "critical-failures"):
+    if not measure_named(source.scores.measure).of_examples:
         return
-    unknown = [name for name in dict.fromkeys(_ids(source)) if name not in known]
-    if unknown:
+    names = dict.fromkeys(one.example_id for one in source.rows or ())
+    if unknown := [name for name in names if name not in known]:
         problem = f"{len(unknown)} of its examples are not in --examples: {listed([repr(one) for one in unknown])}"
         raise InputError.at(rows_path(source.path), problem, "give the examples that were planned for")
-
-
-def _ids(source: Source) -> Iterable[str]:
-    if source.judgements is not None:
-        return (one.example_id for one in source.judgements)
-    return (row["example_id"] for row in source.rows or ())

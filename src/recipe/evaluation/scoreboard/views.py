@@ -18,12 +18,12 @@ from typing import TypeGuard
 
 from recipe.artifacts import JsonObject
 from recipe.errors import MissingExtra
-from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, accuracy_of
-from recipe.evaluation.match import MAIN
+from recipe.evaluation.judge.verdicts import CRITERIA
+from recipe.evaluation.measures import ROLES, measure_named
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, dataset_name, judge_results
-from recipe.evaluation.scoreboard.sources import Board, Source, judge_key
-from recipe.evaluation.scores import JudgeScores, MatchScores, ValidityScores, VpaScores
+from recipe.evaluation.scoreboard.sources import Board, Source
+from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.explain.explain import explain, in_words
 from recipe.explain.page import panel, step_rows
@@ -31,7 +31,6 @@ from recipe.explain.records import Explanation, Links
 from recipe.progress import SILENT, Progress
 from recipe.report.html import page_environment, shown
 from recipe.reward.verifier import Verifier
-from recipe.types import Unscored, Verdict
 
 try:
     from markupsafe import Markup
@@ -41,7 +40,6 @@ except ModuleNotFoundError as error:
 STEP, STEPS, ANSWER = 400, 60, 1500
 """Characters of a step, steps of a plan, and characters of a judge's answer that are shown."""
 _PARTS = ("score", "order", "coverage", "clean", "reward")
-VALIDITY, MATCH, VPA = "validity", METRICS[MAIN], "VPA"
 _NO_SPLITS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -104,13 +102,21 @@ class ExampleViews:
 
 def gather_views(board: Board) -> ExampleViews:
     """All rows by example; examples that no row is about are left out."""
-    measures = [results.name for results in judge_results(board)]
-    measures += [
-        name for name, kind in ((VALIDITY, ValidityScores), (MATCH, MatchScores), (VPA, VpaScores)) if board.of(kind)
+    results = judge_results(source.scores for source in board.sources)
+    names = {id(scores): result.name for result in results for scores in result.scores}
+    titled = [
+        (names.get(id(source.scores), measure_named(source.scores.measure).title), source)
+        for source in board.sources
+        if any("steps" in one.details for one in source.rows or ())  # not of pairs of plans
+    ]
+    # Judges first: examples are ordered by the first measure.
+    measures = [
+        *dict.fromkeys(names.values()),
+        *dict.fromkeys(name for name, _ in titled if name not in names.values()),
     ]
     gatherer = _Gatherer(board)
-    for source in board.sources:
-        gatherer.add(source, measures)
+    for name, source in titled:
+        gatherer.add(source, measures.index(name))
     order = {example: place for place, example in enumerate(board.examples)}
     ordered = sorted(gatherer.views.values(), key=lambda view: order.get(view.example_id, len(order)))
     return ExampleViews(tuple(measures), tuple(ordered))
@@ -142,19 +148,34 @@ class _Gatherer:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._judges = [judge_key(results.judge) for results in judge_results(board)]
         self.views: dict[str, ExampleView] = {}
 
-    def add(self, source: Source, measures: Sequence[str]) -> None:
-        """Add the rows of a file."""
-        if isinstance(source.scores, JudgeScores):
-            self._add_judgements(source, self._judges.index(judge_key(source.scores.judge)))
-        elif isinstance(source.scores, ValidityScores):
-            self._add_validity(source, measures.index(VALIDITY))
-        elif isinstance(source.scores, MatchScores):
-            self._add_matches(source, measures.index(MATCH))
-        elif isinstance(source.scores, VpaScores):
-            self._add_actions(source, measures.index(VPA))
+    def add(self, source: Source, measure: int) -> None:
+        """Add the rows of a file on the system's own plans."""
+        kind = measure_named(source.scores.measure)
+        splits = {
+            dataset: group.name
+            for group in source.scores.of("split")
+            for dataset in group.datasets
+            if group.name in ROLES
+        }
+        for one in source.rows or ():
+            if one.control or "steps" not in one.details:
+                continue
+            view = self._view(one.example_id, splits if kind.name == "judge" else _NO_SPLITS)
+            plan = self._plan(view, source, one.sample, _texts(one.details["steps"]))
+            plan.flags |= dict.fromkeys(_texts(one.details.get("flags")))
+            scores = plan.scores.setdefault(measure, [])
+            if (value := one.metrics.get(kind.main)) is not None:
+                scores.append(100 * value / kind.scale[1] if kind.scale else value)
+            if kind.name == "judge":
+                plan.verdicts.append(_verdict(one, measure))
+            if "statuses" in one.details:
+                plan.statuses = list(_texts(one.details["statuses"]))
+                plan.metrics = {name: one.metrics[name] for name in _PARTS if name in one.metrics}
+                plan.lacking = _texts(one.details.get("missing_steps"))
+            if "gold" in one.details:
+                _add_actions(view, plan, one)
 
     def _view(self, example_id: str, splits: Mapping[str, str] = _NO_SPLITS) -> ExampleView:
         if example_id not in self.views:
@@ -181,66 +202,28 @@ class _Gatherer:
         key = (system, sample, str(source.path) if same else "")
         return view.plans.setdefault(key, PlanView(system, sample, texts))
 
-    def _add_judgements(self, source: Source, measure: int) -> None:
-        assert isinstance(source.scores, JudgeScores)
-        splits = {one.dataset: one.split for one in source.scores.datasets}
-        for row in source.judgements or ():
-            if row.control:
-                continue
-            plan = self._plan(self._view(row.example_id, splits), source, row.sample, row.steps)
-            plan.verdicts.append(_verdict(row, measure))
-            plan.flags |= dict.fromkeys(row.flags)
-            scores = plan.scores.setdefault(measure, [])
-            if isinstance(row.outcome, Verdict):
-                scores.append(accuracy_of(row.outcome))
 
-    def _add_validity(self, source: Source, measure: int) -> None:
-        for row in source.rows or ():
-            plan = self._plan(self._view(row["example_id"]), source, row.get("sample", 0), _texts(row.get("steps")))
-            plan.statuses = list(_texts(row.get("statuses")))
-            metrics = row.get("metrics")
-            metrics = metrics if isinstance(metrics, dict) else row
-            plan.metrics = {name: float(metrics[name]) for name in _PARTS if _is_number(metrics.get(name))}
-            plan.lacking = _texts(row.get("missing_steps"))
-            plan.flags |= dict.fromkeys(_texts(row.get("flags")))
-            if "score" in plan.metrics:
-                plan.scores[measure] = [100 * plan.metrics["score"]]
-
-    def _add_matches(self, source: Source, measure: int) -> None:
-        for row in source.rows or ():
-            plan = self._plan(self._view(row["example_id"]), source, row.get("sample", 0), _texts(row.get("steps")))
-            metrics = row.get("metrics")
-            plan.flags |= dict.fromkeys(_texts(row.get("flags")))
-            if isinstance(metrics, dict) and _is_number(metrics.get(MAIN)):
-                plan.scores[measure] = [100 * metrics[MAIN]]
-
-    def _add_actions(self, source: Source, measure: int) -> None:
-        """Samples of VPA: the reference actions, those predicted, and by what margin each was the nearest one."""
-        for row in source.rows or ():
-            view = self._view(row["sample_id"])
-            view.goal = view.goal or str(row.get("goal", ""))
-            view.dataset = view.dataset or "CrossTask, VPA"
-            view.history = view.history or _texts(row.get("history"))
-            gold, predicted = _texts(row.get("gold")), _texts(row.get("predicted"))
-            view.reference = view.reference or gold
-            plan = self._plan(view, source, row.get("sample", 0), _texts(row.get("steps")))
-            margins = [float(one) if _is_number(one) else None for one in _list(row.get("margins"))]
-            plan.actions = [
-                [_short(action) if action is not None else None, _short(right), margin]
-                for right, action, margin in islice(zip_longest(gold, predicted, margins), len(gold))
-            ]
-            if gold:
-                right = sum(one == other for one, other in zip(predicted, gold, strict=False))
-                plan.scores[measure] = [100 * right / len(gold)]
+def _add_actions(view: ExampleView, plan: PlanView, row: Row) -> None:
+    """Samples of VPA: the reference actions, those predicted, and by what margin each was the nearest one."""
+    view.goal = view.goal or str(row.details.get("goal", ""))
+    view.dataset = view.dataset or "CrossTask, VPA"
+    view.history = view.history or _texts(row.details.get("history"))
+    gold, predicted = _texts(row.details["gold"]), _texts(row.details.get("predicted"))
+    view.reference = view.reference or gold
+    margins = [float(one) if _is_number(one) else None for one in _list(row.details.get("margins"))]
+    plan.actions = [
+        [_short(action) if action is not None else None, _short(right), margin]
+        for right, action, margin in islice(zip_longest(gold, predicted, margins), len(gold))
+    ]
 
 
-def _verdict(row: Judgement, measure: int) -> JsonObject:
-    data: JsonObject = {"j": measure, "e": row.repeat, "o": row.how}
-    if isinstance(row.outcome, Verdict):
-        data["c"] = [getattr(row.outcome, name) for name in CRITERIA]
-    elif isinstance(row.outcome, Unscored):
-        data["u"] = shown(row.outcome.reason, ANSWER)
-    return data | ({"x": shown(row.text, ANSWER)} if row.text else {})
+def _verdict(row: Row, measure: int) -> JsonObject:
+    data: JsonObject = {"j": measure, "e": row.details["repeat"], "o": row.details["how"]}
+    if row.unscored:
+        data["u"] = shown(row.unscored, ANSWER)
+    else:
+        data["c"] = [int(row.metrics[name]) for name in CRITERIA]
+    return data | ({"x": shown(row.details["text"], ANSWER)} if row.details["text"] else {})
 
 
 def _example_data(view: ExampleView, measures: Sequence[str], grounded: Mapping[str, str]) -> JsonObject:

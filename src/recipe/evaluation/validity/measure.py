@@ -161,22 +161,37 @@ def score_plans(
     return scored
 
 
+def plan_metrics(scored: Sequence[ScoredPlan]) -> list[dict[str, float]]:
+    """The metrics of each plan; one that some plan lacks is left out.
+
+    Distinct plans of an example are counted where every example has ten samples.
+    """
+    groups: dict[str, list[ScoredPlan]] = {}
+    for plan in scored:
+        groups.setdefault(plan.example_id, []).append(plan)
+    rows = [plan.metrics() for plan in scored]
+    shared = [name for name in (rows[0] if rows else {}) if all(name in row for row in rows)]
+    distinct: dict[str, float] = {}
+    if min(map(len, groups.values()), default=0) >= PLANS:
+        distinct = {name: float(distinct_plans([plan.key for plan in group])) for name, group in groups.items()}
+    return [
+        {name: row[name] for name in shared} | ({"distinct": distinct[plan.example_id]} if distinct else {})
+        for plan, row in zip(scored, rows, strict=True)
+    ]
+
+
 def prompt_means(scored: Sequence[ScoredPlan]) -> PromptMeans:
     """Means over the samples of each prompt, in order of first appearance.
 
     A metric that some plan lacks is left out. Distinct plans are counted where every prompt has ten samples.
     """
-    groups: dict[str, list[ScoredPlan]] = {}
-    for plan in scored:
-        groups.setdefault(plan.example_id, []).append(plan)
-    rows = [[plan.metrics() for plan in group] for group in groups.values()]
-    shared = [name for name in (rows[0][0] if rows else {}) if all(name in plan for row in rows for plan in row)]
-    values = {name: np.array([np.mean([plan[name] for plan in row]) for row in rows]) for name in shared}
-    samples = min((len(group) for group in groups.values()), default=0)
-    if samples >= PLANS:
-        counts = [distinct_plans([plan.key for plan in group]) for group in groups.values()]
-        values["distinct"] = np.array(counts, dtype=np.float64)
-    goals = tuple(group[0].goal for group in groups.values())
+    groups: dict[str, list[dict[str, float]]] = {}
+    for plan, metrics in zip(scored, plan_metrics(scored), strict=True):
+        groups.setdefault(plan.example_id, []).append(metrics)
+    names = next(iter(groups.values()))[0] if groups else {}
+    values = {name: np.array([np.mean([plan[name] for plan in own]) for own in groups.values()]) for name in names}
+    goals = tuple({plan.example_id: plan.goal for plan in scored}.values())
+    samples = min(map(len, groups.values()), default=0)
     return PromptMeans(tuple(groups), goals, samples, values)
 
 

@@ -1,7 +1,4 @@
-"""From checked plans to a file of scores: means clustered by goal, counts, one row a plan, and agreement with judges.
-
-A metric is the mean over the samples of an example first, then over examples. An example without a prediction counts as
-an empty plan, which scores 0.
+"""Validity against task graphs: every valid order scores full; and the agreement of judges with it.
 
 Agreement with a judge is by rank. Spearman's rho is the correlation of the ranks, equal values sharing their mean rank;
 its interval draws whole goals with replacement and ranks each draw anew. Kendall's tau-b is given beside it. Plans that
@@ -9,154 +6,218 @@ either scores by rule are left out: a missing or empty plan is 0 to both, which 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from recipe.artifacts import JsonObject
+from recipe.artifacts import from_json, to_json
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import open_encoder
+from recipe.data.task_graphs import read_task_graphs
 from recipe.errors import InputError, listed
-from recipe.evaluation.judge.plans import MISSING, SHORTENED, Missing
+from recipe.evaluation.judge.plans import SHORTENED
 from recipe.evaluation.judge.verdicts import Judgement, read_verdicts
-from recipe.evaluation.scores import (
-    Counts,
-    JudgeAgreement,
-    JudgeIdentity,
-    JudgeScores,
-    ValidityScores,
-    read_scores,
-    rows_path,
+from recipe.evaluation.matching import Embed
+from recipe.evaluation.measures import Measure, example_means
+from recipe.evaluation.metrics import METRICS
+from recipe.evaluation.scores import JudgeIdentity, Row, Scores, read_scores, rows_path
+from recipe.evaluation.validity.measure import ScoredPlan, plan_metrics, score_plans
+from recipe.evaluation.validity.readings import (
+    MARGIN,
+    THRESHOLDS,
+    GraphReader,
+    Reader,
+    WorldReader,
+    shortened,
+    shown,
+    threshold_of,
 )
-from recipe.evaluation.validity.measure import ScoredPlan, prompt_means, summarise
-from recipe.evaluation.validity.readings import GraphPlan, Reader, shortened, shown
-from recipe.models.sampling import Decoding, distinct_decodings
-from recipe.planning.predictions import Prediction, match_predictions
+from recipe.planning.predictions import Prediction
+from recipe.progress import SILENT, Progress
 from recipe.prompting import visible
-from recipe.stats import kendall, spearman
+from recipe.report.elements import Cell, Figure, Section, Table, headings, row
+from recipe.stats import Interval, kendall, spearman
 from recipe.types import Example, Verdict
+from recipe.world.load import load_world
 
 RULE = "rule"
 """`Judgement.how` of a plan that no judge was shown."""
+WORLD = "world"
+"""Name of the graphs of the embedded world in scores."""
+_GOALS = 40
+"""Goals that are drawn at most: those where systems differ most."""
 
 
-class PlanSelection(NamedTuple):
-    """The plans to check, and what was left out."""
+class ValidityMeasure(Measure):
+    """Each line of a plan is mapped to a step of its goal's task graph, and the graph decides."""
 
-    examples: list[Example]
-    predictions: list[Prediction]
-    """In the order of the examples; an empty one for each example without any."""
-    missing: frozenset[str]
-    """Ids of the examples without a prediction."""
-    skipped: dict[str, int]
-    """Examples that are left out because their goals have no task graph, by goal."""
-    elsewhere: int
-    """Predictions for examples of other splits, left out."""
-
-    @property
-    def decoding(self) -> tuple[Decoding, ...]:
-        """How the plans were sampled; empty where that is not known."""
-        return distinct_decodings(one.decoding for one in self.predictions if one.example_id not in self.missing)
-
-
-def select_plans(
-    examples: Sequence[Example],
-    predictions: Sequence[Prediction],
-    reader: Reader | None,
-    known: Sequence[Example] | None = None,
-    missing: Missing = "zero",
-    skip_goals: bool = False,
-) -> PlanSelection:
-    """The plans of `examples` whose goals have a task graph, of all without a reader; `known` are those of all splits.
-
-    Raises InputError for predictions for unknown examples, for missing ones where those are refused, and for goals
-    without a graph where they are not to be skipped.
-    """
-    matched = match_predictions(examples, predictions, known)
-    skipped: dict[str, int] = {}
-    for example in examples:
-        if reader is not None and not reader.knows(example.goal):
-            skipped[example.goal] = skipped.get(example.goal, 0) + 1
-    if reader is not None and skipped and (not skip_goals or sum(skipped.values()) == len(examples)):
-        raise _unknown_goals(reader, skipped, len(examples))
-    kept = [example for example in examples if example.goal not in skipped]
-    lost = frozenset(matched.missing).intersection(example.example_id for example in kept)
-    if lost and missing == "refuse":
-        first = listed([example.example_id for example in kept if example.example_id in lost])
-        remedy = "plan for them, or let them count as empty plans"
-        raise InputError(f"{len(lost)} of {len(kept)} examples have no prediction: {first}; {remedy}.")
-    planned: dict[str, list[Prediction]] = {example.example_id: [] for example in kept}
-    for prediction in matched.predictions:
-        if prediction.example_id in planned:
-            planned[prediction.example_id].append(prediction)
-    plans = [one for name, some in planned.items() for one in some or [Prediction(name, ())]]
-    return PlanSelection(kept, plans, lost, skipped, matched.elsewhere)
-
-
-def _unknown_goals(reader: Reader, skipped: Mapping[str, int], examples: int) -> InputError:
-    """The reader's error for the first unknown goal, and how many there are."""
-    count = sum(skipped.values())
-    try:
-        reader.read(next(iter(skipped)), (), ())
-    except InputError as error:
-        others = f" {len(skipped)} such goals" if len(skipped) > 1 else " such a goal"
-        return InputError(f"{error} {count} of {examples} examples have{others}; --skip-goals leaves them out.")
-    raise AssertionError("a goal that the reader does not know was read")
-
-
-def validity_scores(
-    system: str,
-    graphs: str,
-    selection: PlanSelection,
-    scored: Sequence[ScoredPlan],
-    settings: Mapping[str, str] | None = None,
-    judges: Iterable[tuple[JudgeIdentity, Sequence[Judgement]]] = (),
-    seed: int = 0,
-) -> ValidityScores:
-    """The scores of checked plans, and their agreement with judges of the same plans."""
-    means = prompt_means(scored)
-    by_goal: dict[str, list[float]] = {}
-    for goal, value in zip(means.goals, means.values["score"], strict=True):
-        by_goal.setdefault(visible(goal), []).append(float(value))
-    described = dict(settings or {})
-    if selection.skipped:
-        described["goals without a graph"] = str(len(selection.skipped))
-        described["examples left out with them"] = str(sum(selection.skipped.values()))
-    if selection.elsewhere:
-        described["predictions for other splits"] = str(selection.elsewhere)
-    return ValidityScores(
-        system=system,
-        graphs=graphs,
-        metrics=summarise("", system, means, seed).metrics,
-        counts=_counts(selection, scored),
-        settings=described,
-        by_goal={goal: fmean(values) for goal, values in sorted(by_goal.items())},
-        samples=means.samples,
-        agreement=tuple(agreement_with(judge, rows, scored, seed) for judge, rows in judges),
-        decoding=selection.decoding,
+    name = "validity"
+    title = "validity"
+    about = (
+        "No judge: each line of a plan is mapped to a step of the goal's task graph, and the graph decides. Every "
+        "valid order scores full. Order is the share of prerequisites respected, coverage the share of required "
+        "steps named, clean the share of lines that add a new step of the goal; validity = order × F1(coverage, "
+        "clean)."
     )
+    main = "score"
+    further = ("order", "coverage", "clean", "perfect", "steps")
+    digits = 3
+    scale = (0.0, 1.0)
+    cluster = "goal"
 
+    def __init__(
+        self,
+        graphs: Path | None = None,
+        embed: Callable[[], Embed] | None = None,
+        encoder: str = "minilm",
+        threshold: float | None = None,
+        split_lines: bool = False,
+    ) -> None:
+        """Without `graphs`, the world's; `embed` opens the encoder of this name.
 
-def plan_rows(scored: Sequence[ScoredPlan], missing: frozenset[str] = frozenset()) -> Iterable[JsonObject]:
-    """One row a plan: the lines that were read, the status and step of each, and the missing steps."""
-    for plan in scored:
-        if (reading := plan.reading) is None:
-            continue
-        read = len(reading.lines) - reading.unread
-        yield {
-            "example_id": plan.example_id,
-            "sample": plan.sample,
-            "goal": visible(plan.goal),
-            "metrics": plan.metrics(),
-            "steps": list(reading.lines[:read]),
-            "statuses": [line.status for line in reading.statuses()[:read]],
-            "nodes": list(reading.plan[:read]),
-            "similarities": list(reading.similarities[:read]),
-            "unread": reading.unread,
-            "missing_steps": list(reading.missing_words()),
-            "flags": [*([MISSING] if plan.example_id in missing else []), *_flags(reading)],
+        Raises InputError for settings that need graphs, and for graphs that cannot be read.
+        """
+        super().__init__()
+        self.reader: Reader
+        self.scored: list[ScoredPlan] = []
+        if graphs is None:
+            if threshold is not None or split_lines:
+                problem = "--threshold and --split-lines go with --graphs"
+                raise InputError(f"{problem}: the embedded world has its own wordings.")
+            self.reader, self.identity = WorldReader(load_world()), {"graphs": WORLD}
+            return
+        read = read_task_graphs(graphs)
+        embedded = open_encoder(EncoderConfig(name=encoder)).encode if embed is None else embed()
+        least = threshold if threshold is not None else THRESHOLDS.get(encoder)
+        if least is None:
+            least = threshold_of(read, embedded)
+        self.reader = GraphReader(read, embedded, least, split_lines=split_lines)
+        self.identity = {
+            "graphs": graphs.stem,
+            "encoder": encoder,
+            "threshold": f"{least:g}",
+            "margin": f"{MARGIN:g}",
+            "lines": "split" if split_lines else "whole",
+            "goals": str(len(read)),
         }
+        self.settings = {name: value for name, value in self.identity.items() if name != "graphs"}
+
+    @classmethod
+    def open(cls, settings: Any, embed: Callable[[], Embed], model: Any = None) -> "ValidityMeasure":
+        return cls(settings.graphs, embed, settings.encoder, settings.threshold)
+
+    def knows(self, example: Example) -> bool:
+        return self.reader.knows(example.goal)
+
+    def require(self, examples: Sequence[Example]) -> None:
+        if lost := sorted({one.goal for one in examples if not self.knows(one)}):
+            raise InputError(f"goals without a task graph: {listed(lost)}; leave their examples out.")
+
+    def known(self, examples: Sequence[Example], skip: bool = False) -> tuple[list[Example], dict[str, int]]:
+        """The examples whose goals have a task graph, and how many others there are.
+
+        Raises InputError for goals without one unless `skip`, and where no goal has one.
+        """
+        kept = [example for example in examples if self.knows(example)]
+        skipped = {example.goal for example in examples if not self.knows(example)}
+        if skipped and (not skip or not kept):
+            others = f" {len(skipped)} such goals" if len(skipped) > 1 else " such a goal"
+            count = (
+                f"{len(examples) - len(kept)} of {len(examples)} examples have{others}; --skip-goals leaves them out."
+            )
+            first = next(example for example in examples if example.goal in skipped)
+            try:
+                self.reader.read(first.goal, (), ())
+            except InputError as error:
+                raise InputError(f"{error} {count}; --skip-goals leaves them out.") from None
+        left_out = {"goals without a graph": len(skipped), "examples of these": len(examples) - len(kept)}
+        return kept, left_out
+
+    def rows(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress = SILENT
+    ) -> list[Row]:
+        """A row for each plan: the lines that were read, the status and step of each, and the missing steps."""
+        self.scored = score_plans(self.reader, examples, predictions, progress)
+        rows = []
+        for plan, metrics in zip(self.scored, plan_metrics(self.scored), strict=True):
+            reading = plan.reading
+            assert reading is not None
+            read = len(reading.lines) - reading.unread
+            details = {
+                "goal": visible(plan.goal),
+                "steps": list(reading.lines[:read]),
+                "statuses": [line.status for line in reading.statuses()[:read]],
+                "nodes": list(reading.plan[:read]),
+                "similarities": list(reading.similarities[:read]),
+                "unread": reading.unread,
+                "missing_steps": list(reading.missing_words()),
+                "flags": [SHORTENED] if reading.unread or any(map(shortened, reading.lines)) else [],
+            }
+            rows.append(Row(plan.example_id, metrics, plan.sample, details=details))
+        return rows
+
+    def extras(self, rows: Sequence[Row], seed: int) -> dict[str, Any]:
+        """Mean validity of each goal."""
+        goals = {one.example_id: one.details["goal"] for one in rows}
+        by_goal: dict[str, list[float]] = defaultdict(list)
+        for name, means in example_means(self.plan_values(rows)).items():
+            by_goal[goals[name]].append(means["score"])
+        return {"by_goal": {goal: fmean(values) for goal, values in sorted(by_goal.items())}}
+
+    @classmethod
+    def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
+        """The validity of each goal, and the agreement of judges with it, beside the rest."""
+        [section] = super().sections(scores, every)
+        tables = []
+        goals = sorted({goal for one in scores for goal in one.extras["by_goal"]})
+        rows = tuple(row(goal, *(Cell(one.extras["by_goal"].get(goal), 2) for one in scores)) for goal in goals)
+        tables.append(
+            Table("Validity of each goal", "goal", headings(*(one.system for one in scores)), rows, folded=True)
+        )
+        agreement = tuple(
+            row(one.system, other.judge.name, Cell(other.spearman, 2), Cell(other.kendall, 2), other.plans)
+            for one in scores
+            for other in agreements(one)
+        )
+        if agreement:
+            columns = headings("judge", "Spearman", "Kendall", "plans")
+            about = "rank correlation over the same plans, 95% interval below"
+            tables.append(Table("Agreement of judges with validity", "system", columns, agreement, about))
+        return [replace(section, blocks=(*section.blocks, *tables))]
+
+    @classmethod
+    def figures(cls, scores: Sequence[Scores]) -> list[Figure]:
+        """Validity with its components, and each goal's validity."""
+        from recipe.evaluation.metrics import regime_colours  # noqa: PLC0415
+        from recipe.report.plots import Mark, inline_svg, intervals  # noqa: PLC0415 - matplotlib is for reports alone
+
+        colours = regime_colours(one.system for one in scores)
+        names = ("score", "order", "coverage", "clean")
+        parts = [Mark(METRICS[name], one.overall.values.get(name), one.system) for name in names for one in scores]
+        caption = "Validity and its components, 95% interval."
+        drawn = [Figure(inline_svg(intervals(parts, colours=colours, xlim=cls.scale), "validity", caption), caption)]
+        goals: dict[str, list[float]] = defaultdict(list)
+        for one in scores:
+            for goal, value in one.extras["by_goal"].items():
+                goals[goal].append(value)
+        apart = sorted(goals, key=lambda goal: (min(goals[goal]) - max(goals[goal]), goal))[:_GOALS]
+        marks = [
+            Mark(goal, Interval(one.extras["by_goal"][goal]), one.system)
+            for goal in sorted(apart, key=lambda goal: (fmean(goals[goal]), goal))
+            for one in scores
+            if goal in one.extras["by_goal"]
+        ]
+        if marks:
+            widest = f"the {len(apart)} of {len(goals)} goals where systems differ most"
+            caption = f"Validity of {widest if len(apart) < len(goals) else 'each goal'}, the lowest first."
+            drawn.append(
+                Figure(inline_svg(intervals(marks, colours=colours, xlim=cls.scale), "goals", caption), caption)
+            )
+        return drawn
 
 
 def read_judged(path: Path) -> list[tuple[JudgeIdentity, list[Judgement]]]:
@@ -166,14 +227,24 @@ def read_judged(path: Path) -> list[tuple[JudgeIdentity, list[Judgement]]]:
     """
     if path.suffix != ".jsonl":
         scores = read_scores(path)
-        if not isinstance(scores, JudgeScores):
+        if scores.measure != "judge" or scores.judge is None:
             remedy = "give scores of `recipe evaluate judge`, or verdicts as JSON lines"
-            raise InputError.at(path, f"these are scores of kind {scores.kind!r}", remedy, field="kind")
+            raise InputError.at(path, f"these are scores of {scores.measure!r}", remedy, field="measure")
         return [(scores.judge, read_verdicts(rows_path(path)))]
     by_judge: dict[str, list[Judgement]] = defaultdict(list)
-    for row in read_verdicts(path):
-        by_judge[row.judge or path.stem].append(row)
+    for one in read_verdicts(path):
+        by_judge[one.judge or path.stem].append(one)
     return [(_identity(name, rows), rows) for name, rows in by_judge.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeAgreement:
+    """Agreement of validity and a judge on the same plans."""
+
+    judge: JudgeIdentity
+    plans: int
+    spearman: Interval | None
+    kendall: float | None
 
 
 def agreement_with(
@@ -186,10 +257,10 @@ def agreement_with(
     """
     totals: dict[tuple[str, int], list[float]] = defaultdict(list)
     steps: dict[tuple[str, int], tuple[str, ...]] = {}
-    for row in rows:
-        if not row.control and row.how != RULE and isinstance(row.outcome, Verdict):
-            totals[row.example_id, row.sample].append(row.outcome.total)
-            steps[row.example_id, row.sample] = row.steps
+    for one in rows:
+        if not one.control and one.how != RULE and isinstance(one.outcome, Verdict):
+            totals[one.example_id, one.sample].append(one.outcome.total)
+            steps[one.example_id, one.sample] = one.steps
     shared = [
         plan for plan in scored if plan.validity is not None and plan.steps and (plan.example_id, plan.sample) in totals
     ]
@@ -220,15 +291,18 @@ def _identity(name: str, rows: Sequence[Judgement]) -> JudgeIdentity:
     return JudgeIdentity(name, "human" if "human" in ways else "proxy" if "proxy" in ways else "llm")
 
 
-def _counts(selection: PlanSelection, scored: Sequence[ScoredPlan]) -> Counts:
-    return Counts(
-        plans=len(scored),
-        videos=len({(example.source, example.video_id) for example in selection.examples}),
-        missing=len(selection.missing),
-        empty=sum(plan.steps == 0 and plan.example_id not in selection.missing for plan in scored),
-        shortened=sum(plan.reading is not None and bool(_flags(plan.reading)) for plan in scored),
-    )
+def agreements(scores: Scores) -> list[JudgeAgreement]:
+    """The agreement of judges that scores of validity hold."""
+    held = scores.extras.get("agreement", [])
+    return [from_json(to_json(one), JudgeAgreement, f"the agreement of {scores.system}") for one in held]
 
 
-def _flags(reading: GraphPlan) -> list[str]:
-    return [SHORTENED] if reading.unread or any(map(shortened, reading.lines)) else []
+def agreement_sentence(one: JudgeAgreement) -> str:
+    """The agreement of validity with a judge, in words."""
+    rho, tau = one.spearman, one.kendall
+    if rho is None or tau is None:
+        return f"{one.judge.name}: no rank correlation over {one.plans:,} plans, all equal to one of the two."
+    bounds = f" (no interval: {rho.reason})" if rho.reason else ""
+    if rho.low is not None and rho.high is not None:
+        bounds = f" [{rho.low:.2f}, {rho.high:.2f}]"
+    return f"{one.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {one.plans:,} plans."

@@ -19,9 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.evaluation.scores import HorizonScores
 from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
-from recipe.stats import mean_interval
 
 Ids = NDArray[np.int64]
 """Action ids [samples, T]."""
@@ -29,6 +27,8 @@ Array = NDArray[np.float64]
 
 NONE = -1
 """No action."""
+MEASURES = ("success_rate", "accuracy", "iou")
+"""Of a sample at a horizon, as the paper's table has them."""
 NOT_COMPARABLE = ("iou_batch_256", "iou_cumulative_256", "iou_cumulative_32", "iou_bitwise")
 """Further quantities that are called mIoU: not comparable with `iou`, nor with themselves at another batch size."""
 
@@ -170,10 +170,24 @@ class ActionIds:
         return tuple(self.names[number] for number in row if number != NONE)
 
 
-def score_plans(
-    samples: Sequence[Sample], ids: ActionIds, draws: Iterable[Ids], horizons: Sequence[int], seed: int = 0
-) -> tuple[HorizonScores, ...]:
-    """The figures at each horizon, in percent; of several draws the means, sample by sample.
+class SampleMeasures(NamedTuple):
+    """Measures of plans in percent, means over several draws of each sample."""
+
+    metrics: list[dict[str, float]]
+    """Of each sample, `horizon.measure` to value, at each horizon that it counts at."""
+    further: dict[str, dict[str, float]]
+    """By horizon and name: means over samples of what no comparison is made in."""
+
+    def figures(self) -> dict[str, float]:
+        """The mean of each metric over the samples that have it."""
+        names = dict.fromkeys(name for one in self.metrics for name in one)
+        return {name: float(np.mean([one[name] for one in self.metrics if name in one])) for name in names}
+
+
+def measure_plans(
+    samples: Sequence[Sample], ids: ActionIds, draws: Iterable[Ids], horizons: Sequence[int]
+) -> SampleMeasures:
+    """Success rate, accuracy and IoU of each sample at each horizon; of several draws the means, sample by sample.
 
     `draws` are plans [samples, T] in the order of the samples, T being the largest horizon or more.
     """
@@ -186,27 +200,17 @@ def score_plans(
         count += 1
         for T in horizons:
             own, reference = plan[chosen[T], :T], references[chosen[T], :T]
-            further = (edit_distance(own, reference), own[:, 0] == reference[:, 0])
-            sums[T] += np.stack([*positions(own, reference), *further])
+            more = (edit_distance(own, reference), own[:, 0] == reference[:, 0])
+            sums[T] += np.stack([*positions(own, reference), *more])
             cumulative = [cumulative_iou(own, reference, size) for size in (256, 32)]
             others[T].append(np.array([batch_iou(own, reference, 256), *cumulative, bitwise_iou(own, reference)]))
-    return tuple(
-        _horizon([one for one in samples if T in one.horizons], T, sums[T] / count, others[T], seed) for T in horizons
-    )
-
-
-def _horizon(samples: Sequence[Sample], horizon: int, means: Array, others: list[Array], seed: int) -> HorizonScores:
-    videos = [one.video_id for one in samples]
-    success, accuracy, iou = (mean_interval(100 * values, videos, seed) for values in means[:3])
-    distance, first = (100 * float(values.mean()) for values in means[3:])
-    incomparable = dict(zip(NOT_COMPARABLE, 100 * np.mean(others, axis=0), strict=True))
-    return HorizonScores(
-        horizon=horizon,
-        samples=len(samples),
-        videos=len(set(videos)),
-        success_rate=success,
-        accuracy=accuracy,
-        iou=iou,
-        more={"next_action": first, "edit_distance": distance}
-        | {name: float(value) for name, value in incomparable.items()},
-    )
+    metrics: list[dict[str, float]] = [{} for _ in samples]
+    further = {}
+    for T in horizons:
+        values = 100 * sums[T] / count
+        for place, column in zip(np.flatnonzero(chosen[T]).tolist(), values.T.tolist(), strict=True):
+            metrics[place] |= {f"{T}.{name}": value for name, value in zip(MEASURES, column[:3], strict=True)}
+        distance, first = values[3:].mean(axis=1).tolist()
+        incomparable = dict(zip(NOT_COMPARABLE, (100 * np.mean(others[T], axis=0)).tolist(), strict=True))
+        further[str(T)] = {"next_action": first, "edit_distance": distance} | incomparable
+    return SampleMeasures(metrics, further)

@@ -4,17 +4,19 @@ Numbers of procedure planning (PDPP, SCHEMA, ViterbiPlanNet and others) are of a
 picture and windows of exactly T actions; they are in no table here.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from recipe.artifacts import JsonObject
 from recipe.data.crosstask import StepOrder
 from recipe.data.supervision import cut_at
 from recipe.errors import InputError
+from recipe.evaluation.judge.plans import MISSING
+from recipe.evaluation.measures import Measure
+from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.published import PublishedTable, published
-from recipe.evaluation.scores import HorizonScores, VpaScores
+from recipe.evaluation.scores import Row, Scores
 from recipe.evaluation.vpa.baselines import (
     DRAWS,
     FLOORS,
@@ -25,12 +27,14 @@ from recipe.evaluation.vpa.baselines import (
     floor_plans,
     random_plans,
 )
-from recipe.evaluation.vpa.measures import ActionIds, Ids, score_plans
+from recipe.evaluation.vpa.measures import MEASURES, ActionIds, Ids, measure_plans
 from recipe.evaluation.vpa.protocol import HORIZONS, Protocol, Rule, Sample, cut_samples, read_release
 from recipe.evaluation.vpa.remap import LOW_MARGIN, MappedPlan, remap
-from recipe.models.sampling import distinct_decodings
 from recipe.planning.admissible import Embed
 from recipe.planning.predictions import Prediction, match_predictions
+from recipe.progress import SILENT, Progress
+from recipe.report.elements import Cell, Figure, Section, Table, headings, row
+from recipe.stats import Interval
 from recipe.types import Example, Procedure
 
 Chance = Literal["random", "random-goal"]
@@ -61,13 +65,6 @@ class Task:
         return max(HORIZONS)
 
 
-class Result(NamedTuple):
-    """Scores, and one row a sample."""
-
-    scores: VpaScores
-    rows: list[JsonObject]
-
-
 def open_task(
     root: Path,
     protocol: Protocol = "shared",
@@ -94,107 +91,196 @@ def open_task(
     )
 
 
-def run_baseline(task: Task, name: str, seed: int = 0, draws: int = DRAWS) -> Result:
-    """A baseline of `BASELINES`. Raises InputError for another name, and for a floor without training videos."""
-    if name not in BASELINES:
-        raise InputError(f"baseline {name!r} is unknown; known are {', '.join(BASELINES)}.")
-    settings = task.settings | {"seed": str(seed)}
-    plans: Iterator[Ids]
-    if name in FLOORS:
-        first = _floor(task, name)
-        plans = iter([first])
-    else:
-        settings = {key: value for key, value in settings.items() if key != "training"} | {"draws": str(draws)}
-        plans = random_plans(task.samples, task.ids, task.width, name == "random-goal", draws, seed)
-        first = next(random_plans(task.samples, task.ids, task.width, name == "random-goal", 1, seed))
-    scores = VpaScores(
-        system=name,
-        protocol=task.protocol,
-        taxonomy=task.ids.taxonomy.name,
-        history="oracle" if name.endswith("bigram") else "",
-        horizons=score_plans(task.samples, task.ids, plans, HORIZONS, seed),
-        settings=settings,
-        supervised=name in FLOORS,
+class VpaMeasure(Measure):
+    """The first T actions of a plan against those of the video, as Visual Planning for Assistance has it."""
+
+    name = "vpa"
+    title = "visual planning for assistance"
+    about = (
+        "SR is the share of samples whose first T actions all equal the reference in order, mAcc the share of "
+        "positions that do. mIoU here is per sample: the intersection over the union of the sets of predicted and "
+        "reference actions of one sample, then the mean over samples. The paper does not define its mIoU, and "
+        "published code computes four different quantities under that name (per sample, over a batch, cumulative, "
+        "bitwise): rows of different origin may not be comparable in it."
     )
-    rows = [
-        _row(task, one, MappedPlan(actions=task.ids.named(row)))
-        for one, row in zip(task.samples, first.tolist(), strict=True)
-    ]
-    return Result(scores, rows)
+    main = "3.accuracy"
+    compared = ("1.accuracy", *(f"{horizon}.{name}" for horizon in (3, 4) for name in MEASURES))
+    further = tuple(f"{horizon}.{name}" for horizon in HORIZONS for name in MEASURES)
+    unit = "%"
+    digits = 1
+    of_examples = False
+
+    def __init__(
+        self,
+        task: Task,
+        embed: Callable[[], Embed],
+        encoder: str = "",
+        history: str = "oracle",
+        within_goal: bool = False,
+        low_margin: float = LOW_MARGIN,
+        supervised: bool = False,
+    ) -> None:
+        """`embed` opens the encoder of this name, which maps steps that are no actions; empty for a baseline."""
+        super().__init__()
+        self.task, self._embed, self._within_goal, self._low_margin = task, embed, within_goal, low_margin
+        self._extras: dict[str, Any] = {"supervised": supervised}
+        held = {"encoder": encoder} if encoder else {}
+        self.identity = {
+            "protocol": task.protocol,
+            "taxonomy": task.ids.taxonomy.name,
+            **{name: task.settings[name] for name in ("rule", "step order")},
+            **held,
+        }
+        self.settings = {"history": history} | {
+            name: value for name, value in task.settings.items() if name not in self.identity
+        }
+        if encoder:
+            del self.settings["training"]
+            self.settings["admissible actions"] = "the goal's card" if within_goal else "all"
+
+    @classmethod
+    def open(cls, settings: Any, embed: Callable[[], Embed], model: Any = None) -> "VpaMeasure":
+        return cls(open_task(settings.root, settings.protocol), embed, settings.encoder)
+
+    def require(self, examples: Sequence[Example]) -> None:
+        if [one.sample_id for one in self.task.samples] != [one.example_id for one in examples]:
+            problem = f"the examples are not the samples of VPA's protocol {self.task.protocol!r}"
+            raise InputError(f"{problem}; make them by `recipe vpa examples` from the same CrossTask.")
+
+    def rows(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress = SILENT
+    ) -> list[Row]:
+        """A row for each sample of the task, which the examples have to be; its first prediction counts.
+
+        A sample without a prediction is wrong at every position. Raises InputError for other examples, and for
+        predictions for what is no cut of a test video.
+        """
+        self.require(examples)
+        task = self.task
+        matched = match_predictions(examples, predictions, task.cuts)
+        first: dict[str, Prediction] = {}
+        for prediction in sorted(matched.predictions, key=lambda one: one.sample):
+            first.setdefault(prediction.example_id, prediction)
+        steps = {name: prediction.steps for name, prediction in first.items()}
+        mapped = remap(
+            task.samples, steps, task.ids.taxonomy, self._embed, task.width, self._within_goal, self._low_margin
+        )
+        left_out = {
+            "further_samples": float(len(matched.predictions) - len(first)),
+            "predictions_outside_the_protocol": float(matched.elsewhere),
+        }
+        self._extras["remap"] = mapped.measures | {name: count for name, count in left_out.items() if count}
+        plans = task.ids.of([plan.actions for plan in mapped.plans], task.width)
+        return self._rows([plans], mapped.plans)
+
+    def baseline_rows(self, name: str, seed: int = 0, draws: int = DRAWS) -> list[Row]:
+        """A row for each sample of a baseline of `BASELINES`; of several draws the means beside the first plan.
+
+        Raises InputError for another name, and for a floor without training videos.
+        """
+        task = self.task
+        plans: Iterator[Ids]
+        if name not in BASELINES:
+            raise InputError(f"baseline {name!r} is unknown; known are {', '.join(BASELINES)}.")
+        if name in FLOORS:
+            first = floor(task, name)
+            plans = iter([first])
+        else:
+            plans = random_plans(task.samples, task.ids, task.width, name == "random-goal", draws, seed)
+            first = next(random_plans(task.samples, task.ids, task.width, name == "random-goal", 1, seed))
+        return self._rows(plans, [MappedPlan(actions=task.ids.named(own)) for own in first.tolist()])
+
+    def _rows(self, draws: Iterable[Ids], plans: Sequence[MappedPlan]) -> list[Row]:
+        measured = measure_plans(self.task.samples, self.task.ids, draws, HORIZONS)
+        self._extras["further"] = measured.further
+        rows = []
+        for sample, plan, metrics in zip(self.task.samples, plans, measured.metrics, strict=True):
+            gold = [self.task.ids.taxonomy.action(step, sample.goal) for step in sample.target[: self.task.width]]
+            details = {
+                "goal": sample.goal,
+                "history": list(sample.history),
+                "gold": gold,
+                "predicted": list(plan.actions[: len(gold)]),
+                "steps": list(plan.steps),
+                "similarities": list(plan.similarities),
+                "margins": list(plan.margins),
+                "flags": [MISSING] if plan.missing else [],
+            }
+            rows.append(Row(sample.sample_id, metrics, cluster=self.cluster_of(sample.example()), details=details))
+        return rows
+
+    def extras(self, rows: Sequence[Row], seed: int) -> dict[str, Any]:
+        """Further measures by horizon, what is to be known of the mapping, and whether the planner was supervised."""
+        return self._extras
+
+    @classmethod
+    def metric_title(cls, metric: str) -> str:
+        horizon, _, name = metric.partition(".")
+        return f"{ {'success_rate': 'SR', 'accuracy': 'mAcc', 'iou': 'mIoU'}.get(name, name) }, T={horizon}"
+
+    @classmethod
+    def cell(cls, metric: str, value: Interval | float | None, signed: bool = False) -> Cell:
+        return Cell(value, cls.digits, signed=signed)
+
+    @classmethod
+    def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
+        """The published rows, further measures and the mapping of steps, beside the rest."""
+        from recipe.evaluation.scoreboard.accuracy import published_table  # noqa: PLC0415
+
+        [section] = super().sections(scores, every)
+        more = dict.fromkeys(name for one in scores for own in one.extras["further"].values() for name in own)
+        rows = tuple(
+            row(one.system, f"T={horizon}", *(Cell(own.get(name), 2) for name in more))
+            for one in scores
+            for horizon, own in one.extras["further"].items()
+        )
+        note = (
+            "`batch`, `cumulative` and `bitwise` are other quantities that are called mIoU; none is comparable with "
+            "the mean over samples."
+        )
+        tables = [
+            published_table(published("vpa"), "Published results on CrossTask"),
+            Table("Further measures", "system", headings("T", *more), rows, notes=(note,), folded=True),
+        ]
+        if remapped := dict.fromkeys(name for one in scores for name in one.extras.get("remap", {})):
+            cells = ((Cell(one.extras.get("remap", {}).get(name), 3) for name in remapped) for one in scores)
+            own = tuple(row(one.system, *line) for one, line in zip(scores, cells, strict=True))
+            tables.append(Table("Mapping steps to actions", "system", headings(*remapped), own, folded=True))
+        return [replace(section, blocks=(*section.blocks, *tables), warnings=tuple(_warnings(scores)))]
+
+    @classmethod
+    def figures(cls, scores: Sequence[Scores]) -> list[Figure]:
+        """Mean accuracy at each horizon, with the published rows that calibrate the protocol or lead the table."""
+        from recipe.report.plots import Mark, inline_svg, intervals  # noqa: PLC0415 - matplotlib is for reports alone
+
+        keys, marks = [column.key for column in published("vpa").columns], []
+        for key in (f"{horizon}.accuracy" for horizon in HORIZONS):
+            name = f"T={key.partition('.')[0]}"
+            marks += [Mark(name, one.overall.values.get(key), one.system) for one in scores]
+            if key in keys:
+                values = [own.values[keys.index(key)] for own in published("vpa").rows if own.group == "zero-shot"]
+                marks += [Mark(name, Interval(value or 0.0), hollow=True) for value in values]
+        drawn = intervals(marks, colours=regime_colours(one.system for one in scores), unit="mAcc, percent")
+        caption = "Mean accuracy by horizon, 95% interval; grey: the published zero-shot rows."
+        return [Figure(inline_svg(drawn, "vpa", caption), caption)]
 
 
-def _floor(task: Task, name: str) -> Ids:
+def _warnings(scores: Sequence[Scores]) -> Iterator[str]:
+    for one in scores:
+        if one.settings["history"] == "oracle":
+            yield f"{one.system} read the true history; published systems read a history from the video."
+        if (sentence := one.settings.get("calibration", "")) and not sentence.startswith("calibrated"):
+            yield f"{one.system}: {sentence}."
+    if len({(one.identity["protocol"], one.identity["taxonomy"]) for one in scores}) > 1:
+        yield "The systems differ in protocol or taxonomy: rows that differ there are not comparable."
+
+
+def floor(task: Task, name: str) -> Ids:
+    """The plans of a floor [samples, T]. Raises InputError where there are no training videos."""
     if not task.training:
         raise InputError(f"baseline {name!r} is counted in training videos, and the lists name none; check splits/.")
-    plans = floor_plans(
-        next(floor for floor in FLOORS if floor == name), task.samples, task.training, task.ids.taxonomy, task.width
-    )
-    return task.ids.of(plans, task.width)
-
-
-def run_predictions(
-    task: Task,
-    predictions: Sequence[Prediction],
-    open_embed: Callable[[], Embed],
-    system: str,
-    history: str = "oracle",
-    within_goal: bool = False,
-    low_margin: float = LOW_MARGIN,
-    settings: Mapping[str, str] | None = None,
-    supervised: bool = False,
-    seed: int = 0,
-) -> Result:
-    """A file of predictions, of which the first sample of each example counts: VPA scores one plan.
-
-    A sample without a prediction is wrong at every position, and counted in `remap`. Raises InputError that names
-    predictions for what is no cut of a test video.
-    """
-    matched = match_predictions([one.example() for one in task.samples], predictions, task.cuts)
-    first: dict[str, Prediction] = {}
-    for prediction in sorted(matched.predictions, key=lambda one: one.sample):
-        first.setdefault(prediction.example_id, prediction)
-    steps = {name: prediction.steps for name, prediction in first.items()}
-    mapped = remap(task.samples, steps, task.ids.taxonomy, open_embed, task.width, within_goal, low_margin)
-    plans = task.ids.of([plan.actions for plan in mapped.plans], task.width)
-    left_out = {
-        "further_samples": float(len(matched.predictions) - len(first)),
-        "predictions_outside_the_protocol": float(matched.elsewhere),
-    }
-    scores = VpaScores(
-        system=system,
-        protocol=task.protocol,
-        taxonomy=task.ids.taxonomy.name,
-        history=history,
-        horizons=score_plans(task.samples, task.ids, [plans], HORIZONS, seed),
-        settings={key: value for key, value in task.settings.items() if key != "training"}
-        | {"seed": str(seed), "admissible actions": "the goal's card" if within_goal else "all"}
-        | dict(settings or {}),
-        remap=mapped.measures | {name: count for name, count in left_out.items() if count},
-        supervised=supervised,
-        decoding=distinct_decodings(prediction.decoding for prediction in first.values()),
-    )
-    rows = [_row(task, one, plan) for one, plan in zip(task.samples, mapped.plans, strict=True)]
-    return Result(scores, rows)
-
-
-def _row(task: Task, sample: Sample, plan: MappedPlan) -> JsonObject:
-    """One sample as the pages of a report show it."""
-    gold = [task.ids.taxonomy.action(step, sample.goal) for step in sample.target[: task.width]]
-    predicted = list(plan.actions[: len(gold)])
-    return {
-        "sample_id": sample.sample_id,
-        "video_id": sample.video_id,
-        "goal": sample.goal,
-        "history": list(sample.history),
-        "gold": gold,
-        "predicted": predicted,
-        "steps": list(plan.steps),
-        "similarities": list(plan.similarities),
-        "margins": list(plan.margins),
-        "correct": [place < len(predicted) and predicted[place] == one for place, one in enumerate(gold)],
-        "missing": plan.missing,
-        "horizons": list(sample.horizons),
-    }
+    chosen = next(known for known in FLOORS if known == name)
+    return task.ids.of(floor_plans(chosen, task.samples, task.training, task.ids.taxonomy, task.width), task.width)
 
 
 class ReferenceRow(NamedTuple):
@@ -216,7 +302,7 @@ class References(NamedTuple):
     columns: PublishedTable
 
 
-def references(task: Task, scores: VpaScores) -> References:
+def references(task: Task, system: str) -> References:
     """Chance in exact expectation, floors that the result is not itself, and the published table."""
     table = published("vpa")
     keys = [column.key for column in table.columns]
@@ -225,19 +311,10 @@ def references(task: Task, scores: VpaScores) -> References:
         for name, with_goal in (("random, expected", False), ("random-goal, expected", True))
     ]
     for name in _FLOORS if task.training else ():
-        if name != scores.system:
-            figures = figures_of(score_plans(task.samples, task.ids, [_floor(task, name)], HORIZONS))
+        if name != system:
+            figures = measure_plans(task.samples, task.ids, [floor(task, name)], HORIZONS).figures()
             rows.append(ReferenceRow("floor", name, {key: figures[key] for key in keys if key in figures}))
-    for row in table.rows:
-        figures = {key: value for key, value in zip(keys, row.values, strict=True) if value is not None}
-        rows.append(ReferenceRow(row.group, row.name, figures, published=True))
+    for line in table.rows:
+        figures = {key: value for key, value in zip(keys, line.values, strict=True) if value is not None}
+        rows.append(ReferenceRow(line.group, line.name, figures, published=True))
     return References(rows, task.calibration, table)
-
-
-def figures_of(horizons: Iterable[HorizonScores]) -> dict[str, float]:
-    """The means of a result by `horizon.measure`."""
-    return {
-        f"{one.horizon}.{name}": value.mean
-        for one in horizons
-        for name, value in (("success_rate", one.success_rate), ("accuracy", one.accuracy), ("iou", one.iou))
-    }

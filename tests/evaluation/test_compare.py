@@ -12,31 +12,35 @@ import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
-from recipe.artifacts import write_jsonl
+from tests.evaluation.scored import critical_scores, judge_scores
+
+from recipe.artifacts import to_json
 from recipe.cli import main
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.judge.critical import critical_scores, write_failures
-from recipe.evaluation.judge.verdicts import Judgement, judge_scores, write_verdicts
-from recipe.evaluation.paired import DEFAULT, compare_systems
+from recipe.evaluation.compare import SystemComparison
+from recipe.evaluation.compare import compare_systems as compare_sources
+from recipe.evaluation.diversity.scores import PlanPair, pair_rows
+from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
+from recipe.evaluation.measures import measure_named
 from recipe.evaluation.scoreboard.sections import account_section
-from recipe.evaluation.scoreboard.sources import gather
+from recipe.evaluation.scoreboard.sources import Board, gather
 from recipe.evaluation.scores import (
-    KINDS,
     Counts,
-    DiversityScores,
+    Group,
     JudgeIdentity,
-    MatchScores,
-    ValidityScores,
-    VpaScores,
+    Row,
+    Scores,
     read_scores,
     rows_path,
+    write_rows,
     write_scores,
 )
+from recipe.evaluation.vpa.measures import ActionIds, measure_plans
+from recipe.evaluation.vpa.protocol import Sample, Taxonomy
 from recipe.models.sampling import decoding_of, distinct_decodings
 from recipe.report.elements import Table
-from recipe.stats import Interval
 from recipe.types import CriticalFailure, CriticalFailures, Example, Unscored, Verdict
 
 JUDGE = JudgeIdentity("J", "llm", "owner/J", "hash", {"temperature": "0"})
@@ -45,6 +49,11 @@ EXAMPLES = [
     for source, count in (("coin", 8), ("niv", 4), ("kitchen", 4))
     for n in range(count)
 ]
+
+
+def compare_systems(board: Board, metrics: Sequence[str] = ()) -> SystemComparison:
+    first, second = board.sources
+    return compare_sources(first, second, board.examples, metrics)
 
 
 def verdict(total: int) -> Verdict:
@@ -75,7 +84,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_judged_plans_by_dataset_and_macro(folder: Path) -> None:
     found = compare_systems(gather([folder / "rl.json", folder / "base.json"], [folder / "examples.jsonl"]))
-    assert (found.kind, found.first, found.second, found.clusters) == ("judge", "rl", "base", "video")
+    assert (found.measure, found.first, found.second, found.clusters) == ("judge", "rl", "base", "video")
     assert (found.examples, found.left_out) == (15, {"only first": 0, "only second": 1, "unscored": 1})
     assert [row.over for row in found.rows] == ["coin", "niv", "kitchen", "all datasets"]
     coin, niv, _, everything = found.rows
@@ -132,13 +141,8 @@ def test_failures_and_diversity_are_read_so_too(tmp_path: Path) -> None:
         rows = [Judgement(f"e{n}", outcome) for n, outcome in enumerate(outcomes)]
         examples = [Example(f"e{n}", "s", f"v{n}", "make tea", (), ("pour it",), 0) for n in range(2)]
         write_scores(tmp_path / f"{name}.json", critical_scores(name, JUDGE, examples, rows))
-        write_failures(rows_path(tmp_path / f"{name}.json"), rows)
-        told = DiversityScores(name, JUDGE, Interval(0.5), 2, 10, 4, 0, {})
-        pairs = [
-            {"example_id": "e", "first": 0, "second": n, "score": None if n + len(name) == 3 and name == "a" else 0.5}
-            for n in (1, 2)
-        ]
-        plain_file(tmp_path / f"{name}-d.json", told, pairs)
+        write_verdicts(rows_path(tmp_path / f"{name}.json"), rows)
+        pair_file(tmp_path / f"{name}-d.json", [("e", n, None if n == 2 and name == "a" else 0.5) for n in (1, 2)])
     without, failures = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows
     read = {name: one.mean for name, one in without.readings.items()}
     assert read == {"lowest": 0, "missing_as_0": 0, "missing_left_out": 100, "highest": 50}
@@ -165,20 +169,22 @@ def test_samples_of_an_example_are_averaged_first(tmp_path: Path) -> None:
     assert (found.better, found.equal) == (0.5, 0.5)
 
 
-def plain_file(path: Path, scores: Any, rows: Sequence[dict[str, Any]]) -> Path:
-    write_scores(path, scores)
-    write_jsonl(rows_path(path), rows)
+def plain_file(path: Path, measure: str, identity: dict[str, Any], rows: Sequence[Row]) -> Path:
+    write_scores(path, Scores(measure, path.stem, identity, (Group("", "all", {}, Counts(0)),)))
+    write_rows(rows_path(path), rows)
     return path
+
+
+def pair_file(path: Path, pairs: Sequence[tuple[str, int, float | None]]) -> Path:
+    """Pairs of the first sample of a prompt with others, and how different they are."""
+    rows = pair_rows(PlanPair(name, 0, other, score, how="json") for name, other, score in pairs)
+    return plain_file(path, "diversity", {"judge": to_json(JUDGE), "samples": 10}, rows)
 
 
 def test_checked_plans_cluster_by_goal(tmp_path: Path) -> None:
     for name, level in (("a", 0.8), ("b", 0.5)):
-        scores = ValidityScores(name, "graphs", {"score": Interval(level)}, Counts(3))
-        rows = [
-            {"example_id": f"e{n}", "goal": f"g{n % 2}", "metrics": {"score": level, "perfect": n / 4}}
-            for n in range(4)
-        ]
-        plain_file(tmp_path / f"{name}.json", scores, rows)
+        rows = [Row(f"e{n}", {"score": level, "perfect": n / 4}, cluster=f"g{n % 2}") for n in range(4)]
+        plain_file(tmp_path / f"{name}.json", "validity", {"graphs": "graphs"}, rows)
     found = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]))
     [row] = found.rows
     assert (row.metric, found.clusters, row.result.difference.clusters) == ("score", "goal", 2)
@@ -188,57 +194,41 @@ def test_checked_plans_cluster_by_goal(tmp_path: Path) -> None:
 
 def test_matched_plans_cluster_by_goal(tmp_path: Path) -> None:
     for name, level in (("a", 0.75), ("b", 0.25)):
-        scores = MatchScores(name, {"matched_ordered_f1": Interval(level)}, Counts(4), settings={"encoder": "hash:64"})
         rows = [
-            {
-                "example_id": f"e{n // 2}",
-                "sample": n % 2,
-                "goal": f"g{n // 4}",
-                "metrics": {"matched_ordered_f1": value},
-            }
+            Row(f"e{n // 2}", {"matched_ordered_f1": value}, n % 2, cluster=f"g{n // 4}")
             for n, value in enumerate([level, level / 3] * 3)
         ]
-        plain_file(tmp_path / f"{name}.json", scores, rows)
+        plain_file(tmp_path / f"{name}.json", "match", {"encoder": "hash:64"}, rows)
     found = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]))
     [row] = found.rows
-    assert (found.kind, row.metric, found.clusters) == ("match", "matched_ordered_f1", "goal")
+    assert (found.measure, row.metric, found.clusters) == ("match", "matched_ordered_f1", "goal")
     assert (row.result.difference.observations, row.result.difference.clusters) == (3, 2)
     assert row.result.difference.mean == pytest.approx(0.5 * (0.75 - 0.25 + 0.25 - 0.25 / 3))
 
 
 def test_matches_of_two_encoders_are_not_compared(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        scores = MatchScores(name, {}, Counts(1), settings={"encoder": f"hash:{name}"})
-        row = {"example_id": "e", "goal": "g", "metrics": {"matched_ordered_f1": 0.5}}
-        plain_file(tmp_path / f"{name}.json", scores, [row])
-    with pytest.raises(InputError, match="'encoder'"):
+        plain_file(
+            tmp_path / f"{name}.json", "match", {"encoder": f"hash:{name}"}, [Row("e", {"matched_ordered_f1": 0.5})]
+        )
+    with pytest.raises(InputError, match="encoder"):
         compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]))
 
 
-def test_every_kind_of_scores_can_be_compared() -> None:
-    assert DEFAULT.keys() == KINDS.keys()
-
-
 def test_visual_planning_by_horizon(tmp_path: Path) -> None:
-    gold = ["a", "b", "c", "d"]
-    rows = [(["a", "b", "c", "x"], [1, 3, 4]), (["b", "a", "c"], [1, 3]), (["b"], [1])]
-    for name, plans in (("ours", rows), ("floor", [(["x"] * 4, horizons) for _, horizons in rows])):
-        told = [
-            {
-                "sample_id": f"s{n}",
-                "video_id": f"v{n}",
-                "goal": "g",
-                "gold": gold,
-                "predicted": plan,
-                "correct": [place < len(plan) and plan[place] == one for place, one in enumerate(gold)],
-                "horizons": horizons,
-            }
-            for n, (plan, horizons) in enumerate(plans)
-        ]
-        plain_file(tmp_path / f"{name}.json", VpaScores(name, "shared", "crosstask", "oracle", ()), told)
+    ids = ActionIds(Taxonomy({"g": ("a", "b", "c", "d", "x")}))
+    rows = [(["a", "b", "c", "x"], (1, 3, 4)), (["b", "a", "c"], (1, 3)), (["b"], (1,))]
+    samples = [
+        Sample(f"s{n}", f"v{n}", "1", "g", (), ("a", "b", "c", "d"), None, horizons=horizons)
+        for n, (_, horizons) in enumerate(rows)
+    ]
+    for name, plans in (("ours", [plan for plan, _ in rows]), ("floor", [["x"] * 4] * 3)):
+        measured = measure_plans(samples, ids, [ids.of(plans, 4)], (1, 3, 4)).metrics
+        told = [Row(one.sample_id, own, cluster=one.video_id) for one, own in zip(samples, measured, strict=True)]
+        plain_file(tmp_path / f"{name}.json", "vpa", {"protocol": "separate"}, told)
     found = compare_systems(gather([tmp_path / "ours.json", tmp_path / "floor.json"]))
     first = {row.metric: row.result.first for row in found.rows}
-    assert tuple(first) == DEFAULT["vpa"]
+    assert tuple(first) == measure_named("vpa").compared
     assert first["1.accuracy"] == pytest.approx(100 / 3)
     assert first["3.success_rate"] == 50
     assert first["3.accuracy"] == pytest.approx(100 * (1 + 1 / 3) / 2)
@@ -249,10 +239,8 @@ def test_visual_planning_by_horizon(tmp_path: Path) -> None:
 
 def test_diversity_by_prompt(tmp_path: Path) -> None:
     for name, scores in (("a", (1.0, 0.5, None)), ("b", (0.0, 0.0, 0.5))):
-        rows = [{"example_id": "e", "first": 0, "second": 1 + n, "score": score} for n, score in enumerate(scores)]
-        rows.append({"example_id": "f", "first": 0, "second": 1, "score": 0.25})
-        told = DiversityScores(name, JUDGE, Interval(0.5), 2, 10, 4, 0, {})
-        plain_file(tmp_path / f"{name}.json", told, rows)
+        pairs = [("e", 1 + n, score) for n, score in enumerate(scores)]
+        pair_file(tmp_path / f"{name}.json", [*pairs, ("f", 1, 0.25)])
     [row] = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows
     assert row.result.first == pytest.approx((0.75 + 0.25) / 2)
     assert row.result.second == pytest.approx((0.5 / 3 + 0.25) / 2)
@@ -290,12 +278,12 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str], monkeypat
         (("rl.json", "other.json"), r"rl.json \(J; .*settings\)"),
         (("rl.json", "third.json"), r"\(J and K; they differ in name\)"),
         (("rl.json", "valid.json"), "judge and validity"),
-        (("valid.json", "world.json"), "field 'graphs': graphs is 'world', and 'mine' in valid.json"),
-        (("valid.json", "strict.json"), "the setting 'threshold' is '0.9', and '0.6'"),
+        (("valid.json", "world.json"), "field 'identity.graphs': graphs is 'world', and 'mine' in valid.json"),
+        (("valid.json", "strict.json"), "threshold is '0.9', and '0.6'"),
         (("rl.json", "base.json", "--metric", "beauty"), "'beauty'; known are accuracy"),
         (("rl.json", "bare.json"), "bare.rows.jsonl: the file does not exist"),
         (("rl.json", "alone.json"), "no plan of both"),
-        (("valid.json", "broken.json"), "broken.rows.jsonl, line 1: the row lacks"),
+        (("valid.json", "broken.json"), "broken.rows.jsonl, line 1, field 'metrics'"),
         (("rl.json", "none.json"), "does not exist"),
     ],
 )
@@ -312,15 +300,14 @@ def test_what_the_command_refuses(
     write_verdicts(rows_path(folder / "alone.json"), [Judgement("kitchen1", Unscored("refused"), judge="J")])
     judge_file(folder / "bare.json", {"coin0": 3})
     rows_path(folder / "bare.json").unlink()
-    good = {"example_id": "coin0", "goal": "g", "metrics": {"score": 1.0}}
+    good = Row("coin0", {"score": 1.0}, cluster="g")
     for name, graphs, threshold, row in (
         ("valid", "mine", "0.6", good),
         ("world", "world", "0.6", good),
         ("strict", "mine", "0.9", good),
-        ("broken", "mine", "0.6", {"example_id": "coin0"}),
+        ("broken", "mine", "0.6", Row("coin0", {})),
     ):
-        scores = ValidityScores(name, graphs, {}, Counts(1), {"threshold": threshold})
-        plain_file(folder / f"{name}.json", scores, [row])
+        plain_file(folder / f"{name}.json", "validity", {"graphs": graphs, "threshold": threshold}, [row])
     code, out, err = run(folder, capsys, monkeypatch, *words, "--output", "c.json")
     assert (code, out) == (1, "")
     assert re.search(because, err), err

@@ -1,0 +1,220 @@
+"""Two systems' rows by one measure, compared plan by plan.
+
+A plan is paired with that of the same example and sample. What either side lacks, or has no value of, is in neither
+mean and counted. Pairs are averaged over the samples of an example first, as the scores themselves are.
+
+Where a judge gave a plan of both no verdict, the difference is also given with each missing verdict as 0, and as it
+would be at the least and at the most: 0 in place of one side's, the best in place of the other's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from recipe.errors import InputError
+from recipe.evaluation.measures import ALL, ROLES, Values, example_means, in_order, measure_named, role_of
+from recipe.evaluation.metrics import readings_table
+from recipe.evaluation.scoreboard.sources import Source
+from recipe.evaluation.scores import PlanId, rows_path
+from recipe.models.sampling import decoding_note
+from recipe.report.elements import Cell, Row, Table, headings, row
+from recipe.stats import Comparison, Interval, adjusted, compare, macro_interval
+from recipe.types import Example
+
+P_DIGITS, P_LEAST = 3, 0.001
+"""Digits of a p-value, and the smallest that is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRow:
+    """One metric on one dataset, or on several with equal weight."""
+
+    metric: str
+    over: str
+    """A dataset, `in-domain datasets`, `zero-shot datasets` or `all datasets`; empty where datasets are not known."""
+    datasets: tuple[str, ...]
+    result: Comparison
+    adjusted: float | None = None
+    """The p-value adjusted for all rows (Holm); None for a single row."""
+    readings: dict[str, Interval] = field(default_factory=dict)
+    """The difference where verdicts are missing: `missing_as_0` on both sides, `missing_left_out`, `lowest` (as 0 in
+    the first, as the best in the second) and `highest`; empty where none is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemComparison:
+    """A whole comparison."""
+
+    measure: str
+    first: str
+    second: str
+    rows: tuple[ComparisonRow, ...]
+    examples: int
+    """Examples with a pair that both sides score."""
+    left_out: dict[str, int]
+    """Plans that are in no mean: `only first`, `only second`, `unscored`."""
+    clusters: str
+    """Clusters of the interval and the test: `video`, `goal` or `example`."""
+    judge: str = ""
+    """Name of the judge, if there is one."""
+    notes: tuple[str, ...] = ()
+    """A sentence where the two were not sampled alike, or where that is not known."""
+
+
+def compare_systems(
+    first: Source, second: Source, examples: Mapping[str, Example], metrics: Sequence[str] = (), seed: int = 0
+) -> SystemComparison:
+    """Compare two systems; without examples, judged ones stand for themselves.
+
+    Raises InputError for files of different measures, judges, protocols or graphs, without rows, for an unknown metric,
+    and where no plan has a value on both sides.
+    """
+    _require_alike(first, second)
+    measure = measure_named(first.scores.measure)
+    for source in (first, second):
+        if source.rows is None:
+            raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
+    sides = [[one for one in source.rows or () if not one.control] for source in (first, second)]
+    # By reading: with missing values at the worst, left out, at the best.
+    ours, theirs = ({missing: measure.plan_values(rows, missing) for missing in (0, None, 1)} for rows in sides)
+    shared = ours[0].keys() & theirs[0].keys()
+    clusters = {one.example_id: one.cluster for rows in sides for one in rows if one.cluster}
+    clusters |= {name: measure.cluster_of(one) for name, one in examples.items()}
+    datasets = {name: one.source for name, one in examples.items()}
+
+    def compared(plans: Sequence[PlanId], ours: Values, theirs: Values, metric: str) -> dict[str, _Pairs]:
+        """The examples of some plans with each side's mean over their samples, by what they are over."""
+        means = [example_means({plan: {metric: side[plan][metric]} for plan in plans}) for side in (ours, theirs)]
+        names = [*means[0]]
+        return {
+            over: _Pairs(
+                [means[0][name][metric] for name in own],
+                [means[1][name][metric] for name in own],
+                [clusters.get(name, name) for name in own],
+                [datasets.get(name, "") for name in own],
+            )
+            for over, own in _groups(names, datasets).items()
+        }
+
+    known = [name for name in _metrics(ours[None]) if name in _metrics(theirs[None])]
+    chosen = metrics or [name for name in measure.compared or (measure.main,) if name in known]
+    rows: list[ComparisonRow] = []
+    scored: set[PlanId] = set()
+    for metric in chosen or [measure.main]:
+        both = sorted(plan for plan in shared if all(metric in side[None].get(plan, {}) for side in (ours, theirs)))
+        if not both:
+            raise InputError(f"no plan of both has a value of {metric!r}; known are {', '.join(known) or 'none'}.")
+        scored.update(both)
+        read: dict[str, dict[str, Interval]] = {}
+        plans = sorted(shared)
+        lost = metric in measure.bounds and any(
+            side[0][plan][metric] != side[1][plan][metric] for side in (ours, theirs) for plan in plans
+        )
+        for name, worst, best in (("lowest", 0, 1), ("missing_as_0", 0, 0), ("highest", 1, 0)) if lost else ():
+            read[name] = {
+                over: macro_interval(
+                    [a - b for a, b in zip(one.first, one.second, strict=True)], one.datasets, one.clusters, seed
+                )
+                for over, one in compared(plans, ours[worst], theirs[best], metric).items()
+            }
+        for over, one in compared(both, ours[None], theirs[None], metric).items():
+            result = compare(one.first, one.second, one.clusters, one.datasets, seed)
+            readings = {name: values[over] for name, values in read.items()}
+            if readings and readings["lowest"] != readings["highest"]:  # else nothing is missing here
+                readings["missing_left_out"] = result.difference
+            else:
+                readings = {}
+            rows.append(ComparisonRow(metric, over, tuple(sorted(set(one.datasets))), result, readings=readings))
+    note = decoding_note(first.scores.decoding, second.scores.decoding, (first.scores.system, second.scores.system))
+    levels = adjusted([row.result.p_value for row in rows])
+    if len(rows) > 1:
+        rows = [replace(row, adjusted=level) for row, level in zip(rows, levels, strict=True)]
+    return SystemComparison(
+        measure=measure.name,
+        first=first.scores.system,
+        second=second.scores.system,
+        rows=tuple(rows),
+        examples=len({plan.example_id for plan in scored}),
+        left_out={
+            "only first": len(ours[0].keys() - theirs[0].keys()),
+            "only second": len(theirs[0].keys() - ours[0].keys()),
+            "unscored": len(shared - scored),
+        },
+        clusters=measure.cluster if examples or clusters else "example",
+        judge=first.scores.judge.name if first.scores.judge else "",
+        notes=() if note is None else (note,),
+    )
+
+
+class _Pairs(NamedTuple):
+    """The means of each example on both sides."""
+
+    first: list[float]
+    second: list[float]
+    clusters: list[str]
+    datasets: list[str]
+
+
+def _metrics(values: Values) -> dict[str, None]:
+    return dict.fromkeys(name for one in values.values() for name in one)
+
+
+def _require_alike(first: Source, second: Source) -> None:
+    """Raise InputError where the two measured different things."""
+    if first.scores.measure != second.scores.measure:
+        names = f"{first.scores.measure} and {second.scores.measure}"
+        raise InputError.at(second.path, f"the files hold scores of two measures, {names}", "give two of one measure")
+    ours, theirs = first.scores.identity, second.scores.identity
+    for name in dict.fromkeys([*ours, *theirs]):
+        here, there = ours.get(name), theirs.get(name)
+        if here == there:
+            continue
+        if name == "judge" and here and there:
+            differing = ", ".join(key for key in here if here[key] != there[key])
+            names = here["name"] if here["name"] == there["name"] else f"{here['name']} and {there['name']}"
+            problem = f"it is by another judge than {first.path} ({names}; they differ in {differing})"
+            raise InputError.at(second.path, problem, "judge both with the same judge, prompt and settings")
+        problem = f"{name} is {there!r}, and {here!r} in {first.path}"
+        raise InputError.at(second.path, problem, "evaluate both in the same way", field=f"identity.{name}")
+
+
+def _groups(examples: Sequence[str], datasets: Mapping[str, str]) -> dict[str, list[str]]:
+    """The examples of each dataset and of each group of datasets; one group where there is one."""
+    names = in_order({datasets.get(one, "") for one in examples})
+    groups = {name: {name} for name in names}
+    if len(names) > 1:
+        roles = {name: role_of(name) for name in names}
+        for role, words in ROLES.items():
+            of_role = {name for name in names if roles[name] == role}
+            groups |= {words: of_role} if len(of_role) > 1 else {}
+        if not all(roles.values()):
+            groups[f"{ALL} datasets"] = set(names)
+    return {over: [one for one in examples if datasets.get(one, "") in own] for over, own in groups.items()}
+
+
+def comparison_tables(compared: SystemComparison) -> list[Table]:
+    """A comparison as a table, and its readings where verdicts are missing."""
+    measure = measure_named(compared.measure)
+    several = len({one.metric for one in compared.rows}) > 1
+    rows, read = list[Row](), []
+    for one in compared.rows:
+        metric, result = measure.metric_title(one.metric), one.result
+        name = f"{metric}, {one.over}" if several and one.over else one.over or metric
+        p_value = result.p_value if one.adjusted is None else one.adjusted
+        values = (
+            *(measure.cell(one.metric, value) for value in (result.first, result.second)),
+            measure.cell(one.metric, result.difference, signed=True),
+        )
+        read.append((name, one.readings))
+        rows.append(row(name, *values, Cell(p_value, P_DIGITS, least=P_LEAST), Cell(result.effect, 2)))
+    left_out = ", ".join(f"{count:,} {words}" for words, count in compared.left_out.items() if count) or "none"
+    p_heading = "p (Holm)" if len(compared.rows) > 1 else "p"
+    note = f"Intervals and sign flips are of whole {compared.clusters}s. Plans left out: {left_out}."
+    table = Table(
+        caption=f"first: {compared.first}, second: {compared.second}, {compared.examples:,} examples",
+        first="metric" if several or not compared.rows[0].over else "over",
+        headings=headings("first", "second", "difference, 95%", p_heading, "d"),
+        rows=tuple(rows),
+        notes=(note, *compared.notes),
+    )
+    return [table, *readings_table("First minus second", read, measure.digits, signed=True)]

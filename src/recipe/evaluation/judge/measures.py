@@ -1,0 +1,164 @@
+"""Plans judged by the paper's rubric, by a language model or a proxy, and by their critical failures."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from recipe.artifacts import to_json
+from recipe.errors import ComputeError
+from recipe.evaluation.judge.llm import Judge, LlmJudge
+from recipe.evaluation.judge.plans import CONTROLS, Case, cases_of
+from recipe.evaluation.judge.proxy import ProxyJudge
+from recipe.evaluation.judge.rubric import prompt_hash
+from recipe.evaluation.judge.verdicts import (
+    CRITERIA,
+    HIGHEST,
+    control_findings,
+    read_verdicts,
+    refused_sentence,
+    verdict_rows,
+)
+from recipe.evaluation.measures import Measure, example_means
+from recipe.evaluation.scores import JudgeIdentity, PlanId, Row, Scores
+from recipe.planning.predictions import Prediction
+from recipe.progress import SILENT, Progress
+from recipe.report.elements import Section
+from recipe.types import Example
+
+
+class JudgedMeasure(Measure):
+    """A measure whose rows are verdicts, beside those on control plans that show how far to trust the judge."""
+
+    unit = "%"
+    digits = 1
+    scale = (0.0, 100.0)
+    controls = tuple(CONTROLS)
+    checked = tuple(CONTROLS)
+    """Controls that findings compare."""
+
+    def __init__(self, identity: JudgeIdentity, judge: Judge | None = None) -> None:
+        """`judge` gives the verdicts; without it rows are made elsewhere."""
+        super().__init__()
+        self.identity = {"judge": to_json(identity)}
+        self.judge = judge
+
+    @classmethod
+    def read_rows(cls, path: Path) -> list[Row]:
+        return verdict_rows(read_verdicts(path))
+
+    def extras(self, rows: Sequence[Row], seed: int) -> dict[str, Any]:
+        """Verdicts of each plan, by how many ways they were obtained, and how far the repeats of a plan differ.
+
+        `repeat_deviation` is the mean over plans of the standard deviation of their repeats, in percent; None where no
+        plan has two verdicts.
+        """
+        by_plan: dict[PlanId, list[float]] = {}
+        for one in rows:
+            if not one.control and not one.unscored:
+                by_plan.setdefault(one.plan, []).append(one.metrics[self.main])
+        deviations = [stdev(values) for values in by_plan.values() if len(values) > 1]
+        ways = Counter(how for one in rows if not one.control and (how := one.details["how"]))
+        return {
+            "repeats": 1 + max((one.details["repeat"] for one in rows), default=0),
+            "repeat_deviation": fmean(deviations) if deviations else None,
+            "how": dict(sorted(ways.items())),
+        }
+
+    def findings(self, rows: Sequence[Row], examples: Sequence[Example], seed: int) -> list[str]:
+        by_id = {example.example_id: example for example in examples}
+        controls = {name: [one for one in rows if one.control == name] for name in self.controls}
+        values = {
+            name: {example: one[self.main] for example, one in example_means(self.plan_values(controls[name])).items()}
+            for name in self.checked
+        }
+        return [*control_findings(by_id, values, seed), *refused_sentence(controls)]
+
+
+class RubricMeasure(JudgedMeasure):
+    """Accuracy by the paper's six criteria."""
+
+    name = "judge"
+    title = "accuracy"
+    main = "accuracy"
+    further = CRITERIA
+    bounds = {"accuracy": (0.0, 100.0)} | dict.fromkeys(CRITERIA, (0.0, float(HIGHEST)))
+
+    @classmethod
+    def open(cls, settings: Any, embed: Callable[[], Any], model: Any = None) -> "RubricMeasure":
+        judge = None if model is None else LlmJudge(model, settings.model, settings.judge)
+        opened = cls(JudgeIdentity("", "llm"), judge)
+        opened.identity = {
+            "model": settings.model,
+            "weights": settings.weights,
+            "prompt": prompt_hash(),
+            "missing verdicts": "0",
+            "settings": settings.judge.model_dump(exclude={"batch_size"}),
+        }
+        return opened
+
+    def rows(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress = SILENT
+    ) -> list[Row]:
+        """A row for each verdict. What was not judged is asked about again, together with the references.
+
+        A plan whose reference gets no verdict either has none because of its example, and has no row. Raises
+        ComputeError where no reference gets one: the judge is away.
+        """
+        if self.judge is None:
+            raise ComputeError("no judge is asked here; give the worker its --endpoint.")
+        cases = cases_of(examples, predictions, samples="all").cases
+        rows = verdict_rows(self.judge.judge(cases, progress))
+        lost = {one.plan: one.unscored for one in rows if one.unscored}
+        if not lost:
+            return rows
+        names = {plan.example_id for plan in lost}
+        # First, so that an answer to one tells the endpoint's engine that refusals concern single chats.
+        asked = [Case(one, one.continuation, control="reference") for one in examples if one.example_id in names]
+        asked += [case for case in cases if PlanId(case.example.example_id, case.sample) in lost]
+        again = verdict_rows(self.judge.judge(asked, progress))
+        able = {one.example_id for one in again if one.control and one.details["how"] != "rule" and not one.unscored}
+        if not able:
+            raise ComputeError(f"the judge gives references no verdict, either: {next(iter(lost.values()))}.")
+        kept = [one for one in rows if one.plan not in lost]
+        return kept + [one for one in again if not one.control and one.example_id in able]
+
+    @classmethod
+    def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
+        """A section for each judge."""
+        # The report's own libraries, which no other command needs.
+        from recipe.evaluation.scoreboard.accuracy import accuracy_sections  # noqa: PLC0415
+
+        return accuracy_sections(scores)
+
+
+class ProxyMeasure(RubricMeasure):
+    """Accuracy by embeddings, for boards and validation; its scores are those of a judge."""
+
+    title = "proxy judge"
+
+    @classmethod
+    def open(cls, settings: Any, embed: Callable[[], Any], model: Any = None) -> "ProxyMeasure":
+        judge = ProxyJudge(embed(), settings.encoder)
+        opened = cls(judge.identity, judge)
+        opened.identity = to_json(judge.identity)
+        return opened
+
+
+class CriticalFailuresMeasure(JudgedMeasure):
+    """The share of plans without a critical failure (How2Score, arXiv 2602.08808)."""
+
+    name = "critical-failures"
+    title = "plans without a critical failure"
+    about = (
+        "A judge compares each plan with the reference and lists what keeps it from reaching the goal (How2Score, "
+        "arXiv 2602.08808). The score is the share of plans without a critical failure. A plan without a step that "
+        "says anything has one by rule; a plan without a judgement is left out, and a table says what difference "
+        "that can make."
+    )
+    main = "without_failure"
+    compared = ("without_failure", "failures")
+    # A number of failures has no highest value that could stand in for a missing one.
+    bounds = {"without_failure": (0.0, 100.0)}  # noqa: RUF012
+    checked = tuple(name for name in CONTROLS if name != "verbose")

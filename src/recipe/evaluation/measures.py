@@ -1,0 +1,565 @@
+"""Measures of plans: what a measure is, where measures are named, and the scores that its rows make.
+
+A measure is one class in one file. It gives each plan a row of metrics; commands, comparisons, reports and the board do
+the rest. A package of its own adds one by an entry point (docs/evaluation.md):
+
+    [project.entry-points."recipe.measures"]
+    steps = "my_package:StepsMeasure"
+
+A figure is the mean over the rows of a plan first, then over the samples of an example, then over examples; that of a
+split is the mean over its datasets. Intervals draw whole videos, or whole goals.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from recipe.data.benchmarks import BENCHMARKS, PAPERS
+from recipe.errors import InputError, listed
+from recipe.evaluation.controls import control_sentences
+from recipe.evaluation.judge.plans import EMPTY, MISSING, SHORTENED, Missing
+from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics, readings_table, regime_colours
+from recipe.evaluation.scores import READINGS, Counts, Group, PlanId, Row, Scores, read_rows
+from recipe.evaluation.validity.measure import Difference
+from recipe.models.sampling import Decoding, distinct_decodings
+from recipe.planning.predictions import Prediction, match_predictions
+from recipe.progress import SILENT, Progress
+from recipe.report.elements import NONE, Cell, Figure, Section, Table, headings, row
+from recipe.stats import Interval, macro_intervals, paired_interval, video_of
+from recipe.types import Example
+
+GROUP = "recipe.measures"
+"""The group of entry points that name measures."""
+_BUILT_IN = {
+    "judge": "recipe.evaluation.judge.measures:RubricMeasure",
+    "proxy": "recipe.evaluation.judge.measures:ProxyMeasure",
+    "critical-failures": "recipe.evaluation.judge.measures:CriticalFailuresMeasure",
+    "diversity": "recipe.evaluation.diversity.scores:DiversityMeasure",
+    "validity": "recipe.evaluation.validity.scores:ValidityMeasure",
+    "match": "recipe.evaluation.match:MatchMeasure",
+    "vpa": "recipe.evaluation.vpa.run:VpaMeasure",
+}
+ROLES = {"in-domain": "in-domain datasets", "zero-shot": "zero-shot datasets"}
+"""Splits of the paper's datasets, in words."""
+ALL = "all"
+"""The split of every dataset, where some are none of the paper's."""
+_MISSING: dict[str, Literal[0, 1] | None] = dict(zip(READINGS, (0, None, 1), strict=True))
+Values = dict[PlanId, dict[str, float]]
+"""The metrics of each plan."""
+
+
+class Measure:
+    """How good plans are, by one definition: the base class of all measures, with what most of them share."""
+
+    name: ClassVar[str]
+    """Of the command and in files of scores, at most 16 characters."""
+    title: ClassVar[str]
+    """In tables."""
+    about: ClassVar[str] = ""
+    """What the figures say, for the report."""
+    main: ClassVar[str]
+    """The metric that systems are ranked by."""
+    compared: ClassVar[tuple[str, ...]] = ()
+    """Metrics that a comparison shows unless others are asked for; empty for the main one."""
+    further: ClassVar[tuple[str, ...]] = ()
+    """Metrics beside the main one on a board; empty for all."""
+    unit: ClassVar[Literal["%", ""]] = ""
+    digits: ClassVar[int] = 2
+    """Of the main metric."""
+    scale: ClassVar[tuple[float, float] | None] = None
+    """Least and highest value of the main metric, where there are."""
+    cluster: ClassVar[Literal["video", "goal"]] = "video"
+    """What intervals draw whole."""
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """Of metrics that a plan may lack: the value that a missing one has at the worst and at the best."""
+    controls: ClassVar[tuple[str, ...]] = ()
+    """Controls in the order of tables; others follow as they come."""
+    of_examples: ClassVar[bool] = True
+    """Whether rows are of the examples that were given: not of pairs of plans, or of samples that it cuts itself."""
+    beats_controls: ClassVar[bool] = False
+    """Whether a system that is any good scores more than each control."""
+
+    def __init__(self) -> None:
+        self.identity: dict[str, Any] = {}
+        """JSON values in which two evaluations must agree for a comparison."""
+        self.settings: dict[str, str] = {}
+
+    @classmethod
+    def open(cls, settings: Any, embed: Callable[[], Any], model: Any = None) -> "Measure":
+        """The measure with the settings of a board or of validation; `embed` opens their encoder.
+
+        `model` is that of a judge, None where none is asked. Raises InputError for settings that it cannot be opened
+        with.
+        """
+        return cls()
+
+    def knows(self, example: Example) -> bool:
+        """Whether this measure can be taken of plans for the example."""
+        return True
+
+    def require(self, examples: Sequence[Example]) -> None:
+        """Raise InputError for examples that this measure cannot be taken of."""
+
+    def rows(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress = SILENT
+    ) -> list[Row]:
+        """A row for each prediction, each of which is for one of the examples."""
+        raise NotImplementedError
+
+    def extras(self, rows: Sequence[Row], seed: int) -> dict[str, Any]:
+        """What this measure alone says of the rows, as JSON values."""
+        return {}
+
+    def findings(self, rows: Sequence[Row], examples: Sequence[Example], seed: int) -> list[str]:
+        """Sentences about the rows, such as what the controls say of a judge."""
+        return []
+
+    @classmethod
+    def cluster_of(cls, example: Example) -> str:
+        """What an interval draws whole with this example."""
+        return example.goal if cls.cluster == "goal" else video_of(example)
+
+    @classmethod
+    def plan_values(cls, rows: Iterable[Row], missing: Literal[0, 1] | None = None) -> Values:
+        """The metrics of each plan, means over its rows.
+
+        What a row lacks counts as the worst value with `missing` 0, as the best with 1, and not at all without it; a
+        plan without a value is then left out.
+        """
+        grouped: dict[PlanId, list[dict[str, float]]] = {}
+        for one in rows:
+            known = grouped.setdefault(one.plan, [])
+            if not one.unscored:
+                known.append(one.metrics)
+            elif missing is not None:
+                known.append({name: bounds[missing] for name, bounds in cls.bounds.items()})
+        return {plan: means_of(known) for plan, known in grouped.items() if known}
+
+    @classmethod
+    def read_rows(cls, path: Path) -> list[Row]:
+        """The rows of a file. Raises InputError with file, line, field and remedy."""
+        return read_rows(path)
+
+    @classmethod
+    def cell(cls, metric: str, value: Interval | float | None, signed: bool = False) -> Cell:
+        """A value of a metric, or a difference of two, as tables show it."""
+        if metric == cls.main and metric not in METRICS:
+            return Cell(value, cls.digits, signed=signed)
+        return metric_cell(value, metric, signed)
+
+    @classmethod
+    def metric_title(cls, metric: str) -> str:
+        """A metric in words."""
+        words = METRICS.get(metric) or (cls.title if metric == cls.main else metric.replace("_", " "))
+        return f"{words}, %" if metric == cls.main and cls.unit else words
+
+    @classmethod
+    def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
+        """The part of a report on this measure, of which there are scores; `every` are all scores of the report."""
+        title = cls.title[:1].upper() + cls.title[1:]
+        settings = dict.fromkeys(name for one in scores for name in one.settings)
+        described = tuple(row(one.system, *(one.settings.get(name, NONE) for name in settings)) for one in scores)
+        return [
+            Section(
+                name=cls.name,
+                title=title,
+                short=title,
+                paragraphs=(f"{cls.about} Intervals are 95%, clustered by {cls.cluster}.".strip(),),
+                blocks=(
+                    *cls.group_tables(scores, title),
+                    *cls.figures(scores),
+                    *([Table("Settings", "system", headings(*settings), described, folded=True)] if settings else []),
+                ),
+                findings=tuple(dict.fromkeys(sentence for one in scores for sentence in one.findings)),
+            )
+        ]
+
+    @classmethod
+    def group_tables(cls, scores: Sequence[Scores], caption: str) -> list[Table]:
+        """Every metric of every group, and the readings of the main one where verdicts are missing."""
+        metrics = ordered_metrics(name for one in scores for group in one.groups for name in group.values)
+        groups = [(one, group) for one in scores for group in distinct_groups(one)]
+        judged, against = scores[0].judge is not None, any(group.difference for _, group in groups)
+        rows = []
+        for one, group in groups:
+            cells = [cls.cell(name, group.values.get(name)) for name in metrics]
+            cells += [cls.cell(cls.main, group.difference, signed=True)] if against else []
+            counts = (group.counts.plans, group.counts.unscored, group.counts.missing)
+            judge = [one.judge.name] if one.judge else []
+            if group.kind == "control":
+                over = f"beside {one.system}"
+                rows.append(row(group_title(group), *judge, over, *cells, *counts, kind="control"))
+            else:
+                rows.append(row(one.system, *judge, group_title(group), *cells, *counts))
+        columns = [*(["judge"] if judged else []), "over", *map(cls.metric_title, metrics)]
+        columns += [*(["system minus control"] if against else []), "plans", "unscored", "missing"]
+        read = [(f"{one.system}, {group_title(group)}", group.readings) for one, group in groups]
+        table = Table(caption, "system", headings(*columns), tuple(rows), about="95% interval below")
+        return [table, *readings_table(caption, read, cls.digits)]
+
+    @classmethod
+    def figures(cls, scores: Sequence[Scores]) -> list[Figure]:
+        """The main metric of each group with its interval; none where no plan has a value."""
+        from recipe.report.plots import Mark, inline_svg, intervals  # noqa: PLC0415 - matplotlib is for reports alone
+
+        marks = [
+            Mark(group_title(group), value, "" if group.kind == "control" else one.system)
+            for one in scores
+            for group in distinct_groups(one)
+            if (value := group.values.get(cls.main)) is not None
+        ]
+        if not marks:
+            return []
+        caption = f"{cls.title[:1].upper()}{cls.title[1:]}: mean and 95% interval."
+        colours = regime_colours(one.system for one in scores)
+        drawn = intervals(marks, colours=colours, xlim=cls.scale, unit="percent" if cls.unit else "")
+        return [Figure(inline_svg(drawn, cls.name, caption), caption)]
+
+
+@cache
+def measures() -> dict[str, EntryPoint]:
+    """Every measure by name: those of this program, then those that installed packages add."""
+    own = [EntryPoint(name, value, GROUP) for name, value in _BUILT_IN.items()]
+    return {one.name: one for one in (*own, *entry_points(group=GROUP)) if one.name not in _BUILT_IN or one in own}
+
+
+def board_measures() -> list[str]:
+    """The measures that a board's settings can open: not those that need a prompt file or several plans."""
+    return [name for name in measures() if name not in ("critical-failures", "diversity")]
+
+
+def further_measures() -> list[str]:
+    """The names of the measures that installed packages add."""
+    return [name for name in measures() if name not in _BUILT_IN]
+
+
+def measure_named(name: str) -> type[Measure]:
+    """The class of a measure. Raises InputError for an unknown one, and one whose package cannot be imported."""
+    if name not in measures():
+        raise InputError(f"measure {name!r} is unknown; known are {', '.join(measures())}.")
+    try:
+        loaded: type[Measure] = measures()[name].load()
+    except (ImportError, AttributeError) as error:
+        if name in _BUILT_IN:
+            raise
+        raise InputError(f"measure {name!r} cannot be opened ({error}); repair or remove its package.") from None
+    return loaded
+
+
+class PlanSelection(NamedTuple):
+    """The plans to measure, and what was left out."""
+
+    examples: list[Example]
+    predictions: list[Prediction]
+    """In the order of the examples; an empty one for each example without any."""
+    missing: frozenset[str]
+    """Ids of the examples without a prediction."""
+    elsewhere: int
+    """Predictions for examples of other splits, left out."""
+
+    def of(self, examples: Sequence[Example], missing: Missing = "zero") -> "PlanSelection":
+        """The plans of some of the examples. Raises InputError for missing ones where those are refused."""
+        names = {example.example_id for example in examples}
+        lost = [example.example_id for example in examples if example.example_id in self.missing]
+        if lost and missing == "refuse":
+            problem = f"{len(lost)} of {len(examples)} examples have no prediction: {listed(lost)}"
+            raise InputError(f"{problem}; plan for them, or let them count as empty plans.")
+        own = [one for one in self.predictions if one.example_id in names]
+        return self._replace(examples=[*examples], predictions=own, missing=frozenset(lost))
+
+    def first(self) -> "PlanSelection":
+        """The first sample of each example alone."""
+        first: dict[str, Prediction] = {}
+        for one in sorted(self.predictions, key=lambda one: one.sample):
+            first.setdefault(one.example_id, one)
+        return self._replace(predictions=[*first.values()])
+
+    @property
+    def decoding(self) -> tuple[Decoding, ...]:
+        """How the plans were sampled; empty where that is not known."""
+        return distinct_decodings(one.decoding for one in self.predictions if one.example_id not in self.missing)
+
+
+def select_plans(
+    examples: Sequence[Example],
+    predictions: Sequence[Prediction],
+    known: Sequence[Example] | None = None,
+    missing: Missing = "zero",
+) -> PlanSelection:
+    """The plans of `examples`; `known` are all that may have been planned for.
+
+    Raises InputError for predictions for unknown examples, and for missing ones where those are refused.
+    """
+    matched = match_predictions(examples, predictions, known)
+    planned: dict[str, list[Prediction]] = {example.example_id: [] for example in examples}
+    for prediction in matched.predictions:
+        planned[prediction.example_id].append(prediction)
+    plans = [one for name, some in planned.items() for one in some or [Prediction(name, ())]]
+    return PlanSelection([*examples], plans, frozenset(matched.missing), matched.elsewhere).of(examples, missing)
+
+
+def measured_rows(measure: Measure, selection: PlanSelection, progress: Progress = SILENT) -> list[Row]:
+    """The rows of the selected plans, with what every row has: the cluster, the steps, and the flags."""
+    clusters = {example.example_id: measure.cluster_of(example) for example in selection.examples}
+    steps = {(one.example_id, one.sample): one.steps for one in selection.predictions}
+    rows = []
+    for one in measure.rows(selection.examples, selection.predictions, progress):
+        own = steps.get((one.example_id, one.sample), ())
+        flags = list(one.details.get("flags", ()))
+        if not one.control and one.example_id in selection.missing:
+            flags = [MISSING, *flags]
+        elif not one.control and not own:
+            flags = [EMPTY, *flags]
+        details = {"steps": list(own)} if not one.control else {}
+        details |= one.details | ({"flags": flags} if flags else {})
+        rows.append(replace(one, cluster=one.cluster or clusters[one.example_id], details=details))
+    return rows
+
+
+def summarise(
+    measure: Measure,
+    system: str,
+    rows: Sequence[Row],
+    examples: Iterable[Example],
+    seed: int = 0,
+    ledger: Mapping[str, float | None] | None = None,
+    left_out: Mapping[str, int] | None = None,
+    decoding: tuple[Decoding, ...] = (),
+) -> Scores:
+    """The scores that rows make; `examples` hold those of the rows, and `seed` draws the intervals.
+
+    Raises ComputeError for rows of a measure that gave no plan a value and has no scale to bound it by.
+    """
+    by_id = {example.example_id: example for example in examples}
+    own = [one for one in rows if not one.control]
+    sources = in_order({by_id[one.example_id].source for one in own})
+    groups = [
+        _group(measure, name, "dataset", [one for one in own if by_id[one.example_id].source == name], by_id, seed)
+        for name in sources
+    ]
+    values = measure.plan_values(own)
+    scored = {by_id[plan.example_id].source for plan in values}
+    others = not all(map(role_of, scored))
+    for split in (*ROLES, *([ALL] if others else [])):
+        if any(split in (role_of(name), ALL) for name in scored):
+            of_split = [one for one in own if split in (role_of(by_id[one.example_id].source), ALL)]
+            groups.append(_group(measure, split, "split", of_split, by_id, seed))
+    groups.append(_group(measure, "", "all", own, by_id, seed))
+    names = dict.fromkeys(one.control for one in rows if one.control)
+    for name in sorted(names, key=lambda name: _place(measure.controls, name)):
+        control = [one for one in rows if one.control == name]
+        group = _group(measure, name, "control", control, by_id, seed)
+        if measure.beats_controls:
+            both = example_means(values), example_means(measure.plan_values(control))
+            group = replace(group, difference=_difference(measure, *both, by_id, seed))
+        groups.append(group)
+    samples = Counter(plan.example_id for plan in {one.plan for one in own})
+    skipped = {name: count for name, count in (left_out or {}).items() if count}
+    extras = {"samples": min(samples.values(), default=0), "left_out": skipped} | measure.extras(rows, seed)
+    findings = measure.findings(rows, [*by_id.values()], seed)
+    if measure.beats_controls:
+        differences = [
+            Difference("", system, one.name, measure.main, one.difference) for one in groups if one.difference
+        ]
+        findings = [*control_sentences(differences), *findings]
+    return Scores(
+        measure=measure.name,
+        system=system,
+        identity=measure.identity,
+        groups=tuple(groups),
+        settings=measure.settings,
+        ledger=dict(ledger or {}),
+        findings=tuple(findings),
+        extras=extras,
+        decoding=decoding,
+    )
+
+
+def _place(order: Sequence[str], name: str) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def _group(
+    measure: Measure,
+    name: str,
+    kind: Literal["dataset", "split", "all", "control"],
+    rows: Sequence[Row],
+    by_id: Mapping[str, Example],
+    seed: int,
+) -> Group:
+    """The figures of some rows."""
+    values = measure.plan_values(rows)
+    lost = any(one.unscored for one in rows) and measure.main in measure.bounds
+    read: dict[str, Interval] = {}
+    for reading, missing in _MISSING.items() if lost else ():
+        means = {
+            example: {measure.main: one[measure.main]}
+            for example, one in example_means(measure.plan_values(rows, missing)).items()
+        }
+        if means:
+            read[reading] = _intervals(measure, means, kind == "split", by_id, seed)[measure.main]
+    means = example_means(values)
+    plans: dict[PlanId, Row] = {}
+    for one in rows:
+        plans.setdefault(one.plan, one)
+    flags = Counter(flag for one in plans.values() for flag in set(one.details.get("flags", ())))
+    videos = {(by_id[plan.example_id].source, by_id[plan.example_id].video_id) for plan in values}
+    counts = Counts(
+        plans=len(values),
+        videos=sum(bool(video) for _, video in videos),
+        unscored=len(measure.plan_values(rows, 0)) - len(values),
+        missing=flags[MISSING],
+        empty=flags[EMPTY],
+        shortened=flags[SHORTENED],
+    )
+    datasets = tuple(sorted({by_id[plan.example_id].source for plan in values})) if kind == "split" else ()
+    return Group(name, kind, _intervals(measure, means, kind == "split", by_id, seed), counts, read, datasets)
+
+
+def _intervals(
+    measure: Measure, means: Mapping[str, Mapping[str, float]], macro: bool, by_id: Mapping[str, Example], seed: int
+) -> dict[str, Interval]:
+    """The mean of each metric over the examples that have it; with `macro` over datasets of their means."""
+    together: dict[tuple[str, ...], list[str]] = {}
+    for name in dict.fromkeys(name for one in means.values() for name in one):
+        together.setdefault(tuple(example for example, one in means.items() if name in one), []).append(name)
+    found: dict[str, Interval] = {}
+    for known, names in together.items():
+        own = [by_id[example] for example in known]
+        # One call for all metrics: they share the draws of the bootstrap.
+        table = np.array([[means[example][name] for example in known] for name in names])
+        datasets = [one.source if macro else "" for one in own]
+        found |= zip(
+            names, macro_intervals(table, datasets, [measure.cluster_of(one) for one in own], seed), strict=True
+        )
+    return {name: found[name] for name in dict.fromkeys(name for one in means.values() for name in one)}
+
+
+def _difference(
+    measure: Measure,
+    ours: Mapping[str, Mapping[str, float]],
+    control: Mapping[str, Mapping[str, float]],
+    by_id: Mapping[str, Example],
+    seed: int,
+) -> Interval | None:
+    both = [name for name in ours if name in control]
+    if not both:
+        return None
+    first, second = ([side[name][measure.main] for name in both] for side in (ours, control))
+    return paired_interval(first, second, [measure.cluster_of(by_id[name]) for name in both], seed)
+
+
+def means_of(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each metric over the rows that have it."""
+    names = dict.fromkeys(name for one in rows for name in one)
+    return {name: fmean([one[name] for one in rows if name in one]) for name in names}
+
+
+def example_means(values: Values) -> dict[str, dict[str, float]]:
+    """The metrics of each example, means over its samples."""
+    samples: dict[str, list[dict[str, float]]] = {}
+    for plan, means in values.items():
+        samples.setdefault(plan.example_id, []).append(means)
+    return {name: means_of(some) for name, some in samples.items()}
+
+
+def in_order(datasets: Iterable[str]) -> list[str]:
+    """Datasets in the order of the benchmarks, others after them by name."""
+    order = {name: place for place, name in enumerate(BENCHMARKS)}
+    return sorted(datasets, key=lambda name: (order.get(name, len(order)), name))
+
+
+def role_of(dataset: str) -> str:
+    """The paper's split that a dataset is in, empty for others.
+
+    >>> role_of("niv"), role_of("my-kitchen")
+    ('zero-shot', '')
+    """
+    return BENCHMARKS[dataset].role if dataset in PAPERS else ""
+
+
+def distinct_groups(scores: Scores) -> list[Group]:
+    """The groups that say something of their own: not those of all plans again, where there is one dataset."""
+    one_dataset = len(scores.of("dataset")) < 2
+    return [group for group in scores.groups if group.kind in ("all", "control") or not one_dataset]
+
+
+def group_title(group: Group) -> str:
+    """A group as tables show it."""
+    if group.kind == "split":
+        return f"macro: {group.name}"
+    if group.kind == "control":
+        return CONTROL + group.name
+    return group.name or ("all plans" if group.kind == "all" else "no dataset")
+
+
+def terminal_tables(kind: type[Measure], scores: Scores, rows: str = "") -> list[Table]:
+    """The scores as a terminal shows them; `rows` is the name of the file of rows, if it is written."""
+    groups, against = distinct_groups(scores), any(group.difference for group in scores.groups)
+    by = f", judged by {scores.judge.name}" if scores.judge else ""
+    repeats = scores.extras.get("repeats", 1)
+    by += f", {repeats} verdicts each" if repeats > 1 else ""
+    extra = ["system minus control"] if against else ["unscored"]
+    first = Table(
+        caption=f"{scores.system}{by}: {kind.metric_title(kind.main)}",
+        first="over",
+        headings=headings("mean", "95% interval", "plans", *extra),
+        rows=tuple(
+            row(
+                group_title(group),
+                *kind.cell(kind.main, group.values.get(kind.main)).split(),
+                group.counts.plans,
+                kind.cell(kind.main, group.difference, signed=True) if against else group.counts.unscored,
+                section="controls" if group.kind == "control" else "",
+            )
+            for group in groups
+        ),
+    )
+    read = readings_table(kind.title, [(group_title(group), group.readings) for group in groups], kind.digits)
+    notes = tuple(_notes(scores, rows))
+    names = [name for name in ordered_metrics(scores.overall.values) if name != kind.main]
+    if not names:
+        return [*read, replace(first, notes=notes)]
+    second = Table(
+        caption="Further metrics of all plans",
+        first="metric",
+        headings=headings("mean", "95% interval"),
+        rows=tuple(
+            row(kind.metric_title(name), *kind.cell(name, scores.overall.values[name]).split()) for name in names
+        ),
+        notes=notes,
+    )
+    return [first, *read, second]
+
+
+def _notes(scores: Scores, rows: str) -> Iterable[str]:
+    """Lines below the tables: counts, what was left out, findings, settings, cost."""
+    counts = scores.overall.counts
+    if counts.missing or counts.empty:
+        yield f"{counts.missing:,} missing and {counts.empty:,} empty plans score as such by rule."
+    if counts.shortened:
+        yield f"{counts.shortened:,} plans were read shortened."
+    if counts.unscored:
+        reasons = f": {rows} holds the reasons" if rows else ""
+        yield f"{counts.unscored:,} are unscored, which is not 0{reasons}."
+    if left_out := scores.extras["left_out"]:
+        yield f"Not measured: {', '.join(f'{count:,} of {name}' for name, count in left_out.items())}."
+    yield from scores.findings
+    for control in scores.of("control"):
+        if control.difference and control.difference.observations < scores.overall.counts.plans:
+            yield f"The control {control.name!r} exists for {control.counts.plans:,} plans."
+    yield from (f"{name}: {value}" for name, value in scores.settings.items())
+    spent = [
+        f"{name.replace('_', ' ')} {f'{value:,.4f}' if isinstance(value, float) else f'{value:,}'}"
+        for name, value in scores.ledger.items()
+        if value is not None
+    ]
+    if spent:
+        yield f"Asked: {', '.join(spent)}."
