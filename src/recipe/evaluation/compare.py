@@ -74,11 +74,10 @@ def compare_systems(
     for source in (first, second):
         if source.rows is None:
             raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
-    sides = [[one for one in source.rows or () if not one.control] for source in (first, second)]
-    # By reading: with missing values at the worst, left out, at the best.
-    ours, theirs = ({missing: measure.plan_values(rows, missing) for missing in (0, None, 1)} for rows in sides)
+    ours, theirs = first.values, second.values
     shared = ours[0].keys() & theirs[0].keys()
-    clusters = {one.example_id: one.cluster for rows in sides for one in rows if one.cluster}
+    rows_of_both = (*(first.rows or ()), *(second.rows or ()))
+    clusters = {one.example_id: one.cluster for one in rows_of_both if one.cluster and not one.control}
     clusters |= {name: measure.cluster_of(one) for name, one in examples.items()}
     datasets = {name: one.source for name, one in examples.items()}
 

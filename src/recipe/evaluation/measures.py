@@ -335,7 +335,7 @@ def summarise(
 ) -> Scores:
     """The scores that rows make; `examples` hold those of the rows, and `seed` draws the intervals.
 
-    Raises ComputeError for rows of a measure that gave no plan a value and has no scale to bound it by.
+    Raises ComputeError for a value that is not finite, and as `extras` of the measure does.
     """
     by_id = {example.example_id: example for example in examples}
     own = [one for one in rows if not one.control]
@@ -541,7 +541,9 @@ def terminal_tables(kind: type[Measure], scores: Scores, rows: str = "") -> list
 
 def _notes(scores: Scores, rows: str) -> Iterable[str]:
     """Lines below the tables: counts, what was left out, findings, settings, cost."""
-    counts = scores.overall.counts
+    counts, samples = scores.overall.counts, scores.extras.get("samples", 1)
+    if examples := max((one.observations for one in scores.overall.values.values()), default=0):
+        yield f"{examples:,} examples, {samples} {'samples' if samples > 1 else 'sample'} each."
     if counts.missing or counts.empty:
         yield f"{counts.missing:,} missing and {counts.empty:,} empty plans score as such by rule."
     if counts.shortened:
