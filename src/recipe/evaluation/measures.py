@@ -357,8 +357,11 @@ def summarise(
         control = [one for one in rows if one.control == name]
         group = _group(measure, name, "control", control, by_id, seed)
         if measure.beats_controls:
-            both = example_means(values), example_means(measure.plan_values(control))
-            group = replace(group, difference=_difference(measure, *both, by_id, seed))
+            ours, theirs = example_means(values), example_means(measure.plan_values(control))
+            if both := [one for one in ours if one in theirs]:
+                first, second = ([side[one][measure.main] for one in both] for side in (ours, theirs))
+                clusters = [measure.cluster_of(by_id[one]) for one in both]
+                group = replace(group, difference=paired_interval(first, second, clusters, seed))
         groups.append(group)
     samples = Counter(plan.example_id for plan in {one.plan for one in own})
     skipped = {name: count for name, count in (left_out or {}).items() if count}
@@ -440,20 +443,6 @@ def _intervals(
             names, macro_intervals(table, datasets, [measure.cluster_of(one) for one in own], seed), strict=True
         )
     return {name: found[name] for name in dict.fromkeys(name for one in means.values() for name in one)}
-
-
-def _difference(
-    measure: Measure,
-    ours: Mapping[str, Mapping[str, float]],
-    control: Mapping[str, Mapping[str, float]],
-    by_id: Mapping[str, Example],
-    seed: int,
-) -> Interval | None:
-    both = [name for name in ours if name in control]
-    if not both:
-        return None
-    first, second = ([side[name][measure.main] for name in both] for side in (ours, control))
-    return paired_interval(first, second, [measure.cluster_of(by_id[name]) for name in both], seed)
 
 
 def means_of(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
