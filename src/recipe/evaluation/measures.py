@@ -340,18 +340,22 @@ def summarise(
     by_id = {example.example_id: example for example in examples}
     own = [one for one in rows if not one.control]
     sources = in_order({by_id[one.example_id].source for one in own})
-    groups = [
-        _group(measure, name, "dataset", [one for one in own if by_id[one.example_id].source == name], by_id, seed)
-        for name in sources
-    ]
+    overall = _group(measure, "", "all", own, by_id, seed)
     values = measure.plan_values(own)
     scored = {by_id[plan.example_id].source for plan in values}
+    groups: list[Group] = []
+    alone = len(sources) == 1  # then all plans are those of the dataset and of its split
+    for name in sources:
+        of_dataset = [one for one in own if by_id[one.example_id].source == name]
+        group = overall if alone else _group(measure, name, "dataset", of_dataset, by_id, seed)
+        groups.append(replace(group, name=name, kind="dataset"))
     others = not all(map(role_of, scored))
     for split in (*ROLES, *([ALL] if others else [])):
-        if any(split in (role_of(name), ALL) for name in scored):
+        if datasets := tuple(sorted(name for name in scored if split in (role_of(name), ALL))):
             of_split = [one for one in own if split in (role_of(by_id[one.example_id].source), ALL)]
-            groups.append(_group(measure, split, "split", of_split, by_id, seed))
-    groups.append(_group(measure, "", "all", own, by_id, seed))
+            group = overall if alone else _group(measure, split, "split", of_split, by_id, seed)
+            groups.append(replace(group, name=split, kind="split", datasets=datasets))
+    groups.append(overall)
     names = dict.fromkeys(one.control for one in rows if one.control)
     for name in sorted(names, key=lambda name: _place(measure.controls, name)):
         control = [one for one in rows if one.control == name]
@@ -422,8 +426,7 @@ def _group(
         empty=flags[EMPTY],
         shortened=flags[SHORTENED],
     )
-    datasets = tuple(sorted({by_id[plan.example_id].source for plan in values})) if kind == "split" else ()
-    return Group(name, kind, _intervals(measure, means, kind == "split", by_id, seed), counts, read, datasets)
+    return Group(name, kind, _intervals(measure, means, kind == "split", by_id, seed), counts, read)
 
 
 def _intervals(
