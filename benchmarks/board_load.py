@@ -36,16 +36,16 @@ from typing import Any
 
 from sqlalchemy import func, select, update
 
-from recipe.board.backup import restore
-from recipe.board.client import BoardClient
-from recipe.board.scoring import open_scorer
-from recipe.board.standings import refresh
-from recipe.board.store import Board
-from recipe.board.tables import jobs, log, scores, submissions, tracks
-from recipe.board.views import Views
-from recipe.config.board import ScorerSettings
 from recipe.config.models import JudgeConfig
 from recipe.evaluation.judge.verdicts import CRITERIA
+from recipe_apps.board.backup import restore
+from recipe_apps.board.client import BoardClient
+from recipe_apps.board.scoring import open_scorer
+from recipe_apps.board.settings import ScorerSettings
+from recipe_apps.board.standings import refresh
+from recipe_apps.board.store import Board
+from recipe_apps.board.tables import jobs, log, scores, submissions, tracks
+from recipe_apps.board.views import Views
 
 RECIPE = [sys.executable, "-m", "recipe", "board"]
 JUDGE = "a-judge"
@@ -320,9 +320,9 @@ def main() -> None:
         subprocess.run([*RECIPE, "init", "--demo", "--database", str(calm)], check=True, capture_output=True)
         other = Board.open(str(calm))
         other.database.write(lambda c: c.execute(update(tracks).values(day_quota=10_000, total_quota=10_000)))
-        from recipe.board.setup import send as submit_plans
-        from recipe.board.store import Entry
         from recipe.planning.predictions import Prediction
+        from recipe_apps.board.setup import send as submit_plans
+        from recipe_apps.board.store import Entry
 
         other.add_account("all")
         for number, text in enumerate(data):

@@ -29,13 +29,13 @@ import numpy as np
 from planner_page import VIEWS, axe_faults
 
 from recipe.artifacts import to_json
-from recipe.board.app import create_app
-from recipe.board.scoring import Scored, open_scorer
-from recipe.board.setup import demo_board
-from recipe.board.standings import refresh
-from recipe.board.store import Board, touch
-from recipe.board.tables import accounts, jobs, scorers, scores, submissions
 from recipe.evaluation.scores import Row
+from recipe_apps.board.app import create_app
+from recipe_apps.board.scoring import Scored, open_scorer
+from recipe_apps.board.setup import demo_board
+from recipe_apps.board.standings import refresh
+from recipe_apps.board.store import Board, touch
+from recipe_apps.board.tables import accounts, jobs, scorers, scores, submissions
 
 SHELLS = ("submit", "mine", "owner")
 
@@ -126,7 +126,7 @@ def fill(board: Board, count: int, systems: int) -> str:
     with board.database.read() as connection:
         rows = connection.execute(scorers.select().where(scorers.c.measure == "validity")).all()
     [scorer] = rows
-    from recipe.board.work import settings_of
+    from recipe_apps.board.work import settings_of
 
     base, content = rng.random(len(references.examples)), zlib.compress(b"{}\n")
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import file_sha256, read_json
-from recipe.experiments.schedule import RECORDS
 from recipe.progress import SILENT
-from recipe.reproduce import study as studies
-from recipe.reproduce.run import reproduce
-from recipe.reproduce.study import Study
+from recipe_studies.experiments.schedule import RECORDS
+from recipe_studies.reproduce import study as studies
+from recipe_studies.reproduce.run import reproduce
+from recipe_studies.reproduce.study import Study
 
 SCALE = """
 title = "a few thousand parameters"

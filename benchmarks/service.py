@@ -35,8 +35,8 @@ from recipe.artifacts import read_jsonl, write_json
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.reward.scorer import PromptGroup, score_or_raise
-from recipe.reward.service.server import warm_up
 from recipe.reward.verifier import Verifier
+from recipe_apps.service.server import warm_up
 
 ROOT = Path(__file__).parents[1]
 PLANS = 4

@@ -21,8 +21,8 @@ from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.verifier import Verifier
-from recipe.serving.evidence import SUPPORT, Witness, contrast_gains
 from recipe.types import Example
+from recipe_apps.serving.evidence import SUPPORT, Witness, contrast_gains
 
 
 def drawn(path: Path, count: int, seed: int = 0) -> list[Example]:

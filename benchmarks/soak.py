@@ -31,9 +31,9 @@ from serving_load import follow, memory
 from sqlalchemy import select, update
 
 from recipe.artifacts import write_json
-from recipe.board.store import Board
-from recipe.board.tables import jobs, tracks
 from recipe.data.examples import read_examples
+from recipe_apps.board.store import Board
+from recipe_apps.board.tables import jobs, tracks
 
 REWARD, PAGE, BOARD = 8611, 8612, 8613
 BAD: tuple[tuple[int, str, str, bytes], ...] = (

@@ -15,24 +15,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from recipe.board.app import create_app as board_app
-from recipe.board.scoring import open_scorer
-from recipe.board.setup import add_track
-from recipe.board.store import Board, References, Track
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
-from recipe.config.board import ScorerSettings
 from recipe.corpus.build import build_corpus
 from recipe.corpus.layout import MANIFEST, corpus_id
 from recipe.corpus.store import Corpus
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal, Stopped, WrittenPieces
 from recipe.planning.planner import Planner
-from recipe.reward.service.app import create_app as reward_app
 from recipe.reward.verifier import Verifier
-from recipe.serving.app import Served
-from recipe.serving.app import create_app as page_app
-from recipe.serving.evidence import Witness
-from recipe.serving.feedback import FeedbackStore
 from recipe.types import Example, Narration, Segment
+from recipe_apps.board.app import create_app as board_app
+from recipe_apps.board.scoring import open_scorer
+from recipe_apps.board.settings import ScorerSettings
+from recipe_apps.board.setup import add_track
+from recipe_apps.board.store import Board, References, Track
+from recipe_apps.service.app import create_app as reward_app
+from recipe_apps.serving.app import Served
+from recipe_apps.serving.app import create_app as page_app
+from recipe_apps.serving.evidence import Witness
+from recipe_apps.serving.feedback import FeedbackStore
 
 ENCODER = os.environ.get("FUZZ_ENCODER", "hash:64")
 """Of the services' corpus: `minilm` refuses what hashing takes, and takes a thousand times as long."""

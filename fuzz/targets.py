@@ -22,7 +22,6 @@ from pydantic import BaseModel
 
 from recipe import config
 from recipe.audit.coverage import read_tasks
-from recipe.board.validation import check_submission
 from recipe.config.base import changed_values
 from recipe.corpus.leaks import read_excluded
 from recipe.data.examples import read_examples
@@ -36,21 +35,22 @@ from recipe.evaluation.judge import critical, rubric
 from recipe.evaluation.judge.verdicts import CRITERIA, read_verdicts
 from recipe.evaluation.people.ratings import read_ratings
 from recipe.evaluation.scores import read_rows, read_scores
-from recipe.experiments.results import load_results
-from recipe.experiments.settings import load_experiment
 from recipe.models.endpoint.wire import Unreadable, parse_completion, parse_piece
 from recipe.perception.frames import read_frames
 from recipe.perception.phi import read_history, read_steps, read_trace
 from recipe.planning.predictions import read_predictions
 from recipe.planning.vidassist.models import read_score
-from recipe.reward.service.messages import ScoreRequest
-from recipe.reward.service.nemo_gym import VerifyRequest
-from recipe.reward.service.openrlhf import GetReward
 from recipe.reward.watchdog.rollouts import read_records
-from recipe.serving.messages import DeviationRequest, FeedbackRequest, RunRequest
 from recipe.text import parse_plan
 from recipe.types import Example
-from recipe.web.refusals import Refusal, read
+from recipe_apps.board.validation import check_submission
+from recipe_apps.service.messages import ScoreRequest
+from recipe_apps.service.nemo_gym import VerifyRequest
+from recipe_apps.service.openrlhf import GetReward
+from recipe_apps.serving.messages import DeviationRequest, FeedbackRequest, RunRequest
+from recipe_apps.web.refusals import Refusal, read
+from recipe_studies.experiments.results import load_results
+from recipe_studies.experiments.settings import load_experiment
 
 EXPECTED = (RecipeError, Refusal, Unreadable, OSError)
 """What a reader may raise: a sentence for the user, a refusal for the client, or the system's own error."""

@@ -141,7 +141,7 @@ def tiny_video_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("trl")
     from recipe.models.checkpoints import Checkpoint
     from recipe.training.base import train_tokenizer
-    from recipe.training.video_model import VisionShape, build_video_model
+    from recipe_studies.vision.video_model import VisionShape, build_video_model
 
     path = tmp_path_factory.mktemp("video_model")
     tokenizer = train_tokenizer(["boil the water", "dig a hole"], 512, 512)

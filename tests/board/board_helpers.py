@@ -2,9 +2,9 @@
 
 import json
 
-from recipe.board.store import Board
-from recipe.board.work import Worker
 from recipe.types import Example
+from recipe_apps.board.store import Board
+from recipe_apps.board.work import Worker
 
 CONTROLS = 9
 """Control rows of a track."""

@@ -11,13 +11,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from recipe.board.scoring import open_scorer
-from recipe.board.setup import add_track
-from recipe.board.store import Board, References, Track
-from recipe.config.board import ScorerSettings
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
+from recipe_apps.board.scoring import open_scorer
+from recipe_apps.board.settings import ScorerSettings
+from recipe_apps.board.setup import add_track
+from recipe_apps.board.store import Board, References, Track
 
 KINDS = {"test_cuts": "known goals", "test_goals": "held-out goals"}
 

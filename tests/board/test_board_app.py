@@ -13,13 +13,13 @@ from board_helpers import lines, score_all
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from recipe.board.app import create_app
-from recipe.board.backup import backup, restore
-from recipe.board.standings import refresh, stale_boards
-from recipe.board.store import Board
-from recipe.board.tables import tracks
 from recipe.errors import InputError
 from recipe.types import Example
+from recipe_apps.board.app import create_app
+from recipe_apps.board.backup import backup, restore
+from recipe_apps.board.standings import refresh, stale_boards
+from recipe_apps.board.store import Board
+from recipe_apps.board.tables import tracks
 
 
 class Visitor:
@@ -159,10 +159,10 @@ def test_no_reference_leaves_the_server(
     # A track whose references hold words that nothing else holds.
     from dataclasses import replace
 
-    from recipe.board.scoring import open_scorer
-    from recipe.board.setup import add_track
-    from recipe.board.store import References
-    from recipe.config.board import ScorerSettings
+    from recipe_apps.board.scoring import open_scorer
+    from recipe_apps.board.settings import ScorerSettings
+    from recipe_apps.board.setup import add_track
+    from recipe_apps.board.store import References
 
     hidden = References.of(
         [replace(one, continuation=tuple(f"{step} {secret}" for step in one.continuation)) for one in examples]

@@ -34,7 +34,7 @@ measure = "validity"
 @pytest.fixture(autouse=True)
 def as_important_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker in this process must not make the tests after it stand back."""
-    monkeypatch.setattr("recipe.cli.board._NICE", 0)
+    monkeypatch.setattr("recipe_apps.cli.board._NICE", 0)
 
 
 def recipe(*given: object, code: int = 0) -> str:
@@ -193,8 +193,8 @@ def test_a_worker_ends_at_a_signal(made: tuple[str, str], tmp_path: Path) -> Non
     while time.monotonic() < until:
         accounts = json.loads(recipe("board", "account", "list", "--database", made[0], "--json"))
         assert accounts
-        from recipe.board.store import Board
-        from recipe.board.work import Queue
+        from recipe_apps.board.store import Board
+        from recipe_apps.board.work import Queue
 
         board = Board.open(made[0])
         left = Queue(board, "look", 1.0).waiting()

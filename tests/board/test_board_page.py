@@ -15,13 +15,13 @@ import uvicorn  # noqa: E402
 from board_helpers import lines, score_all  # noqa: E402
 from playwright.sync_api import Browser, Page, expect  # noqa: E402
 
-from recipe.board.app import create_app  # noqa: E402
-from recipe.board.scoring import open_scorer  # noqa: E402
-from recipe.board.setup import add_track  # noqa: E402
-from recipe.board.standings import refresh, stale_boards  # noqa: E402
-from recipe.board.store import Board, References, Track  # noqa: E402
-from recipe.config.board import ScorerSettings  # noqa: E402
 from recipe.types import Example  # noqa: E402
+from recipe_apps.board.app import create_app  # noqa: E402
+from recipe_apps.board.scoring import open_scorer  # noqa: E402
+from recipe_apps.board.settings import ScorerSettings  # noqa: E402
+from recipe_apps.board.setup import add_track  # noqa: E402
+from recipe_apps.board.standings import refresh, stale_boards  # noqa: E402
+from recipe_apps.board.store import Board, References, Track  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -134,7 +134,7 @@ def test_check_submit_and_watch(page: Page, running: Running, examples: list[Exa
 
 def test_my_submissions_and_a_withdrawal(page: Page, running: Running, examples: list[Example]) -> None:
     token = running.board.add_account("ben")
-    from recipe.board.client import BoardClient
+    from recipe_apps.board.client import BoardClient
 
     with BoardClient(running.url, token) as client:
         client.submit("world", "ben's", lines(examples, 0.3))

@@ -15,16 +15,16 @@ from board_helpers import CONTROLS, lines, score_all
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
-from recipe.board.backup import backup, restore
-from recipe.board.scoring import open_scorer
-from recipe.board.setup import add_track, demo_board, rescore
-from recipe.board.store import Board, References
-from recipe.board.tables import Database, metadata, scorers, standings, tracks
-from recipe.board.work import read_content
-from recipe.config.board import ScorerSettings
 from recipe.errors import InputError
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
+from recipe_apps.board.backup import backup, restore
+from recipe_apps.board.scoring import open_scorer
+from recipe_apps.board.settings import ScorerSettings
+from recipe_apps.board.setup import add_track, demo_board, rescore
+from recipe_apps.board.store import Board, References
+from recipe_apps.board.tables import Database, metadata, scorers, standings, tracks
+from recipe_apps.board.work import read_content
 
 
 class Stop(Exception):
@@ -99,8 +99,8 @@ def test_a_board_is_made_whole_or_not(database: str, stop_at: Callable[[int], No
 def test_a_process_that_is_killed_leaves_no_half_made_board(database: str) -> None:
     script = """
 import os, signal, sys
-from recipe.board import store
-from recipe.board.setup import demo_board
+from recipe_apps.board import store
+from recipe_apps.board.setup import demo_board
 noted = store.note
 def note(*given, **more):
     noted(*given, **more)
@@ -134,7 +134,7 @@ def test_tracks_and_scorers_are_added_whole_or_not(
     [old] = [
         row.id for row in database.query(lambda c: c.execute(select(scorers).where(scorers.c.track == "world")).all())
     ]
-    monkeypatch.setattr("recipe.board.scoring.__version__", "9.9")
+    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
 
     def state() -> object:
         query = select(scorers.c.id, scorers.c.retired, scorers.c.revision).order_by(scorers.c.id)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from board_helpers import lines, score_all
 
-from recipe.board.backup import backup, restore
-from recipe.board.store import Board, Entry
-from recipe.board.validation import check_submission
 from recipe.errors import InputError
 from recipe.types import Example
+from recipe_apps.board.backup import backup, restore
+from recipe_apps.board.store import Board, Entry
+from recipe_apps.board.validation import check_submission
 
 Spoil = Callable[[sqlite3.Connection], object]
 
@@ -102,8 +102,8 @@ def test_what_no_board_wrote_is_refused_and_leaves_nothing(
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A backup of the demo board, with one submission of its own account scored by hand."""
-    from recipe.board.setup import demo_board
-    from recipe.board.work import Worker
+    from recipe_apps.board.setup import demo_board
+    from recipe_apps.board.work import Worker
 
     folder = tmp_path_factory.mktemp("sound")
     board, _ = demo_board(f"sqlite:///{folder / 'board.db'}", None, "hash:64")

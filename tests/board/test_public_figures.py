@@ -14,12 +14,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from recipe.artifacts import to_json
-from recipe.board import work
-from recipe.board.app import create_app
-from recipe.board.scoring import LEAST
-from recipe.board.standings import refresh, rounded, stale_boards
-from recipe.board.store import Board
-from recipe.board.work import Worker
 from recipe.evaluation.measures import measure_named
 from recipe.evaluation.people.ratings import cell
 from recipe.evaluation.scores import Row
@@ -29,6 +23,12 @@ from recipe.stats import macro_intervals
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
+from recipe_apps.board import work
+from recipe_apps.board.app import create_app
+from recipe_apps.board.scoring import LEAST
+from recipe_apps.board.standings import refresh, rounded, stale_boards
+from recipe_apps.board.store import Board
+from recipe_apps.board.work import Worker
 
 KIND = measure_named("validity")
 HELD = 13

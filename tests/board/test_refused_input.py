@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from recipe.board.app import create_app
-from recipe.board.store import Board, Entry
-from recipe.board.tables import jobs, metadata, scorers
-from recipe.board.validation import check_submission
-from recipe.board.work import Queue
 from recipe.errors import InputError
 from recipe.types import Example
+from recipe_apps.board.app import create_app
+from recipe_apps.board.store import Board, Entry
+from recipe_apps.board.tables import jobs, metadata, scorers
+from recipe_apps.board.validation import check_submission
+from recipe_apps.board.work import Queue
 
 TEXTS = ["\x00", "a\x00b", "a\x1b[31mb", "\u2028", "\x85", "\ud800", "x" * 5_000, "\x00" * 3_000]
 NUMBERS = ["0", "-1", str(2**31), str(2**63), str(2**64), "9" * 400, "9" * 5_000, "1.5", "NaN", "\x00"]

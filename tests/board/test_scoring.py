@@ -13,10 +13,7 @@ pytest.importorskip("openai")
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import fingerprint
-from recipe.board.scoring import LEAST, Scored, Scorer, control_predictions, label_of, open_scorer
-from recipe.board.store import References
 from recipe.config import EncoderConfig, ModelConfig
-from recipe.config.board import ScorerSettings
 from recipe.config.models import JudgeConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.errors import ComputeError, InputError, RecipeError
@@ -32,6 +29,9 @@ from recipe.models.model import Model, open_model
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
+from recipe_apps.board.scoring import LEAST, Scored, Scorer, control_predictions, label_of, open_scorer
+from recipe_apps.board.settings import ScorerSettings
+from recipe_apps.board.store import References
 
 VALIDITY = ScorerSettings(measure="validity")
 
@@ -323,7 +323,7 @@ def test_whatever_changes_a_figure_changes_the_identity(
     assert identity(judge, References.of(changed)) != found[1]
     monkeypatch.setattr("recipe.evaluation.judge.measures.prompt_hash", lambda: "another prompt")
     assert identity(judge, references) != found[1]
-    monkeypatch.setattr("recipe.board.scoring.__version__", "9.9")
+    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
     assert identity(VALIDITY, references) != found[0]
 
 

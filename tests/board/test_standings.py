@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from starlette.testclient import TestClient
 
-from recipe.board.app import create_app
-from recipe.board.scoring import MOST_UNSCORED, Figures, Scored
-from recipe.board.standings import as_csv, places_of, standings_of
-from recipe.board.store import Board, Entry
-from recipe.board.validation import check_submission
-from recipe.board.views import Views
-from recipe.board.work import Queue
 from recipe.stats import macro_interval, macro_intervals
+from recipe_apps.board.app import create_app
+from recipe_apps.board.scoring import MOST_UNSCORED, Figures, Scored
+from recipe_apps.board.standings import as_csv, places_of, standings_of
+from recipe_apps.board.store import Board, Entry
+from recipe_apps.board.validation import check_submission
+from recipe_apps.board.views import Views
+from recipe_apps.board.work import Queue
 
 rng = np.random.default_rng(0)
 CLUSTERS = [f"goal {place // 4}" for place in range(60)]

@@ -13,12 +13,12 @@ from board_helpers import lines
 from sqlalchemy import Insert, Table, delete, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
-from recipe.board import standings
-from recipe.board.store import Board, Entry, QuotaExceeded, Unknown, touch
-from recipe.board.tables import Database, jobs, log, metadata, tracks, upgrade
-from recipe.board.validation import check_submission
 from recipe.errors import ComputeError, InputError
 from recipe.types import Example
+from recipe_apps.board import standings
+from recipe_apps.board.store import Board, Entry, QuotaExceeded, Unknown, touch
+from recipe_apps.board.tables import Database, jobs, log, metadata, tracks, upgrade
+from recipe_apps.board.validation import check_submission
 
 Send = Callable[..., tuple[str, bool]]
 

@@ -13,14 +13,14 @@ import pytest
 from board_helpers import CONTROLS, lines, score_all
 from sqlalchemy import func, select, update
 
-from recipe.board.setup import rescore
-from recipe.board.store import Board, Entry
-from recipe.board.tables import Database, jobs, log, scorers, scores, submissions, tracks, workers
-from recipe.board.validation import check_submission
-from recipe.board.views import Views
-from recipe.board.work import LONGEST_LEASE, Queue
 from recipe.errors import ComputeError, InputError
 from recipe.types import Example
+from recipe_apps.board.setup import rescore
+from recipe_apps.board.store import Board, Entry
+from recipe_apps.board.tables import Database, jobs, log, scorers, scores, submissions, tracks, workers
+from recipe_apps.board.validation import check_submission
+from recipe_apps.board.views import Views
+from recipe_apps.board.work import LONGEST_LEASE, Queue
 
 
 def ask(board: Board, query: Any) -> list[Any]:
@@ -58,9 +58,9 @@ def test_a_submission_that_comes_while_a_scorer_is_added_gets_its_job(
     """One transaction stands at its end while the other runs: neither sees the other's rows, but through a lock."""
     send = sender(board, examples)
     [[old]] = ask(board, select(scorers.c.id))
-    monkeypatch.setattr("recipe.board.scoring.__version__", "9.9")
+    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
     for number, first in enumerate(("submit", "withdraw", "rescore")):
-        monkeypatch.setattr("recipe.board.scoring.__version__", f"9.{number}")
+        monkeypatch.setattr("recipe_apps.board.scoring.__version__", f"9.{number}")
         known = send(100 + number)
         acts: dict[str, Callable[[], object]] = {
             "submit": lambda number=number: send(number),  # type: ignore[misc]
@@ -89,7 +89,7 @@ def test_a_submission_that_comes_while_a_scorer_is_added_gets_its_job(
 def test_all_at_once(board: Board, examples: list[Example], monkeypatch: pytest.MonkeyPatch) -> None:
     send = sender(board, examples)
     [[old]] = ask(board, select(scorers.c.id))
-    monkeypatch.setattr("recipe.board.scoring.__version__", "9.9")
+    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
     early = [send(number) for number in range(4)]
     begin = Barrier(4)
 
@@ -132,8 +132,8 @@ def test_what_is_gone_is_not_scored_again(board: Board, examples: list[Example])
 
 KILLED = """
 import os, signal, sys
-from recipe.board import store, work
-from recipe.board.store import Board
+from recipe_apps.board import store, work
+from recipe_apps.board.store import Board
 
 def die(*given, **more):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recipe.board.validation import Checked, Limits, check_submission
 from recipe.types import Example
+from recipe_apps.board.validation import Checked, Limits, check_submission
 
 QUESTIONS = {f"q{number}": Example(f"q{number}", "d", "v", "make tea", ("boil",), (), 1) for number in range(4)}
 GOOD = [{"example_id": name, "steps": ["pour", "drink"]} for name in QUESTIONS]

@@ -17,16 +17,7 @@ from sqlalchemy import func, select, update
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import JsonObject
-from recipe.board import work
-from recipe.board.scoring import Figures, Scored, control_predictions, open_scorer
-from recipe.board.setup import add_track, rescore
-from recipe.board.standings import standings_of
-from recipe.board.store import Board, Entry, References, Track
-from recipe.board.tables import jobs, log, scorers, scores, tracks
-from recipe.board.validation import check_submission
-from recipe.board.work import MOST_ATTEMPTS, Job, Queue, Worker, read_content
 from recipe.config import ModelConfig
-from recipe.config.board import ScorerSettings
 from recipe.config.models import JudgeConfig
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.judge.verdicts import CRITERIA
@@ -34,6 +25,15 @@ from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.scores import ValidityMeasure
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
+from recipe_apps.board import work
+from recipe_apps.board.scoring import Figures, Scored, control_predictions, open_scorer
+from recipe_apps.board.settings import ScorerSettings
+from recipe_apps.board.setup import add_track, rescore
+from recipe_apps.board.standings import standings_of
+from recipe_apps.board.store import Board, Entry, References, Track
+from recipe_apps.board.tables import jobs, log, scorers, scores, tracks
+from recipe_apps.board.validation import check_submission
+from recipe_apps.board.work import MOST_ATTEMPTS, Job, Queue, Worker, read_content
 
 CHAIN = {("", "queued"), ("queued", "running"), ("running", "queued"), ("running", "scored"), ("running", "failed"),
          ("queued", "cancelled"), ("running", "cancelled"), ("failed", "queued"), ("cancelled", "queued")}  # fmt: skip
@@ -319,7 +319,7 @@ def test_another_version_scores_again_on_a_board_of_its_own(board: Board, monkey
     [[old]] = ask(board, select(scorers.c.id))
     with pytest.raises(InputError, match="the same as before"):
         rescore(board, old, ["label=another name"])
-    monkeypatch.setattr("recipe.board.scoring.__version__", "9.9")
+    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
     new, queued = rescore(board, old)
     assert new != old
     assert queued == CONTROLS
@@ -345,11 +345,11 @@ def test_a_track_of_an_earlier_version_gets_the_controls_that_it_lacks(
     known = control_predictions(references, 1)
     earlier = {name: plans for name, plans in known.items() if name != "refusal"}
     with monkeypatch.context() as patched:
-        patched.setattr("recipe.board.setup.control_predictions", lambda *_: earlier)
+        patched.setattr("recipe_apps.board.setup.control_predictions", lambda *_: earlier)
         add_track(made, Track("world", "The world", "", references.sha), references, [(settings, identity)])
     score_all(made)
     [[old]] = ask(made, select(scorers.c.id))
-    monkeypatch.setattr("recipe.board.scoring.__version__", "9.9")
+    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
     new, queued = rescore(made, old)
     assert queued == score_all(made) == len(known)
     rows = standings_of(made, new)["rows"]

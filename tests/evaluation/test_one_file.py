@@ -120,9 +120,9 @@ def test_commands_pages_and_comparisons_know_it(recipe: Recipe, tmp_path: Path) 
 
 def test_a_board_ranks_by_it(installed: None) -> None:
     pytest.importorskip("sqlalchemy")
-    from recipe.board.scoring import label_of, open_scorer
-    from recipe.board.store import References
-    from recipe.config.board import ScorerSettings
+    from recipe_apps.board.scoring import label_of, open_scorer
+    from recipe_apps.board.settings import ScorerSettings
+    from recipe_apps.board.store import References
 
     settings = ScorerSettings(measure="length")
     with open_scorer(settings, References.of(EXAMPLES)) as scorer:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recipe.experiments import results as r
 from recipe.stats import Interval
+from recipe_studies.experiments import results as r
 
 CARDS = "\n".join(["501", "Brew Mint Tea", "http://x", "3", "boil water,add mint,pour tea"]) + "\n"
 

@@ -15,15 +15,15 @@ from recipe.artifacts import JsonObject, write_json, write_jsonl
 from recipe.config import BestOfNConfig, CorpusConfig, EncoderConfig, RewardConfig, parse_config
 from recipe.data.examples import read_examples, write_examples
 from recipe.errors import ConfigError
-from recipe.experiments.design import DOCUMENTS, TEST, TRAIN, design_of
-from recipe.experiments.report import ReportSettings, write_report
-from recipe.experiments.results import SPLITS, load_results
-from recipe.experiments.settings import ComparisonConfig, WorldSource, demo_config, load_experiment
-from recipe.experiments.stages import CorpusBuild, Ranking, WorldData, build, draw_world, plan_stages, rank
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT
 from recipe.types import Example
 from recipe.world.load import load_world
+from recipe_studies.experiments.design import DOCUMENTS, TEST, TRAIN, design_of
+from recipe_studies.experiments.report import ReportSettings, write_report
+from recipe_studies.experiments.results import SPLITS, load_results
+from recipe_studies.experiments.settings import ComparisonConfig, WorldSource, demo_config, load_experiment
+from recipe_studies.experiments.stages import CorpusBuild, Ranking, WorldData, build, draw_world, plan_stages, rank
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 WORLD = {"type": "world", "narrations": 30, "documents": 4, "train": 4, "test": 4}

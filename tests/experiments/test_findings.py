@@ -4,10 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from recipe.evaluation.validity.measure import Difference
-from recipe.experiments import results as r
-from recipe.experiments.design import BASE, design_of
-from recipe.experiments.findings import caveats, headline, summary
-from recipe.experiments.settings import (
+from recipe.stats import Interval
+from recipe_studies.experiments import results as r
+from recipe_studies.experiments.design import BASE, design_of
+from recipe_studies.experiments.findings import caveats, headline, summary
+from recipe_studies.experiments.settings import (
     AnyExperiment,
     ExperimentConfig,
     FilesSource,
@@ -15,7 +16,6 @@ from recipe.experiments.settings import (
     demo_config,
     load_experiment,
 )
-from recipe.stats import Interval
 
 
 def scores(split: str, regime: str, **means: float) -> r.Scores:

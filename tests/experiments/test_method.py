@@ -15,8 +15,15 @@ from recipe.artifacts import from_json, read_json, write_json, write_jsonl
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples, write_examples
-from recipe.experiments.design import CORPUS, TEST, design_of
-from recipe.experiments.probes import (
+from recipe.planning.predictions import Prediction, write_predictions
+from recipe.planning.rerank import reward_predictions
+from recipe.progress import SILENT
+from recipe.reward.verifier import Verifier
+from recipe.types import Example, Reward
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+from recipe_studies.experiments.design import CORPUS, TEST, design_of
+from recipe_studies.experiments.probes import (
     OTHER_GOAL,
     PERTURBATIONS,
     PROBES,
@@ -25,17 +32,10 @@ from recipe.experiments.probes import (
     mean_parts,
     reward_probes,
 )
-from recipe.experiments.report import ReportSettings, write_report
-from recipe.experiments.results import SPLITS, ProbePlan, load_results
-from recipe.experiments.settings import ExperimentConfig, FilesSource, WorldSource
-from recipe.experiments.stages import CorpusBuild, WorldData, build, draw_world
-from recipe.planning.predictions import Prediction, write_predictions
-from recipe.planning.rerank import reward_predictions
-from recipe.progress import SILENT
-from recipe.reward.verifier import Verifier
-from recipe.types import Example, Reward
-from recipe.world.examples import draw_examples
-from recipe.world.load import load_world
+from recipe_studies.experiments.report import ReportSettings, write_report
+from recipe_studies.experiments.results import SPLITS, ProbePlan, load_results
+from recipe_studies.experiments.settings import ExperimentConfig, FilesSource, WorldSource
+from recipe_studies.experiments.stages import CorpusBuild, WorldData, build, draw_world
 
 REWARD = RewardConfig(pool_size=5)
 CONFIG = ExperimentConfig(

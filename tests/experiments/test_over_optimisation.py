@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from recipe.artifacts import write_json, write_jsonl
 from recipe.cli import app
 from recipe.errors import InputError
-from recipe.experiments.over_optimisation import read_validations, validation_table, write_validation_page
-from recipe.experiments.plots import validation_figure
-from recipe.experiments.results import ValidationCurve
 from recipe.stats import Interval
+from recipe_studies.experiments.over_optimisation import read_validations, validation_table, write_validation_page
+from recipe_studies.experiments.plots import validation_figure
+from recipe_studies.experiments.results import ValidationCurve
 
 
 @pytest.fixture

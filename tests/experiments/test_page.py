@@ -12,9 +12,11 @@ from recipe.artifacts import from_json, to_json
 from recipe.cli import app
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.metrics import METRICS, SHARES, regime_colours
-from recipe.experiments import plots
-from recipe.experiments.page import render_html, rerender
-from recipe.experiments.results import (
+from recipe.report.colours import SPARE
+from recipe.stats import Interval
+from recipe_studies.experiments import plots
+from recipe_studies.experiments.page import render_html, rerender
+from recipe_studies.experiments.results import (
     Curve,
     Line,
     Results,
@@ -26,8 +28,6 @@ from recipe.experiments.results import (
     load_results,
     save_results,
 )
-from recipe.report.colours import SPARE
-from recipe.stats import Interval
 
 
 @pytest.fixture(scope="module")

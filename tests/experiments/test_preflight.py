@@ -8,10 +8,10 @@ import pytest
 from recipe.artifacts import write_json
 from recipe.config import parse_config
 from recipe.errors import ConfigError
-from recipe.experiments.preflight import check_experiment
-from recipe.experiments.schedule import RECORDS, _fingerprints
-from recipe.experiments.settings import ExperimentConfig
-from recipe.experiments.stages import plan_stages
+from recipe_studies.experiments.preflight import check_experiment
+from recipe_studies.experiments.schedule import RECORDS, _fingerprints
+from recipe_studies.experiments.settings import ExperimentConfig
+from recipe_studies.experiments.stages import plan_stages
 
 FILES = {"type": "files", "narrations": ["a.jsonl", "b.jsonl"], "benchmarks": ["coin", "crosstask"]}
 WORLD = {"type": "world", "narrations": 4, "documents": 4, "train": 60, "test": 20}

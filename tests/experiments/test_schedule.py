@@ -13,8 +13,8 @@ import pytest
 
 from recipe.artifacts import locked, read_json, write_json
 from recipe.errors import ComputeError, InputError, MissingExtra, RecipeError
-from recipe.experiments.schedule import Stage, run_stages, stage_times
 from recipe.progress import SILENT, Progress
+from recipe_studies.experiments.schedule import Stage, run_stages, stage_times
 
 
 def append(run_dir: Path, settings: Any, progress: Progress) -> None:
@@ -85,7 +85,7 @@ WAITING = """
 import os, sys, time
 from collections.abc import Iterator
 from pathlib import Path
-from recipe.experiments.schedule import Stage, run_stages
+from recipe_studies.experiments.schedule import Stage, run_stages
 from recipe.progress import SILENT
 
 def wait(run_dir, settings, progress):

@@ -12,14 +12,18 @@ pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
 from recipe.config import BestOfNConfig, GRPOConfig, Settings, SFTConfig, load_config, parse_config
-from recipe.config.board import BoardSettings
 from recipe.data.examples import read_examples
 from recipe.data.procedures import write_procedures
 from recipe.errors import ConfigError, InputError, MissingExtra
-from recipe.experiments import settings as module
-from recipe.experiments import stages
-from recipe.experiments.design import DOCUMENTS, TEST, TRAIN, VALIDATION, design_of
-from recipe.experiments.settings import (
+from recipe.progress import SILENT
+from recipe.types import Procedure, Step
+from recipe.world.load import load_world
+from recipe.world.validity import plan_key
+from recipe_apps.board.settings import BoardSettings
+from recipe_studies.experiments import settings as module
+from recipe_studies.experiments import stages
+from recipe_studies.experiments.design import DOCUMENTS, TEST, TRAIN, VALIDATION, design_of
+from recipe_studies.experiments.settings import (
     AnyExperiment,
     ComparisonConfig,
     ExperimentConfig,
@@ -30,7 +34,7 @@ from recipe.experiments.settings import (
     demo_config,
     load_experiment,
 )
-from recipe.experiments.stages import (
+from recipe_studies.experiments.stages import (
     FilesData,
     FurtherPrompts,
     WorldData,
@@ -39,11 +43,7 @@ from recipe.experiments.stages import (
     draw_world,
     plan_stages,
 )
-from recipe.progress import SILENT
-from recipe.reproduce.study import Endpoints
-from recipe.types import Procedure, Step
-from recipe.world.load import load_world
-from recipe.world.validity import plan_key
+from recipe_studies.reproduce.study import Endpoints
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 REWARDS = ("paper", "grounded", "validity")

@@ -14,13 +14,18 @@ from recipe.config import BestOfNConfig, parse_config
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError, InputError
-from recipe.experiments.design import BASE, DOCUMENTS, HELD_OUT, TEST, TRAIN, VALIDATION, design_of
-from recipe.experiments.report import ReportSettings, write_report
-from recipe.experiments.results import load_results
-from recipe.experiments.schedule import _fingerprints
-from recipe.experiments.settings import TeachingConfig, TeachingWorld, load_experiment
-from recipe.experiments.stages import _placed, plan_stages, rank, run_experiment
-from recipe.experiments.teaching import (
+from recipe.planning.predictions import Prediction, write_predictions
+from recipe.progress import SILENT
+from recipe.types import Example
+from recipe.world.load import load_world
+from recipe.world.validity import score_plan
+from recipe_studies.experiments.design import BASE, DOCUMENTS, HELD_OUT, TEST, TRAIN, VALIDATION, design_of
+from recipe_studies.experiments.report import ReportSettings, write_report
+from recipe_studies.experiments.results import load_results
+from recipe_studies.experiments.schedule import _fingerprints
+from recipe_studies.experiments.settings import TeachingConfig, TeachingWorld, load_experiment
+from recipe_studies.experiments.stages import _placed, plan_stages, rank, run_experiment
+from recipe_studies.experiments.teaching import (
     TaughtWorld,
     build_told,
     choose_prompts,
@@ -29,11 +34,6 @@ from recipe.experiments.teaching import (
     split_procedures,
     taught_corpus,
 )
-from recipe.planning.predictions import Prediction, write_predictions
-from recipe.progress import SILENT
-from recipe.types import Example
-from recipe.world.load import load_world
-from recipe.world.validity import score_plan
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 WORLD = load_world()

@@ -14,13 +14,6 @@ pytest.importorskip("scipy", reason="the report needs scipy")
 from recipe.artifacts import write_json, write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import ConfigError
-from recipe.experiments import report as module
-from recipe.experiments.design import GAIN, GRPO_REGIMES, TEST, TRAIN, VIEW_REGIMES, VIEWS, design_of
-from recipe.experiments.report import ReportSettings, write_report
-from recipe.experiments.results import Provenance, load_results
-from recipe.experiments.settings import VideoConfig, demo_config
-from recipe.experiments.stages import plan_stages
-from recipe.experiments.video import view_request
 from recipe.planning.predictions import Prediction, write_predictions
 from recipe.progress import SILENT
 from recipe.text import format_plan
@@ -28,6 +21,13 @@ from recipe.types import Example
 from recipe.world.clips import GREY
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
+from recipe_studies.experiments import report as module
+from recipe_studies.experiments.design import GAIN, GRPO_REGIMES, TEST, TRAIN, VIEW_REGIMES, VIEWS, design_of
+from recipe_studies.experiments.report import ReportSettings, write_report
+from recipe_studies.experiments.results import Provenance, load_results
+from recipe_studies.experiments.settings import VideoConfig, demo_config
+from recipe_studies.experiments.stages import plan_stages
+from recipe_studies.experiments.video import view_request
 
 VIDEO, OTHER, TEXT = VIEW_REGIMES["video"], VIEW_REGIMES["other"], VIEW_REGIMES["text"]
 AFTER, OTHER_AFTER = GRPO_REGIMES["video"], GRPO_REGIMES["other"]

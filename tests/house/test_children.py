@@ -24,7 +24,7 @@ from recipe.data.unpickle import unpickled
 assert [entry.key for entry in unpickled(Path("n.pickle"), "latin-1")] == ["v"]
 """
 SCORE = """
-from recipe.reward.service.process import ScoringProcess
+from recipe_apps.service.process import ScoringProcess
 class Scorer:
     def score_groups(self, groups): return [[] for _ in groups]
 if __name__ == "__main__":
@@ -34,7 +34,7 @@ if __name__ == "__main__":
     process.close()
 """
 STAGES = """
-from recipe.experiments.schedule import Stage, run_stages
+from recipe_studies.experiments.schedule import Stage, run_stages
 from recipe.progress import SILENT
 def work(folder, settings, progress): (folder / "made").write_text("x")
 if __name__ == "__main__":

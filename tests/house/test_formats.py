@@ -109,8 +109,8 @@ def test_a_board_opens(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not (written / "board.db").is_file():
         pytest.skip("this version had no board")
     pytest.importorskip("sqlalchemy")
-    from recipe.board.store import Board
-    from recipe.board.views import Views
+    from recipe_apps.board.store import Board
+    from recipe_apps.board.views import Views
 
     assert command(written, monkeypatch, "board", "upgrade", "--database", "board.db") == 0
     board = Board.open(str(written / "board.db"))

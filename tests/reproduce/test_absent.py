@@ -18,11 +18,12 @@ from recipe.artifacts import read_json, read_jsonl
 from recipe.cli import app
 from recipe.data.examples import read_examples, write_examples
 from recipe.errors import InputError
-from recipe.experiments.design import TEST, TRAIN
-from recipe.experiments.schedule import _fingerprints
 from recipe.progress import SILENT
-from recipe.reproduce import study as studies
-from recipe.reproduce.data import (
+from recipe.types import Example
+from recipe_studies.experiments.design import TEST, TRAIN
+from recipe_studies.experiments.schedule import _fingerprints
+from recipe_studies.reproduce import study as studies
+from recipe_studies.reproduce.data import (
     ANNOTATED,
     LEFT_OUT,
     PROMPTS,
@@ -32,10 +33,9 @@ from recipe.reproduce.data import (
     weak_file,
     write_prompts,
 )
-from recipe.reproduce.page import load_results
-from recipe.reproduce.runs import ScaleRuns, plan_runs
-from recipe.reproduce.study import PHI, Study
-from recipe.types import Example
+from recipe_studies.reproduce.page import load_results
+from recipe_studies.reproduce.runs import ScaleRuns, plan_runs
+from recipe_studies.reproduce.study import PHI, Study
 
 TABLES = ("main", "weak", "video")
 

@@ -20,18 +20,18 @@ from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
 from recipe.errors import BudgetSpent, ConfigError, CorpusError, InputError
-from recipe.experiments.design import TRAIN
-from recipe.experiments.schedule import Stage
 from recipe.planning.predictions import Prediction, write_predictions
 from recipe.progress import SILENT
-from recipe.reproduce.cost import JUDGED, VIDEO_PROMPTS, estimate
-from recipe.reproduce.data import PROMPTS
-from recipe.reproduce.measures import Scoring, SharedBudget
-from recipe.reproduce.runs import ScaleRuns, plan_runs
-from recipe.reproduce.study import Study, load_endpoints, scale
 from recipe.types import Narration, Segment
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
+from recipe_studies.experiments.design import TRAIN
+from recipe_studies.experiments.schedule import Stage
+from recipe_studies.reproduce.cost import JUDGED, VIDEO_PROMPTS, estimate
+from recipe_studies.reproduce.data import PROMPTS
+from recipe_studies.reproduce.measures import Scoring, SharedBudget
+from recipe_studies.reproduce.runs import ScaleRuns, plan_runs
+from recipe_studies.reproduce.study import Study, load_endpoints, scale
 
 CRITERIA = ("logical_progression", "temporal_alignment", "spatial_grounding", "continuation", "clarity",
             "semantic_alignment")  # fmt: skip
@@ -175,7 +175,7 @@ def test_processes_share_a_budget_and_the_killed_keep_nothing(tmp_path: Path) ->
     (tmp_path / "answers" / "ab").mkdir()
     (tmp_path / "answers" / "ab" / "abc.json").write_text("{}")  # one answer is paid for
     code = (
-        "import os, sys, pathlib; from recipe.reproduce.measures import SharedBudget;"
+        "import os, sys, pathlib; from recipe_studies.reproduce.measures import SharedBudget;"
         "print(SharedBudget(10, pathlib.Path(sys.argv[1])).reserve(20), flush=True); os._exit(9)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

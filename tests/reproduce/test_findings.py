@@ -13,16 +13,23 @@ from recipe.cli import app
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError
 from recipe.planning.predictions import Prediction, write_predictions
-from recipe.reproduce.data import PROMPTS, perceived
-from recipe.reproduce.findings import Values, columns_of, judge, measure_table
-from recipe.reproduce.measures import CONTROLS
-from recipe.reproduce.page import ScaleResults, StudyResults, load_results, made_table, render_page, write_results
-from recipe.reproduce.runs import ScaleRuns, plan_runs
-from recipe.reproduce.study import Study
-from recipe.reproduce.tables import Claim, table
 from recipe.stats import Interval, seeded_interval
 from recipe.types import Example
 from recipe.world.examples import TextNoise
+from recipe_studies.reproduce.data import PROMPTS, perceived
+from recipe_studies.reproduce.findings import Values, columns_of, judge, measure_table
+from recipe_studies.reproduce.measures import CONTROLS
+from recipe_studies.reproduce.page import (
+    ScaleResults,
+    StudyResults,
+    load_results,
+    made_table,
+    render_page,
+    write_results,
+)
+from recipe_studies.reproduce.runs import ScaleRuns, plan_runs
+from recipe_studies.reproduce.study import Study
+from recipe_studies.reproduce.tables import Claim, table
 
 GOALS = ("make tea", "bake bread", "fly a kite", "fix a tyre")
 

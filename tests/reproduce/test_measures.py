@@ -13,12 +13,15 @@ from tests.models.endpoint_server import Reply, completion, serving
 from recipe.artifacts import read_jsonl
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
-from recipe.experiments.design import TRAIN
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT
-from recipe.reproduce import measures
-from recipe.reproduce.data import PROMPTS
-from recipe.reproduce.measures import (
+from recipe.types import Example
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+from recipe_studies.experiments.design import TRAIN
+from recipe_studies.reproduce import measures
+from recipe_studies.reproduce.data import PROMPTS
+from recipe_studies.reproduce.measures import (
     CONTROLS,
     ControlScoring,
     Diversity,
@@ -30,10 +33,7 @@ from recipe.reproduce.measures import (
     score_controls,
     told,
 )
-from recipe.reproduce.study import FrontierModel, JudgeModel
-from recipe.types import Example
-from recipe.world.examples import draw_examples
-from recipe.world.load import load_world
+from recipe_studies.reproduce.study import FrontierModel, JudgeModel
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from recipe.artifacts import read_jsonl
 from recipe.cli import app
 from recipe.data.examples import read_examples
-from recipe.experiments.schedule import RECORDS
-from recipe.reproduce import study as studies
+from recipe_studies.experiments.schedule import RECORDS
+from recipe_studies.reproduce import study as studies
 
 pytest.importorskip("trl")
 

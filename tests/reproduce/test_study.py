@@ -12,14 +12,24 @@ from recipe.artifacts import write_json
 from recipe.config import BestOfNConfig, GRPOConfig, RewardConfig, SFTConfig
 from recipe.errors import ConfigError, InputError
 from recipe.evaluation.published import published
-from recipe.experiments.schedule import RECORDS, _fingerprints
-from recipe.experiments.stages import Training
-from recipe.reproduce import study as studies
-from recipe.reproduce.cost import estimate
-from recipe.reproduce.run import finished_tables
-from recipe.reproduce.runs import Below, ScaleRuns, plan_runs, table_stages
-from recipe.reproduce.study import Endpoints, Regime, Study, grpo_config, names, regime, scale, sft_config, sized
-from recipe.reproduce.tables import SPLITS, TABLES, table, tables
+from recipe_studies.experiments.schedule import RECORDS, _fingerprints
+from recipe_studies.experiments.stages import Training
+from recipe_studies.reproduce import study as studies
+from recipe_studies.reproduce.cost import estimate
+from recipe_studies.reproduce.run import finished_tables
+from recipe_studies.reproduce.runs import Below, ScaleRuns, plan_runs, table_stages
+from recipe_studies.reproduce.study import (
+    Endpoints,
+    Regime,
+    Study,
+    grpo_config,
+    names,
+    regime,
+    scale,
+    sft_config,
+    sized,
+)
+from recipe_studies.reproduce.tables import SPLITS, TABLES, table, tables
 
 PATHS: dict[str, Any] = {"model": "m", "examples": "e.jsonl", "output": "o"}
 

@@ -22,16 +22,16 @@ from recipe.models.model import Model
 from recipe.models.protocol import Answer, Engine, ModelRequest, OnAnswer, Refusal
 from recipe.planning.vidassist.trace import manifest_of, read_trace, trace_of
 from recipe.progress import SILENT
-from recipe.reproduce import measures
-from recipe.reproduce.data import PROMPTS
-from recipe.reproduce.findings import measure_table
-from recipe.reproduce.measures import VIDASSIST_CACHE, NextActions, next_actions
-from recipe.reproduce.page import ScaleResults, StudyResults, made_table, write_results
-from recipe.reproduce.runs import ScaleRuns, plan_runs, table_stages
-from recipe.reproduce.study import EndpointModel, Endpoints, Study
-from recipe.reproduce.tables import table
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
+from recipe_studies.reproduce import measures
+from recipe_studies.reproduce.data import PROMPTS
+from recipe_studies.reproduce.findings import measure_table
+from recipe_studies.reproduce.measures import VIDASSIST_CACHE, NextActions, next_actions
+from recipe_studies.reproduce.page import ScaleResults, StudyResults, made_table, write_results
+from recipe_studies.reproduce.runs import ScaleRuns, plan_runs, table_stages
+from recipe_studies.reproduce.study import EndpointModel, Endpoints, Study
+from recipe_studies.reproduce.tables import table
 
 SEARCHED = ("vidassist-original-base", "vidassist-recipe-base", "vidassist-both-base", "vidassist-recipe-rl",
             "vidassist-both-rl")  # fmt: skip

@@ -16,13 +16,13 @@ from prompt_scorer import PromptScorer
 from recipe.config import RewardConfig
 from recipe.errors import ComputeError, CorpusError, InputError
 from recipe.reward.scorer import Row, score_rows
-from recipe.reward.service.openrlhf import response_text
 from recipe.reward.trainers import ms_swift, trainer_reward
 from recipe.reward.trainers.source import MicroBatcher, RewardSource, text_of
 from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
 from recipe.text import plan_steps
 from recipe.types import Reward
+from recipe_apps.service.openrlhf import response_text
 
 
 class StepCounter(PromptScorer):

@@ -67,7 +67,7 @@ def verifier(corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ve
 @pytest.fixture
 def address(verifier: Verifier) -> Iterator[str]:
     """The service on a port."""
-    uvicorn, service = theirs("uvicorn"), theirs("recipe.reward.service.app")
+    uvicorn, service = theirs("uvicorn"), theirs("recipe_apps.service.app")
     bound = socket.create_server(("127.0.0.1", 0))
     app = service.create_app(verifier)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))

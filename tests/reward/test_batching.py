@@ -21,10 +21,10 @@ from recipe.planning.planner import Request
 from recipe.planning.predictions import Prediction
 from recipe.planning.rerank import rerank, reward_predictions
 from recipe.reward.scorer import PromptGroup, Row, score_rows
-from recipe.reward.service.messages import ServiceSettings
 from recipe.reward.trainers import trainer_reward
 from recipe.reward.verifier import Verifier
 from recipe.types import Example, Plan, Procedure, Reward, Step
+from recipe_apps.service.messages import ServiceSettings
 
 CONFIGS = [RewardConfig(pool=pool) for pool in ("history", "full", "own")] + [RewardConfig(verifier="grounded")]
 TEXTS = ("boil the water", "warm the pot", "whisk the eggs", "lift the car", "slice the bread", "stir slowly", "wait")
@@ -93,8 +93,8 @@ def test_a_batch_of_a_trainer(verifier: Verifier, corpus: Any) -> None:
 
 
 def test_a_batch_of_the_service(verifier: Verifier, corpus: Any) -> None:
-    batching = pytest.importorskip("recipe.reward.service.batching")
-    metrics = pytest.importorskip("recipe.reward.service.metrics")
+    batching = pytest.importorskip("recipe_apps.service.batching")
+    metrics = pytest.importorskip("recipe_apps.service.metrics")
 
     async def here() -> bool:
         return False
@@ -154,9 +154,9 @@ def test_reward_score_with_several_prompts(opened: Any, verifier: Verifier, tmp_
 
 def test_the_probe_plans_of_an_experiment(opened: Any, verifier: Verifier, tmp_path: Path) -> None:
     from recipe.data.examples import write_examples
-    from recipe.experiments.design import TEST
-    from recipe.experiments.probes import PERTURBATIONS, PROBES, ProbeRewards, reward_probes
     from recipe.progress import SILENT
+    from recipe_studies.experiments.design import TEST
+    from recipe_studies.experiments.probes import PERTURBATIONS, PROBES, ProbeRewards, reward_probes
 
     (tmp_path / TEST).parent.mkdir(exist_ok=True)
     write_examples(tmp_path / TEST, EXAMPLES)
@@ -168,7 +168,7 @@ def test_the_probe_plans_of_an_experiment(opened: Any, verifier: Verifier, tmp_p
 
 def test_the_shown_prompts_of_an_experiment(opened: Any, verifier: Verifier, tmp_path: Path) -> None:
     from recipe.evaluation.validity.measure import score_predictions
-    from recipe.experiments.report import _shown_prompts
+    from recipe_studies.experiments.report import _shown_prompts
 
     plans = score_predictions(None, EXAMPLES, [Prediction(one.example_id, ("serve",)) for one in EXAMPLES])
     measured: Any = SimpleNamespace(

@@ -16,12 +16,12 @@ from pydantic import ValidationError
 
 from recipe.errors import ComputeError, CorpusError, InputError
 from recipe.reward.scorer import Outcome, PromptGroup
-from recipe.reward.service.messages import ServiceSettings
 from recipe.types import Reward
-from recipe.web.refusals import Refusal
+from recipe_apps.service.messages import ServiceSettings
+from recipe_apps.web.refusals import Refusal
 
-batching = pytest.importorskip("recipe.reward.service.batching")
-metrics = pytest.importorskip("recipe.reward.service.metrics")
+batching = pytest.importorskip("recipe_apps.service.batching")
+metrics = pytest.importorskip("recipe_apps.service.metrics")
 
 
 def value(goal: str, history: Sequence[str], plan: Sequence[str]) -> float:

@@ -15,15 +15,15 @@ from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
-from recipe.reward.service import messages
-from recipe.reward.service.messages import ServiceSettings
 from recipe.text import plan_steps
 from recipe.types import Hit, Narration, Reward, Segment
-from recipe.web import refusals
+from recipe_apps.service import messages
+from recipe_apps.service.messages import ServiceSettings
+from recipe_apps.web import refusals
 
 pytest.importorskip("fastapi")
 testclient = pytest.importorskip("starlette.testclient")
-create_app = pytest.importorskip("recipe.reward.service.app").create_app
+create_app = pytest.importorskip("recipe_apps.service.app").create_app
 
 PROMPT = {"goal": "make tea", "history": ["boil water"]}
 

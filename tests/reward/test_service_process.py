@@ -22,14 +22,14 @@ from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Segment
 
 pytest.importorskip("uvicorn")
-pytest.importorskip("recipe.reward.service.server")
+pytest.importorskip("recipe_apps.service.server")
 
 SLOW = """
 import os, time, zlib, sys
-from recipe.reward.service.app import create_app
-from recipe.reward.service.server import serve
-from recipe.web.process import listen
-from recipe.reward.service.messages import ServiceSettings
+from recipe_apps.service.app import create_app
+from recipe_apps.service.server import serve
+from recipe_apps.web.process import listen
+from recipe_apps.service.messages import ServiceSettings
 from recipe.types import Reward
 
 class Scorer:

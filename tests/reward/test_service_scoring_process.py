@@ -14,11 +14,11 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
 from recipe.reward.scorer import PromptGroup, score_or_raise
-from recipe.reward.service.process import ScoringProcess
-from recipe.reward.service.server import open_verifier
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Reward, Segment
-from recipe.web.refusals import Refusal
+from recipe_apps.service.process import ScoringProcess
+from recipe_apps.service.server import open_verifier
+from recipe_apps.web.refusals import Refusal
 
 TALK = ("boil the water", "warm the pot", "put tea leaves in the pot", "pour the water")
 GROUPS = [

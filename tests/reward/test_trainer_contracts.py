@@ -40,7 +40,7 @@ pytest.importorskip("tenacity")
 pytest.importorskip("fastapi")
 
 from recipe.reward.client import ServiceClient  # noqa: E402
-from recipe.reward.service.app import create_app  # noqa: E402
+from recipe_apps.service.app import create_app  # noqa: E402
 
 TALKS = {
     "tea": ["boil the water", "warm the pot", "put tea leaves in the pot", "pour the water", "wait five minutes"],

@@ -24,10 +24,10 @@ httpx2 = pytest.importorskip("httpx2")
 uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("fastapi")
 
-from recipe.serving.app import Served, create_app  # noqa: E402
-from recipe.serving.evidence import Witness  # noqa: E402
-from recipe.serving.feedback import FeedbackStore  # noqa: E402
-from recipe.serving.messages import PageSettings  # noqa: E402
+from recipe_apps.serving.app import Served, create_app  # noqa: E402
+from recipe_apps.serving.evidence import Witness  # noqa: E402
+from recipe_apps.serving.feedback import FeedbackStore  # noqa: E402
+from recipe_apps.serving.messages import PageSettings  # noqa: E402
 
 TEA = ("warm the pot", "add the leaves", "pour the water", "steep for four minutes", "pour the tea")
 SALAD = ("wash the lettuce", "slice the tomato", "chop the onion", "mix oil and vinegar", "toss the salad")

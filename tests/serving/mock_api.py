@@ -19,7 +19,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from recipe import __version__
 from recipe.report.html import page_environment, template
-from recipe.serving.messages import DeviationRequest, FeedbackRequest, RunRequest
+from recipe_apps.serving.messages import DeviationRequest, FeedbackRequest, RunRequest
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
@@ -174,7 +174,7 @@ class MockServer:
         runs: dict[str, Run] = {}
         keys: dict[str, str] = {}
         tasks: set[asyncio.Task[None]] = set()
-        environment = page_environment("recipe.serving")
+        environment = page_environment("recipe_apps.serving")
 
         def refuse(status: int, code: str, message: str) -> JSONResponse:
             return JSONResponse({"error": {"code": code, "message": message}}, status)
@@ -197,7 +197,7 @@ class MockServer:
 
         @app.get("/static/planner.js")
         def script() -> Response:
-            return Response(template("recipe.serving", "planner.js"), media_type="text/javascript")
+            return Response(template("recipe_apps.serving", "planner.js"), media_type="text/javascript")
 
         @app.get("/api/info")
         def about() -> dict[str, Any]:

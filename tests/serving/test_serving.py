@@ -18,8 +18,8 @@ from recipe.evaluation.people.ratings import read_ratings
 from recipe.models.protocol import WrittenPieces
 from recipe.planning.predictions import read_predictions
 
-from recipe.serving import runs  # isort: skip
-from recipe.serving.messages import PageSettings  # isort: skip
+from recipe_apps.serving import runs  # isort: skip
+from recipe_apps.serving.messages import PageSettings  # isort: skip
 
 
 def command(*arguments: str) -> None:

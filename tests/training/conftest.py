@@ -19,11 +19,11 @@ from recipe.reward.scorer import Outcome, PromptGroup
 from recipe.training.base import train_base
 from recipe.training.loop import quiet
 from recipe.training.policy import save_model
-from recipe.training.video_model import VisionShape, build_video_model
 from recipe.types import Example, Frames, Reward
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe.world.narrator import narrate
+from recipe_studies.vision.video_model import VisionShape, build_video_model
 
 GOALS = ("make tea", "plant a tree", "change a tyre")
 

@@ -22,7 +22,7 @@ from recipe.reward.verifier import Verifier
 from recipe.training.grpo import train_grpo
 
 httpx2 = pytest.importorskip("httpx2")
-pytest.importorskip("recipe.reward.service.server")
+pytest.importorskip("recipe_apps.service.server")
 served = pytest.importorskip("recipe.training.served")
 
 # One process loads the packages, and each service is a child of it.
@@ -30,10 +30,10 @@ SERVICES = """
 import os, signal, sys
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
-from recipe.reward.service.app import create_app
-from recipe.reward.service.messages import ServiceSettings
-from recipe.reward.service.server import serve
-from recipe.web.process import listen
+from recipe_apps.service.app import create_app
+from recipe_apps.service.messages import ServiceSettings
+from recipe_apps.service.server import serve
+from recipe_apps.web.process import listen
 from recipe.reward.verifier import Verifier
 
 with listen("127.0.0.1", 0) as free:

@@ -13,8 +13,13 @@ from recipe.models.checkpoints import Checkpoint, load_checkpoint
 from recipe.models.decoding import log_likelihood
 from recipe.text import format_plan, video_messages
 from recipe.training.base import chat_text
-from recipe.training.video_model import VisionShape
-from recipe.training.vision_pretraining import (
+from recipe.types import Example, Frames
+from recipe.world.clips import history_steps
+from recipe.world.examples import draw_examples, noisy_examples
+from recipe.world.frames import RATE, Painter, generator, spread
+from recipe.world.graph import World
+from recipe.world.load import load_world
+from recipe_studies.vision.pretraining import (
     FLOOR,
     Schedule,
     align_decoder,
@@ -32,12 +37,7 @@ from recipe.training.vision_pretraining import (
     word_accuracy,
     words_of_steps,
 )
-from recipe.types import Example, Frames
-from recipe.world.clips import history_steps
-from recipe.world.examples import draw_examples, noisy_examples
-from recipe.world.frames import RATE, Painter, generator, spread
-from recipe.world.graph import World
-from recipe.world.load import load_world
+from recipe_studies.vision.video_model import VisionShape
 
 SHAPE = VisionShape(depth=2, hidden_size=32, heads=2, intermediate_size=64)
 

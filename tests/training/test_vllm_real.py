@@ -34,8 +34,8 @@ from recipe.training.base import train_base
 from recipe.training.grpo import train_grpo
 from recipe.training.loop import quiet
 from recipe.training.policy import save_model
-from recipe.training.video_model import VisionShape, build_video_model
 from recipe.types import Frames
+from recipe_studies.vision.video_model import VisionShape, build_video_model
 
 pytestmark = pytest.mark.vllm
 

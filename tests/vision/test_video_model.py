@@ -15,8 +15,8 @@ from recipe.errors import ConfigError  # noqa: E402
 from recipe.models.checkpoints import Checkpoint, load_checkpoint  # noqa: E402
 from recipe.text import planner_messages  # noqa: E402
 from recipe.training.base import train_tokenizer  # noqa: E402
-from recipe.training.video_model import VisionShape, build_video_model  # noqa: E402
 from recipe.types import Frames  # noqa: E402
+from recipe_studies.vision.video_model import VisionShape, build_video_model  # noqa: E402
 
 SHAPE = VisionShape(depth=1, hidden_size=16, heads=1, intermediate_size=32)
 

@@ -17,9 +17,9 @@ import pytest
 uvicorn = pytest.importorskip("uvicorn")
 
 from recipe.errors import ConfigError  # noqa: E402
-from recipe.web import connections  # noqa: E402
-from recipe.web.connections import ConnectionLimits, limited_protocol, most_connections  # noqa: E402
-from recipe.web.process import require_guarded  # noqa: E402
+from recipe_apps.web import connections  # noqa: E402
+from recipe_apps.web.connections import ConnectionLimits, limited_protocol, most_connections  # noqa: E402
+from recipe_apps.web.process import require_guarded  # noqa: E402
 
 QUICK = ConnectionLimits(
     per_address=12,
@@ -370,7 +370,7 @@ def test_a_service_without_a_token_stays_on_its_machine() -> None:
 def test_a_body_that_breaks_off_is_a_refusal_and_no_fault(caplog: pytest.LogCaptureFixture) -> None:
     from fastapi import FastAPI, Request
 
-    from recipe.web.guard import Intake, WebMetrics, protect
+    from recipe_apps.web.guard import Intake, WebMetrics, protect
 
     service, metrics = FastAPI(), WebMetrics("t")
 

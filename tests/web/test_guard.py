@@ -12,8 +12,8 @@ pytest.importorskip("fastapi")
 
 from starlette.requests import Request
 
-from recipe.web.guard import Intake, client_of
-from recipe.web.refusals import Refusal
+from recipe_apps.web.guard import Intake, client_of
+from recipe_apps.web.refusals import Refusal
 
 MOST = 100_000
 

@@ -14,10 +14,10 @@ from recipe.config import FrameConfig
 from recipe.errors import InputError
 from recipe.models.vision import VideoProcessor
 from recipe.perception.frames import read_frames
-from recipe.training.video_model import VisionShape
 from recipe.world.clips import ENLARGED, write_clip
 from recipe.world.frames import RATE, Painter
 from recipe.world.graph import World
+from recipe_studies.vision.video_model import VisionShape
 
 
 def test_a_clip_is_read_back_as_it_was_drawn(world: World, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from recipe.cli import console
 
 FIGURES = (".png", ".svg")
 RENDERERS = {
-    "report.json": "recipe.experiments.page:rerender",
-    "results.json": "recipe.reproduce.page:rerender",
-    "validation.jsonl": "recipe.experiments.over_optimisation:write_validation_page",
+    "report.json": "recipe_studies.experiments.page:rerender",
+    "results.json": "recipe_studies.reproduce.page:rerender",
+    "validation.jsonl": "recipe_studies.experiments.over_optimisation:write_validation_page",
 }
 """What writes the page of a run folder again and returns its path, by the file of results in the folder."""
-KEY_FIGURES = {"report.json": "recipe.experiments.plots:key_figure"}
+KEY_FIGURES = {"report.json": "recipe_studies.experiments.plots:key_figure"}
 """What draws the key figure of a run folder into a file."""
 TITLE = "Evaluation of procedural planners"
 _RUN, _SCORES = "Of a run", "Of scores (docs/report.md)"

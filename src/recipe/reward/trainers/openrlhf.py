@@ -12,8 +12,8 @@ from typing import Any
 
 from recipe.errors import InputError
 from recipe.reward.scorer import Row, read_rows
-from recipe.reward.service.openrlhf import answer, response_text
 from recipe.reward.trainers.source import reward_source, row_of
+from recipe_apps.service.openrlhf import answer, response_text
 
 
 def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any) -> dict[str, Any]:

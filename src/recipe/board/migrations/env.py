@@ -1,9 +1,0 @@
-"""What Alembic runs: the migrations on the connection that `recipe board` hands over."""
-
-from alembic import context
-
-from recipe.board.tables import metadata
-
-context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, render_as_batch=True)
-with context.begin_transaction():
-    context.run_migrations()

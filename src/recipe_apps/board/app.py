@@ -1,0 +1,506 @@
+"""The board's pages and the API behind them (docs/board.md).
+
+Whoever comes may read what is public. A token, sent as a bearer, tells submitters and owners; it is never a cookie, so
+that a page of another site cannot use it. Everything that changes something goes through the store, which logs it.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from recipe import __version__
+from recipe.artifacts import JsonObject
+from recipe.errors import ComputeError, ConfigError, InputError, MissingExtra, RecipeError, shortened
+from recipe_apps.board.pages import Pages
+from recipe_apps.board.setup import rescore
+from recipe_apps.board.standings import as_csv, refresh, stale_boards
+from recipe_apps.board.store import Account, Board, Entry, QuotaExceeded, Unknown
+from recipe_apps.board.tables import storable
+from recipe_apps.board.validation import Checked, Limits, check_submission
+from recipe_apps.board.views import Views
+from recipe_apps.web.guard import Intake, PageHeaders, WebMetrics, body_schema, json_response, protect
+from recipe_apps.web.refusals import Refusal, read
+
+try:
+    from fastapi import FastAPI, Path, Query, Request, Response
+    from starlette.concurrency import run_in_threadpool
+except ModuleNotFoundError as error:
+    raise MissingExtra("the evaluation board", "serve") from error
+
+_LOG = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+_LIMITS = Limits()
+_ANONYMOUS = 2_000_000
+"""Bytes of a submission that is checked without a token."""
+_MESSAGE = 20_000
+"""Bytes of a message."""
+_FRESH = 1.0
+"""Seconds for which a public page is shown as it was made."""
+_LOOK = 0.5
+"""Seconds between two looks for boards whose standings have changed."""
+_QUERY = {"q": 200, "all": 8, "sort": 300, "order": 8, "page": 20}
+"""What chooses among the rows of a board, and the characters of each."""
+_MOST = (1 << 63) - 1
+"""The largest number of a row."""
+_HTML, _LINES = "text/html; charset=utf-8", "application/x-ndjson"
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class NewAccount(_Message):
+    """A new account."""
+
+    name: Annotated[str, Field(max_length=64)]
+    role: Literal["submitter", "owner"] = "submitter"
+    display: Annotated[str, Field(max_length=80)] = ""
+
+
+class AccountChange(_Message):
+    """What an account may change of itself."""
+
+    display: Annotated[str, Field(max_length=80)]
+
+
+class SubmissionChange(_Message):
+    """What may be changed of a submission."""
+
+    private: bool | None = None
+    link: Annotated[str | None, Field(max_length=300)] = None
+    note: Annotated[str | None, Field(max_length=2_000)] = None
+
+
+class TrackChange(_Message):
+    """What an owner changes of a track."""
+
+    published: bool | None = None
+    closed: bool | None = None
+
+
+class RescoreRequest(_Message):
+    """Settings of the scorer that are to change, KEY=VALUE each."""
+
+    changes: Annotated[tuple[str, ...], Field(max_length=20)] = Field(default=(), strict=False)
+    keep: bool = False
+
+
+class BoardService:
+    """What the endpoints share."""
+
+    def __init__(self, board: Board) -> None:
+        self.board, self.views, self.pages = board, Views(board), Pages(board.title)
+        self.metrics = WebMetrics("recipe_board")
+        self.intake, self.anonymous = Intake(_LIMITS.bytes), Intake(_ANONYMOUS)
+        """Bodies sent with a token, and submissions that anybody has checked."""
+        self._made: dict[tuple[str, str], tuple[float, str]] = {}
+        self._making = threading.Lock()
+
+    def account(self, request: Request, needed: bool = True) -> Account | None:
+        """Who asks, by the token. Raises Refusal for a wrong one, and without one where it is needed."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if not token:
+            if needed:
+                raise Refusal("no_token", "This needs a token; the board's owner gives one.")
+            return None
+        found = self.board.account_of(token.strip()) if scheme.lower() == "bearer" else None
+        if found is None:
+            raise Refusal("wrong_token", "The token is wrong or revoked; the board's owner gives another.")
+        return found
+
+    def submitter(self, request: Request) -> Account:
+        """Who asks; a token is needed. Raises Refusal."""
+        found = self.account(request)
+        assert found is not None
+        return found
+
+    def owner(self, request: Request) -> Account:
+        """The owner who asks. Raises Refusal for everybody else."""
+        found = self.submitter(request)
+        if not found.is_owner:
+            raise Refusal("forbidden", "Only an owner of the board may do that.")
+        return found
+
+    def may_change(self, request: Request, identity: str) -> Account:
+        """Who asks, if the submission is theirs. Raises Refusal."""
+        found = self.submitter(request)
+        own = {one["id"] for one in self.views.mine(found)}
+        if not found.is_owner and identity not in own:
+            raise Refusal("not_found", f"There is no submission {identity[:40]!r} of this account.")
+        return found
+
+    def check(self, data: bytes, track: str) -> Checked:
+        """What the validator says of a submission for a track. Raises Refusal."""
+        given = self.board.track(track)
+        elsewhere = {
+            name for other in self.board.tracks() if other.name != track for name in self.board.questions(other)
+        }
+        return check_submission(data, self.board.questions(given), given.plans, _LIMITS, elsewhere)
+
+    def fresh(self, name: str, query: str, make: Callable[[], str]) -> str:
+        """A public page as it was made a moment ago, or made now: many visitors at once cost one."""
+        key = (name, query)
+        kept = self._made.get(key)
+        if kept is not None and time.monotonic() < kept[0]:
+            return kept[1]
+        with self._making:
+            kept = self._made.get(key)
+            if kept is None or time.monotonic() >= kept[0]:
+                kept = (time.monotonic() + _FRESH, make())
+                if len(self._made) > 1_000:
+                    self._made.clear()
+                self._made[key] = kept
+        return kept[1]
+
+    async def keep_standings(self) -> None:
+        """Make standings again whose scores have changed."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            try:
+                for board in await run_in_threadpool(stale_boards, self.board):
+                    await run_in_threadpool(refresh, self.board, board)
+            except RecipeError as error:
+                _LOG.warning("standings could not be made: %s", error)
+            except Exception:  # noqa: BLE001 - logged with its traceback
+                _LOG.exception("standings could not be made")
+
+
+def create_app(board: Board, *, local_only: bool = False) -> FastAPI:
+    """The pages and the API of a board; with `local_only` requests must name this machine by a loopback name."""
+    service = BoardService(board)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(service.keep_standings())
+        yield
+        task.cancel()
+
+    app = FastAPI(title=board.title, version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.board = service
+    _add_pages(app, service)
+    _add_boards(app, service)
+    _add_submissions(app, service)
+    _add_owner(app, service)
+    _add_state(app, service)
+    protect(app, service.metrics, None, "docs/board.md")
+    app.add_exception_handler(RecipeError, _refused(service))
+    app.add_middleware(PageHeaders, local_only=local_only)
+    return app
+
+
+def _refused(service: BoardService) -> Callable[[Request, Exception], Response]:
+    def answer(request: Request, error: Exception) -> Response:
+        message = shortened(str(error))
+        codes: Iterable[tuple[type[Exception], str]] = (
+            (Unknown, "not_found"), (QuotaExceeded, "quota_used"), (InputError, "invalid_field"),
+            (ConfigError, "invalid_field"), (ComputeError, "compute_failed"), (MissingExtra, "compute_failed"),
+        )  # fmt: skip
+        code = next((code for kind, code in codes if isinstance(error, kind)), "internal")
+        refused = Refusal(code, message[:1].upper() + message[1:])
+        service.metrics.failed(code)
+        if request.url.path.startswith("/api"):
+            return json_response(refused.envelope, refused.status, refused.headers)
+        return Response(service.pages.missing(refused.message), refused.status, refused.headers, media_type=_HTML)
+
+    return answer
+
+
+def _add_pages(app: FastAPI, service: BoardService) -> None:
+    views, pages = service.views, service.pages
+
+    def page(name: str, query: str, make: Callable[[], str]) -> Response:
+        return Response(service.fresh(name, query, make), media_type=_HTML)
+
+    @app.get("/", include_in_schema=False)
+    def index() -> Response:
+        """All tracks and boards."""
+        return page("index", "", lambda: pages.index(views.index()))
+
+    @app.get("/boards/{identity}", include_in_schema=False)
+    def table(identity: str, request: Request) -> Response:
+        """One board."""
+        query = _chosen(request)
+        make = lambda: pages.board(views.table(identity, query), query)  # noqa: E731
+        return page(f"board {identity}", str(sorted(query.items())), make)
+
+    @app.get("/systems/{identity}", include_in_schema=False)
+    def system(identity: str) -> Response:
+        """One submission."""
+        return page(f"system {identity}", "", lambda: pages.system(views.submission(identity)))
+
+    @app.get("/submit", include_in_schema=False)
+    def submit() -> Response:
+        """Where submissions are sent."""
+        return Response(pages.shell("submit"), media_type=_HTML)
+
+    @app.get("/mine", include_in_schema=False)
+    def mine() -> Response:
+        """An account's own submissions."""
+        return Response(pages.shell("mine"), media_type=_HTML)
+
+    @app.get("/owner", include_in_schema=False)
+    def owner() -> Response:
+        """The owner's page."""
+        return Response(pages.shell("owner"), media_type=_HTML)
+
+    @app.get("/static/board.css", include_in_schema=False)
+    def style() -> Response:
+        """The pages' style."""
+        return Response(pages.style, media_type="text/css; charset=utf-8")
+
+    @app.get("/static/board.js", include_in_schema=False)
+    def script() -> Response:
+        """Their script."""
+        return Response(pages.script, media_type="text/javascript; charset=utf-8")
+
+
+def _add_boards(app: FastAPI, service: BoardService) -> None:
+    views = service.views
+
+    @app.get("/api/boards")
+    def boards(request: Request) -> Response:
+        """All tracks with their boards, and the queue."""
+        return json_response(views.index(service.account(request, needed=False)))
+
+    @app.get("/api/boards/{identity}.csv")
+    def table(identity: str, request: Request) -> Response:
+        """All rows of a board as CSV."""
+        text = as_csv(*views.rows(identity, service.account(request, needed=False)))
+        headers = {"Content-Disposition": f'attachment; filename="board-{identity[:16]}.csv"'}
+        return Response(text, headers=headers, media_type="text/csv; charset=utf-8")
+
+    @app.get("/api/boards/{identity}")
+    def board(identity: str, request: Request) -> Response:
+        """One board; `q`, `all`, `sort`, `order` and `page` choose among its rows."""
+        return json_response(views.table(identity, _chosen(request), service.account(request, needed=False)))
+
+    @app.get("/api/tracks/{track}/questions.jsonl")
+    def questions(track: str) -> Response:
+        """Goals and histories to plan for."""
+        headers = {"Content-Disposition": 'attachment; filename="questions.jsonl"'}
+        return Response("".join(views.questions(track)), headers=headers, media_type=_LINES)
+
+
+def _add_submissions(app: FastAPI, service: BoardService) -> None:
+    board, views = service.board, service.views
+
+    def require_lines(request: Request) -> None:
+        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise Refusal("not_json", "Send the JSON lines themselves, not compressed.")
+
+    @app.post("/api/check")
+    async def check(request: Request, track: Annotated[str, Query(max_length=64)]) -> Response:
+        """Every problem of a submission, as `recipe board check` finds them; nothing is kept.
+
+        Without a token for smaller submissions only, and for few at once.
+        """
+        require_lines(request)
+        known = await run_in_threadpool(service.account, request, False) is not None
+        intake = service.intake if known else service.anonymous
+        async with intake.body(request) as data:
+            return json_response(await intake.work(lambda: _told(service.check(data, track)), wait=known))
+
+    @app.post("/api/submissions", status_code=201)
+    async def submit(
+        request: Request,
+        track: Annotated[str, Query(max_length=64)],
+        system: Annotated[str, Query(max_length=80)],
+        link: Annotated[str, Query(max_length=300)] = "",
+        note: Annotated[str, Query(max_length=2_000)] = "",
+        private: bool = False,
+    ) -> Response:
+        """Send plans for a track; what was sent before is the same submission."""
+        account = await run_in_threadpool(service.submitter, request)
+        require_lines(request)
+
+        def take() -> Response:
+            checked = service.check(data, track)
+            if not checked.ok:
+                said = f"{len(checked.problems) + checked.more} problems; nothing was stored."
+                refused = Refusal("invalid_submission", said)
+                service.metrics.failed(refused.code)
+                return json_response(refused.envelope | _told(checked), refused.status)
+            entry = Entry(system, link, note, private)
+            identity, new = board.submit(account.name, track, checked.sha, checked.content, checked.plans, entry)
+            state = views.submission(identity, account)["submission"]["state"]
+            return json_response({"id": identity, "state": state, "new": new}, 201 if new else 200)
+
+        async with service.intake.body(request) as data:
+            return await service.intake.work(take)
+
+    @app.get("/api/submissions/{identity}")
+    def submission(identity: str, request: Request) -> Response:
+        """One submission with its states, its results and what it is compared with."""
+        return json_response(views.submission(identity, service.account(request, needed=False)))
+
+    @app.patch("/api/submissions/{identity}", openapi_extra=body_schema(SubmissionChange.model_json_schema()))
+    async def change(identity: str, request: Request) -> Response:
+        """Make a submission private or public, change its link or note."""
+        asked = await _message(request, SubmissionChange)
+
+        def apply() -> Response:
+            account = service.may_change(request, identity)
+            board.change_submission(
+                identity, account.name, private=asked.private, link=asked.link, said=asked.note
+            )  # fmt: skip
+            return json_response(views.submission(identity, account)["submission"])
+
+        return await run_in_threadpool(apply)
+
+    @app.post("/api/submissions/{identity}/withdraw")
+    def withdraw(identity: str, request: Request) -> Response:
+        """Take a submission off all boards, for good."""
+        account = service.may_change(request, identity)
+        board.withdraw(identity, account.name)
+        return json_response(views.submission(identity, account)["submission"])
+
+    @app.get("/api/me")
+    def me(request: Request) -> Response:
+        """The token's account, and its quotas."""
+        return json_response(views.me(service.submitter(request)))
+
+    @app.patch("/api/me", openapi_extra=body_schema(AccountChange.model_json_schema()))
+    async def rename(request: Request) -> Response:
+        """Change the name that pages show."""
+        asked = await _message(request, AccountChange)
+
+        def apply() -> Response:
+            board.rename(service.submitter(request).name, asked.display)
+            return json_response(views.me(service.submitter(request)))
+
+        return await run_in_threadpool(apply)
+
+    @app.get("/api/me/submissions")
+    def own(request: Request) -> Response:
+        """The account's submissions, newest first."""
+        return json_response({"submissions": views.mine(service.submitter(request))})
+
+
+def _add_owner(app: FastAPI, service: BoardService) -> None:
+    board, views = service.board, service.views
+
+    @app.get("/api/owner")
+    def overview(request: Request) -> Response:
+        """Accounts, tracks, boards, failed jobs and the newest lines of the log."""
+        return json_response(views.owner(service.owner(request)))
+
+    @app.get("/api/owner/log")
+    def log(request: Request, before: Annotated[int | None, Query(ge=1, le=_MOST)] = None) -> Response:
+        """Lines of the log before a number, newest first."""
+        service.owner(request)
+        return json_response({"log": views.log(before)})
+
+    @app.post("/api/owner/accounts", openapi_extra=body_schema(NewAccount.model_json_schema()))
+    async def add(request: Request) -> Response:
+        """A new account with a token, which is shown this once."""
+        asked = await _message(request, NewAccount)
+
+        def apply() -> Response:
+            actor = service.owner(request).name
+            token = board.add_account(asked.name, asked.role, asked.display, actor)
+            return json_response({"name": asked.name, "token": token}, 201)
+
+        return await run_in_threadpool(apply)
+
+    @app.post("/api/owner/accounts/{name}/token")
+    def token(name: str, request: Request) -> Response:
+        """A further token of an account."""
+        return json_response({"token": board.new_token(name, service.owner(request).name)}, 201)
+
+    @app.post("/api/owner/accounts/{name}/revoke")
+    def revoke(name: str, request: Request) -> Response:
+        """End an account and its tokens."""
+        board.revoke(name, service.owner(request).name)
+        return json_response({"name": name})
+
+    @app.post("/api/owner/tracks/{name}", openapi_extra=body_schema(TrackChange.model_json_schema()))
+    async def track(name: str, request: Request) -> Response:
+        """Publish or hide results, close or open a track."""
+        asked = await _message(request, TrackChange)
+
+        def apply() -> Response:
+            actor = service.owner(request).name
+            board.change_track(name, published=asked.published, closed=asked.closed, actor=actor)
+            return json_response({"name": name})
+
+        return await run_in_threadpool(apply)
+
+    @app.post("/api/owner/jobs/{job}/again")
+    def again(job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
+        """Queue a job that failed or was cancelled once more."""
+        board.again(job, service.owner(request).name)
+        return json_response({"job": job})
+
+    @app.post("/api/owner/jobs/{job}/cancel")
+    def cancel(job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
+        """Cancel a job that has not ended."""
+        board.cancel_job(job, service.owner(request).name)
+        return json_response({"job": job})
+
+    @app.post("/api/owner/boards/{identity}/rescore", openapi_extra=body_schema(RescoreRequest.model_json_schema()))
+    async def again_by(identity: str, request: Request) -> Response:
+        """Score all submissions again by this program's scorer, with changed settings; a new board."""
+        asked = await _message(request, RescoreRequest, empty=True)
+
+        def apply() -> Response:
+            actor = service.owner(request).name
+            new, count = rescore(board, identity, asked.changes, asked.keep, actor)
+            return json_response({"board": new, "jobs": count}, 201)
+
+        return await run_in_threadpool(apply)
+
+    @app.post("/api/owner/boards/{identity}/retire")
+    def retire(identity: str, request: Request) -> Response:
+        """Take a scorer out of use; its board stays readable."""
+        board.retire(identity, service.owner(request).name)
+        return json_response({"board": identity})
+
+
+def _add_state(app: FastAPI, service: BoardService) -> None:
+    @app.get("/healthz")
+    def healthz() -> Response:
+        """The process answers, and its database too."""
+        service.views.queue()
+        return json_response({"status": "alive"})
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        """Counters in Prometheus's format."""
+        return service.metrics.response()
+
+
+def _chosen(request: Request) -> dict[str, str]:
+    """What a request chooses among the rows of a board. Raises InputError."""
+    given = request.query_params
+    return {name: storable(name, given[name], longest) for name, longest in _QUERY.items() if name in given}
+
+
+async def _message(request: Request, kind: type[Any], empty: bool = False) -> Any:
+    """The body as a message; without a body its defaults, where that may be. Raises Refusal."""
+    async with request.app.state.board.intake.body(request, _MESSAGE) as data:
+        if empty and not data:
+            return kind()
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Refusal("not_json", "Send JSON with the content type application/json.")
+        return read(data, kind)
+
+
+def _told(checked: Checked) -> JsonObject:
+    problems = [
+        {"line": one.line, "field": one.field, "problem": one.problem, "remedy": one.remedy} for one in checked.problems
+    ]
+    return {
+        "ok": checked.ok,
+        "plans": checked.plans,
+        "examples": checked.examples,
+        "sha": checked.sha,
+        "problems": problems,
+        "more": checked.more,
+    }

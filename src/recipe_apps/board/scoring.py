@@ -1,0 +1,218 @@
+"""Scorers: the measures of `recipe evaluate` on a submission, and the identity that tells one scorer from another.
+
+A scorer gives each example one number, the mean over its plans. The figure of a submission is the mean over datasets of
+their means, so that every dataset weighs the same; its interval draws whole videos, or whole goals.
+
+A verdict that is missing because of the plan counts 0, and is counted: a plan may be written to make the judge refuse.
+What the judge could not do for other reasons is no 0. An endpoint that is away raises. Where some plans have no
+verdict, they are asked about again together with the references of their questions: a question whose reference gets
+none either has no value for that plan, and a judge that gives no reference a verdict is away.
+
+The identity covers the measure, its settings, the judge with its prompt, the version of this program and the
+references. Figures of two identities are never in one table.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe import __version__
+from recipe.artifacts import JsonObject
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import open_encoder
+from recipe.errors import InputError
+from recipe.evaluation.judge.plans import control_cases
+from recipe.evaluation.matching import Embed
+from recipe.evaluation.measures import Measure, board_measures, example_means, measure_named
+from recipe.planning.predictions import Prediction
+from recipe.stats import Interval, macro_interval
+from recipe_apps.board.settings import ScorerSettings
+from recipe_apps.board.store import References
+
+if TYPE_CHECKING:
+    from recipe.models.model import Model
+
+Array = NDArray[np.float64]
+LEAST = 20
+"""Examples below which no figure of them is shown: fewer would tell too much of each."""
+
+MOST_UNSCORED = 0.05
+"""Share of verdicts that a system with a place may lack. So much of a scale is open between missing as 0 and missing as
+the best: 5 of 100 points, about what a board of some hundred questions can tell apart."""
+_REMEMBERED = 200_000
+"""Texts whose embeddings a scorer keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is known of one submission on one board."""
+
+    value: Interval | None
+    """In the unit of the measure; None where nothing could be scored."""
+    datasets: dict[str, Interval | None]
+    """None for a dataset of fewer than `LEAST` examples."""
+    metrics: dict[str, Interval]
+    """Further metrics, the mean over datasets each."""
+    unscored: int
+    """Examples that lack a verdict or a value."""
+    unscored_share: float = 0.0
+    """Share of the verdicts that are missing because of the plans, which count 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The outcome of a job."""
+
+    figures: Figures
+    values: Array
+    """The main metric of each example [examples], NaN where there is none."""
+
+
+class Scorer:
+    """One scorer, opened on its references."""
+
+    def __init__(self, settings: ScorerSettings, given: References, measure: Measure) -> None:
+        self.settings, self.references, self.measure = settings, given, measure
+        self.identity: JsonObject = {
+            "measure": settings.measure,
+            "references": given.sha,
+            "program": __version__,
+            "scorer": measure.identity,
+        }
+
+    def score(self, predictions: Sequence[Prediction]) -> Scored:
+        """Score a submission. Raises ComputeError where that cannot be done now."""
+        rows = self.measure.rows(self.references.examples, predictions)
+        # A verdict that is missing because of the plan counts as the worst.
+        means = example_means(self.measure.plan_values(rows, 0))
+        lost: dict[str, list[bool]] = {}
+        for one in rows:
+            lost.setdefault(one.example_id, []).append(bool(one.unscored))
+        examples = self.references.examples
+        main = self.measure.main
+        names = dict.fromkeys(name for one in means.values() for name in one)
+        names = dict.fromkeys(name for name in (main, *(self.measure.further or names)) if name in names)
+        columns = {
+            name: np.array([means.get(one.example_id, {}).get(name, np.nan) for one in examples]) for name in names
+        }
+        values = columns.pop(main, np.full(len(examples), np.nan))
+        missing = np.array([fmean(lost[one.example_id]) if one.example_id in means else np.nan for one in examples])
+        clusters = [self.measure.cluster_of(one) for one in examples]
+        datasets = [one.source for one in examples]
+        by_dataset = {name: [place for place, own in enumerate(datasets) if own == name] for name in datasets}
+
+        def over(column: Array, places: Sequence[int]) -> Interval | None:
+            known = [place for place in places if np.isfinite(column[place])]
+            if not known:
+                return None
+            return macro_interval(
+                column[known], [datasets[place] for place in known], [clusters[place] for place in known]
+            )
+
+        everywhere = range(len(examples))
+        further = {name: over(column, everywhere) for name, column in columns.items()}
+        figures = Figures(
+            value=over(values, everywhere),
+            datasets={
+                name: over(values, places) if len(places) >= LEAST else None for name, places in by_dataset.items()
+            },
+            metrics={name: value for name, value in further.items() if value is not None},
+            unscored=int((missing != 0).sum()),
+            unscored_share=float(np.nanmean(missing)) if np.isfinite(missing).any() else 0.0,
+        )
+        return Scored(figures, values)
+
+
+def control_predictions(given: References, plans: int) -> dict[str, list[Prediction]]:
+    """Control rows by name: plans of `recipe evaluate judge`'s controls for every example, `plans` times each.
+
+    An example that a control has no plan for, such as a shuffled single step, gets an empty plan there.
+    """
+    examples = given.examples
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for case in control_cases(examples, len(examples)):
+        found.setdefault(case.control, {})[case.example.example_id] = case.steps
+    return {
+        control: [
+            Prediction(one.example_id, steps.get(one.example_id, ()), sample)
+            for one in examples
+            for sample in range(plans)
+        ]
+        for control, steps in found.items()
+    }
+
+
+def label_of(settings: ScorerSettings) -> str:
+    """What pages call a scorer."""
+    if settings.label:
+        return settings.label
+    title = measure_named(settings.measure).title
+    if settings.measure == "judge":
+        return settings.model.rsplit("/", 1)[-1]
+    by_encoder = settings.measure in ("proxy", "match", "vpa") or settings.graphs is not None
+    return f"{title} ({settings.encoder})" if by_encoder else title
+
+
+def require_usable(settings: ScorerSettings, given: References) -> None:
+    """Check settings that no other field can tell. Raises InputError."""
+    if settings.measure not in (known := board_measures()):
+        raise InputError(f"measure {settings.measure!r} is unknown; known are {', '.join(known)}.")
+    if settings.measure == "judge" and not settings.model:
+        raise InputError("a scorer with measure = 'judge' needs 'model', the judge's name at its endpoint.")
+    if settings.measure == "vpa" and settings.root is None:
+        raise InputError("a scorer with measure = 'vpa' needs 'root', the folder with CrossTask.")
+    if settings.graphs is not None and settings.measure != "validity":
+        raise InputError("'graphs' goes with measure = 'validity'; remove the key.")
+    if len(given.examples) < LEAST:
+        raise InputError(f"a track needs {LEAST} examples or more, so that no figure tells of single ones.")
+
+
+@contextmanager
+def open_scorer(settings: ScorerSettings, given: References, model: "Model | None" = None) -> Iterator[Scorer]:
+    """The scorer of these settings on a set of references; a judge asks `model`, and is not asked without it.
+
+    Raises InputError for settings, encoders or graphs that cannot be used.
+    """
+    require_usable(settings, given)
+    with _graphs(given) as graphs:
+        placed = settings.model_copy(update={"graphs": graphs})
+        measure = measure_named(settings.measure).open(placed, lambda: _encoder(settings), model)
+    measure.require(given.examples)
+    yield Scorer(settings, given, measure)
+
+
+def _encoder(settings: ScorerSettings) -> Embed:
+    """The encoder, which embeds a text once: questions and references come again with every submission."""
+    embed = open_encoder(EncoderConfig(name=settings.encoder)).encode
+    known: dict[str, NDArray[np.float32]] = {}
+
+    def remembered(texts: Sequence[str]) -> NDArray[np.float32]:
+        if new := [text for text in dict.fromkeys(texts) if text not in known]:
+            if len(known) > _REMEMBERED:
+                known.clear()
+                new = list(dict.fromkeys(texts))
+            known.update(zip(new, embed(new), strict=True))
+        return np.stack([known[text] for text in texts]) if texts else embed(texts)
+
+    return remembered
+
+
+@contextmanager
+def _graphs(given: References) -> Iterator[Path | None]:
+    """A folder with the task graphs; None for those of the embedded world."""
+    if given.graphs is None:
+        yield None
+        return
+    with TemporaryDirectory(prefix="recipe-board-") as parent:
+        folder = Path(parent) / "graphs"
+        folder.mkdir()
+        for name, content in given.graphs.items():
+            (folder / Path(name).name).write_text(content, encoding="utf-8")
+        yield folder

@@ -1,0 +1,1 @@
+"""Commands of the apps, which `recipe` takes in by entry points."""

@@ -1,0 +1,104 @@
+"""`recipe reward serve`: the reward over HTTP."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from recipe.cli.reward_options import Config, Folder, Method, Pool, service_token, settings
+
+if TYPE_CHECKING:
+    from recipe.reward.scorer import PromptGroup
+
+
+def serve(
+    folder: Folder,
+    method: Method = None,
+    pool: Pool = None,
+    config: Config = None,
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is all of this machine's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8000,
+    devices: Annotated[str, typer.Option(help="GPUs that hold the corpus and search it: cuda:0,cuda:1.")] = "",
+    warm: Annotated[
+        Path | None, typer.Option(help="Examples, JSON lines, whose steps and pools are computed at the start.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that clients must show; or set RECIPE_TOKEN.")
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Answer to other machines without a token; for a proxy that asks for one."),
+    ] = False,
+    max_steps: Annotated[int, typer.Option(min=1, help="Steps of a plan or a history.")] = 200,
+    max_characters: Annotated[int, typer.Option(min=1, help="Characters of a step or a goal.")] = 10_000,
+    max_completion: Annotated[int, typer.Option(min=1, help="Characters of a completion or a whole plan.")] = 200_000,
+    max_lines: Annotated[int, typer.Option(min=1, help="Lines of a completion.")] = 20_000,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
+    queue: Annotated[int, typer.Option(min=1, help="Plans of one client that may wait.")] = 4096,
+    per_address: Annotated[
+        int,
+        typer.Option(min=0, help="Connections of one address; 0: half of all. Behind a proxy all share one address."),
+    ] = 0,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds in which a request must be scored.")] = 60.0,
+    batch: Annotated[int, typer.Option(min=1, help="Plans scored together.")] = 64,
+) -> None:
+    """Serve rewards over HTTP to trainers: our own /score, OpenRLHF's /get_reward, NeMo-Gym's /verify.
+
+    Example: recipe reward serve --corpus corpora/mine --port 8000
+    """
+    from recipe_apps.service.messages import ServiceSettings
+
+    limits = ServiceSettings(
+        max_steps=max_steps,
+        max_characters=max_characters,
+        max_completion=max_completion,
+        max_lines=max_lines,
+        max_body=max_body,
+        queue=queue,
+        per_address=per_address,
+        timeout=timeout,
+        batch=batch,
+        token=service_token(token_file),
+    )
+    reward = settings(config, method, pool)
+    groups = [] if warm is None else _groups(warm)
+    from functools import partial
+
+    from recipe.cli.corpus import names
+    from recipe.errors import require_packages
+
+    require_packages({"serve": "the reward service", "cpu": "corpus search"})
+    from recipe.corpus.store import Corpus
+    from recipe_apps.service.app import create_app
+    from recipe_apps.service.process import ScoringProcess
+    from recipe_apps.service.server import open_verifier
+    from recipe_apps.service.server import serve as run
+    from recipe_apps.web.process import LOG_FORMAT, address_of, listen, require_guarded
+
+    require_guarded(host, limits.token is not None, insecure)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    log = logging.getLogger(__name__)
+    with listen(host, port) as bound:
+        corpus = Corpus.open(folder)
+        identity = corpus.manifest["id"]
+        scorer = ScoringProcess(partial(open_verifier, folder, identity, reward, names(devices), groups))
+        app = create_app(scorer, limits, warm=scorer.start, corpus=corpus, config=reward)
+        log.info("serving %s (%s) at %s", folder, identity, address_of(host, bound))
+        if problem := reward.contrast_problem(len(corpus)):
+            log.warning("%s", problem)
+        try:
+            run(app, bound)
+        finally:
+            scorer.close()
+
+
+def _groups(path: Path) -> "list[PromptGroup]":
+    from recipe.artifacts import read_jsonl, text_field, text_list_field
+    from recipe.reward.scorer import PromptGroup
+
+    groups = []
+    for line, row in read_jsonl(path):
+        history, plan = (text_list_field(path, line, row, name) for name in ("history", "continuation"))
+        groups.append(PromptGroup(text_field(path, line, row, "goal"), history, [plan]))
+    return groups

@@ -1,0 +1,209 @@
+"""`recipe serve`: the planner page."""
+
+import logging
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recipe.cli.flags import with_flags
+from recipe.cli.models import opened, phi_settings
+from recipe.cli.reward_options import Method, service_token, settings
+from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig
+from recipe.errors import InputError
+
+if TYPE_CHECKING:
+    from recipe.corpus.store import Corpus
+    from recipe.models.model import Model
+    from recipe_apps.serving.evidence import Witness
+
+_DEMO = Path("runs/demo")
+"""Where `make demo` writes."""
+_OFFERED = 6
+"""Goals that the page offers."""
+_SMALL = 200_000_000
+"""Parameters below which several threads only slow each other down on a processor."""
+
+
+@with_flags(SamplingConfig, "sampling", "How plans are sampled", only=("temperature", "max_tokens", "seed"))
+@with_flags(FrameConfig, "frames", "Frames of a video", only=("fps", "max_frames", "max_pixels"))
+@with_flags(ModelConfig, "model_settings", "The model and how it is asked", defaults={"model": ""})
+def serve(
+    corpus: Annotated[Path | None, typer.Option(help="Corpus folder: each step is shown with its narrations.")] = None,
+    method: Method = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Reward settings, a TOML file. Default: the newest grounded reward.")
+    ] = None,
+    phi: Annotated[str | None, typer.Option(help="Model that reads clips for a planner that reads text.")] = None,
+    phi_endpoint: Annotated[str | None, typer.Option(help="Address of the endpoint that serves --phi.")] = None,
+    reads_video: Annotated[
+        bool, typer.Option("--reads-video", help="The planner at --endpoint takes clips, such as a Qwen2.5-VL.")
+    ] = False,
+    prompt: Annotated[
+        str,
+        typer.Option(help="plain, one-example or a file (docs/planning.md). Default: what the model was trained with."),
+    ] = "",
+    examples: Annotated[
+        Path | None, typer.Option(help="Examples, JSON lines, whose goals and histories the page offers.")
+    ] = None,
+    link: Annotated[
+        str, typer.Option(help="Links to videos, as in `recipe reward explain`; by source if left out.")
+    ] = "",
+    keep: Annotated[
+        Path | None, typer.Option(help="Folder for what people say of plans; without it nothing is kept.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is all of this machine's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8001,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that visitors must give; or set RECIPE_TOKEN.")
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Answer to other machines without a token; for a proxy that asks for one."),
+    ] = False,
+    plans: Annotated[int, typer.Option(min=1, help="Plans that are written where nothing else is asked for.")] = 4,
+    max_plans: Annotated[int, typer.Option(min=1, help="Plans that one visitor may ask for at once.")] = 8,
+    queue: Annotated[int, typer.Option(min=1, help="Visitors that may wait.")] = 64,
+    max_clip: Annotated[int, typer.Option(min=1, help="Megabytes of a clip.")] = 512,
+    per_address: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Connections and waiting visitors of one address; 0: half of all. A proxy is one address.",
+        ),
+    ] = 0,
+    *,
+    model_settings: ModelConfig,
+    frames: FrameConfig,
+    sampling: SamplingConfig,
+) -> None:
+    """Serve the planner page: type a goal, watch the plan being written, see which narrations support each step.
+
+    Without --model it runs on the planner and the corpus that `make demo` left in runs/demo.
+
+    Example: recipe serve --model runs/mine/model --corpus corpora/mine --port 8001
+    """
+    from recipe.errors import require_packages
+
+    require_packages({"serve": "the planner page", "report": "the planner page", "cpu": "corpus search"})
+    from recipe.corpus.store import Corpus
+    from recipe_apps.serving.app import Served, create_app
+    from recipe_apps.serving.feedback import FeedbackStore
+    from recipe_apps.serving.messages import PageSettings
+    from recipe_apps.web.process import LIMITS, LOG_FORMAT, LOOPBACK, address_of, listen, require_guarded, run_service
+
+    describing = phi_settings(model_settings, phi, phi_endpoint)
+    if corpus is None and (method or config):
+        raise InputError("--verifier and --config go with --corpus; give the corpus folder.")
+    default = ""
+    if not model_settings.model:
+        if corpus is not None:
+            raise InputError("--corpus goes with --model; leave both out for the demo's.")
+        model_settings, corpus, examples, default = _of_demo(model_settings, examples)
+    limits = PageSettings(
+        plans=min(plans, max_plans),
+        max_plans=max_plans,
+        queue=queue,
+        per_address=per_address,
+        max_clip=max_clip * 1_000_000,
+        token=service_token(token_file),
+    )
+    require_guarded(host, limits.token is not None, insecure)
+    feedback = None if keep is None else FeedbackStore(keep)
+    offered = [] if examples is None else _goals(examples)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request to an endpoint
+    log = logging.getLogger(__name__)
+    from recipe.perception.phi import Phi
+    from recipe.planning.planner import Planner
+    from recipe.prompting import open_prompt
+
+    asked = open_prompt(prompt) if prompt else None
+    with (
+        listen(host, port) as bound,
+        opened(model_settings, frames) as model,
+        nullcontext() if describing is None else opened(describing, frames) as describer,
+    ):
+        opened_corpus = None if corpus is None else Corpus.open(corpus)
+        witness = None if opened_corpus is None else _witness(opened_corpus, config, method, link)
+        at_endpoint = model_settings.endpoint is not None
+        if not at_endpoint:
+            _few_threads(model)
+        served = Served(
+            planner=Planner(model, sampling, asked),
+            model=_shown_name(model_settings.model),
+            sees_video=model.reads_video or reads_video,
+            phi=None if describer is None else Phi(describer, PhiConfig(frames=frames)),
+            phi_name=_shown_name(phi or ""),
+            witness=witness,
+            corpus=None if witness is None or opened_corpus is None else _about(witness, opened_corpus),
+            frames=frames,
+            default=default,
+            examples=offered,
+            writers=model_settings.concurrency if at_endpoint else 1,
+            room=1 if at_endpoint else sampling.batch_size,
+        )
+        app = create_app(served, limits, feedback=feedback, local_only=host in LOOPBACK)
+        log.info("open %s", address_of(host, bound))
+        page = app.state.page
+        connections = LIMITS._replace(per_address=per_address)
+        run_service(app, bound, page.drain, limits.drain_seconds, limits=connections)
+
+
+def _of_demo(given: ModelConfig, examples: Path | None) -> tuple[ModelConfig, Path, Path | None, str]:
+    """Model, corpus, examples and a sentence about them, of the demo's run. Raises InputError where there is none."""
+    model, corpus = _DEMO / "best-of-n" / "model", _DEMO / "corpus"
+    if not model.is_dir() or not corpus.is_dir():
+        raise InputError(f"there is no demo in {_DEMO}; run `make demo` first, or give --model and --corpus.")
+    said = (
+        "This is the demo's planner: a model of two million parameters that knows the tasks of a made-up world. "
+        "A program wrote the narrations."
+    )
+    return given.model_copy(update={"model": str(model)}), corpus, examples or _DEMO / "data" / "test.jsonl", said
+
+
+def _shown_name(model: str) -> str:
+    """The name of a model for visitors: of a folder its last two parts, since the rest tells of this machine."""
+    return "/".join(Path(model).parts[-2:]) if Path(model).is_dir() else model
+
+
+def _goals(file: Path) -> list[tuple[str, tuple[str, ...]]]:
+    """A few goals of a file of examples, each with the history of its first example."""
+    from recipe.data.examples import read_examples
+
+    first: dict[str, tuple[str, ...]] = {}
+    for example in read_examples(file):
+        first.setdefault(example.goal, example.history)
+    return list(first.items())[:_OFFERED]
+
+
+def _witness(corpus: "Corpus", config: Path | None, method: str | None, link: str) -> "Witness":
+    """The verifier on the corpus, the newest grounded one unless another is named, with its memory warm."""
+    from recipe.explain.records import Links
+    from recipe.reward.verifier import Verifier
+    from recipe_apps.serving.evidence import Witness
+
+    chosen = settings(config, method or ("grounded" if config is None else None), None)
+    witness = Witness(Verifier(corpus, chosen), Links(link))
+    witness.warm_up()
+    return witness
+
+
+def _about(witness: "Witness", corpus: "Corpus") -> dict[str, Any]:
+    manifest = corpus.manifest
+    problem = witness.verifier.config.contrast_problem(manifest["narrations"])
+    return {name: manifest[name] for name in ("id", "narrations", "segments")} | {"too_small": problem}
+
+
+def _few_threads(model: "Model") -> None:
+    """One thread for a small model on a processor, unless the environment says how many."""
+    import os
+
+    import torch
+
+    module = getattr(model.engine, "module", None)
+    if module is None or "OMP_NUM_THREADS" in os.environ or module.device.type != "cpu":
+        return
+    if sum(parameter.numel() for parameter in module.parameters()) < _SMALL:
+        torch.set_num_threads(1)

@@ -1,0 +1,117 @@
+"""Limits of the reward service, and the bodies of its requests."""
+
+from collections.abc import Sequence
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from recipe.config import Positive, Settings
+from recipe.errors import HALVES
+from recipe.reward.scorer import PromptGroup
+from recipe.text import plan_steps
+from recipe_apps.web.refusals import Refusal, Texts
+
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""What `str.splitlines` splits at."""
+
+
+class ServiceSettings(Settings):
+    """Limits of requests, and how they are batched."""
+
+    max_steps: Positive = 200
+    """Steps of a history or of a plan; more than a completion's token limit can write."""
+    max_characters: Positive = 10_000
+    """Characters of a step or a goal."""
+    max_completion: Positive = 200_000
+    """Characters of a completion, or of the steps of a history or a plan together."""
+    max_lines: Positive = 20_000
+    """Lines of a completion; more than its token limit can write."""
+    max_body: Positive = 4 << 20
+    """Bytes of a request."""
+    queue: Positive = 4096
+    """Plans of one client, an address, that may wait to be scored; requests beyond are refused with `queue_full`. Four
+    times as many may wait in all."""
+    queue_characters: Positive = 16 << 20
+    """Characters of those plans with their prompts; four times as many in all."""
+    timeout: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds after which a request that is not scored ends in an error; counted by the worker's clock."""
+    batch: Positive = 64
+    """Plans scored together."""
+    batch_characters: Positive = 100_000
+    """Characters of those plans with their prompts; a plan that has more is scored alone."""
+    linger: Annotated[float, Field(ge=0, le=1)] = 0.001
+    """Seconds that the first request after a pause waits for others to be scored with it."""
+    per_address: Annotated[int, Field(ge=0)] = 0
+    """Connections of one address at once; 0: half of all. Behind a proxy all clients share one address."""
+    token: SecretStr | None = None
+    """What clients must send; without one, everyone may ask."""
+
+
+class ScoreRequest(BaseModel):
+    """The body of `/score`: one plan as steps or as a completion's text, or several plans of one prompt."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    goal: str
+    history: Texts
+    continuation: Texts | None = None
+    completion: str | None = None
+    continuations: Annotated[list[Texts], Field(fail_fast=True)] | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if sum(form is not None for form in (self.continuation, self.completion, self.continuations)) != 1:
+            raise ValueError("give exactly one of 'continuation', 'completion' and 'continuations'")
+        return self
+
+    def group(self, settings: ServiceSettings) -> PromptGroup:
+        """The prompt and its plans. Raises Refusal."""
+        if self.completion is not None:
+            plans: Sequence[Sequence[str]] = [completion_steps(self.completion, settings)]
+        else:
+            plans = (self.continuations or []) if self.continuation is None else [self.continuation]
+        return checked(self.goal, self.history, plans, settings)
+
+
+def completion_steps(text: str, settings: ServiceSettings) -> Sequence[str]:
+    """The steps of a completion, which is not parsed where it is too long. Raises Refusal."""
+    _check_length("The completion", len(text), settings.max_completion)
+    if (lines := sum(map(text.count, _LINE_ENDS))) > settings.max_lines:
+        most = settings.max_lines
+        raise Refusal("too_long", f"The completion has more than {lines} lines; this service takes at most {most}.")
+    return plan_steps(text)
+
+
+def checked(
+    goal: str, history: Sequence[str], plans: Sequence[Sequence[str]], settings: ServiceSettings
+) -> PromptGroup:
+    """A prompt and its plans, within the limits. Raises Refusal."""
+    if len(plans) > settings.queue:
+        raise Refusal("too_many_plans", f"The request holds {len(plans)} plans; send at most {settings.queue} at once.")
+    _check_text("The goal", goal, settings)
+    _check_steps("The history", history, settings)
+    for number, plan in enumerate(plans, start=1):
+        _check_steps("The plan" if len(plans) == 1 else f"Plan {number}", plan, settings)
+    return PromptGroup(goal, tuple(history), [tuple(plan) for plan in plans])
+
+
+def _check_steps(name: str, steps: Sequence[str], settings: ServiceSettings) -> None:
+    if len(steps) > settings.max_steps:
+        most = settings.max_steps
+        raise Refusal("too_many_steps", f"{name} has {len(steps)} steps; this service takes at most {most}.")
+    _check_length(name, sum(map(len, steps)), settings.max_completion)
+    for number, step in enumerate(steps, start=1):
+        _check_text(f"{name}'s step {number}", step, settings)
+
+
+def _check_text(name: str, text: str, settings: ServiceSettings) -> None:
+    if not text or text.isspace():
+        raise Refusal("invalid_field", f"{name} is blank; give it words or leave it out.")
+    if not text.isascii() and HALVES.search(text):
+        raise Refusal("invalid_field", f"{name} holds half a character; repair or remove it.")
+    _check_length(name, len(text), settings.max_characters)
+
+
+def _check_length(name: str, length: int, most: int) -> None:
+    if length > most:
+        raise Refusal("too_long", f"{name} has {length} characters; this service takes at most {most}.")

@@ -1,0 +1,157 @@
+"""Clips that people send: written to disk within limits, read in processes with limits, and deleted."""
+
+import asyncio
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from recipe.config import FrameConfig
+from recipe.errors import ComputeError, InputError, MissingExtra
+from recipe.types import Frames
+from recipe_apps.serving.messages import PageSettings
+from recipe_apps.web.refusals import Refusal
+
+if TYPE_CHECKING:
+    from recipe.perception.uploads import UploadReader
+
+Value = TypeVar("Value")
+
+
+class Clip:
+    """A clip on disk."""
+
+    def __init__(self, path: Path, seconds: float, row: dict[str, Any]) -> None:
+        self.path, self.seconds, self.row = path, seconds, row
+        self.used = time.monotonic()
+
+
+class ClipStore:
+    """Clips in a folder of their own that is deleted with the store; nothing of a refused one stays."""
+
+    def __init__(self, settings: PageSettings) -> None:
+        self._settings = settings
+        self.folder = Path(tempfile.mkdtemp(prefix="recipe-clips-"))
+        self._clips: dict[str, Clip] = {}
+        self._lock = threading.Lock()
+        self._receiving = 0
+        self._probing = asyncio.Semaphore(settings.decoders)
+        self._reader = _open_reader(settings.decoders)
+
+    async def receive(self, length: int, body: AsyncIterator[bytes]) -> dict[str, Any]:
+        """Store a clip of `length` bytes and describe it. Raises Refusal for what is no clip within the limits."""
+        most = self._settings.max_clip
+        if length > most:
+            said = f"The clip has {length / 1e6:,.0f} MB; this page takes at most {most / 1e6:,.0f} MB."
+            raise Refusal("body_too_large", said)
+        with self._lock:
+            if len(self._clips) + self._receiving >= self._settings.clips:
+                raise Refusal("queue_full", "Too many clips are kept at the moment; try again in a few minutes.")
+            self._receiving += 1
+        # Who knows the id of a clip does not know its file's name.
+        identity, path = uuid.uuid4().hex, self.folder / uuid.uuid4().hex
+        try:
+            received = 0
+            with path.open("wb") as file:
+                async for chunk in body:
+                    received += len(chunk)
+                    if received > length:
+                        break
+                    await asyncio.to_thread(file.write, chunk)
+            if received != length:
+                raise Refusal("bad_clip", "The clip did not arrive whole; send it again.")
+            async with self._probing:  # not in a thread: those are for the writing of other clips, too
+                clip = await asyncio.to_thread(self._looked_at, path)
+            with self._lock:
+                self._clips[identity] = clip
+        except BaseException:  # a client that goes away in between leaves nothing either
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            with self._lock:
+                self._receiving -= 1
+        return {"id": identity} | clip.row
+
+    def _looked_at(self, path: Path) -> Clip:
+        info = self._read(
+            path, "This is no video that can be read", lambda reader: reader.probe(path, self._settings.probe_seconds)
+        )
+        most = self._settings.max_clip_seconds
+        if info.duration > most:
+            said = f"The clip is {info.duration / 60:.0f} minutes long; this page takes at most {most / 60:.0f}."
+            raise Refusal("bad_clip", said)
+        row = {
+            "seconds": round(info.duration, 3),
+            "fps": round(info.fps, 3),
+            "width": info.width,
+            "height": info.height,
+            "complete": info.complete,
+        }
+        return Clip(path, info.duration, row)
+
+    def require(self, identity: str, until: float) -> Clip:
+        """A clip that has a beginning of `until` seconds. Raises Refusal where there is none."""
+        with self._lock:
+            clip = self._clips.get(identity)
+        if clip is None:
+            raise Refusal("unknown_clip", "There is no such clip: it has expired, or the server was started again.")
+        if until > clip.seconds + 1e-3:
+            raise Refusal("bad_clip", f"The cut at {until:g} s lies behind the end of the clip, {clip.seconds:g} s.")
+        clip.used = time.monotonic()
+        return clip
+
+    def frames(self, identity: str, until: float, config: FrameConfig) -> Frames:
+        """The frames of a clip before a moment. Raises Refusal where it shows nothing there, or is damaged before."""
+        clip, seconds = self.require(identity, until), self._settings.decode_seconds
+        return self._read(
+            clip.path,
+            f"The clip cannot be read up to {until:g} s",
+            lambda reader: reader.frames(clip.path, config, min(until, clip.seconds), seconds),
+        )
+
+    def _read(self, path: Path, problem: str, read: Callable[["UploadReader"], Value]) -> Value:
+        """What `read` gives. Raises Refusal."""
+        if isinstance(self._reader, MissingExtra):
+            raise Refusal("bad_clip", str(self._reader))
+        try:
+            return read(self._reader)
+        except ComputeError as error:
+            raise Refusal("stopped", f"{error}") from None
+        except InputError as error:
+            raise Refusal("bad_clip", f"{problem}: {_reason(error, path)}.") from None
+
+    def delete(self, identity: str) -> None:
+        """Delete a clip, if there is one."""
+        with self._lock:
+            clip = self._clips.pop(identity, None)
+        if clip is not None:
+            clip.path.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Delete the clips that nobody has used for long."""
+        old = time.monotonic() - self._settings.keep_seconds
+        for identity in [name for name, clip in list(self._clips.items()) if clip.used < old]:
+            self.delete(identity)
+
+    def close(self) -> None:
+        """End the reading of clips, and delete all."""
+        if not isinstance(self._reader, MissingExtra):
+            self._reader.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _open_reader(at_once: int) -> "UploadReader | MissingExtra":
+    try:
+        from recipe.perception.uploads import UploadReader  # noqa: PLC0415 - an extra of its own
+    except MissingExtra as missing:
+        return missing
+    return UploadReader(at_once)
+
+
+def _reason(error: InputError, path: Path) -> str:
+    """What is wrong with a clip, without its place on this machine and without a remedy for its owner."""
+    return str(error).replace(f"{path}", "").lstrip(": ").partition(";")[0].rstrip(".")

@@ -1,0 +1,136 @@
+"""Limits of the planner page's service, and the bodies of its requests."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from recipe.config import Positive, Settings
+from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
+from recipe.prompting import visible
+from recipe_apps.web.refusals import Refusal, Texts
+
+
+class PageSettings(Settings):
+    """Limits of what people send, of what is under way, and of how long it is kept in memory."""
+
+    max_plans: Positive = 8
+    """Plans of one run."""
+    plans: Positive = 4
+    """Plans of a run that does not say how many."""
+    max_steps: Positive = 100
+    """Steps of a history."""
+    max_characters: Positive = 500
+    """Characters of a goal or a step."""
+    max_body: Positive = 256 << 10
+    """Bytes of a request other than a clip."""
+    max_clip: Positive = 512 << 20
+    """Bytes of a clip."""
+    max_clip_seconds: Annotated[float, Field(gt=0)] = 3600.0
+    """Length of a clip."""
+    clips: Positive = 16
+    """Clips on disk at once."""
+    decoders: Positive = 2
+    """Clips that are looked at as they arrive, and as many that are decoded for a run, at once."""
+    probe_seconds: Positive = 20
+    """Processor time that looking at a clip may take, and two thirds of what may pass by the clock."""
+    decode_seconds: Positive = 120
+    """The same for decoding a clip up to its cut."""
+    queue: Positive = 64
+    """Runs that may wait; further ones are refused with `queue_full`."""
+    readers: Positive = 256
+    """Readers of events at once; further ones are refused with `too_many_readers`."""
+    readers_per_run: Positive = 16
+    """Of those, of one run."""
+    per_address: Annotated[int, Field(ge=0)] = 0
+    """Connections, readers of events and runs that wait, of one address at once; 0: half of all. Behind a proxy all
+    visitors share one address."""
+    keep_seconds: Annotated[float, Field(gt=0)] = 900.0
+    """Seconds that a run is known after its end, and a clip after its last use."""
+    absent_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds after which a run that nobody reads is cancelled."""
+    drain_seconds: Annotated[float, Field(gt=0)] = 30.0
+    """Seconds that runs have to end once the service is told to."""
+    token: SecretStr | None = None
+    """What clients must send; without one, everyone who reaches the address may ask."""
+
+
+class RunRequest(BaseModel):
+    """The body of `POST /api/runs`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    goal: str
+    history: Texts = []
+    kind: Literal["plan", "reading"] = "plan"
+    """A reading is what Phi sees in a clip."""
+    plans: Annotated[int, Field(ge=1)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
+    clip: str | None = None
+    until: Annotated[float, Field(gt=0)] | None = None
+    """Seconds of the clip; frames from then on are not read."""
+    key: Annotated[str, Field(max_length=100)] | None = None
+    """Made by the client: the same key gives the same run, so that a request may be sent again."""
+
+    @model_validator(mode="after")
+    def _clip(self) -> Self:
+        if (self.clip is None) != (self.until is None):
+            raise ValueError("'clip' and 'until' go together; give both or none")
+        if self.kind == "reading" and self.clip is None:
+            raise ValueError("a reading needs 'clip' and 'until'")
+        if self.clip is not None and self.history:
+            raise ValueError("the history is given in words and as a clip; give one of them")
+        return self
+
+
+class DeviationRequest(BaseModel):
+    """The body of `POST /api/runs/{id}/deviation`: what was done, from the beginning, by now."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    plan: Annotated[int, Field(ge=0)]
+    history: Texts
+
+
+class FeedbackRequest(BaseModel):
+    """The body of `POST /api/runs/{id}/feedback`: on a step, on the whole plan, or both."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    plan: Annotated[int, Field(ge=0)]
+    rater: Annotated[str, Field(max_length=100)] = ""
+    step: Annotated[int, Field(ge=1)] | None = None
+    verdict: Literal["keep", "reject", "correct"] | None = None
+    text: str | None = None
+    """The step as it should be, for `correct`."""
+    scores: dict[str, Annotated[int, Field(ge=0, le=HIGHEST)]] = {}
+    comment: Annotated[str, Field(max_length=2000)] = ""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if (self.step is None) != (self.verdict is None):
+            raise ValueError("'step' and 'verdict' go together; give both or none")
+        if (self.verdict == "correct") != (self.text is not None):
+            raise ValueError("'text' is the corrected step; it goes with the verdict 'correct'")
+        if unknown := sorted(set(self.scores) - set(CRITERIA)):
+            raise ValueError(f"{unknown[0]!r} is no criterion; they are {', '.join(CRITERIA)}")
+        if self.step is None and not self.scores and not self.comment.strip():
+            raise ValueError("there is no feedback; give a step with a verdict, scores or a comment")
+        return self
+
+
+def clean_text(name: str, text: str, settings: PageSettings) -> str:
+    """A text in one line, without characters that hide others. Raises Refusal where it is blank or too long."""
+    if len(text) > settings.max_characters:
+        most = settings.max_characters
+        raise Refusal("too_long", f"{name} has {len(text):,} characters; this page takes at most {most}.")
+    if not (clean := " ".join(visible(text).split())):
+        raise Refusal("invalid_field", f"{name} is empty; give it words or leave it out.")
+    return clean
+
+
+def clean_steps(steps: Sequence[str], settings: PageSettings) -> tuple[str, ...]:
+    """The steps of a history, each as `clean_text`. Raises Refusal."""
+    if len(steps) > settings.max_steps:
+        raise Refusal("too_many_steps", f"The history has {len(steps):,} steps; at most {settings.max_steps} are read.")
+    return tuple(clean_text(f"Step {number} of the history", step, settings) for number, step in enumerate(steps, 1))

@@ -1,0 +1,295 @@
+"""What stands in front of the endpoints of a service: token, counters, bounded bodies, answers to errors."""
+
+import base64
+import binascii
+import hmac
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from typing import Any, TypeVar
+from urllib.parse import quote_from_bytes
+
+from pydantic import SecretStr
+from pydantic_core import to_json
+
+from recipe.errors import MissingExtra
+from recipe_apps.web.refusals import Refusal
+
+try:
+    from anyio import CapacityLimiter, to_thread
+    from fastapi import FastAPI, Request, Response
+    from fastapi.exceptions import RequestValidationError
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+except ModuleNotFoundError as error:
+    raise MissingExtra("an HTTP service", "serve") from error
+
+OPEN = ("/healthz", "/readyz")
+"""Asked for by what starts and stops services, which holds no token."""
+_INLINE, _FREE = 8 << 10, 64 << 10
+"""Bytes of a body that is read in the event loop, and of each body that may be held whatever the others are."""
+_THREADS = 2
+"""Bodies that are read at once beside the event loop; more would only take turns at one interpreter."""
+_HELD = 16
+"""Bodies of the largest size whose bytes may be held at once."""
+Value = TypeVar("Value")
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+"""Bounds of the classes in which times are counted."""
+
+
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data: blob:; media-src blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+"""Of every answer of a service that has pages."""
+
+
+class WebMetrics:
+    """Counters of one service in Prometheus's format, apart from those of any other in the process."""
+
+    def __init__(self, prefix: str) -> None:
+        """`prefix` begins the name of each counter."""
+        self._prefix, self.registry = prefix, CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._requests = self.counter("requests", "Requests by endpoint and status.", "endpoint", "status")
+        self._seconds = self.histogram("request_seconds", "Time from request to answer.", SECONDS, "endpoint")
+        self._failures = self.counter("failures", "Requests that ended without what was asked, by class.", "class")
+
+    def counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        """A further counter."""
+        return Counter(f"{self._prefix}_{name}", meaning, labels, registry=self.registry)
+
+    def histogram(self, name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        """A further histogram."""
+        return Histogram(f"{self._prefix}_{name}", meaning, labels, buckets=buckets, registry=self.registry)
+
+    def gauge(self, name: str, meaning: str, *labels: str, follow: Callable[[], float] | None = None) -> Gauge:
+        """A further gauge; with `follow` it is read whenever metrics are asked for."""
+        gauge = Gauge(f"{self._prefix}_{name}", meaning, labels, registry=self.registry)
+        if follow is not None:
+            gauge.set_function(follow)
+        return gauge
+
+    def request(self, endpoint: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        self._requests.labels(endpoint, str(status)).inc()
+        self._seconds.labels(endpoint).observe(seconds)
+
+    def failed(self, code: str) -> None:
+        """A request ended without what was asked."""
+        self._failures.labels(code).inc()
+
+    def response(self) -> Response:
+        """The page that Prometheus reads."""
+        text = generate_latest(self.registry)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def protect(app: FastAPI, metrics: WebMetrics, token: SecretStr | None, pages: str) -> None:
+    """Put the guard in front of the application's endpoints, and answer errors as refusals; add endpoints before.
+
+    `pages` is the page of the documentation that lists the endpoints.
+    """
+
+    async def refused(_: Request, error: Exception) -> Response:
+        if not isinstance(error, Refusal):
+            raise error
+        if error.code != "not_ready":  # the answer to a question, and no request for work
+            metrics.failed(error.code)
+        return json_response(error.envelope, error.status, error.headers)
+
+    async def refused_by_router(request: Request, error: Exception) -> Response:
+        if not isinstance(error, HTTPException):
+            raise error
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
+        said = f"{error.detail}: {request.method} {request.scope['path']}; {pages} lists the endpoints."
+        return json_response(Refusal(code, said).envelope, error.status_code, dict(error.headers or {}))
+
+    async def malformed(request: Request, error: Exception) -> Response:
+        if not isinstance(error, RequestValidationError):
+            raise error
+        first = error.errors()[0]
+        place, name = first["loc"][0], first["loc"][-1]
+        missing = first["type"] == "missing"
+        said = "is missing; add it" if missing else f"cannot be used ({first['msg'][0].lower()}{first['msg'][1:]})"
+        code = "missing_field" if missing else "invalid_field"
+        return await refused(request, Refusal(code, f"The {place} parameter {name!r} {said}."))
+
+    async def failed(request: Request, _: Exception) -> Response:
+        return await refused(request, Refusal("internal", "The service failed; see its log."))
+
+    app.add_exception_handler(Refusal, refused)
+    app.add_exception_handler(HTTPException, refused_by_router)
+    app.add_exception_handler(RequestValidationError, malformed)
+    app.add_exception_handler(Exception, failed)
+    endpoints = {getattr(route, "path", "") for route in app.routes}
+    app.add_middleware(Guard, metrics=metrics, endpoints=endpoints, token=token)
+
+
+class Guard:
+    """Refuses requests without the token, and counts all by endpoint and status."""
+
+    def __init__(self, app: ASGIApp, metrics: WebMetrics, endpoints: Collection[str], token: SecretStr | None) -> None:
+        self._app, self._metrics, self._endpoints = app, metrics, endpoints
+        self._token = None if token is None else token.get_secret_value().encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+        # Starlette decodes a query string as UTF-8 and fails where it is not; a URL's other bytes are escaped
+        scope["query_string"] = quote_from_bytes(scope["query_string"], safe=bytes(range(128))).encode()
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            if self._token is None or scope["path"] in OPEN or hmac.compare_digest(_token(scope), self._token):
+                await self._app(scope, receive, counted)
+            else:
+                refusal = Refusal("unauthorized", "The token is absent or wrong; send it as a bearer.")
+                self._metrics.failed(refusal.code)
+                await json_response(refusal.envelope, refusal.status, refusal.headers)(scope, receive, counted)
+        finally:
+            path: str = getattr(scope.get("route"), "path", None) or scope["path"]
+            endpoint = path if path in self._endpoints else "other"
+            self._metrics.request(endpoint, status, time.perf_counter() - began)
+
+
+def _token(scope: Scope) -> bytes:
+    """The token sent: a bearer, or the password where it stands in the address (http://any:token@host)."""
+    header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    scheme, _, value = header.partition(b" ")
+    if scheme.lower() == b"bearer":
+        return bytes(value.strip())
+    try:
+        return base64.b64decode(value, validate=True).partition(b":")[2] if scheme.lower() == b"basic" else b""
+    except binascii.Error:
+        return b""
+
+
+class Intake:
+    """Bodies of one service: how many bytes of them are held, and work on them beside the event loop."""
+
+    def __init__(self, most: int) -> None:
+        """`most` bytes may a body have."""
+        self._most, self._room = most, _HELD * most
+        self._limiter = CapacityLimiter(_THREADS)
+
+    @asynccontextmanager
+    async def body(self, request: Request, most: int | None = None) -> AsyncIterator[bytes]:
+        """The whole body, whose bytes count as held until the end of the block; `most` in place of the service's limit.
+
+        Raises Refusal where it is larger, as soon as that is known, where it breaks off, and where the bodies of others
+        leave no room. Small bodies always have room.
+        """
+        most, stated = most or self._most, request.headers.get("content-length", "")
+        body, held = bytearray(), 0
+        try:
+            # int() refuses thousands of digits
+            if not (stated.isdecimal() and (len(stated) > 20 or int(stated) > most)):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > most:
+                        break
+                    more = max(len(body) - _FREE - held, 0)
+                    if more > self._room:
+                        raise Refusal("queue_full", "Too many large bodies arrive at once; ask again in a second.")
+                    held, self._room = held + more, self._room - more
+                else:
+                    yield bytes(body)
+                    return
+            raise Refusal("body_too_large", f"The body is larger than {most} bytes; send less at once.")
+        except ClientDisconnect:
+            raise Refusal("hung_up", "The client went before its request had arrived.") from None
+        finally:
+            self._room += held
+
+    async def work(self, call: Callable[[], Value], size: int = _INLINE + 1, *, wait: bool = True) -> Value:
+        """What `call` makes of a body of `size` bytes, in the event loop where it is small, else in one of few threads.
+
+        Raises Refusal where all are busy and it is not to wait.
+        """
+        if size <= _INLINE:
+            return call()
+        if not wait and not self._limiter.available_tokens:
+            raise Refusal("queue_full", f"{_THREADS} such requests are under way already; ask again in a second.")
+        return await to_thread.run_sync(call, limiter=self._limiter)
+
+
+@lru_cache(maxsize=4096)
+def client_of(address: str) -> str:
+    """What counts as one client: an address, and in IPv6 its network of 64 bits, which one customer has for himself.
+
+    >>> client_of("192.0.2.7"), client_of("2001:db8::7"), client_of("::ffff:192.0.2.7")
+    ('192.0.2.7', '2001:db8::/64', '192.0.2.7')
+    """
+    with suppress(ValueError):
+        known = ip_address(address)
+        if known.version == 6:
+            return str(known.ipv4_mapped or ip_network((int(known) >> 64 << 64, 64)))
+    return address
+
+
+def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A value as JSON."""
+    return Response(to_json(value), status, headers, media_type="application/json")
+
+
+def body_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """What OpenAPI says of an endpoint that reads its body itself."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+class PageHeaders:
+    """Adds the security policy to every answer, and refuses names that are not this machine's."""
+
+    def __init__(self, app: ASGIApp, local_only: bool) -> None:
+        self._app, self._local_only = app, local_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                known = {name for name, _ in message["headers"]}
+                more = [(name.lower().encode(), value.encode()) for name, value in PAGE_HEADERS.items()]
+                message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in known)]
+            await send(message)
+
+        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+        if self._local_only and scope["path"] not in OPEN and not _is_loopback(host):
+            refusal = Refusal("foreign_host", f"This server answers at 127.0.0.1 only, not as {host[:80]!r}.")
+            await json_response(refusal.envelope, refusal.status)(scope, receive, with_headers)
+            return
+        await self._app(scope, receive, with_headers)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a Host header names this machine by a loopback name.
+
+    >>> [_is_loopback(host) for host in ("localhost:8001", "127.0.0.1", "[::1]:80", "planner.example:8001")]
+    [True, True, True, False]
+    """
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    name = name.strip("[]")
+    if name == "localhost":
+        return True
+    with suppress(ValueError):
+        return ip_address(name).is_loopback
+    return False

@@ -1,0 +1,105 @@
+"""A service as a process: it listens, and ends once what it accepted is answered."""
+
+import gc
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from fastapi import FastAPI
+
+from recipe.errors import ConfigError, MissingExtra
+
+try:
+    import uvicorn
+
+    from recipe_apps.web.connections import ConnectionLimits, limited_protocol
+except ModuleNotFoundError as error:
+    raise MissingExtra("an HTTP service", "serve") from error
+
+_LOG = logging.getLogger(__name__)
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+LIMITS = ConnectionLimits()
+_RARELY = (20_000, 50, 50)
+"""Thresholds of garbage collection: a request makes hundreds of objects, none of them in a cycle."""
+_TURN = 0.0002
+"""Seconds that the event loop may keep the interpreter while a thread that computes waits for it."""
+
+
+class _Server(uvicorn.Server):
+    """Calls `drain` at the first signal, and ends where `broken` says so."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None], broken: Callable[[], bool]) -> None:
+        super().__init__(config)
+        self._drain, self._broken = drain, broken
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._drain()
+        super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._broken()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket, so that a port in use is an error before anything is loaded. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
+
+
+def require_guarded(host: str, guarded: bool, insecure: bool) -> None:
+    """Raises ConfigError where a service without a token would answer to whoever reaches this machine."""
+    if host not in LOOPBACK and not guarded and not insecure:
+        raise ConfigError(
+            f"--host {host}: whoever reaches this machine could use the service; give a token (RECIPE_TOKEN or "
+            "--token-file), or --insecure where a proxy in front asks for one."
+        )
+
+
+def address_of(host: str, bound: socket.socket) -> str:
+    """Where a browser finds the service."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+
+
+def run_service(
+    app: FastAPI,
+    bound: socket.socket,
+    drain: Callable[[], None],
+    longest_drain: float,
+    broken: Callable[[], bool] = lambda: False,
+    limits: ConnectionLimits = LIMITS,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then for `longest_drain` seconds at most finish what was accepted.
+
+    `drain` is called at the signal; once `broken` is true the service ends too. Connections that are too slow for
+    `limits` are closed.
+    """
+    config = uvicorn.Config(
+        app,
+        http=limited_protocol(limits),
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        timeout_graceful_shutdown=max(int(longest_drain), 1),
+        server_header=False,
+        date_header=False,
+    )
+    # A server that has ended raises the signals again that ended it, for handlers like these.
+    before = {number: signal.signal(number, _ended) for number in (signal.SIGTERM, signal.SIGINT)}
+    collected, switched = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(*_RARELY)
+    sys.setswitchinterval(_TURN)
+    try:
+        _Server(config, drain, broken).run([bound])
+    finally:
+        gc.set_threshold(*collected)
+        sys.setswitchinterval(switched)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ended(number: int, frame: FrameType | None) -> None:
+    _LOG.info("the service has ended")

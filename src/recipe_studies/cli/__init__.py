@@ -1,0 +1,1 @@
+"""Commands of the studies, which `recipe` takes in by entry points."""

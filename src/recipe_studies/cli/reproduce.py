@@ -1,0 +1,168 @@
+"""`recipe reproduce`: the paper's tables by one command."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from recipe.cli import console
+from recipe.cli.models import opened
+
+if TYPE_CHECKING:
+    from recipe_studies.reproduce.cost import Estimate
+
+
+def reproduce(
+    tables: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TABLE...",
+            help="main, regimes, weak, video, ablation, diversity, vpa, frontier, qualitative, or all.",
+        ),
+    ],
+    scale: Annotated[list[str], typer.Option(help="tiny, smollm2, 135m, 0.5b, 3b, 7b; repeat for several.")] = ["tiny"],  # noqa: B006
+    data: Annotated[
+        str, typer.Option(metavar="world|DIR", help="The embedded world, or a folder of benchmarks and narrations/.")
+    ] = "world",
+    output: Annotated[Path, typer.Option(help="Run folder; the same folder goes on where it stopped.")] = Path(
+        "runs/reproduce"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Training seeds of every regime: 0, 1, ...")] = 3,
+    corpus: Annotated[Path | None, typer.Option(help="Corpus folder; default: built from DIR/narrations.")] = None,
+    regime: Annotated[list[str] | None, typer.Option(help="Run these regimes only; repeat for several.")] = None,
+    workers: Annotated[
+        int,
+        typer.Option(min=1, help="Runs side by side without a GPU; with GPUs, what needs none. --dry-run: GPUs."),
+    ] = 2,
+    engine: Annotated[Literal["transformers", "vllm"], typer.Option(help="What writes completions.")] = "transformers",
+    quick: Annotated[bool, typer.Option("--quick", help="A fraction of the work: proves nothing.")] = False,
+    controls: Annotated[
+        bool, typer.Option("--controls", help="Train RL on R0, on the number of steps and with a wrong corpus, too.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop where a history, video or pseudo-trace of DIR is absent.")
+    ] = False,
+    changes: console.Changes = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print runs, hours, calls, memory and disk, and stop.")
+    ] = False,
+    models: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.toml", help="Judges, assessor and frontier models (docs/reproduce.md)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Run what the paper's tables need and write each table beside the paper's figures, with what holds here.
+
+    Runs are shared between tables, run side by side, and resumed; what is done is skipped.
+
+    Example: recipe reproduce all --scale tiny --data world
+    """
+    from recipe.artifacts import to_json
+    from recipe.errors import require_packages
+    from recipe_studies.reproduce.study import Endpoints, Study, load_endpoints
+
+    require_packages({"cpu": "corpus search", "train": "training", "report": "the report"})
+    endpoints = Endpoints() if models is None else load_endpoints(models, output)
+    study = Study(
+        tables=tuple(tables),
+        scales=tuple(dict.fromkeys(scale)),
+        data=None if data == "world" else _folder(data),
+        seeds=tuple(range(seeds)),
+        corpus=corpus,
+        regimes=tuple(regime or ()),
+        endpoints=endpoints,
+        engine=engine,
+        quick=quick,
+        controls=controls,
+        changes=tuple(changes or ()),
+        strict=strict,
+    )
+    from recipe_studies.reproduce.run import reproduce as run
+    from recipe_studies.reproduce.run import study_cost
+
+    costs = study_cost(study, output, workers)
+    if not as_json:
+        _show_costs([cost for cost, _ in costs])
+        for sentence in dict.fromkeys(sentence for _, made in costs for sentence in made.missing):
+            console.err.print(f"note: {sentence}", highlight=False, soft_wrap=True)
+    if dry_run:
+        if as_json:
+            console.print_json(to_json([cost for cost, _ in costs]))
+        return
+    for _, model in endpoints.roles():
+        with opened(model):  # an address or a key that cannot be used ends the call now, and not after the training
+            pass
+    results = run(study, output, workers, console.progress(), shlex.join(["recipe", *sys.argv[1:]]))
+    if as_json:
+        console.print_json(to_json(results.findings))
+        return
+    measured = [one for one in results.findings if one.verdict != "not measured"]
+    for one in measured:
+        console.out.print(f"- {one.table}: {one.words}", highlight=False, soft_wrap=True)
+    if left := len(results.findings) - len(measured):
+        console.out.print(f"- {left} claims were not measured: their regimes were not run.", highlight=False)
+    console.out.print(f"report: {output / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _folder(data: str) -> Path:
+    from recipe.errors import InputError
+
+    if not Path(data).is_dir():
+        raise InputError.at(data, "this folder does not exist", "give `world`, or a folder of benchmarks")
+    return Path(data)
+
+
+def _show_costs(costs: "list[Estimate]") -> None:
+    from recipe.report.elements import NONE, Cell, Table, headings, row
+
+    rows = (
+        row("runs to train", *(one.training_runs for one in costs)),
+        row("stages done", *(f"{one.done} of {one.stages}" for one in costs)),
+        row("device hours", *(one.hours for one in costs)),
+        row("endpoint hours", *(one.endpoint_hours for one in costs)),
+        row(f"hours with {costs[0].workers} workers", *(one.wall_hours for one in costs)),
+        row("GB memory", *(one.memory_gb for one in costs)),
+        row("GB disk", *(one.disk_gb for one in costs)),
+    )
+    notes = tuple(f"Costs of {one.scale}: {one.source}." for one in costs)
+    scales = headings(*(one.scale for one in costs))
+    console.print_table(Table("What is left to do", "scale", scales, rows, notes=notes))
+    for one in costs:
+        kinds = tuple(row(kind.kind, kind.stages, kind.hours, kind.endpoint_hours) for kind in one.kinds)
+        prompts = (
+            f"{one.prompts:,} prompts of the test, {'counted' if one.counted else 'as the scale says or assumed'}."
+        )
+        console.print_table(
+            Table(
+                f"Stages of {one.scale}",
+                "kind",
+                headings("stages", "device hours", "endpoint hours"),
+                kinds,
+                notes=(prompts,),
+            )
+        )
+        tables = tuple(row(name, hours) for name, hours in one.tables.items())
+        alone = ("What several tables need is counted for each.",)
+        console.print_table(Table(f"Tables of {one.scale}", "table", headings("device hours"), tables, notes=alone))
+        if not one.roles:
+            continue
+        roles = tuple(
+            row(
+                role.role,
+                role.calls,
+                role.tokens_in / 1e6,
+                role.tokens_out / 1e6,
+                role.hours,
+                NONE if role.cost is None else Cell(role.cost, 2),
+            )
+            for role in one.roles
+        )
+        columns = headings("calls", "M in", "M out", "hours", "cost")
+        notes = ("Calls are counted, at most; tokens (M in, M out) and hours are assumed (docs/reproduce.md).",)
+        for role in one.roles:
+            bound = "" if role.max_calls is None else f", max_calls is {role.max_calls:,}"
+            notes += (f"{role.role}: {role.model}; {role.reasks:,} reasks at most; {role.kept:,} answers kept{bound}.",)
+        console.print_table(Table(f"Models behind endpoints, {one.scale}", "role", columns, roles, notes=notes))

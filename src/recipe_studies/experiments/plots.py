@@ -1,0 +1,275 @@
+"""Figures of an experiment's report: its marks and lines for `report.plots`, and drift, law and lengths."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from recipe.artifacts import atomic_path
+from recipe.errors import InputError, MissingExtra
+from recipe.evaluation.metrics import CONTROL, METRICS, REWARDS, regime_colours
+from recipe.evaluation.validity.measure import Difference, Lengths, Reranking
+from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
+from recipe.report.plots import DASHED, STYLE, Line, Mark, curves, intervals, name_ends, new_figure
+from recipe.stats import Interval
+from recipe_studies.experiments.results import NAMES, SPLITS, Curve, ProbePlan, Results, ValidationCurve, load_results
+
+try:
+    import matplotlib as mpl
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.ticker import MaxNLocator
+except ModuleNotFoundError as error:
+    raise MissingExtra("the report", "report") from error
+
+DRIFT = "root of the KL of a plan, √nats"
+SERIES = {
+    "kl": "KL to the reference policy",
+    "gated": "share below the gate",
+    "clipped": "share cut at the token limit",
+}
+"""Series of a curve beside those of the over-optimisation figure, with their names in words."""
+TITLES = {
+    "validity": "exact validity",
+    "matched_f1": "matched step F1 with the reference",
+    "f1": "step F1 with the reference",
+    "length": "steps in a plan",
+    "reward": "reward, each its own",
+    "copied": "share copied from the history",
+    "repeated": "share repeated in the plan",
+    "clipped": "share cut at the token limit",
+}
+"""Series of curves in the order of their panels, where several runs are drawn."""
+CHANGES = ("score", "matched_f1", "matched_ordered_f1", "f1", "ordered_f1", "coverage", "clean", "steps", "repeats")
+"""Metrics whose paired differences are drawn, one panel each; those of them that are known."""
+
+
+def means_figure(results: Results, part: Figure | SubFigure | None = None) -> Figure:
+    """Mean and interval of the main metric by regime, one panel a split."""
+    metric = results.main_metric()
+    marks = [
+        Mark(row.regime, row.metrics[metric], panel=SPLITS.get(row.split, row.split))
+        for row in (*results.scores, *results.controls)
+        if metric in row.metrics
+    ]
+    colours = regime_colours(mark.row for mark in marks)
+    return intervals(marks, colours=colours, unit=METRICS.get(metric, metric), digits=_digits(metric), part=part)
+
+
+def differences_figure(differences: Sequence[Difference], metrics: Sequence[str] = CHANGES) -> Figure | None:
+    """Paired differences to the baseline, one panel a metric; None where there are none to draw."""
+    splits = {one.split for one in differences}
+    marks = [
+        Mark(one.regime, one.value, SPLITS.get(one.split, one.split) if len(splits) > 1 else "", METRICS[name])
+        for name in metrics
+        for one in differences
+        if one.metric == name
+    ]
+    return intervals(marks, colours=regime_colours(mark.row for mark in marks), line=0) if marks else None
+
+
+def seeds_figure(by_seed: Sequence[Difference], metric: str) -> Figure | None:
+    """The change of a metric by every run alone, one panel a split and one row a regime; None without such runs."""
+    marks = [
+        Mark(one.regime, one.value, panel=SPLITS.get(one.split, one.split)) for one in by_seed if one.metric == metric
+    ]
+    colours = regime_colours(mark.row for mark in marks)
+    return intervals(marks, colours=colours, unit=f"change of {METRICS[metric]}", line=0) if marks else None
+
+
+def reranking_figure(rerankings: Sequence[Reranking]) -> Figure:
+    """What each verifier's choice among N samples gains, between their mean and the best, one panel a split."""
+    several = len({one.verifier for one in rerankings}) > 1
+    colours = {"mean sample": DARK_GREY, "verifier's choice": GREEN, "best sample": INK}
+    rows = {one.verifier: f"chosen by {one.verifier}" if several else "verifier's choice" for one in rerankings}
+    colours |= {row: REWARDS.get(verifier, INK) for verifier, row in rows.items() if several}
+    splits = {one.split: one for one in reversed(rerankings)}
+    metric = rerankings[0].metric
+    marks = [Mark("mean sample", one.mean, panel=SPLITS.get(split, split)) for split, one in splits.items()]
+    marks += [Mark(rows[one.verifier], one.best, panel=SPLITS.get(one.split, one.split)) for one in rerankings]
+    marks += [Mark("best sample", one.oracle, panel=SPLITS.get(split, split)) for split, one in splits.items()]
+    return intervals(marks, colours=colours, unit=METRICS.get(metric, metric), digits=_digits(metric))
+
+
+def probes_figure(probes: Sequence[ProbePlan]) -> Figure:
+    """Mean reward of every kind of probe plan, and its validity where that is known, one panel each."""
+    marks = [Mark(plan.name, Interval(plan.parts.total), panel="reward") for plan in probes]
+    marks += [
+        Mark(plan.name, Interval(plan.validity), panel="validity") for plan in probes if plan.validity is not None
+    ]
+    return intervals(marks, colours={plan.name: VERMILION for plan in probes}, line=0)
+
+
+def training_figure(runs: Sequence[Curve], titles: dict[str, str]) -> Figure | None:
+    """Series over training by their titles, one panel each; None where none was logged."""
+    lines = [
+        Line(title, run.regime, run.steps, run.series[name])
+        for name, title in titles.items()
+        for run in runs
+        if name in run.series
+    ]
+    colours = regime_colours(run.regime for run in runs)
+    return curves(lines, colours=colours, xlabel="training step", smoothed=True) if lines else None
+
+
+def over_optimisation_figure(run: Curve, part: Figure | SubFigure | None = None) -> Figure:
+    """Reward, and exact validity where known, over training; below them the plans' length."""
+    names = {
+        name: words for name, words in (("reward", "reward"), ("validity", "exact validity")) if name in run.series
+    }
+    title = f"{run.regime}: what is rewarded and what is true" if len(names) > 1 else f"{run.regime}: reward"
+    lines = [Line(title, words, run.steps, run.series[name]) for name, words in names.items()]
+    if "length" in run.series:
+        lines.append(Line("steps in a plan", "steps in a plan", run.steps, run.series["length"]))
+    colours = {"reward": regime_colours([run.regime])[run.regime], "steps in a plan": MUTED}
+    return curves(lines, colours=colours, xlabel="training step", smoothed=True, ends=True, across=1, part=part)
+
+
+def law_figure(results: Results) -> Figure:
+    """Gains over the base against the number of covering narrations, one panel a split; other arms as lines across."""
+    arms = {curve.regime for curve in results.curves}
+    metric = results.main_metric()
+    lines, levels = [], {}
+    for split in dict.fromkeys(one.split for one in results.law):
+        points = [one for one in results.law if one.split == split]
+        title, narrations = SPLITS.get(split, split), [str(one.narrations) for one in points]
+        lines.append(Line(title, "after training", narrations, [one.trained for one in points]))
+        lines.append(Line(title, "chosen among samples of the base", narrations, [one.chosen for one in points]))
+        levels[title] = [
+            (one.regime.removeprefix(CONTROL), one.value.mean)
+            for one in results.differences
+            if (one.split, one.baseline, one.metric) == (split, "base", metric)
+            and one.regime in arms
+            and not one.regime.endswith("covering narrations")
+        ]
+        levels[title].append(("", 0.0))
+    colours = {"after training": GREEN, "chosen among samples of the base": BLUE}
+    label = f"gain in {METRICS.get(metric, metric)}"
+    return curves(lines, colours=colours, xlabel="narrations of a goal", ylabel=label, levels=levels)
+
+
+@mpl.rc_context(STYLE)
+def lengths_figure(lengths: Sequence[Lengths]) -> Figure:
+    """Shares of plans by number of steps, one row a regime and one column a split."""
+    regimes = list(dict.fromkeys(one.regime for one in lengths))
+    splits = list(dict.fromkeys(one.split for one in lengths))
+    figure = new_figure(7.6, 0.7 + 0.55 * len(regimes))
+    panels = figure.subplots(len(regimes), len(splits), squeeze=False, sharex=True, sharey=True)
+    colours = regime_colours(regimes)
+    peak = max(max(one.counts) / max(1, sum(one.counts)) for one in lengths)
+    panels[0][0].set_ylim(0, 1.5 * peak)  # shared by all; the labels stand above the bars
+    for one in lengths:
+        panel = panels[regimes.index(one.regime)][splits.index(one.split)]
+        shares = np.array(one.counts) / max(1, sum(one.counts))
+        panel.bar(range(len(shares)), shares, width=0.85, color=colours[one.regime])
+        mean = float(np.dot(shares, range(len(shares))))
+        panel.annotate(f"mean {mean:.1f}", (0.99, 0.9), xycoords="axes fraction", ha="right", va="top", color=MUTED)
+    for row, regime in zip(panels, regimes, strict=True):
+        row[0].set_ylabel(regime, rotation=0, ha="right", va="center", color=colours[regime], fontsize=10)
+    for panel in panels.flat:
+        panel.set_yticks([])
+        panel.grid(visible=False)
+        panel.spines["left"].set_visible(False)
+    for split, top, bottom in zip(splits, panels[0], panels[-1], strict=True):
+        bottom.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        top.set_title(SPLITS.get(split, split))
+        bottom.set_xlabel("steps in a plan")
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def validation_figure(runs: Sequence[ValidationCurve]) -> Figure:
+    """The measure of all runs against the root of KL in one panel, and each run's reward in a panel of its own."""
+    measure = runs[0].measure
+    colours = regime_colours(run.regime for run in runs) if len(runs) > 1 else {runs[0].regime: VERMILION}
+    figure = new_figure(7.6, 3.1, gap=0.08)
+    panels = list(figure.subplots(1, len(runs) + (measure != "reward"), squeeze=False)[0])
+    for run in runs:
+        if measure != "reward":
+            _draw_drift(panels[0], run, colours[run.regime] if len(runs) > 1 else BLUE)
+            panels[0].set_title(NAMES.get(measure, measure))
+        own = panels[runs.index(run) + (measure != "reward")]
+        _draw_drift(own, run, colours[run.regime], [point.reward for point in run.points])
+        own.set_title(f"reward of {run.regime}" if len(runs) > 1 else "reward")
+    for panel in panels:
+        panel.set_xlabel(DRIFT)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def drift_figure(runs: Sequence[ValidationCurve], part: Figure | SubFigure | None = None) -> Figure:
+    """The measure of all runs against the root of KL; below it each reward, as a share of its own rise."""
+    colours, measure = regime_colours(run.regime for run in runs), runs[0].measure
+    rows = 1 + (measure != "reward")
+    figure = part or new_figure(5.2, 4.0)
+    panels = figure.subplots(rows, 1, squeeze=False, sharex=True, height_ratios=(2, 1)[:rows])
+    top, bottom = panels[0][0], panels[-1][0]
+    ends = []
+    for run in runs:
+        if measure != "reward":
+            _draw_drift(top, run, colours[run.regime], steps=False)
+        rewards = [point.reward for point in run.points]
+        low, rise = rewards[0], max(rewards) - rewards[0]
+        _draw_drift(bottom, run, colours[run.regime], [(one - low) / (rise or 1.0) for one in rewards], steps=False)
+        last = run.points[-1]
+        ends.append((run.regime, math.sqrt(max(0.0, last.kl)), last.measured, colours[run.regime]))
+    name_ends(top, ends)
+    bottom.set_ylim(-0.25, 1.25)
+    bottom.set_yticks([0, 1], ["base", "highest"])
+    bottom.set_title("each reward, on its own scale")
+    if measure != "reward":
+        top.set_title(f"{NAMES.get(measure, measure)} of plans while a reward trains")
+    bottom.set_xlabel(f"drift from the base: {DRIFT}")
+    return figure.get_figure(root=True)
+
+
+def _draw_drift(
+    panel: Axes, curve: ValidationCurve, colour: str, values: Sequence[float] | None = None, *, steps: bool = True
+) -> None:
+    """A run's values, by default its measure, against the root of KL: a point a validation, the chosen one ringed.
+
+    `steps` labels the points with their steps.
+    """
+    values = [point.measured for point in curve.points] if values is None else values
+    drift = [math.sqrt(max(0.0, point.kl)) for point in curve.points]
+    panel.plot(drift, values, "-", color=colour, linewidth=1, alpha=0.45)
+    panel.plot(drift, values, "o", color=colour, markersize=5)
+    panel.axhline(values[0], color=MUTED, linewidth=0.8, linestyle=DASHED)
+    place = curve.points.index(curve.chosen)
+    panel.plot(drift[place], values[place], "o", color=colour, markersize=12, markerfacecolor="none", markeredgewidth=2)
+    for across, up, point in zip(drift, values, curve.points, strict=True):
+        if steps:
+            panel.annotate(
+                str(point.step), (across, up), (0, 9), textcoords="offset points", ha="center", color=INK, fontsize=8
+            )
+    panel.margins(x=0.08, y=0.2)
+    panel.locator_params(nbins=5)
+
+
+@mpl.rc_context(STYLE | {"svg.fonttype": "path"})
+def key_figure(run_dir: Path, target: Path) -> None:
+    """The finding of `report.json` in one picture, PNG or SVG by the name of `target`: regimes and over-optimisation.
+
+    Raises InputError where the results hold neither scores nor curves.
+    """
+    results = load_results(run_dir / "report.json")
+    trained = [curve for curve in results.curves if "reward" in curve.series]
+    if not results.scores or not (trained or results.validations):
+        raise InputError("the results hold no scores or no training curve; there is no key figure to draw.")
+    figure = new_figure(10.4, 3.9, gap=0.06)
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.15, 1))[0]
+    means_figure(results, left)
+    if results.validations:
+        drift_figure(results.validations, right)
+    else:
+        over_optimisation_figure(trained[0], right)
+    figure.set_facecolor("white")
+    with atomic_path(target) as partial:
+        kind = target.suffix.lstrip(".") or "png"
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        figure.savefig(partial, format=kind, dpi=160, facecolor="white", metadata=metadata)
+
+
+def _digits(metric: str) -> int:
+    return 3 if metric == "reward" else 2

@@ -1,0 +1,464 @@
+"""Settings of whole experiments: the method once, a comparison of rewards, or the method on drawn video.
+
+The packaged experiments (`demo.toml`, `video_demo.toml`) and those in `configs/` are TOML files of these shapes.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from recipe.config import (
+    BaseModelConfig,
+    BestOfNConfig,
+    CorpusConfig,
+    Fraction,
+    GRPOConfig,
+    Positive,
+    RewardConfig,
+    SamplingConfig,
+    Settings,
+    SFTConfig,
+    ValidationSettings,
+    check_table,
+    parse_config,
+    read_config,
+)
+from recipe.errors import ConfigError, require_packages
+
+VerifierName = Literal["paper", "grounded", "grounded-1"]
+RewardName = Literal["paper", "grounded", "grounded-1", "validity"]
+"""Reward of a GRPO run: a verifier's, or the exact validity that only a world knows."""
+Optimiser = Literal["grpo", "best-of-n"]
+"""What trains on a reward: GRPO, with the keys of `[grpo]`, or best-of-N rounds, with those of `[best_of_n]`."""
+RankerName = Literal["paper", "grounded", "grounded-1", "relevance"]
+"""What chooses among samples: a verifier, or R0, which reads no corpus (recipe.reward.relevance)."""
+
+# What --quick cuts an experiment down to.
+QUICK_STAGES = {
+    # With fewer steps plans do not read as English.
+    "base": {"steps": 250},
+    "sft": {"epochs": 1},
+    "grpo": {"steps": 4},
+    "best_of_n": {"n": 2, "rounds": 1, "epochs": 1},
+}
+QUICK_VALIDATION = {"prompts": 16}
+QUICK_DATA = {"documents": 5000, "train": 64, "test": 16}
+QUICK_NARRATIONS = 200
+QUICK_VISION = {"attribute_steps": 6, "word_steps": 6, "align_steps": 6, "batch": 16}
+QUICK_SEEDS = QUICK_VIDEO_SAMPLES = 2
+QUICK_TEACHING = {
+    "world": {"narrations": 4, "background": 2, "lists": 2, "validation": 16},
+    "procedures": {"covering": 1, "lists": 1, "validation": 16},
+}
+
+
+class WorldSource(Settings):
+    """Narrations and examples drawn from the embedded world, whose truth is known exactly."""
+
+    type: Literal["world"] = "world"
+    narrations: Positive = 1500
+    """Narrations of the verification corpus."""
+    documents: Positive = 12000
+    """Noisy procedures that the base planner is trained on."""
+    train: Positive = 400
+    """Training examples."""
+    test: Positive = 100
+    """Test prompts of each kind: held-out cut points, held-out goals."""
+
+
+class FilesSource(Settings):
+    """Narrations and benchmark folders as published, below one folder of data."""
+
+    type: Literal["files"]
+    narrations: Annotated[tuple[Path, ...], Field(min_length=1)]
+    """Narration files or folders of any form that a corpus is built from; the first one that holds a video wins."""
+    wrong_narrations: tuple[Path, ...] = Field(default=(), repr=False)
+    """Narration files of another domain, for the control with a wrong corpus; empty: without that control."""
+    benchmarks: tuple[str, ...] = ()
+    """Names of `recipe data list`."""
+    procedures: tuple[Path, ...] = Field(default=(), repr=False)
+    """Own procedures, beside the benchmarks or in their place, as `recipe data procedures` writes them. Where no row of
+    a file has the split `test`, a fifth of its videos is tested on."""
+    documents: Positive = 12000
+    """Training examples that the base planner is trained on."""
+    train: Positive = 400
+    """Training examples of SFT and GRPO."""
+    test: Positive = 100
+    """Test prompts of each benchmark."""
+
+    @model_validator(mode="after")
+    def _has_tasks(self) -> Self:
+        if not self.benchmarks and not self.procedures:
+            raise ValueError("name benchmarks or procedures: the tasks to train and test on")
+        return self
+
+
+class Experiment(Settings):
+    """What every experiment has: a source of data and the settings of each stage that differ from their defaults."""
+
+    title: str
+    source: Annotated[WorldSource | FilesSource, Field(discriminator="type")]
+    corpus: CorpusConfig = CorpusConfig()
+    model: str = ""
+    """A model to start from, a folder or hub id, in place of a base that is trained from nothing by `base`."""
+    prompt: str = ""
+    """What the given model and all runs from it are asked with, as `prompt` of a training run (docs/planning.md)."""
+    noise: dict[Literal["drop", "swap", "alien", "repeat", "stop"], Fraction] = Field(default_factory=dict)
+    """Noise of the base's training text from a world, where it differs from `recipe.world.examples.TextNoise`."""
+    base: dict[str, Any] = Field(default_factory=dict)
+    """Keys of BaseModelConfig but for the paths."""
+    grpo: dict[str, Any] = Field(default_factory=dict)
+    """Keys of GRPOConfig but for the paths."""
+    best_of_n: dict[str, Any] = Field(default_factory=dict)
+    """Keys of BestOfNConfig but for the paths, for runs in best-of-N rounds."""
+    sampling: SamplingConfig = SamplingConfig()
+    samples: Annotated[int, Field(ge=2)] = 10
+    """Plans sampled for each test prompt and regime."""
+    best_of: Annotated[int, Field(ge=2)] = 8
+    """Number of the base's first samples that a reward chooses among."""
+    shown: Positive = 3
+    """Prompts of each split whose plans the report shows."""
+    workers: Positive = 2
+    """Stages run side by side."""
+    seed: int = 0
+    controls: bool = False
+    """Train the controls beside the regimes, and say which regime does not beat them (docs/comparison.md)."""
+
+    @model_validator(mode="after")
+    def _enough_samples(self) -> Self:
+        if self.best_of > self.samples:
+            raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
+        if self.prompt and not self.model:
+            raise ValueError("prompt has a use with model only: a base from nothing is trained on the plain one")
+        if self.noise and (self.model or type(self.source) is not WorldSource):
+            raise ValueError(
+                "noise is that of the text of a base from nothing on source.type 'world', also not of kind 'teaching'; "
+                "remove it"
+            )
+        return self
+
+    @property
+    def has_world(self) -> bool:
+        """Whether the data come from the embedded world, so that the validity of plans is known exactly."""
+        return isinstance(self.source, WorldSource)
+
+    @property
+    def has_wrong_corpus(self) -> bool:
+        """Whether there are narrations of another domain: on a world always."""
+        return isinstance(self.source, WorldSource) or bool(self.source.wrong_narrations)
+
+    def quick(self) -> Self:
+        """The same experiment with every stage and a fraction of the work; its figures prove nothing."""
+        source = QUICK_DATA | ({"narrations": QUICK_NARRATIONS} if self.has_world else {})
+        stages = {name: getattr(self, name) | cut for name, cut in QUICK_STAGES.items() if hasattr(self, name)}
+        if validation := getattr(self, "validation", None):
+            stages["validation"] = validation | QUICK_VALIDATION
+        title = f"{self.title} (quick: proves nothing)"
+        return self.model_copy(update={"title": title, "source": self.source.model_copy(update=source), **stages})
+
+
+class ExperimentConfig(Experiment):
+    """The whole method once: base, SFT, and training on a reward, and on others to compare it with."""
+
+    sft: dict[str, Any] = Field(default_factory=dict)
+    """Keys of SFTConfig but for the paths."""
+    optimiser: Optimiser = "grpo"
+    """What trains on a reward; its table, `[grpo]` or `[best_of_n]`, names the main reward."""
+    compared: tuple[RewardName, ...] = ()
+    """Further rewards, each with a run of its own that differs from the main one in nothing else."""
+    validation: dict[str, Any] = Field(default_factory=dict)
+    """On a world: keys of ValidationSettings but for `examples`. Every run on a reward validates on cut points that
+    are in no training or test prompt, and keeps its best step or round; empty: the last one is kept."""
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> Self:
+        if len(set(self.compared)) < len(self.compared):
+            raise ValueError("something stands twice in compared; name each once")
+        if not self.has_world and "validity" in self.compared:
+            raise ValueError("reward 'validity' is known on a world only; leave it out of compared")
+        if not self.has_world and self.validation:
+            raise ValueError(
+                "[validation] has a use on a world only: no part of the benchmarks is kept for it; remove it"
+            )
+        return self
+
+
+class ComparisonConfig(Experiment):
+    """One base planner, GRPO from it on every reward with every seed and one budget, best-of-N by every ranker."""
+
+    kind: Literal["comparison"]
+    rewards: Annotated[tuple[RewardName, ...], Field(min_length=1)] = ("paper", "grounded")
+    """Rewards of GRPO; each has a run of its own for every seed."""
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
+    """Seeds of the GRPO runs; data, base and samples have `seed`."""
+    rankers: Annotated[tuple[RankerName, ...], Field(min_length=1)] = ("paper", "grounded", "relevance")
+    """What chooses among the base's samples, and also rewards the plans of every run."""
+    verifiers: Mapping[VerifierName, dict[str, Any]] = Field(default_factory=dict)
+    """Keys of RewardConfig for a verifier that differs from its defaults."""
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> Self:
+        if "validity" in self.rewards and not self.has_world:
+            raise ValueError("reward 'validity' is known on a world only; leave it out")
+        for name in ("rewards", "seeds", "rankers"):
+            given = getattr(self, name)
+            if len(set(given)) < len(given):
+                raise ValueError(f"something stands twice in {name}; name each once")
+        return self
+
+    def verifier(self, name: VerifierName) -> RewardConfig:
+        """The settings of a verifier. Raises ConfigError."""
+        return parse_config({"verifier": name, **self.verifiers.get(name, {})}, RewardConfig, f"[verifiers.{name}]")
+
+    def quick(self) -> Self:
+        """As for every experiment, with two seeds."""
+        return super().quick().model_copy(update={"seeds": self.seeds[:QUICK_SEEDS]})
+
+
+class VisionSettings(Settings):
+    """How the visual tower is built and pre-trained (`recipe_studies.vision.pretraining`)."""
+
+    depth: Positive = 3
+    hidden_size: Positive = 128
+    """Of the tower; its feed-forward layers are twice as wide."""
+    batch: Positive = 128
+    """Pairs of frames in a step of the first two stages."""
+    learning_rate: float = 2e-3
+    """Peak rate of the first two stages."""
+    attribute_steps: Positive = 300
+    """Optimiser steps of the first stage: the attributes of single pictures."""
+    word_steps: Positive = 300
+    """Optimiser steps of the second stage: pictures as word embeddings."""
+    align_steps: Positive = 150
+    """Optimiser steps of the third stage: planning from clips of the history."""
+    align_batch: Positive = 16
+    align_learning_rate: float = 1e-3
+    """Of the decoder."""
+    merger_learning_rate: float = 1e-4
+    """Of the merger while the decoder is aligned: at the decoder's rate it forgets."""
+    text_share: Fraction = 0.1
+    """Share of the batches of the third stage whose history is text."""
+    bf16: bool = False
+    """Of all stages; at these widths a CPU spends more on casts than it saves."""
+
+
+class VideoConfig(Experiment):
+    """A video planner from nothing, SFT and GRPO with several seeds, and controls with other views of the history."""
+
+    kind: Literal["video"]
+    source: WorldSource
+    controls: Literal[False] = False
+    model: Literal[""] = ""
+    vision: VisionSettings = VisionSettings()
+    sft: dict[str, Any] = Field(default_factory=dict)
+    """Keys of SFTConfig but for the paths."""
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
+    """Seeds of SFT and GRPO; data, base, vision pre-training and samples have `seed`."""
+
+    def quick(self) -> Self:
+        """As for every experiment, with two seeds and two samples."""
+        fewer = {
+            "vision": self.vision.model_copy(update=QUICK_VISION),
+            "seeds": self.seeds[:QUICK_SEEDS],
+            "samples": QUICK_VIDEO_SAMPLES,
+            "best_of": QUICK_VIDEO_SAMPLES,
+        }
+        return super().quick().model_copy(update=fewer)
+
+
+Arm = Literal["narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold"]
+"""What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations."""
+
+
+class TeachingWorld(WorldSource):
+    """The embedded world with a base that knows the goals of half of its domains and has read noisy text of the others.
+
+    Prompts of training, validation and test are cut points of the other goals that no two of them share.
+    """
+
+    narrations: Positive = 32
+    """Narrations of each taught goal in the corpus that covers them."""
+    background: Positive = 16
+    """Narrations of each known goal, in every corpus."""
+    lists: Positive = 8
+    """Step lists of each taught goal, in the corpus that covers them by lists."""
+    exposure: Fraction = 0.5
+    """Share of the base's documents about taught goals: noisy text, where that of known goals is without noise."""
+    validation: Positive = 100
+    """Validation prompts."""
+
+
+class ProceduresSource(Settings):
+    """Annotated procedures that are to be taught, each video in one part: prompts, validation, corpus, or test.
+
+    The training videos are cut in two by a hash of their ids: one part gives prompts and validation, what people say in
+    the other, or its steps, is the corpus. So no prompt's own video is in the corpus.
+    """
+
+    type: Literal["procedures"]
+    procedures: tuple[Path, ...] = ()
+    """Files of procedures (docs/data.md) to be taught; rows that cannot be used are left out and counted."""
+    benchmarks: tuple[str, ...] = ()
+    """Names of `recipe data list` to be taught, too."""
+    known: tuple[str, ...] = ()
+    """Benchmarks that the base is trained on; a video that is tested on here is left out."""
+    known_share: Fraction = 0.0
+    """Share of the goals that the base knows instead: they join its training, and are not taught."""
+    narrations: tuple[Path, ...] = ()
+    """Narration files that hold what is said in the videos of the corpus; empty: the corpus is their step lists."""
+    wrong_narrations: tuple[Path, ...] = ()
+    """Narration files of another domain; what is of the taught videos or of the same source as `narrations` is left
+    out. Empty: step lists of what the base knows."""
+    test_split: Literal["test", "val"] = "test"
+    """Split of the procedures that is tested on."""
+    prompt_share: Fraction = 0.5
+    """Share of the training videos that are prompts and no corpus."""
+    covering: Positive = 32
+    """Narrations of each goal in the corpus at most."""
+    lists: Positive = 8
+    """Step lists of each goal in a corpus of lists at most."""
+    documents: Positive = 12000
+    """Examples that a base from nothing is trained on."""
+    train: Positive = 400
+    """Training prompts."""
+    validation: Positive = 100
+    """Validation prompts, of other videos."""
+    test: Positive = 200
+    """Test prompts, a video each."""
+
+    @model_validator(mode="after")
+    def _has_procedures(self) -> Self:
+        if not self.procedures and not self.benchmarks:
+            raise ValueError("give procedures, files, or benchmarks, names, or both")
+        return self
+
+
+class TeachingConfig(Experiment):
+    """Tasks that the base does not know, taught by rewards whose corpora cover them or do not (docs/learning.md)."""
+
+    kind: Literal["teaching"]
+    source: Annotated[TeachingWorld | ProceduresSource, Field(discriminator="type")]  # type: ignore[assignment]
+    controls: Literal[True] = True
+    arms: Annotated[tuple[Arm, ...], Field(min_length=1)] = (
+        "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold",
+    )  # fmt: skip
+    """What teaches; those that do not use a corpus that covers the tasks are controls, gold is the ceiling."""
+    optimisers: Annotated[tuple[Optimiser, ...], Field(min_length=1)] = ("grpo",)
+    """What trains each arm but gold and random; the learning law and the controls of one are those of the first."""
+    levels: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 4, 8, 16, 32)
+    """Numbers of covering narrations of each goal for the learning law; empty: no law."""
+    prompts: Literal["validation", "test"] = "test"
+    """Prompts that plans are measured on. Choose settings on validation; a change here trains nothing again."""
+    validation: dict[str, Any] = Field(default_factory=dict)
+    """Keys of ValidationSettings but for `examples`: runs on a reward validate on the validation prompts, and keep
+    their best step or round; empty: the last one is kept."""
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
+    """Seeds of the arms; data, base and samples have `seed`."""
+    rankers: tuple[RankerName, ...] = ("grounded", "paper", "relevance")
+    """What chooses among the base's samples without training, and rewards the plans of every run."""
+    sft: dict[str, Any] = Field(default_factory=dict)
+    """Keys of SFTConfig but for the paths, for the arm `gold`."""
+    verifiers: Mapping[VerifierName, dict[str, Any]] = Field(default_factory=dict)
+    """Keys of RewardConfig for a verifier that differs from its defaults."""
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> Self:
+        if isinstance(self.source, ProceduresSource):
+            if "validity" in self.arms:
+                raise ValueError("arm 'validity' is known on a world only; leave it out")
+            if not self.source.narrations and {"narrations", "paper"} & {*self.arms}:
+                raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
+            if not (self.model or self.source.known or self.source.known_share):
+                raise ValueError("the base has nothing to learn from; give model, source.known or source.known_share")
+        for name in ("arms", "optimisers", "levels", "seeds", "rankers"):
+            given = getattr(self, name)
+            if len(set(given)) < len(given):
+                raise ValueError(f"something stands twice in {name}; name each once")
+        return self
+
+    def verifier(self, name: VerifierName) -> RewardConfig:
+        """The settings of a verifier. Raises ConfigError."""
+        return parse_config({"verifier": name, **self.verifiers.get(name, {})}, RewardConfig, f"[verifiers.{name}]")
+
+    @property
+    def by_lists(self) -> bool:
+        """Whether step lists cover the taught goals, because there are no narrations of them."""
+        return isinstance(self.source, ProceduresSource) and not self.source.narrations
+
+    @property
+    def covering(self) -> int:
+        """Narrations of each taught goal in the verification corpus, or step lists."""
+        if isinstance(self.source, TeachingWorld):
+            return self.source.narrations
+        return self.source.lists if self.by_lists else self.source.covering
+
+    def quick(self) -> Self:
+        """As for every experiment, with one seed and two levels."""
+        quick = super().quick()
+        quick = quick.model_copy(update={"source": quick.source.model_copy(update=QUICK_TEACHING[self.source.type])})
+        return quick.model_copy(update={"seeds": self.seeds[:1], "levels": (0, quick.covering) if self.levels else ()})
+
+
+TABLES: dict[str, type[Settings]] = {
+    "base": BaseModelConfig,
+    "sft": SFTConfig,
+    "grpo": GRPOConfig,
+    "best_of_n": BestOfNConfig,
+    "validation": ValidationSettings,
+}
+"""Tables of an experiment that hold settings of a stage."""
+AnyExperiment = ExperimentConfig | ComparisonConfig | VideoConfig | TeachingConfig
+_KINDS: dict[str, type[ComparisonConfig] | type[VideoConfig] | type[TeachingConfig]] = {
+    "comparison": ComparisonConfig,
+    "video": VideoConfig,
+    "teaching": TeachingConfig,
+}
+
+
+def load_experiment(
+    path: Path, *, quick: bool = False, controls: bool = False, changes: Sequence[str] = ()
+) -> AnyExperiment:
+    """The experiment of a TOML file: of the kind that its key `kind` names, else the whole method once.
+
+    `changes` are values to set in it, as KEY=VALUE, and `controls` sets the key of that name. Raises ConfigError.
+    """
+    raw = read_config(path, changes)
+    kind = raw.get("kind")
+    if kind is not None and kind not in [*_KINDS]:
+        raise ConfigError(f"{path}: key 'kind': {kind!r} is unknown; known are {', '.join(map(repr, _KINDS))}.")
+    if kind is None:
+        config: AnyExperiment = parse_config(raw, ExperimentConfig, str(path), changes)
+    else:
+        config = parse_config(raw, _KINDS[kind], str(path), changes)
+    for table, stage in TABLES.items():
+        check_table(getattr(config, table, {}), stage, f"{path}: [{table}]")
+    if controls and not isinstance(config, VideoConfig | TeachingConfig):
+        config = config.model_copy(update={"controls": True})
+    elif controls and isinstance(config, VideoConfig):
+        raise ConfigError(f"{path}: an experiment on video has controls of its own; leave out --controls.")
+    return config.quick() if quick else config
+
+
+def demo_config(
+    history: Literal["text", "video"] = "text", *, quick: bool = False, seed: int = 0, workers: int | None = None
+) -> AnyExperiment:
+    """The packaged settings of `recipe demo`, whose planner is given the history as text or as drawn video."""
+    name = {"text": "demo.toml", "video": "video_demo.toml"}[history]
+    with as_file(files("recipe_studies.experiments") / name) as path:
+        config = load_experiment(path, quick=quick)
+    seeds = {"seeds": tuple(seed + number for number in config.seeds)} if isinstance(config, VideoConfig) else {}
+    return config.model_copy(update={"seed": seed, "workers": workers or config.workers, **seeds})
+
+
+def require_packages_of(config: Experiment) -> None:
+    """Raises MissingExtra for all extras that the experiment's stages lack."""
+    from recipe.corpus.encoders import encoder_extra
+
+    needed = {"cpu": "corpus search", "train": "training", "report": "the report"}
+    needed |= encoder_extra(config.corpus.encoder.name)
+    if any("wandb" in stage.get("metrics", ()) for stage in (config.grpo, getattr(config, "sft", {}))):
+        needed["wandb"] = "metrics = ['wandb']"
+    require_packages(needed)

@@ -1,0 +1,206 @@
+"""What only the video experiment has: drawn clips of histories, and the pre-training of the visual tower on them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recipe.artifacts import atomic_path, write_json
+from recipe.data.examples import read_examples
+from recipe.progress import Progress
+from recipe.types import Example, Frames
+from recipe.world.graph import World
+from recipe.world.load import load_world
+from recipe_studies.experiments.design import ALIGNED, ATTRIBUTES, BASE, DOCUMENTS, WORDS, View
+from recipe_studies.experiments.settings import VisionSettings
+
+if TYPE_CHECKING:
+    from recipe.models.checkpoints import Checkpoint
+    from recipe.perception.frames import Clips
+    from recipe.planning.planner import Request
+    from recipe.world.clips import DrawnClips
+    from recipe_studies.vision.video_model import VisionShape
+
+TEST_SEED = 1 << 20
+"""Seed of the drawings that are tested on; no training run has it."""
+ACCURACY = "seen.json"
+"""File beside a pre-trained tower: share of held-out pictures that it recognises whole, by style of drawing."""
+COLUMNS = 12
+"""Frames of a clip that the report's picture shows, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class VisionPretraining:
+    """A stage of pre-training for a language model `width` wide."""
+
+    vision: VisionSettings
+    width: int
+    seed: int
+
+    @property
+    def shape(self) -> "VisionShape":
+        """The shape of the visual tower."""
+        from recipe_studies.vision.video_model import VisionShape
+
+        size = self.vision.hidden_size
+        return VisionShape(depth=self.vision.depth, hidden_size=size, intermediate_size=2 * size)
+
+
+def learn_symbols(run_dir: Path, settings: VisionPretraining, progress: Progress) -> None:
+    """First stage: the visual tower learns which symbols a picture holds. Needs no language model."""
+    from recipe.world.frames import STYLES, Painter
+    from recipe_studies.vision.pretraining import Schedule, new_tower, pair_accuracy, save_tower, train_attributes
+
+    vision = settings.vision
+    with progress.task("learning symbols", vision.attribute_steps) as advance:
+        tower = new_tower(settings.shape, settings.width, settings.seed)
+        painter = Painter(load_world())
+        heads, _ = train_attributes(
+            tower,
+            painter,
+            Schedule(vision.attribute_steps, bf16=vision.bf16),
+            rate=vision.learning_rate,
+            batch=vision.batch,
+            seed=settings.seed,
+            advance=advance,
+        )
+        accuracy = {style: pair_accuracy(tower, heads, painter, style).whole for style in STYLES}
+        with atomic_path(run_dir / ATTRIBUTES) as partial:
+            save_tower(tower, partial)
+            write_json(partial / ACCURACY, accuracy)
+
+
+def learn_word_embeddings(run_dir: Path, settings: VisionPretraining, progress: Progress) -> None:
+    """Second stage: the tower learns to give pictures as word embeddings of the base model."""
+    from recipe.models.checkpoints import load_checkpoint
+    from recipe.world.frames import STYLES, Painter
+    from recipe_studies.vision.pretraining import (
+        Schedule,
+        load_tower,
+        tower_of,
+        train_words,
+        word_accuracy,
+        words_of_steps,
+    )
+    from recipe_studies.vision.video_model import build_video_model
+
+    vision, world = settings.vision, load_world()
+    with progress.task("learning words", vision.word_steps) as advance:
+        checkpoint = build_video_model(load_checkpoint(str(run_dir / BASE / "model")), settings.shape, settings.seed)
+        load_tower(tower_of(checkpoint), run_dir / ATTRIBUTES)
+        painter = Painter(world)
+        vocabulary = words_of_steps(world.wordings, checkpoint.tokenizer, pair_tokens(checkpoint))
+        train_words(
+            checkpoint,
+            painter,
+            vocabulary,
+            Schedule(vision.word_steps, bf16=vision.bf16),
+            rate=vision.learning_rate,
+            batch=vision.batch,
+            seed=settings.seed,
+            advance=advance,
+        )
+        accuracy = {style: word_accuracy(checkpoint, painter, vocabulary, style) for style in STYLES}
+        _save(checkpoint, run_dir / WORDS / "model")
+        write_json(run_dir / WORDS / ACCURACY, accuracy)
+
+
+def align(run_dir: Path, settings: VisionPretraining, progress: Progress) -> None:
+    """Third stage: the decoder learns noisy planning from clips of the history."""
+    from recipe.models.checkpoints import load_checkpoint
+    from recipe.world.frames import Painter
+    from recipe_studies.vision.pretraining import Schedule, align_decoder
+
+    vision, world = settings.vision, load_world()
+    with progress.task("reading clips", vision.align_steps) as advance:
+        checkpoint = load_checkpoint(str(run_dir / WORDS / "model"), attention="eager")
+        align_decoder(
+            checkpoint,
+            world,
+            Painter(world),
+            read_examples(run_dir / DOCUMENTS)[: vision.align_steps * vision.align_batch],
+            Schedule(vision.align_steps, warmup=30, bf16=vision.bf16),
+            rate=vision.align_learning_rate,
+            merger_rate=vision.merger_learning_rate,
+            text_share=vision.text_share,
+            batch=vision.align_batch,
+            seed=settings.seed,
+            advance=advance,
+        )
+        _save(checkpoint, run_dir / ALIGNED / "model")
+
+
+def pair_tokens(checkpoint: "Checkpoint") -> int:
+    """Tokens of a pair of frames."""
+    from recipe.world.frames import PAIR, SIZE
+
+    assert checkpoint.video is not None
+    time, high, wide = checkpoint.video.grid(PAIR, SIZE, SIZE)
+    return time * high * wide // checkpoint.video.merge_size**2
+
+
+def _save(checkpoint: "Checkpoint", folder: Path) -> None:
+    from recipe.training.policy import save_model
+
+    save_model(checkpoint.model, checkpoint.tokenizer, folder, checkpoint.video)
+
+
+def drawn_clips(seed: int, *, unseen: bool = False) -> "DrawnClips":
+    """The clips that show histories in this experiment; `unseen` on the background that training never shows."""
+    from recipe.world.clips import DrawnClips
+    from recipe.world.frames import Painter
+
+    world = load_world()
+    return DrawnClips(world, Painter(world), seed, "unseen" if unseen else "train")
+
+
+class ShownHistories:
+    """Draws, for an example, the history that another example of the same id has: what was done, whatever was read."""
+
+    def __init__(self, clips: "DrawnClips", shown: Sequence[Example]) -> None:
+        self._clips, self._shown = clips, {example.example_id: example for example in shown}
+
+    def render(self, example: Example, draw: int) -> Frames:
+        """The frames of the example's true history at its place `draw` in the run."""
+        return self._clips.render(self._shown[example.example_id], draw)
+
+
+def view_request(view: View) -> "Callable[[Example], Request]":
+    """The request that a view makes of a test example; clips are drawn on the unseen background."""
+    from recipe.planning.planner import Request
+
+    if view == "text":
+        return Request.of
+    if view == "goal":
+        return lambda example: Request(example.goal)
+    drawn = drawn_clips(TEST_SEED, unseen=True)
+    views: dict[View, Clips] = {"video": drawn, "other": drawn.other, "blank": drawn.blank}
+    clips = views[view]
+    return lambda example: Request(example.goal, video=clips(example))
+
+
+def draw_clips(world: World, examples: Sequence[Example], target: Path) -> None:
+    """Draw each example's clip as trained on, on the unseen background, and with other steps. Writes a PNG."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    from recipe.report.plots import STYLE
+
+    trained, unseen = drawn_clips(0), drawn_clips(0, unseen=True)
+    rows = [
+        (f"{example.goal}: {name}", make(example).images)
+        for example in examples
+        for name, make in (("drawn for training", trained), ("unseen background", unseen), ("other", unseen.other))
+    ]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(9, 0.95 * len(rows)), layout="constrained")
+        for panel, (title, images) in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
+            shown = images[:COLUMNS]
+            strip = shown.transpose(1, 0, 2, 3).reshape(shown.shape[1], -1, 3)
+            panel.imshow(strip, interpolation="nearest", aspect="equal")
+            panel.set_xlim(0, COLUMNS * shown.shape[2])
+            panel.set_axis_off()
+            more = f", {len(images)} frames" if len(images) > COLUMNS else ""
+            panel.set_title(f"{title}{more}", fontsize=8, loc="left")
+        with atomic_path(target) as partial:
+            figure.savefig(partial, format="png", dpi=140, facecolor="white", metadata={"Software": None})

@@ -1,0 +1,333 @@
+"""A study as a page and as Markdown: each table beside the paper's figures, its claims in sentences, and its figure."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recipe.artifacts import from_json, read_json, to_json, write_text
+from recipe.errors import MissingExtra
+from recipe.evaluation.metrics import readings_table, regime_colours
+from recipe.report.elements import Block, Cell, Figure, Heading, Pairs, Plan, Plans, Row, Section, Step, Table, headings
+from recipe.report.markdown import render_markdown
+from recipe.report.page import render
+from recipe.report.plots import Line, Mark, Point, curves, inline_svg, intervals, scatter
+from recipe.stats import Interval
+from recipe_studies.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
+from recipe_studies.reproduce.findings import DATASETS, Finding, TableFigures
+from recipe_studies.reproduce.study import names, regime
+from recipe_studies.reproduce.tables import PERCENTAGES, TABLES, table, weak
+
+try:
+    from matplotlib.figure import Figure as Drawing
+except ModuleNotFoundError as error:
+    raise MissingExtra("the report", "report") from error
+
+RESULTS, PAGE, MARKDOWN = "results.json", "report.html", "report.md"
+NAMES = {**DATASETS, "in-domain": "in-domain", "zero-shot": "zero-shot"}
+MEASURES = {
+    "success_rate": "SR",
+    "accuracy": "mAcc",
+    "iou": "mIoU",
+}
+VERDICTS = {
+    "holds": "hold here",
+    "does not hold": "do not",
+    "cannot tell": "cannot be told",
+    "not measured": "not measured",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleResults:
+    """The tables of one scale."""
+
+    scale: str
+    title: str
+    published: str
+    """Scale of the paper whose figures stand beside them."""
+    seeds: tuple[int, ...]
+    judge: str
+    """What accuracy is: exact validity, or the judge's name."""
+    tables: tuple[TableFigures, ...]
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a reader has to know of the data and of how it was run."""
+    assessor: str = "the base"
+    """VidAssist's own proposer, which assesses, too."""
+    seconds: float = 0.0
+    """Of all stages, one after the other."""
+    examples: tuple[ExampleCounts, ...] = ()
+    """How many examples there are of each dataset, and how many are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResults:
+    """All that a study found."""
+
+    title: str
+    created: str
+    command: str
+    versions: dict[str, str]
+    device: str
+    scales: tuple[ScaleResults, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The claims of all tables, scale by scale."""
+        return tuple(one for scale in self.scales for made in scale.tables for one in made.findings)
+
+
+def write_results(output: Path, results: StudyResults) -> Path:
+    """Write `results.json`, and `report.html` and `report.md` from it; returns the page."""
+    # Keys stay in order, because the page shows them so.
+    write_text(output / RESULTS, json.dumps(to_json(results), indent=2, ensure_ascii=False) + "\n")
+    return rerender(output)
+
+
+def rerender(output: Path) -> Path:
+    """Write the page and its Markdown from the `results.json` beside them; raises InputError when that is missing."""
+    results = load_results(output / RESULTS)
+    write_text(output / PAGE, render_page(results))
+    write_text(output / MARKDOWN, render_markdown(results.title, summary(results), list(sections(results))))
+    return output / PAGE
+
+
+def load_results(path: Path) -> StudyResults:
+    """Read `results.json`; raises InputError naming the part that is missing or of the wrong kind."""
+    return from_json(read_json(path), StudyResults, str(path))
+
+
+def render_page(results: StudyResults) -> str:
+    """The whole page. The same results give the same page."""
+    measured = [
+        one.regime for scale in results.scales for made in scale.tables for one in (*made.figures, *made.controls)
+    ]
+    known = [name for one in TABLES for name in one.regimes]
+    when = results.created.replace("T", " ").replace("+00:00", " UTC")
+    return render(
+        results.title,
+        f"{when} · {results.device}",
+        summary(results),
+        list(sections(results)),
+        colours=regime_colours(regime_title(name) for name in (*known, *measured)),
+    )
+
+
+def summary(results: StudyResults) -> list[str]:
+    """How many claims hold at each scale, in a sentence, and those that do not."""
+    sentences = []
+    for scale in results.scales:
+        found = [one for made in scale.tables for one in made.findings]
+        counts = ", ".join(
+            f"{count} {words}"
+            for verdict, words in VERDICTS.items()
+            if (count := sum(one.verdict == verdict for one in found))
+        )
+        seeds = f"{len(scale.seeds)} seed{'s' if len(scale.seeds) > 1 else ''}"
+        claims = (
+            f"of {len(found)} claims of the paper {counts}" if found else "no claim of the paper is on these tables"
+        )
+        sentences.append(f"{scale.title}, {seeds}: {claims}.")
+        sentences += [f"{scale.title}: {one.words}" for one in found if one.verdict == "does not hold"]
+    return sentences
+
+
+def sections(results: StudyResults) -> Iterator[Section]:
+    """A section for each table of each scale, then how it was run."""
+    for scale in results.scales:
+        for made in scale.tables:
+            paper = table(made.name)
+            several = f"{scale.title}: " if len(results.scales) > 1 else ""
+            yield Section(
+                name=f"{scale.scale}-{made.name}",
+                title=f"{several}{paper.title}",
+                short=f"{several}{made.name}",
+                paragraphs=(f"In the paper: {paper.source}. {_about(scale, made)}",),
+                blocks=tuple(_blocks(scale, made)),
+                findings=(*made.not_beaten, *made.notes),
+            )
+    counted = tuple(examples_table(scale) for scale in results.scales if scale.examples)
+    if counted:
+        text = "A test example that lacks what any system needs is left out for all systems. An example without a "
+        text += "pseudo-trace, or without a cut point of it, is left out of the mixtures with weak examples alone."
+        yield Section("examples", "Examples, and what is left out", "Examples", (text,), counted)
+    notes = tuple(note for scale in results.scales for note in (*scale.notes, *scale.missing))
+    if notes:
+        yield Section("notes", "What to know of these figures", "Notes", findings=tuple(dict.fromkeys(notes)))
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    run = Pairs((("command", results.command), ("versions", versions)))
+    yield Section("run", "How it was run", "How it was run", blocks=(run,))
+
+
+def examples_table(scale: ScaleResults) -> Table:
+    """The examples of each dataset: how many there are, are left out for each reason, and are used."""
+    reasons = [one for one in REASONS if any(counts.left_out.get(one) for counts in scale.examples)]
+    rows = []
+    for one in scale.examples:
+        cells = [Cell(one.examples)]
+        for reason in reasons:
+            count = one.left_out.get(reason, 0)
+            cells.append(Cell(count, note=f"{100 * count / one.examples:.1f}%" if count else ""))
+        mixed = one.examples - sum(one.left_out.values())
+        used = mixed + sum(one.left_out.get(reason, 0) for reason in MIXTURES_ALONE)
+        cells += [Cell(used), Cell(mixed if one.role == "training" else None)]
+        rows.append(Row(f"{one.role}, {one.input}, {column_title(one.dataset)}", tuple(cells)))
+    names = ("examples", *(REASONS[one] for one in reasons), "used", "in mixtures with weak ones")
+    return Table(f"Examples, {scale.title}", "examples of", headings(*names), tuple(rows))
+
+
+def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
+    if made.findings:
+        yield findings_table(made.findings)
+    if made.figures:
+        model = "Qwen2.5-7B at every scale" if made.name == "vpa" else scale.published
+        paper = f"; hollow: the paper's, {model}" if any(one.published is not None for one in made.figures) else ""
+        if made.name == "weak":
+            drawing, caption = weak_figure(made), f"Accuracy by share of weak examples, with 95% intervals{paper}."
+        elif made.name == "diversity":
+            drawing, caption = diversity_figure(made), f"Diversity and accuracy, with 95% intervals{paper}."
+        else:
+            drawing, caption = means_figure(made), f"Means with 95% intervals{paper}."
+        yield Figure(inline_svg(drawing, f"{scale.scale}-{made.name}-figure", caption), caption)
+        yield made_table(scale, made)
+    read = ((f"{regime_title(one.regime)}, {column_title(one.column)}", one.readings) for one in made.figures)
+    yield from readings_table(table(made.name).title, read, 3 if made.name == "diversity" else 1)
+    for prompt in made.prompts:
+        plans = []
+        for plan in prompt.plans:
+            accuracy = "" if plan.accuracy is None else f"{plan.accuracy:.0f} %"
+            plans.append(Plan(regime_title(plan.regime), tuple(map(Step, plan.steps)), accuracy))
+        yield Plans(tuple(plans), prompt.goal, history=f"Done: {'; '.join(prompt.history)}.")
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """The paper's claims, one a row, with the difference that was measured in each column and what it says."""
+    columns = list(dict.fromkeys(one.column for one in findings))
+    known = {(one.sentence, one.column): one for one in findings}
+    names = [Heading(name, column_title(column)) for column in columns for name in ("difference", "verdict")]
+    rows = []
+    for claim in {one.sentence: one for one in findings}.values():
+        cells = []
+        for column in columns:
+            one = known.get((claim.sentence, column))
+            digits = 3 if column == "diversity" else 1
+            cells.append(Cell(None if one is None else one.difference, digits, signed=True))
+            cells.append(Cell(None if one is None else one.verdict))
+        about = f"{claim.source}, within {claim.margin:g}" if claim.margin else claim.source
+        rows.append(Row(claim.sentence, tuple(cells), about=about))
+    return Table("What the paper claims", "claim", tuple(names), tuple(rows))
+
+
+def _about(scale: ScaleResults, made: TableFigures) -> str:
+    if made.name == "vpa":
+        return (
+            "Percent; plans in free words are taken for the nearest actions. A regime's own row is its plan, which the "
+            "paper does not print. VidAssist's own proposer, which assesses, too, is Llama-2-70B in the paper and here "
+            f"{scale.assessor}; beside it, a planner proposes half. All rows are on the same samples."
+        )
+    if made.name == "diversity":
+        return f"Diversity from 0 to 1, accuracy in percent ({scale.judge})."
+    model = "Qwen2.5-VL-3B" if made.name == "video" else scale.published
+    paper = f" The paper's figures are of {model}, by its judge." if made.figures else ""
+    return f"Accuracy in percent: {scale.judge}.{paper}"
+
+
+def made_table(scale: ScaleResults, made: TableFigures) -> Table:
+    """The measured figures of a table beside the published ones."""
+    every = (*made.figures, *made.controls)
+    values = {(one.regime, one.column): one for one in every}
+    printed = {column for (_, column), one in values.items() if one.published is not None}
+    names: list[Heading] = []
+    for column in made.columns:
+        names.append(Heading("here", column_title(column)))
+        if column in printed:
+            names.append(Heading("paper", column_title(column)))
+    rows = []
+    for name in dict.fromkeys(one.regime for one in every):
+        cells: list[Cell] = []
+        for column in made.columns:
+            figure = values.get((name, column))
+            digits = 3 if column == "diversity" else 1
+            cells.append(Cell(None if figure is None else figure.value, digits))
+            if column in printed:
+                cells.append(Cell(None if figure is None else figure.published, digits))
+        rows.append(Row(regime_title(name), tuple(cells)))
+    several = len(scale.seeds) > 1
+    about = "95% interval over seeds and prompts" if several else "95% interval over prompts; one seed"
+    return Table(f"{table(made.name).title}, {scale.title}", "regime", tuple(names), tuple(rows), about)
+
+
+def column_title(column: str) -> str:
+    """A column in words.
+
+    >>> column_title("3.success_rate"), column_title("test_goals"), column_title("coin")
+    ('T = 3, SR', 'held-out goals', 'coin')
+    """
+    if "." in column:
+        horizon, measure = column.split(".")
+        return f"T = {horizon}, {MEASURES[measure]}"
+    return NAMES.get(column, column)
+
+
+def regime_title(name: str) -> str:
+    """A regime or a row of VidAssist as tables show it; a frontier model is called by its name."""
+    searched = next((row for one in TABLES for row in one.rows if row.name == name and row.proposers), None)
+    if searched is not None:
+        return searched.title
+    return regime(name).title if name in names("regimes") else name
+
+
+def _colours(made: TableFigures) -> dict[str, str]:
+    """The colour of each regime of a table by its title; one regime has one colour on the whole page."""
+    known = [name for one in TABLES for name in one.regimes]
+    return regime_colours(regime_title(name) for name in (*known, *(one.regime for one in made.figures)))
+
+
+def means_figure(made: TableFigures) -> Drawing:
+    """Each regime's mean and interval, one panel for each of the last two columns; the paper's figures hollow."""
+    shown = [column for column in made.columns if column in ("in-domain", "zero-shot")] or list(made.columns)[-2:]
+    values = {(one.regime, one.column): one for one in made.figures}
+    marks = []
+    for column in shown:
+        for name in dict.fromkeys(one.regime for one in made.figures):
+            one = values.get((name, column))
+            marks.append(Mark(regime_title(name), None if one is None else one.value, panel=column_title(column)))
+            if one is not None and one.published is not None:
+                marks.append(marks[-1]._replace(value=Interval(one.published), hollow=True))
+    return intervals(marks, colours=_colours(made))
+
+
+def weak_figure(made: TableFigures) -> Drawing:
+    """RL and SFT over the share of weak examples, one panel a split; the base is a line across."""
+    values = {(one.regime, one.column): one for one in made.figures}
+    titles = {"rl": regime_title("rl"), "sft": "SFT"}
+    lines, levels = [], {}
+    for column in made.columns:
+        panel = column_title(column)
+        for kind, title in titles.items():
+            known = [(percent, one) for percent in PERCENTAGES if (one := values.get((weak(kind, percent), column)))]
+            paper = [(percent, one.published) for percent, one in known if one.published is not None]
+            lines.append(Line(panel, title, [percent for percent, _ in known], [one.value for _, one in known]))
+            lines.append(
+                Line(panel, title, [percent for percent, _ in paper], [value for _, value in paper], hollow=True)
+            )
+        if base := values.get(("base", column)):
+            levels[panel] = [("base", base.value.mean)]
+    colours = {title: _colours(made)[regime_title(weak(kind, 0))] for kind, title in titles.items()}
+    return curves(lines, colours=colours, xlabel="weak examples, percent", ylabel="accuracy, percent", levels=levels)
+
+
+def diversity_figure(made: TableFigures) -> Drawing:
+    """Diversity across, accuracy up; the paper's figures hollow."""
+    values = {(one.regime, one.column): one for one in made.figures}
+    points = []
+    for name in dict.fromkeys(one.regime for one in made.figures):
+        across, up = values[name, "diversity"], values[name, "accuracy"]
+        points.append(Point(regime_title(name), across.value, up.value))
+        if across.published is not None and up.published is not None:
+            points.append(
+                Point(f"{regime_title(name)}, paper", Interval(across.published), Interval(up.published), True)
+            )
+    xlabel = "diversity of a prompt's plans, 0 to 1"
+    return scatter(points, colours=_colours(made), xlabel=xlabel, ylabel="accuracy, percent")

@@ -1,0 +1,1 @@
+"""A video model of the world, from nothing."""
