@@ -85,11 +85,13 @@ def test_a_file_is_planned_and_measured(recipe: Command, tiny_model: Path, examp
     assert code == 0
     assert json.loads(out) == json.loads(scores.read_text())
     assert read_scores(scores).decoding == (card,)
-    assert json.loads(out)["metrics"]["score"]["observations"] == 2
+    [overall] = [one for one in json.loads(out)["groups"] if one["kind"] == "all"]
+    assert overall["values"]["score"]["observations"] == 2
     code, out, _ = recipe(*measured)
-    assert (code, "2 prompts, 3 samples each" in out) == (0, True)
+    assert (code, "2 examples, 3 samples each" in out) == (0, True)
     code, out, _ = recipe("evaluate", "validity", output, "--examples", examples, "--json")
-    assert (code, json.loads(out)["counts"]["missing"]) == (0, 1)
+    [overall] = [one for one in json.loads(out)["groups"] if one["kind"] == "all"]
+    assert (code, overall["counts"]["missing"]) == (0, 1)
     code, _, err = recipe("evaluate", "validity", output, "--examples", examples, "--missing", "refuse")
     assert (code, "1 of 3 examples have no prediction: e0; plan for them" in err) == (1, True)
 

@@ -9,7 +9,7 @@ would be at the least and at the most: 0 in place of one side's, the best in pla
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from recipe.errors import InputError
 from recipe.evaluation.measures import ALL, ROLES, Values, example_means, in_order, measure_named, role_of
@@ -23,6 +23,10 @@ from recipe.types import Example
 
 P_DIGITS, P_LEAST = 3, 0.001
 """Digits of a p-value, and the smallest that is shown."""
+
+
+_BOUNDS: dict[str, tuple[Literal[0, 1], Literal[0, 1]]] = {"lowest": (0, 1), "missing_as_0": (0, 0), "highest": (1, 0)}
+"""What a missing verdict counts as on either side: the worst (0) or the best (1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +78,10 @@ def compare_systems(
     for source in (first, second):
         if source.rows is None:
             raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
-    sides = [[one for one in source.rows or () if not one.control] for source in (first, second)]
-    # By reading: with missing values at the worst, left out, at the best.
-    ours, theirs = ({missing: measure.plan_values(rows, missing) for missing in (0, None, 1)} for rows in sides)
+    ours, theirs = first.values, second.values
     shared = ours[0].keys() & theirs[0].keys()
-    clusters = {one.example_id: one.cluster for rows in sides for one in rows if one.cluster}
+    rows_of_both = (*(first.rows or ()), *(second.rows or ()))
+    clusters = {one.example_id: one.cluster for one in rows_of_both if one.cluster and not one.control}
     clusters |= {name: measure.cluster_of(one) for name, one in examples.items()}
     datasets = {name: one.source for name, one in examples.items()}
 
@@ -110,7 +113,7 @@ def compare_systems(
         lost = metric in measure.bounds and any(
             side[0][plan][metric] != side[1][plan][metric] for side in (ours, theirs) for plan in plans
         )
-        for name, worst, best in (("lowest", 0, 1), ("missing_as_0", 0, 0), ("highest", 1, 0)) if lost else ():
+        for name, (worst, best) in _BOUNDS.items() if lost else ():
             read[name] = {
                 over: macro_interval(
                     [a - b for a, b in zip(one.first, one.second, strict=True)], one.datasets, one.clusters, seed

@@ -335,30 +335,37 @@ def summarise(
 ) -> Scores:
     """The scores that rows make; `examples` hold those of the rows, and `seed` draws the intervals.
 
-    Raises ComputeError for rows of a measure that gave no plan a value and has no scale to bound it by.
+    Raises ComputeError for a value that is not finite, and as `extras` of the measure does.
     """
     by_id = {example.example_id: example for example in examples}
     own = [one for one in rows if not one.control]
     sources = in_order({by_id[one.example_id].source for one in own})
-    groups = [
-        _group(measure, name, "dataset", [one for one in own if by_id[one.example_id].source == name], by_id, seed)
-        for name in sources
-    ]
+    overall = _group(measure, "", "all", own, by_id, seed)
     values = measure.plan_values(own)
     scored = {by_id[plan.example_id].source for plan in values}
+    groups: list[Group] = []
+    alone = len(sources) == 1  # then all plans are those of the dataset and of its split
+    for name in sources:
+        of_dataset = [one for one in own if by_id[one.example_id].source == name]
+        group = overall if alone else _group(measure, name, "dataset", of_dataset, by_id, seed)
+        groups.append(replace(group, name=name, kind="dataset"))
     others = not all(map(role_of, scored))
     for split in (*ROLES, *([ALL] if others else [])):
-        if any(split in (role_of(name), ALL) for name in scored):
+        if datasets := tuple(sorted(name for name in scored if split in (role_of(name), ALL))):
             of_split = [one for one in own if split in (role_of(by_id[one.example_id].source), ALL)]
-            groups.append(_group(measure, split, "split", of_split, by_id, seed))
-    groups.append(_group(measure, "", "all", own, by_id, seed))
+            group = overall if alone else _group(measure, split, "split", of_split, by_id, seed)
+            groups.append(replace(group, name=split, kind="split", datasets=datasets))
+    groups.append(overall)
     names = dict.fromkeys(one.control for one in rows if one.control)
     for name in sorted(names, key=lambda name: _place(measure.controls, name)):
         control = [one for one in rows if one.control == name]
         group = _group(measure, name, "control", control, by_id, seed)
         if measure.beats_controls:
-            both = example_means(values), example_means(measure.plan_values(control))
-            group = replace(group, difference=_difference(measure, *both, by_id, seed))
+            ours, theirs = example_means(values), example_means(measure.plan_values(control))
+            if both := [one for one in ours if one in theirs]:
+                first, second = ([side[one][measure.main] for one in both] for side in (ours, theirs))
+                clusters = [measure.cluster_of(by_id[one]) for one in both]
+                group = replace(group, difference=paired_interval(first, second, clusters, seed))
         groups.append(group)
     samples = Counter(plan.example_id for plan in {one.plan for one in own})
     skipped = {name: count for name, count in (left_out or {}).items() if count}
@@ -419,8 +426,7 @@ def _group(
         empty=flags[EMPTY],
         shortened=flags[SHORTENED],
     )
-    datasets = tuple(sorted({by_id[plan.example_id].source for plan in values})) if kind == "split" else ()
-    return Group(name, kind, _intervals(measure, means, kind == "split", by_id, seed), counts, read, datasets)
+    return Group(name, kind, _intervals(measure, means, kind == "split", by_id, seed), counts, read)
 
 
 def _intervals(
@@ -440,20 +446,6 @@ def _intervals(
             names, macro_intervals(table, datasets, [measure.cluster_of(one) for one in own], seed), strict=True
         )
     return {name: found[name] for name in dict.fromkeys(name for one in means.values() for name in one)}
-
-
-def _difference(
-    measure: Measure,
-    ours: Mapping[str, Mapping[str, float]],
-    control: Mapping[str, Mapping[str, float]],
-    by_id: Mapping[str, Example],
-    seed: int,
-) -> Interval | None:
-    both = [name for name in ours if name in control]
-    if not both:
-        return None
-    first, second = ([side[name][measure.main] for name in both] for side in (ours, control))
-    return paired_interval(first, second, [measure.cluster_of(by_id[name]) for name in both], seed)
 
 
 def means_of(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -541,7 +533,9 @@ def terminal_tables(kind: type[Measure], scores: Scores, rows: str = "") -> list
 
 def _notes(scores: Scores, rows: str) -> Iterable[str]:
     """Lines below the tables: counts, what was left out, findings, settings, cost."""
-    counts = scores.overall.counts
+    counts, samples = scores.overall.counts, scores.extras.get("samples", 1)
+    if examples := max((one.observations for one in scores.overall.values.values()), default=0):
+        yield f"{examples:,} examples, {samples} {'samples' if samples > 1 else 'sample'} each."
     if counts.missing or counts.empty:
         yield f"{counts.missing:,} missing and {counts.empty:,} empty plans score as such by rule."
     if counts.shortened:

@@ -176,8 +176,8 @@ def _require_sound(seen: dict[str, Any], table: Table, row: dict[str, Any]) -> N
     elif table is tracks:
         seen[f"track {row['name']}"] = seen[f"set {row['reference_set']}"], row["plans"]
     elif table is scorers:
-        settings_of(row["settings"])
-        if fingerprint(row["identity"])[:16] != row["id"] or row["measure"] not in board_measures():
+        known = {row["measure"], settings_of(row["settings"]).measure} <= {*board_measures()}
+        if fingerprint(row["identity"])[:16] != row["id"] or not known:
             raise ValueError(f"the scorer {row['id']!r} is not what its name says")
         seen[f"scorer {row['id']}"] = seen[f"track {row['track']}"][0]
     elif table is submissions:

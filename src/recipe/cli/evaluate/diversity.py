@@ -81,7 +81,10 @@ def diversity(
     if predictions is None:
         if chosen is None:
             raise InputError("the predictions are missing: give their file, or --chosen to write what to plan for.")
-        _show_chosen(chosen, len(wanted), json)
+        if json:
+            console.print_json({"prompts": len(wanted), "chosen": str(chosen)})
+        else:
+            console.print_lines(f"{len(wanted):,} prompts to plan for: {chosen}")
         return
     planned = read_predictions(predictions)
     sampled = sampled_plans(wanted, planned, read_examples(examples), samples, fewer, config)
@@ -125,13 +128,6 @@ def _opened_judge(
 
     with asked_model(settings) as model:
         yield LlmDiversityJudge(model, settings.model, config), model.ledger
-
-
-def _show_chosen(path: Path, count: int, json: bool) -> None:
-    if json:
-        console.print_json({"prompts": count, "chosen": str(path)})
-    else:
-        console.print_lines(f"{count:,} prompts to plan for: {path}")
 
 
 def _estimate(sampled: "SampledPrompts", order_check: float, seed: int, json: bool) -> None:

@@ -117,6 +117,7 @@ def judge(
     --endpoint http://localhost:8000/v1 --judge how2everything/how2judge --output failures.json
     """
     from recipe.data.examples import read_examples
+    from recipe.evaluation.judge.critical import MAX_TOKENS
     from recipe.evaluation.judge.measures import CriticalFailuresMeasure, RubricMeasure
     from recipe.evaluation.judge.plans import cases_of, control_cases
     from recipe.evaluation.judge.verdicts import verdict_rows, write_verdicts
@@ -126,8 +127,8 @@ def judge(
     from recipe.planning.predictions import read_predictions
 
     asked_for = _failure_prompt(rubric, prompt, model_settings)
-    if asked_for is not None:
-        config = _longer(config)
+    if asked_for is not None and "max_tokens" not in config.model_fields_set:
+        config = config.model_copy(update={"max_tokens": MAX_TOKENS})  # as long as the publisher allows
     asks = not (dry_run or show_prompt)
     if asks and output is None:
         raise InputError("--output is missing: the scores file to write; or give --dry-run or --show-prompt.")
@@ -194,14 +195,6 @@ def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "F
         remedy = "download prompts/judge.txt of github.com/lilakk/how2everything and give its path"
         raise InputError(f"--prompt is missing: the file that asks for critical failures; {remedy}.")
     return FailurePrompt.read(path)
-
-
-def _longer(config: JudgeConfig) -> JudgeConfig:
-    """The settings with answers as long as the publisher of the rubric allows, unless a length was given."""
-    from recipe.evaluation.judge.critical import MAX_TOKENS
-
-    given = "max_tokens" in config.model_fields_set
-    return config if given else config.model_copy(update={"max_tokens": MAX_TOKENS})
 
 
 def _estimate(

@@ -220,7 +220,7 @@ def _headline(results: JudgeResults) -> Table:
     rows = []
     for system in results.scores:
         macro = {one.name: one.values["accuracy"] for one in system.of("split")}
-        counts = total_counts(system.of("dataset"))
+        counts = system.overall.counts
         cells = (Cell(macro.get(split)) for split in splits)
         rows.append(row(system.system, *cells, overall(system.of("dataset")), *_counts(counts)))
     return Table(
@@ -282,12 +282,6 @@ def overall(datasets: Sequence[Group]) -> float | None:
     scored = [(one.values["accuracy"].mean, one.counts.plans) for one in datasets if one.values]
     plans = sum(number for _, number in scored)
     return sum(mean * number for mean, number in scored) / plans if plans else None
-
-
-def total_counts(datasets: Iterable[Group]) -> Counts:
-    """The counts of several datasets added up."""
-    every = [one.counts for one in datasets]
-    return Counts(**{name: sum(getattr(counts, name) for counts in every) for name in _COUNTS})
 
 
 def _per_dataset(results: JudgeResults) -> Iterable[Table]:

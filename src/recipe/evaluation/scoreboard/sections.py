@@ -1,6 +1,5 @@
 """The sections of an evaluation report: one or more for each measure, the differences of systems, and the files."""
 
-from collections.abc import Iterable, Mapping
 from itertools import combinations
 
 from recipe.artifacts import fingerprint
@@ -76,9 +75,10 @@ def board_comparisons(board: Board) -> list[tuple[type[Measure], list[SystemComp
         compared = []
         # The later system first: files usually come in the order of what was tried, so that a gain is positive.
         for second, first in list(combinations(sources, 2))[:PAIRS]:
-            valued = [
-                set(measure.plan_values(one for one in side.rows or () if not one.control)) for side in (first, second)
-            ]
+            valued = (
+                {plan for plan, metrics in side.values[None].items() if measure.main in metrics}
+                for side in (first, second)
+            )
             if set.intersection(*valued):
                 compared.append(compare_systems(first, second, board.examples, (measure.main,)))
         if compared:
@@ -118,8 +118,8 @@ def _difference_table(measure: type[Measure], title: str, rows: list[tuple[Syste
 
 
 def account_section(board: Board) -> Section:
-    """The files that the report is made from, and the cost of judging."""
-    cards = {
+    """The files that the report is made from, how plans were sampled, and the cost of judging."""
+    cards: dict[str, tuple[Decoding, ...]] = {
         system: tuple(
             dict.fromkeys(
                 card for source in board.sources if source.scores.system == system for card in source.scores.decoding
@@ -127,62 +127,54 @@ def account_section(board: Board) -> Section:
         )
         for system in board.systems
     }
-    files = Table(
-        caption="Files",
-        first="file",
-        headings=headings("kind", "system", "rows", "SHA-256"),
-        rows=tuple(
+    tables = []
+    names = dict.fromkeys(name for source in board.sources for name in source.scores.ledger)
+    if names:
+        spent = tuple(
             row(
-                source.path.name,
-                source.scores.measure,
-                source.scores.system,
-                "yes" if source.rows is not None else "missing",
-                source.sha256[:16],
+                scores.system,
+                scores.judge.name if scores.judge else NONE,
+                *(Cell(int(one)) if one is not None and one == int(one) else Cell(one, 4) for one in amounts),
             )
-            for source in board.sources
-        ),
-        notes=("Where rows are missing there are tables, and neither pages of examples nor paired differences.",)
-        if any(source.rows is None for source in board.sources)
-        else (),
+            for scores in (source.scores for source in board.sources)
+            if scores.ledger
+            for amounts in [[scores.ledger.get(name) for name in names]]
+        )
+        tables.append(
+            Table("What judging took", "system", headings("judge", *(name.replace("_", " ") for name in names)), spent)
+        )
+    sampled = tuple(
+        row(system, " | ".join(card.in_words() for card in own) or "not known") for system, own in cards.items()
     )
+    tables.append(Table("How plans were sampled", "system", headings("decoding"), sampled, folded=True))
+    lost = any(source.rows is None for source in board.sources)
+    note = "Where rows are missing there are tables, and neither pages of examples nor paired differences."
+    tables.append(
+        Table(
+            caption="Files",
+            first="file",
+            headings=headings("measure", "system", "rows", "SHA-256"),
+            rows=tuple(
+                row(
+                    source.path.name,
+                    source.scores.measure,
+                    source.scores.system,
+                    "missing" if source.rows is None else "yes",
+                    source.sha256[:16],
+                )
+                for source in board.sources
+            ),
+            notes=(note,) if lost else (),
+        )
+    )
+    # Each system that was not sampled as the first one whose cards are known.
+    (first, own), *others = [(system, own) for system, own in cards.items() if own] or [("", ())]
+    otherwise = (decoding_note(own, theirs, (first, system)) for system, theirs in others)
     return Section(
         name="files",
         title="What this is made from",
         short="Files",
         paragraphs=(f"The paper's judge of plans is {JUDGE}, its judge of pairs {DIVERSITY_JUDGE}.",),
-        blocks=(*_ledger(board), _decoding_table(cards), files),
-        warnings=tuple(_sampled_otherwise(cards)),
+        blocks=tuple(tables),
+        warnings=tuple(filter(None, otherwise)),
     )
-
-
-def _decoding_table(cards: Mapping[str, tuple[Decoding, ...]]) -> Table:
-    """How each system's plans were sampled."""
-    rows = tuple(
-        row(system, " | ".join(card.in_words() for card in own) or "not known") for system, own in cards.items()
-    )
-    return Table("How plans were sampled", "system", headings("decoding"), rows, folded=True)
-
-
-def _sampled_otherwise(cards: Mapping[str, tuple[Decoding, ...]]) -> Iterable[str]:
-    """A sentence for each system that was not sampled as the first one."""
-    (first, own), *others = [(system, cards[system]) for system in cards if cards[system]] or [("", ())]
-    for system, theirs in others:
-        if note := decoding_note(own, theirs, (first, system)):
-            yield note
-
-
-def _ledger(board: Board) -> Iterable[Table]:
-    judged = [(source.scores, source.scores.judge) for source in board.sources]
-    names = dict.fromkeys(name for scores, _ in judged for name in scores.ledger)
-    rows = [
-        row(scores.system, judge.name if judge else NONE, *(_amount(scores.ledger.get(name)) for name in names))
-        for scores, judge in judged
-        if scores.ledger
-    ]
-    if rows:
-        columns = headings("judge", *(name.replace("_", " ") for name in names))
-        yield Table("What judging took", "system", columns, tuple(rows))
-
-
-def _amount(value: float | None) -> Cell:
-    return Cell(int(value)) if value is not None and float(value).is_integer() else Cell(value, 4)

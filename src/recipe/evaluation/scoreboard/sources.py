@@ -6,18 +6,20 @@ judge, rows of another judge than the scores say, rows for examples that are not
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from recipe.artifacts import file_sha256, fingerprint
 from recipe.data.examples import read_examples
 from recipe.errors import InputError, listed
 from recipe.evaluation.judge.verdicts import Judgement, read_verdicts
-from recipe.evaluation.measures import measure_named
+from recipe.evaluation.measures import Values, measure_named
 from recipe.evaluation.scores import Row, Scores, read_scores, rows_path
 from recipe.types import Example
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """One file of scores, and its rows; None where the rows are not there."""
 
@@ -25,6 +27,15 @@ class Source:
     scores: Scores
     sha256: str
     rows: tuple[Row, ...] | None = None
+
+    @cached_property
+    def values(self) -> dict[Literal[0, 1] | None, Values]:
+        """The metrics of the system's own plans: with missing ones at the worst (0), at the best (1) and left out."""
+        measure, own = measure_named(self.scores.measure), [one for one in self.rows or () if not one.control]
+        values = measure.plan_values(own)
+        if not any(one.unscored for one in own):
+            return {0: values, 1: values, None: values}
+        return {0: measure.plan_values(own, 0), 1: measure.plan_values(own, 1), None: values}
 
 
 @dataclass(frozen=True, slots=True)
