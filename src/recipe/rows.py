@@ -205,7 +205,8 @@ def read_rows(
     for line, text in text_lines(path):
         row = parse_row(path, line, text, kind, unknown)
         if key is not None and (first := lines.setdefault(key(row), line)) != line:
-            problem = f"{quoted_value(key(row))} was already used in line {first}"
+            values = ", ".join(f"{name} {quoted_value(getattr(row, name))}" for name in unique)
+            problem = f"{values} was already given in line {first}"
             raise InputError.at(path, problem, "give each once", line=line, field=unique[-1])
         yield line, row
 

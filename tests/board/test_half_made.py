@@ -136,14 +136,16 @@ def test_tracks_and_scorers_are_added_whole_or_not(
     ]
     monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
 
-    def state() -> object:
+    def state() -> tuple[object, list[tuple[Any, ...]]]:
         query = select(scorers.c.id, scorers.c.retired, scorers.c.revision).order_by(scorers.c.id)
         return rows(database), database.query(lambda c: [tuple(row) for row in c.execute(query)])
 
+    earlier = {row[0] for row in state()[1]}
     assert each_step(stop_at, lambda: rescore(board, old), state) > 3
     before = state()
+    [new] = {row[0] for row in before[1]} - earlier
     with pytest.raises(InputError):
-        rescore(board, next(row[0] for row in before[1] if row[0] != old and row[1] is None and row[0] != old))  # type: ignore[index]
+        rescore(board, new)
     assert state() == before  # what is refused changes nothing
 
 

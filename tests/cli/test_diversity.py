@@ -173,7 +173,7 @@ def test_missing_parts_are_told(ready: Recipe) -> None:
     assert "--endpoint is missing" in ready(*COMMAND, "--output", "d.json", "--judge", PAPERS).err
     assert "--output is missing" in ready(*COMMAND, "--judge", "proxy").err
     write_lines(ready.folder / "plans.jsonl", *PREDICTIONS, PREDICTIONS[0])
-    assert "sample 0 of 'e0' was already given in line 1" in ready(*PROXY).err
+    assert "'e0', sample 0 was already given in line 1" in ready(*PROXY).err
     write_lines(ready.folder / "plans.jsonl", {"example_id": "stranger", "steps": ["a"]})
     assert "stranger" in ready(*PROXY).err
 

@@ -77,7 +77,9 @@ def test_times_too_large_for_any_clock(recipe: Recipe, name: str, text: str) -> 
     recipe.refuses(*build, because="the time 9999.* is not a number of seconds")
     recipe.refuses(*build, "--bad", "skip", because="1 caption skipped: time that is no number")
     write(recipe, f'{{"source": "s", "video_id": "v", "goal": "g", "steps": [{{"text": "a", "start": {BIG}}}]}}')
-    recipe.refuses("data", "prepare", "--procedures", "bad.jsonl", "--output", "d", because="9999.* is no time")
+    recipe.refuses(
+        "data", "prepare", "--procedures", "bad.jsonl", "--output", "d", because=r"'steps\[0\]\.start': 9999"
+    )
 
 
 def test_utf_16_needs_a_mark_of_its_order(recipe: Recipe) -> None:
@@ -129,4 +131,4 @@ def test_a_plan_without_end_is_refused(recipe: Recipe) -> None:
     write(recipe, json.dumps({"example_id": "a", "steps": ["pour it"] * 100_000}), "p.jsonl")
     write(recipe, json.dumps({"example_id": "a", "goal": "g", "history": ["b"], "continuation": ["c"]}), "e.jsonl")
     judge = ("evaluate", "judge", "p.jsonl", "--examples", "e.jsonl", "--judge", "proxy", "--output", "j.json")
-    recipe.refuses(*judge, because="line 1, field 'steps': the plan has 100,000 steps; give at most 10,000")
+    recipe.refuses(*judge, because="line 1, field 'steps': .* 10000")

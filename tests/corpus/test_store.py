@@ -112,7 +112,7 @@ def test_folders_without_a_corpus_are_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(CorpusError, match="JSON object"):
         Corpus.open(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"format": 2}')
+    (tmp_path / "manifest.json").write_text('{"format": 3}')
     with pytest.raises(CorpusError, match="'encoder' is missing"):
         Corpus.open(tmp_path)
 

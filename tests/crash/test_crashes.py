@@ -46,10 +46,11 @@ def test_killed_before_calls_to_the_file_system(
 
 
 def test_every_command_that_writes_is_registered() -> None:
-    def leaves(command: Any, path: str) -> Iterator[tuple[str, set[str]]]:
-        if hasattr(command, "commands"):
-            for name, one in command.commands.items():
-                yield from leaves(one, f"{path} {name}".strip())
+    def leaves(command: Any, path: str, parent: Any = None) -> Iterator[tuple[str, set[str]]]:
+        context = typer.Context(command, parent=parent, info_name=path.rpartition(" ")[2])
+        if hasattr(command, "list_commands"):
+            for name in command.list_commands(context):
+                yield from leaves(command.get_command(context, name), f"{path} {name}".strip(), context)
         else:
             yield path, {parameter.name for parameter in command.params}
 

@@ -79,7 +79,7 @@ def test_a_damaged_task_graph_is_told_beside_the_videos(seven: Path) -> None:
     (graphs / "kale.json").write_text('{"steps": {"0": "START"}, "edges": [[0, 5]]}')
     diagnosis = of(seven, "captaincook4d")
     assert (diagnosis.state, diagnosis.graphs) == ("complete", None)
-    assert "kale.json, field 'edges.0': step '5' is not listed" in diagnosis.graph_problem
+    assert "kale.json, field 'edges[0]': step '5' is not listed" in diagnosis.graph_problem
     assert not examine(seven).healthy
 
 

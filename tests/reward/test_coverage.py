@@ -17,7 +17,9 @@ CONFIG = GroundedConfig(relevance=0.5, horizon=4)
 
 
 def reward(gain: float, relevance: float, steps: int = 4, order: float = 0.0) -> Reward:
-    return plain_reward(0.0, steps, gain=gain, background=0.0, relevance=relevance, order=order, price=0.0)
+    return plain_reward(
+        0.0, steps, gain=gain, background=0.0, relevance=relevance, goal_relevance=0.0, order=order, price=0.0
+    )
 
 
 def test_the_share_is_that_of_differences_within_a_prompt() -> None:

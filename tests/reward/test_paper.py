@@ -79,17 +79,7 @@ def test_the_gate_off_leaves_the_other_ablations_in_force() -> None:
     assert paper_reward(1.0, 0.5, off).total == pytest.approx(-0.5 / 1e-6), "not clipped"
 
 
-@pytest.mark.parametrize(("before", "now"), [(True, "on"), (False, "plain")])
-def test_a_gate_of_earlier_settings_is_read_and_written_alike(before: bool, now: str) -> None:
-    config = RewardConfig.model_validate({"gate": before})
-    assert config == RewardConfig.model_validate({"gate": now})
-    assert config.gate == now
-    assert config.model_dump(mode="json")["gate"] is before, "a run resumes where its record equals its settings"
-    off = RewardConfig(gate="off")
-    assert RewardConfig.model_validate(off.model_dump(mode="json")) == off
-
-
-@pytest.mark.parametrize("value", ["yes", 1, None])
+@pytest.mark.parametrize("value", ["yes", 1, None, True])
 def test_a_gate_of_another_value_is_refused(value: object) -> None:
     with pytest.raises(ValidationError, match="gate"):
         RewardConfig.model_validate({"gate": value})

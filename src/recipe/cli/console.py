@@ -83,10 +83,14 @@ class PlainGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         packages = self._added(ctx)
-        for package in dict.fromkeys(("", *packages.values())):
-            names = [name for name in self.commands if packages.get(name, "") == package]
-            with formatter.section(f"Commands of {package}" if package else "Commands"):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=_WHOLE)) for name in names])
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            title = f"Commands of {packages[name]}" if name in packages else "Commands"
+            text = self.get_command(ctx, name).get_short_help_str(limit=_WHOLE)
+            sections.setdefault(title, []).append((name, text))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def _added(self, ctx: Any) -> dict[str, str]:
         """Add the commands of other packages to those of this group; gives the package of each."""
