@@ -64,7 +64,7 @@ def test_files_that_cannot_be_read(recipe: Recipe, corpus: Path, command: str, f
     [
         ({"goal": " "}, "field 'goal'"),
         ({"history": [""]}, r"field 'history\[0\]'"),
-        ({"continuation": []}, r"field 'continuation\[1\]'"),
+        ({"continuation": []}, "field 'continuation'"),
         ({"continuation": ["a", ""]}, r"field 'continuation\[1\]'"),
         ({"histroy": []}, "field 'histroy'.*'history'"),
         ({"goal": "fly to the moon"}, "'fly to the moon'.*did you mean"),
@@ -79,7 +79,7 @@ def test_examples(recipe: Recipe, change: dict[str, Any], because: str) -> None:
     ("change", "because"),
     [
         ({"goal": ""}, "field 'goal'"),
-        ({"history": [""]}, r"field 'history\[0\]'"),
+        ({"history": [""]}, "field 'history'"),
         ({"continuations": []}, "field 'continuations'"),
         ({"continuations": [[" "]]}, "continuation 1 "),
     ],
