@@ -150,9 +150,9 @@ def write_text(target: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def write_json(target: Path, value: object) -> None:
-    """Write `value` as indented JSON with sorted keys, all or nothing."""
-    write_text(target, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+def write_json(target: Path, value: object, sort_keys: bool = True) -> None:
+    """Write `value` as indented JSON, all or nothing."""
+    write_text(target, json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recipe.artifacts import from_json, to_json
 from recipe.audit.attack import BEST_OF, KINDS, best_plans, composed_plans, greedy_plans, mixed_vocabulary
 from recipe.audit.measure import Extent, audit_rewards, audited_prompts, measure, measure_attack
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
+from recipe.audit.results import Audit
 from recipe.audit.samples import prompt_examples, prompt_id, read_samples, sample_file, with_samples, write_prompts
 from recipe.audit.score import LengthScorer, NamedScorer, score_prompts
 from recipe.corpus.encoders import HashEncoder
@@ -181,10 +183,6 @@ def test_an_audit_shows_attacks_and_samples_of_all_rewards_beside_each_other(cor
     assert list(length.samples) == ["lm"]
     [sentence] = [text for text in found.findings if text.startswith("The best of 64")]
     assert all(f"{name} " in sentence for name in ("one", "two", "relevance"))
-    from recipe.audit.results import audit_json
-
-    record = json.loads(json.dumps(audit_json(found)))["verifiers"]["one"]
-    assert record["best_of"]["beats_true"]["p"] == one.best_of.beats_true.mean  # type: ignore[union-attr]
-    assert record["samples"]["lm"]["p"] == 1.0
-    assert record["samples"]["lm"]["samples"] == len(prompts)
-    assert not math.isnan(record["samples"]["lm"]["length_ratio"])
+    assert one.samples["lm"].samples == len(prompts)
+    assert not math.isnan(one.samples["lm"].length_ratio)
+    assert from_json(json.loads(json.dumps(to_json(found))), Audit, "audit.json") == found

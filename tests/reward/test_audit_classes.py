@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recipe.artifacts import to_json
 from recipe.audit.attack import KINDS, composition, mixed_vocabulary
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.measure import Extent, audit_rewards
 from recipe.audit.perturb import NEAREST, AuditPrompt, build_prompts, select
-from recipe.audit.results import rewards_json
 from recipe.audit.score import NamedScorer
 from recipe.audit.wordings import merged, told_in_phases, vague, wordings
 from recipe.corpus.encoders import HashEncoder
@@ -72,7 +72,8 @@ def test_the_prompts_are_those_of_old(prompts: list[AuditPrompt]) -> None:
 
 def test_the_figures_are_those_of_old(corpus: Any) -> None:
     extent = Extent(limit=6, seed=7, attacked=3)
-    found = rewards_json(audit_rewards([NamedScorer("sums", Sums())], corpus, PROCEDURES, EMBED, extent))
+    audit = audit_rewards([NamedScorer("sums", Sums())], corpus, PROCEDURES, EMBED, extent)
+    found = {one.name: to_json(one) for one in audit.rewards}
     for name, expected in GOLDEN["rewards"].items():
         assert within(json.loads(json.dumps(found[name])), expected) == expected
 
@@ -191,12 +192,5 @@ def test_a_groups_mean_is_the_mean_over_its_classes(corpus: Any) -> None:
             assert share.mean == pytest.approx(np.mean(members))
             assert share.reason if share.low is None else share.low <= share.mean
     assert length.groups["order"].mean == 0.5
-    found = rewards_json_of(sums)
-    assert found["worst_group"] == GROUP_OF[found["worst_class"]]
-    assert list(found["groups"]) == list(GROUPS)
-
-
-def rewards_json_of(one: Any) -> dict[str, Any]:
-    from recipe.audit.results import Audit
-
-    return rewards_json(Audit({}, {}, {}, "", (), None, (one,)))[one.name]
+    assert list(sums.groups) == list(GROUPS)
+    assert sums.worst == min(sums.classes.values(), key=lambda share: share.mean)

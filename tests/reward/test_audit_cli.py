@@ -18,7 +18,7 @@ from recipe.audit.classes import CORRUPTIONS
 from recipe.audit.lodo import LeftOut, Lodo, SourceFigures
 from recipe.audit.page import render_audit
 from recipe.audit.results import AttackResult, Audit, CoverageResult, Padding, RewardAudit, SampleResult
-from recipe.cli.reward import app
+from recipe.cli import app
 from recipe.config import CorpusConfig, EncoderConfig, SamplingConfig
 from recipe.corpus.build import build_corpus
 from recipe.data.examples import read_examples
@@ -48,6 +48,11 @@ def corpus_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_corpus(told, folder, CorpusConfig(encoder=EncoderConfig(name="hash:64")))
 
 
+def rewards_of(output: str) -> dict[str, Any]:
+    """The rewards in the JSON of an audit by name."""
+    return {one["name"]: one for one in json.loads(output)["rewards"]}
+
+
 @pytest.fixture
 def tasks(tmp_path: Path) -> Path:
     path = tmp_path / "tasks.jsonl"
@@ -63,7 +68,7 @@ def tasks(tmp_path: Path) -> Path:
 
 
 def recipe(*arguments: object) -> str:
-    result = CliRunner().invoke(app, ["audit", *map(str, arguments)], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["reward", "audit", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -76,20 +81,19 @@ def test_rows_without_a_goal_are_counted_and_can_be_left_out(corpus_folder: Path
     asked = ("--corpus", corpus_folder, "--verifier", "paper", "--skip-attack", "--json")
     with pytest.raises(InputError, match=r"broken.jsonl, line 2, field 'goal'.* 2 rows are unusable; --skip-bad"):
         recipe(*asked, "--procedures", broken)
-    kept = json.loads(recipe(*asked, "--procedures", broken, "--skip-bad"))
-    whole = json.loads(recipe(*asked, "--procedures", tasks))
+    kept = rewards_of(recipe(*asked, "--procedures", broken, "--skip-bad"))
+    whole = rewards_of(recipe(*asked, "--procedures", tasks))
     assert kept["paper"]["classes"] == whole["paper"]["classes"]
 
 
 def test_json_maps_each_verifier_and_control_to_what_was_found(corpus_folder: Path, tasks: Path) -> None:
     asked = ("--corpus", corpus_folder, "--procedures", tasks, "--verifier", "paper", "--verifier", "paper:full")
-    found = json.loads(recipe(*asked, "--skip-attack", "--json"))
+    found = rewards_of(recipe(*asked, "--skip-attack", "--json"))
     assert list(found) == ["paper", "paper:full", "length", "relevance"]
     for one in found.values():
         assert list(one["classes"]) == list(CORRUPTIONS)
-        assert one["worst"] == one["classes"][one["worst_class"]]["p"] == min(c["p"] for c in one["classes"].values())
-        assert one["mean"] == pytest.approx(sum(c["p"] for c in one["classes"].values()) / 27)
-        assert all(c["reason"] or c["low"] <= c["p"] <= c["high"] for c in one["classes"].values())
+        assert one["mean"]["mean"] == pytest.approx(sum(c["mean"] for c in one["classes"].values()) / 27)
+        assert all(c["reason"] or c["low"] <= c["mean"] <= c["high"] for c in one["classes"].values())
         assert [point["steps"] for point in one["filler_curve"]] == [0, 1, 2, 4, 8, 16]
         assert one["attack"] is None
         assert one["seconds"] >= 0
@@ -114,7 +118,13 @@ def test_files_hold_the_audit_its_page_and_its_plots(corpus_folder: Path, tasks:
     assert record["procedures"] == {"home": 6}
     assert record["settings"]["limit"] == 6
     assert record["settings"]["verifiers"]["paper"]["pool"] == "history"
-    assert record["verifiers"]["paper"]["attack"]["prompts"] == 2
+    assert rewards_of(json.dumps(record))["paper"]["attack"]["prompts"] == 2
+    written = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for path in folder.iterdir():
+        if path.name != "audit.json":
+            path.unlink()
+    assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == written
     assert " ".join(record["answer"].split()[:4]) in " ".join(shown.split())
     for word in ("paper", "length", "relevance", *CORRUPTIONS):
         assert word in shown
@@ -134,7 +144,7 @@ def test_files_hold_the_audit_its_page_and_its_plots(corpus_folder: Path, tasks:
 def test_what_cannot_be_used_is_named(
     corpus_folder: Path, tasks: Path, options: list[str], error: type[Exception], message: str
 ) -> None:
-    asked = ["audit", "--corpus", str(corpus_folder), "--procedures", str(tasks), *options]
+    asked = ["reward", "audit", "--corpus", str(corpus_folder), "--procedures", str(tasks), *options]
     with pytest.raises(error, match=re.escape(message)):
         app(asked, standalone_mode=False)
 
@@ -147,11 +157,11 @@ def test_prompts_are_planned_for_elsewhere_and_their_samples_are_audited(
     assert "5 prompts in " in recipe(*asked, "--prompts-output", prompts)
     examples = read_examples(prompts)
     write_predictions(samples, [Prediction(one.example_id, ("wait",), n) for one in examples for n in range(2)])
-    found = json.loads(recipe(*asked, "--samples", samples, "--samples", f"again={samples}", "--skip-attack", "--json"))
+    found = rewards_of(recipe(*asked, "--samples", samples, "--samples", f"again={samples}", "--skip-attack", "--json"))
     assert list(found["paper"]["samples"]) == ["lm", "again"]
     assert found["paper"]["samples"]["lm"] == found["paper"]["samples"]["again"]
     assert found["paper"]["samples"]["lm"]["samples"] == 10
-    assert found["paper"]["samples"]["lm"]["n"] == 5
+    assert found["paper"]["samples"]["lm"]["true_wins"]["observations"] == 5
     assert found["paper"]["best_of"] is None
     write_predictions(samples, [Prediction("home/brew tea 0/2", ("wait",))])
     with pytest.raises(InputError, match="no sample of 'lm' is for an audited prompt"):
@@ -185,9 +195,10 @@ def test_a_model_writes_samples_that_are_kept_beside_the_audit(
     kept = read_predictions(folder / "samples-org_lm.jsonl")
     assert [one.steps for one in kept] == [("wait", "stir")] * 6
     record = json.loads((folder / "audit.json").read_text())
-    assert record["verifiers"]["paper"]["samples"]["org_lm"]["samples"] == 6
+    samples = rewards_of(json.dumps(record))["paper"]["samples"]
+    assert samples["org_lm"]["samples"] == 6
     again = recipe(*asked, "--seed", 5, "--samples", folder / "samples-org_lm.jsonl", "--json")
-    assert json.loads(again)["paper"]["samples"] == record["verifiers"]["paper"]["samples"]
+    assert rewards_of(again)["paper"]["samples"] == samples
 
 
 def test_candidates_are_compared_on_each_source_left_out(corpus_folder: Path, tasks: Path, tmp_path: Path) -> None:
@@ -198,7 +209,7 @@ def test_candidates_are_compared_on_each_source_left_out(corpus_folder: Path, ta
     asked = ("--corpus", corpus_folder, "--procedures", tasks, "--procedures", away, "--protocol", "lodo")
     candidates = ("--verifier", "paper", "--verifier", f"mine={config}", "--skip-attack")
     found = json.loads(recipe(*asked, *candidates, "--json"))
-    assert list(found["verifiers"]) == ["paper", "mine", "length", "relevance"]
+    assert [one["name"] for one in found["rewards"]] == ["paper", "mine", "length", "relevance"]
     assert found["lodo"]["default"] == "paper"
     assert [one["source"] for one in found["lodo"]["left_out"]] == ["away", "home"]
     assert set(found["lodo"]["figures"]) == {"paper", "mine", "relevance"}
@@ -303,7 +314,7 @@ def test_a_page_without_attack_and_coverage_leaves_them_out() -> None:
 
 def test_the_papers_and_the_grounded_reward_are_audited_where_none_is_named(corpus_folder: Path, tasks: Path) -> None:
     asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 4, "--attacked", 1, "--json")
-    found = json.loads(recipe(*asked))
+    found = rewards_of(recipe(*asked))
     assert list(found) == ["paper", "grounded", "length", "relevance"]
     assert found["paper"]["coverage"] is None
     assert isinstance(found["grounded"]["coverage"], float)

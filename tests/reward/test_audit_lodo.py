@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipe.audit.lodo import SourceScorer, leave_one_out, lodo, lodo_json
+from recipe.artifacts import to_json
+from recipe.audit.lodo import SourceScorer, leave_one_out, lodo
 from recipe.audit.measure import Extent, audit_rewards
 from recipe.audit.perturb import AuditPrompt, build_prompts, same_goal, select
 from recipe.audit.score import LengthScorer, NamedScorer, score_prompts
@@ -182,7 +183,7 @@ def test_an_audit_by_this_protocol_holds_it_and_its_verdict(corpus: Any) -> None
     assert found.lodo is not None
     assert found.lodo == lodo(audited, build_prompts(select(PROCEDURES), EMBED), EMBED)
     assert found.lodo.verdict in found.findings
-    record = json.loads(json.dumps(lodo_json(found.lodo)))
+    record = json.loads(json.dumps(to_json(found.lodo)))
     assert record["warranted"] is True
-    assert record["figures"]["new"]["home"]["mean"]["p"] == pytest.approx(0.9)
-    assert record["left_out"][0]["over_default"]["p"] == pytest.approx(0.4)
+    assert record["figures"]["new"]["home"]["mean"]["mean"] == pytest.approx(0.9)
+    assert record["left_out"][0]["over_default"]["mean"] == pytest.approx(0.4)

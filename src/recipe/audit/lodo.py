@@ -15,15 +15,15 @@ scorers have seen the source that is left out, but not the one that they score.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF
 from recipe.audit.perturb import AuditPrompt, Embed, same_goal
 from recipe.audit.score import NamedScorer, ScoredPrompt, controls, score_prompts
-from recipe.audit.shares import Array, key_of, prompt_means, share_json, win_table
+from recipe.audit.shares import Array, key_of, prompt_means, win_table
 from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.report.numbers import MINUS
@@ -221,28 +221,3 @@ def points(gain: Interval) -> str:
     if gain.low is not None and gain.high is not None:
         ends = f" [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
     return f"{100 * gain.mean:+.1f}{ends}".replace("-", MINUS)
-
-
-def lodo_json(found: Lodo) -> dict[str, Any]:
-    """The protocol's figures; shares and differences lie in -1..1."""
-    return {
-        "default": found.default,
-        "verdict": found.verdict,
-        "warranted": found.warranted,
-        "prompts": found.prompts,
-        "over_default": share_json(found.over_default),
-        "over_relevance": share_json(found.over_relevance),
-        "left_out": [
-            {
-                "source": one.source,
-                "chosen": one.chosen,
-                "over_default": share_json(one.over_default),
-                "over_relevance": share_json(one.over_relevance),
-            }
-            for one in found.left_out
-        ],
-        "figures": {
-            name: {source: asdict(own) | {"mean": share_json(own.mean)} for source, own in by.items()}
-            for name, by in found.figures.items()
-        },
-    }

@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from recipe.artifacts import atomic_path, write_json, write_text
+from recipe.artifacts import atomic_path, from_json, read_json, to_json, write_json, write_text
 from recipe.audit.attack import BEST_OF, KINDS
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.lodo import Lodo
-from recipe.audit.results import AttackResult, Audit, RewardAudit, audit_json
+from recipe.audit.results import AttackResult, Audit, RewardAudit
 from recipe.audit.score import LENGTH, RELEVANCE
 from recipe.audit.shares import percent
 from recipe.errors import MissingExtra
@@ -269,7 +269,7 @@ def _attack_section(audit: Audit, figures: Mapping[str, Figure]) -> Iterator[Sec
 def write_audit(audit: Audit, folder: Path) -> list[Path]:
     """Write data, page and plots into a folder, each all or nothing; returns the files."""
     written = [folder / DATA, folder / PAGE]
-    write_json(written[0], audit_json(audit))
+    write_json(written[0], to_json(audit), sort_keys=False)  # tables show names in the order of the run
     write_text(written[1], render_audit(audit))
     for name, draw in PLOTS.items():
         if (figure := draw(audit.rewards)) is not None:
@@ -277,6 +277,11 @@ def write_audit(audit: Audit, folder: Path) -> list[Path]:
             with atomic_path(written[-1]) as partial:
                 figure.savefig(partial, format="png", dpi=160, facecolor="white", metadata={"Software": None})
     return written
+
+
+def rerender(folder: Path) -> Path:
+    """Write the page and the plots of an audit again from its data; returns the page. Raises InputError."""
+    return write_audit(from_json(read_json(folder / DATA), Audit, str(folder / DATA)), folder)[1]
 
 
 def _percent(share: Interval) -> Interval:

@@ -1,14 +1,14 @@
-"""What an audit finds: frozen values, their JSON and their sentences. Shares lie in 0..1; what is not known is None."""
+"""What an audit finds: frozen values and their sentences. Shares lie in 0..1; what is not known is None."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from recipe.audit.attack import BEST_OF
-from recipe.audit.classes import GROUP_OF, Group
-from recipe.audit.lodo import Lodo, lodo_json
+from recipe.audit.classes import Group
+from recipe.audit.lodo import Lodo
 from recipe.audit.score import LENGTH, RELEVANCE
-from recipe.audit.shares import bounds, percent, share_json
+from recipe.audit.shares import bounds, percent
 from recipe.report.numbers import MINUS
 from recipe.stats import Interval
 
@@ -147,72 +147,6 @@ class Audit:
     @property
     def prompts(self) -> int:
         return sum(self.procedures.values())
-
-
-def audit_json(audit: Audit) -> dict[str, Any]:
-    """The whole audit: the run, the corpus's coverage, and the rewards under `verifiers`."""
-    coverage = audit.coverage
-    return {
-        "settings": audit.settings,
-        "procedures": audit.procedures,
-        "left_out": audit.left_out,
-        "answer": audit.answer,
-        "findings": list(audit.findings),
-        "coverage": None
-        if coverage is None
-        else {
-            **share_json(coverage.wins),
-            "by_source": {source: share_json(share) for source, share in coverage.by_source.items()},
-            "kappa": coverage.kappa,
-            "mixed": coverage.mixed,
-        },
-        "verifiers": rewards_json(audit),
-        "lodo": None if audit.lodo is None else lodo_json(audit.lodo),
-    }
-
-
-def rewards_json(audit: Audit) -> dict[str, Any]:
-    """Reward -> what the audit found of it."""
-    return {one.name: _reward_json(one) for one in audit.rewards}
-
-
-def _reward_json(one: RewardAudit) -> dict[str, Any]:
-    return {
-        "mean": one.mean.mean,
-        "mean_low": one.mean.low,
-        "mean_high": one.mean.high,
-        "worst": one.worst.mean,
-        "worst_class": one.worst_class,
-        "worst_group": GROUP_OF[one.worst_class],
-        "groups": {group: share_json(share) for group, share in one.groups.items()},
-        "classes": {name: share_json(share) for name, share in one.classes.items()},
-        "alternative": None if one.alternative is None else share_json(one.alternative),
-        "over_relevance": None if one.over_relevance is None else share_json(one.over_relevance),
-        "length_correlation": one.length_correlation,
-        "gated": one.gated,
-        "gated_corrupted": one.gated_corrupted,
-        "coverage": one.coverage,
-        "abstained": one.abstained,
-        "mean_by_coverage": list(one.mean_by_coverage),
-        "filler_curve": [
-            {"steps": point.steps, "reward": point.reward.mean, "low": point.reward.low, "high": point.reward.high}
-            | {"true_wins": point.true_wins}
-            for point in one.filler_curve
-        ],
-        "attack": _attack_json(one.attack),
-        "best_of": _attack_json(one.best_of),
-        "samples": {
-            system: share_json(own.true_wins) | {key: value for key, value in asdict(own).items() if key != "true_wins"}
-            for system, own in one.samples.items()
-        },
-        "prompts": one.prompts,
-        "unscored": list(one.unscored),
-        "seconds": one.seconds,
-    }
-
-
-def _attack_json(attack: AttackResult | None) -> dict[str, Any] | None:
-    return None if attack is None else asdict(attack) | {"beats_true": share_json(attack.beats_true)}
 
 
 def answer(coverage: CoverageResult | None, problem: str = "") -> str:

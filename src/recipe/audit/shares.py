@@ -5,7 +5,6 @@ is what its interval resamples.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,10 +70,6 @@ def difference(scored: Sequence[ScoredPrompt], baseline: Sequence[ScoredPrompt])
 
 def key_of(one: ScoredPrompt) -> Key:
     return one.prompt.source, one.prompt.video_id
-
-
-def share_json(share: Interval) -> dict[str, Any]:
-    return {"p": share.mean, "low": share.low, "high": share.high, "n": share.observations, "reason": share.reason}
 
 
 def percent(share: float) -> str:

@@ -98,12 +98,11 @@ def audit(
     if model_settings.model and output is None:
         raise InputError("--sample-model needs --output, the folder that its samples are written to.")
     LOADING.info("loading corpus %s ...", folder)
-    from recipe.artifacts import require_writable
+    from recipe.artifacts import require_writable, to_json
     from recipe.errors import require_packages
 
     require_packages({"report": "the audit", "cpu": "corpus search"})
     from recipe.audit.measure import Extent, audit_rewards, audited_prompts
-    from recipe.audit.results import audit_json, rewards_json
     from recipe.audit.samples import read_samples, write_prompts
     from recipe.audit.score import NamedScorer
     from recipe.corpus.store import Corpus
@@ -147,7 +146,7 @@ def audit(
     )
     written = [] if output is None else write_audit(found, output)
     if as_json:
-        print_json(rewards_json(found) if found.lodo is None else audit_json(found))
+        print_json(to_json(found))
         return
     if skipped:
         out.print(f"- Unusable rows left out: {len(skipped)}; the first is {skipped[0]}", highlight=False, markup=False)

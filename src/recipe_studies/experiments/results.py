@@ -4,12 +4,11 @@ Every part is optional. A run on the embedded world fills them all; a run on rea
 and leaves out what it cannot know. A number that is not known is None or absent, never 0.
 """
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from recipe.artifacts import from_json, read_json, to_json, write_text
+from recipe.artifacts import from_json, read_json, to_json, write_json
 from recipe.errors import ComputeError
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.validity.measure import Difference, Lengths, Reranking, Scores
@@ -237,7 +236,7 @@ class Results:
 
 def save_results(target: Path, results: Results) -> None:
     """Write `report.json`, all or nothing; keys stay in order, because the report shows them so."""
-    write_text(target, json.dumps(to_json(results), indent=2, ensure_ascii=False) + "\n")
+    write_json(target, to_json(results), sort_keys=False)
 
 
 def load_results(path: Path) -> Results:

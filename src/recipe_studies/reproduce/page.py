@@ -1,11 +1,10 @@
 """A study as a page and as Markdown: each table beside the paper's figures, its claims in sentences, and its figure."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipe.artifacts import from_json, read_json, to_json, write_text
+from recipe.artifacts import from_json, read_json, to_json, write_json, write_text
 from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import readings_table, regime_colours
 from recipe.report.elements import Block, Cell, Figure, Heading, Pairs, Plan, Plans, Row, Section, Step, Table, headings
@@ -81,7 +80,7 @@ class StudyResults:
 def write_results(output: Path, results: StudyResults) -> Path:
     """Write `results.json`, and `report.html` and `report.md` from it; returns the page."""
     # Keys stay in order, because the page shows them so.
-    write_text(output / RESULTS, json.dumps(to_json(results), indent=2, ensure_ascii=False) + "\n")
+    write_json(output / RESULTS, to_json(results), sort_keys=False)
     return rerender(output)
 
 
