@@ -340,7 +340,7 @@ def _tests(procedures: Sequence[Procedure], name: str) -> list[Procedure]:
 def _audited(procedures: Sequence[Procedure], limit: int, embeddings: StepEmbeddings) -> Audited:
     prompts = build_prompts(select(procedures, 0, limit), embeddings.stacked, 0)
     relevance = controls(prompts, embeddings.stacked)[1]
-    tasks = [TaskPrompt(p.video_id, p.goal, p.history) for p in prompts]
+    tasks = [TaskPrompt(p.goal, p.history, p.video_id) for p in prompts]
     return Audited(prompts, tasks, win_table(score_prompts(relevance, prompts).prompts))
 
 

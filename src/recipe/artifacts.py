@@ -1,6 +1,5 @@
 """Files that stages hand to each other: atomic writes, JSON lines with located errors, fingerprints, run folders."""
 
-import difflib
 import errno
 import fcntl
 import hashlib
@@ -31,7 +30,6 @@ _LONGEST = 1 << 25
 _NAMED = 200
 """Characters of a field's place that an error names."""
 Value = TypeVar("Value")
-Plain = TypeVar("Plain", str, int)
 ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """How JSON writes a half of a character, also where its other half follows."""
 
@@ -286,35 +284,6 @@ def json_line(path: Path | str, number: int, line: str) -> JsonObject:
     return value
 
 
-def text_field(path: Path, line: int, row: JsonObject, field: str) -> str:
-    """A required, non-blank text field of a JSON line, stripped. Raises InputError."""
-    value = row.get(field)
-    if not isinstance(value, str) or not value.strip():
-        problem = "the field is missing" if field not in row else "the text is empty or not a string"
-        raise InputError.at(path, problem, f"give {field!r} as a non-empty string", line=line, field=field)
-    return value.strip()
-
-
-def optional_field(path: Path, line: int, row: JsonObject, field: str, default: Plain) -> Plain:
-    """A string, or a whole number from 0, of the default's type. Raises InputError for a value of another kind."""
-    value = row.get(field, default)
-    if type(value) is not type(default) or (isinstance(value, int) and value < 0):
-        kind = "a whole number from 0" if isinstance(default, int) else "a string"
-        raise InputError.at(path, f"{value!r} is not {kind}", f"give {kind}, or leave it out", line=line, field=field)
-    return value
-
-
-def text_list_field(path: Path, line: int, row: JsonObject, field: str) -> tuple[str, ...]:
-    """A required, non-empty list of non-blank texts of a JSON line, each stripped. Raises InputError."""
-    value = row.get(field)
-    if not isinstance(value, list) or not value:
-        problem = "the field is missing" if field not in row else "the list is empty or not a list"
-        raise InputError.at(path, problem, f"give {field!r} as a non-empty list of strings", line=line, field=field)
-    if any(not isinstance(item, str) or not item.strip() for item in value):
-        raise InputError.at(path, "an item is empty or not a string", "give non-empty strings", line=line, field=field)
-    return tuple(item.strip() for item in value)
-
-
 def require_whole(path: Path | str, line: int | None, value: object) -> None:
     """Reject a JSON value with half a character in a text or a name. Raises InputError, naming its field."""
     if (place := half_character(value)) is not None:
@@ -341,17 +310,6 @@ def half_character(value: object) -> str | None:
         elif isinstance(item, list):
             left += [(f"{field}[{place}]", item[place]) for place in reversed(range(len(item)))]
     return None
-
-
-def only_fields(path: Path, line: int, row: JsonObject, known: Iterable[str]) -> None:
-    """Reject a field of a JSON line that is not among `known`, naming the nearest one. Raises InputError."""
-    names = sorted(known)
-    for field in row:
-        if field not in names:
-            nearest = difflib.get_close_matches(field, names, n=1, cutoff=0.5)
-            known_fields = f"known fields are {', '.join(names)}"
-            remedy = f"rename it to {nearest[0]!r} or remove it" if nearest else known_fields
-            raise InputError.at(path, "the field is unknown", remedy, line=line, field=field)
 
 
 def installed(packages: Sequence[str]) -> dict[str, str]:

@@ -79,9 +79,9 @@ def test_examples(recipe: Recipe, change: dict[str, Any], because: str) -> None:
     ("change", "because"),
     [
         ({"goal": ""}, "field 'goal'"),
-        ({"history": [""]}, "field 'history'"),
+        ({"history": [""]}, r"field 'history\[0\]'"),
         ({"continuations": []}, "field 'continuations'"),
-        ({"continuations": [[" "]]}, "continuation 1 "),
+        ({"continuations": [[" "]]}, r"field 'continuations\[0\]\[0\]'"),
     ],
 )
 def test_prompts(recipe: Recipe, corpus: Path, change: dict[str, Any], because: str) -> None:

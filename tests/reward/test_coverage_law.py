@@ -84,7 +84,7 @@ def corpus_of(folder: Path, tasks: dict[str, int]) -> Corpus:
 
 def prompts(videos: int = 3) -> list[TaskPrompt]:
     return [
-        TaskPrompt(f"own {goal} {n}", goal, tuple(steps[: 2 + n]))
+        TaskPrompt(goal, tuple(steps[: 2 + n]), f"own {goal} {n}")
         for goal, steps in TASKS.items()
         for n in range(videos)
     ]
@@ -115,7 +115,7 @@ def test_each_covering_narration_adds_and_adds_less(by_count: dict[int, dict[str
 def test_a_prompts_own_video_does_not_cover_it(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path / "c", {"brew tea": 1, "fix a tyre": 2})
     history = tuple(TASKS["brew tea"][:3])
-    known, unknown = TaskPrompt("brew tea 0", "brew tea", history), TaskPrompt("", "brew tea", history)
+    known, unknown = TaskPrompt("brew tea", history, "brew tea 0"), TaskPrompt("brew tea", history)
     passed_over, covered = matches(corpus, [known, unknown], corpus.encoder.encode)
     assert passed_over < 0.1 < 0.15 < covered
     # One task alone is enough, and the order of prompts changes nothing.
@@ -162,7 +162,7 @@ def test_missing_videos_follow_from_the_law() -> None:
 
 
 def test_tasks_are_sorted_and_advised() -> None:
-    chosen = [TaskPrompt("", goal, ("a",)) for goal in ("Tea", "tea ", "bread", "tyre")]
+    chosen = [TaskPrompt(goal, ("a",)) for goal in ("Tea", "tea ", "bread", "tyre")]
     found = task_coverage(chosen, [0.4, 0.6, 0.0, 2.0], [0.3, None, 0.1, None], LAW, 0.8)
     assert [one.task for one in found] == ["bread", "Tea", "tyre"]
     bread, tea, tyre = found
@@ -204,7 +204,7 @@ def test_examples_need_no_continuation_and_procedures_are_cut(tmp_path: Path) ->
 
 
 def test_prompts_are_spread_over_a_task() -> None:
-    many = [TaskPrompt(str(n), "tea", ("a",)) for n in range(10)]
+    many = [TaskPrompt("tea", ("a",), str(n)) for n in range(10)]
     assert [one.video_id for one in spread_prompts(many, 3)] == ["0", "3", "6"]
 
 
@@ -248,7 +248,7 @@ def test_a_verifier_without_a_law_is_not_predicted(command: list[str], monkeypat
 
 
 def test_a_text_of_a_task_cannot_break_the_page() -> None:
-    chosen = [TaskPrompt("", "<script>x</script>", ("a",))]
+    chosen = [TaskPrompt("<script>x</script>", ("a",))]
     tasks = tuple(task_coverage(chosen, [0.4], [0.3], LAW, 0.8))
     report = coverage.CoverageReport(tasks, 0.8, LAW, {"corpus": "<em>"}, ())
     page = render_coverage(report)

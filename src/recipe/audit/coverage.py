@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recipe.alignment import backends
-from recipe.artifacts import read_jsonl, text_field, text_list_field
+from recipe.artifacts import read_jsonl
 from recipe.audit.perturb import FEWEST as FEWEST_STEPS
 from recipe.audit.perturb import MOST, Embed, collapsed, cut_at, same_goal
 from recipe.audit.score import FAR, FEWEST
@@ -35,8 +35,9 @@ from recipe.report.elements import row as table_row
 from recipe.reward.baselines import centred
 from recipe.reward.embeddings import NarrationIndex, Vectors
 from recipe.reward.grounded import SimilarityBaseline, calibrated
-from recipe.reward.scorer import Steps, prompt_outcomes
+from recipe.reward.scorer import prompt_outcomes
 from recipe.reward.verifier import Verifier
+from recipe.rows import Text, Texts, read_rows
 from recipe.stats import Interval
 from recipe.types import Reward
 
@@ -47,13 +48,14 @@ RANKS = 50
 LAW = "coverage_law.json"
 
 
-class TaskPrompt(NamedTuple):
+@dataclass(frozen=True)
+class TaskPrompt:
     """A prompt of a task."""
 
-    video_id: str
+    goal: Text
+    history: Texts
+    video_id: str = ""
     """Its video, which does not cover it; empty where it is not known."""
-    goal: str
-    history: Steps
 
 
 def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
@@ -65,7 +67,10 @@ def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
     first = next(read_jsonl(path), None)
     if first is None:
         raise InputError.at(path, "the file is empty", "give procedures or examples, JSON lines")
-    prompts = list(_of_procedures(path, seed) if "steps" in first[1] else _of_examples(path))
+    if "steps" in first[1]:
+        prompts = list(_of_procedures(path, seed))
+    else:
+        prompts = [row for _, row in read_rows(path, TaskPrompt, unknown="ignore") if row.history]
     if not prompts:
         raise InputError.at(path, "no prompt has a step that is done", "give histories of one step or more")
     return prompts
@@ -76,15 +81,7 @@ def _of_procedures(path: Path, seed: int) -> Iterator[TaskPrompt]:
         one = collapsed(procedure)
         within = FEWEST_STEPS <= len(one.steps) <= MOST
         history = cut_at(one, seed).history if within else one.steps[: (len(one.steps) + 1) // 2]
-        yield TaskPrompt(one.video_id, one.goal, history)
-
-
-def _of_examples(path: Path) -> Iterator[TaskPrompt]:
-    for line, row in read_jsonl(path):
-        goal = text_field(path, line, row, "goal")
-        if row.get("history") == []:
-            continue
-        yield TaskPrompt(str(row.get("video_id") or ""), goal, text_list_field(path, line, row, "history"))
+        yield TaskPrompt(one.goal, history, one.video_id)
 
 
 def spread_prompts(prompts: Sequence[TaskPrompt], limit: int) -> list[TaskPrompt]:

@@ -1,21 +1,23 @@
 """Commands of `recipe reward`: what continuations earn, and what recorded completions show."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import BeforeValidator, Field
 from rich.markup import escape
 from rich.table import Table
 
 from recipe.cli import audit, coverage, explain
 from recipe.cli.console import CommandGroup, out, print_json, progress
 from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, after, open_verifier
-from recipe.reward.scorer import PromptGroup, Steps, batches, score_or_raise
+from recipe.reward.scorer import PromptGroup, batches, score_or_raise
+from recipe.rows import Steps, Text, Texts, read_rows
 from recipe.text import plan_steps
 
 if TYPE_CHECKING:
-    from recipe.artifacts import JsonObject
     from recipe.reward.embeddings import NarrationIndex
     from recipe.reward.watchdog import StepStatistics
     from recipe.types import Reward
@@ -35,6 +37,22 @@ COLUMNS = {
 """Statistics of `watch`, with their headings."""
 NUMBERS = {"length": "{:.1f}", "reward": "{:.3f}", "length_pay": "{:+.2f}"}
 """Formats of those that are no shares."""
+
+
+def _written_steps(plan: object) -> object:
+    """The steps of a completion's text; of a list the tuple that a plan is."""
+    return plan_steps(plan) if isinstance(plan, str) else tuple(plan) if isinstance(plan, list) else plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """A line of `score --input`."""
+
+    goal: Text
+    history: Steps
+    continuations: Annotated[tuple[Annotated[Texts, BeforeValidator(_written_steps)], ...], Field(min_length=1)]
+    """Each a list of steps or the text of a completion; both may hold no step."""
+
 
 app = CommandGroup(help="Score continuations against a corpus, and show the evidence.")
 
@@ -97,38 +115,12 @@ def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations
     if rows is not None:
         if goal or history or continuations:
             raise InputError("Prompts come from --input or from --goal, --history, --continuation; not from both.")
-        return list(_read_prompts(rows))
+        read = read_rows(rows, _Prompt, unknown="ignore")
+        return [PromptGroup(row.goal, row.history, [*row.continuations]) for _, row in read]
     for option, value in (("--goal", [goal]), ("--history", history), ("--continuation", continuations)):
         if not value or any(not text.strip() for text in value if option != "--continuation"):
             raise InputError(f"{option} is missing or empty; give it a text.")
     return [PromptGroup(goal, tuple(history), [plan_steps(text) for text in continuations])]
-
-
-def _read_prompts(path: Path) -> "Iterator[PromptGroup]":
-    from recipe.artifacts import read_jsonl, text_field, text_list_field
-
-    for line, row in read_jsonl(path):
-        goal, history = text_field(path, line, row, "goal"), text_list_field(path, line, row, "history")
-        yield PromptGroup(goal, history, _continuations(path, line, row))
-
-
-def _continuations(path: Path, line: int, row: "JsonObject") -> list[Steps]:
-    """Each a list of steps, or the text of a completion; both may hold no step."""
-    from recipe.errors import InputError
-
-    field = "continuations"
-    value = row.get(field)
-    if not isinstance(value, list) or not value:
-        problem = "the field is missing" if field not in row else "the list is empty or not a list"
-        raise InputError.at(path, problem, "give at least one continuation", line=line, field=field)
-    plans: list[Steps] = []
-    for number, plan in enumerate(value, start=1):
-        steps = list(plan_steps(plan)) if isinstance(plan, str) else plan
-        if not isinstance(steps, list) or any(not isinstance(step, str) or not step.strip() for step in steps):
-            problem = f"continuation {number} is neither a list of non-empty steps nor a text"
-            raise InputError.at(path, problem, "give its steps as strings", line=line, field=field)
-        plans.append(tuple(step.strip() for step in steps))
-    return plans
 
 
 def _as_row(prompt: PromptGroup, rewards: "Sequence[Reward]", corpus: "NarrationIndex") -> dict[str, Any]:

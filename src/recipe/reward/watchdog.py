@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from recipe.artifacts import JsonObject, read_jsonl, text_field, to_json
+from recipe.artifacts import JsonObject, read_jsonl, to_json
 from recipe.errors import InputError
 from recipe.reward.scorer import Steps, plain_reward
 from recipe.text import Completion
@@ -126,7 +126,8 @@ class CompletionRecord:
         if type(number := row.get("step", step)) is not int:
             remedy = "give the number of the training step, or name the file step-00001.jsonl"
             raise refuse("step", "no step is given", remedy)
-        text_field(path, line, row, "goal")
+        if not isinstance(row.get("goal"), str) or not row["goal"].strip():
+            raise refuse("goal", "the text is empty or no text", "give the goal")
         history, reward, clipped = row.get("history"), row.get("reward", ""), bool(row.get("clipped", False))
         if not isinstance(row.get("completion"), str):
             raise refuse("completion", "no text", "give the completion as a string")

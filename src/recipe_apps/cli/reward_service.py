@@ -1,15 +1,23 @@
 """`recipe reward serve`: the reward over HTTP."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from recipe.cli.reward_options import Config, Folder, Method, Pool, service_token, settings
+from recipe.rows import Steps, Text, read_rows
 
-if TYPE_CHECKING:
-    from recipe.reward.scorer import PromptGroup
+
+@dataclass(frozen=True, slots=True)
+class _Example:
+    """A line of `--warm`."""
+
+    goal: Text
+    history: Steps
+    continuation: Steps
 
 
 def serve(
@@ -62,20 +70,22 @@ def serve(
         token=service_token(token_file),
     )
     reward = settings(config, method, pool)
-    groups = [] if warm is None else _groups(warm)
     from functools import partial
 
     from recipe.cli.corpus import names
     from recipe.errors import require_packages
 
+    examples = [] if warm is None else [row for _, row in read_rows(warm, _Example, unknown="ignore")]
     require_packages({"serve": "the reward service", "cpu": "corpus search"})
     from recipe.corpus.store import Corpus
+    from recipe.reward.scorer import PromptGroup
     from recipe_apps.service.app import create_app
     from recipe_apps.service.process import ScoringProcess
     from recipe_apps.service.server import open_verifier
     from recipe_apps.service.server import serve as run
     from recipe_apps.web.process import LOG_FORMAT, address_of, listen, require_guarded
 
+    groups = [PromptGroup(example.goal, example.history, [example.continuation]) for example in examples]
     require_guarded(host, limits.token is not None, insecure)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     log = logging.getLogger(__name__)
@@ -91,14 +101,3 @@ def serve(
             run(app, bound)
         finally:
             scorer.close()
-
-
-def _groups(path: Path) -> "list[PromptGroup]":
-    from recipe.artifacts import read_jsonl, text_field, text_list_field
-    from recipe.reward.scorer import PromptGroup
-
-    groups = []
-    for line, row in read_jsonl(path):
-        history, plan = (text_list_field(path, line, row, name) for name in ("history", "continuation"))
-        groups.append(PromptGroup(text_field(path, line, row, "goal"), history, [plan]))
-    return groups

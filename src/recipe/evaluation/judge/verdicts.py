@@ -18,10 +18,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recipe.artifacts import JsonObject, only_fields, optional_field, read_jsonl, text_field, write_jsonl
+from recipe.artifacts import JsonObject, write_jsonl
 from recipe.errors import InputError
 from recipe.evaluation.scores import PlanId, Row
 from recipe.report.numbers import MINUS
+from recipe.rows import Count, Text, read_rows
 from recipe.stats import Interval, paired_interval, video_of
 from recipe.types import CriticalFailure, CriticalFailures, Example, Unscored, Verdict
 
@@ -36,8 +37,7 @@ _SCORES = f"give an integer from 0 to {HIGHEST} for each of {', '.join(CRITERIA)
 _FAILURES = "give a list of objects with failure, L1_steps and L2_steps, numbers from 1, and the reasoning"
 _REMEDY = f"{_SCORES}; or critical_failures with their reasoning; or the reason as unscored"
 _OUTCOMES = ("scores", "critical_failures", "unscored")
-_DEFAULTS: dict[str, Any] = {"sample": 0, "repeat": 0, "control": "", "judge": "", "how": "", "text": ""}
-_LISTS = ("steps", "flags")
+_OPTIONAL = ("sample", "repeat", "control", "judge", "how", "steps", "flags", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +78,12 @@ def read_verdicts(path: Path) -> list[Judgement]:
     Raises InputError with file, line, field and remedy for a field that is missing, unknown or of the wrong kind, a
     score that is no integer from 0 to 5, and a judgement that occurs twice.
     """
-    seen: dict[tuple[object, ...], int] = {}
-    found = []
-    for line, row in read_jsonl(path):
-        only_fields(path, line, row, ("example_id", *_OUTCOMES, "reasoning", *_DEFAULTS, *_LISTS))
-        optional = {name: optional_field(path, line, row, name, default) for name, default in _DEFAULTS.items()}
-        optional |= {name: _texts(path, line, row, name) for name in _LISTS}
-        judged = Judgement(text_field(path, line, row, "example_id"), _outcome(path, line, row), **optional)
-        key = (judged.example_id, judged.sample, judged.repeat, judged.control, judged.judge)
-        if (first := seen.setdefault(key, line)) != line:
-            problem = f"{judged.example_id!r} was already judged so in line {first}"
-            raise InputError.at(path, problem, "number repeats and samples, or keep one", line=line, field="repeat")
-        found.append(judged)
-    return found
+    return [
+        Judgement(
+            outcome=_outcome(path, line, row), **{name: getattr(row, name) for name in ("example_id", *_OPTIONAL)}
+        )
+        for line, row in read_rows(path, _Line, unique=("example_id", "sample", "control", "judge", "repeat"))
+    ]
 
 
 def _row(judged: Judgement) -> JsonObject:
@@ -107,26 +100,43 @@ def _row(judged: Judgement) -> JsonObject:
         ]
         row["reasoning"] = outcome.reasoning
     optional = {name: getattr(judged, name) for name in ("control", "judge", "how", "steps", "flags", "text")}
-    return row | {name: list(value) if name in _LISTS else value for name, value in optional.items() if value}
+    return row | {name: value for name, value in optional.items() if value}
 
 
-def _outcome(path: Path, line: int, row: JsonObject) -> Verdict | CriticalFailures | Unscored:
-    if sum(name in row for name in _OUTCOMES) != 1:
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a file of verdicts."""
+
+    example_id: Text
+    scores: dict[str, Any] | None = None
+    critical_failures: tuple[Any, ...] | None = None
+    reasoning: str = ""
+    unscored: Text | None = None
+    sample: Count = 0
+    repeat: Count = 0
+    control: str = ""
+    judge: str = ""
+    how: str = ""
+    steps: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    text: str = ""
+
+
+def _outcome(path: Path, line: int, row: _Line) -> Verdict | CriticalFailures | Unscored:
+    if sum(getattr(row, name) is not None for name in _OUTCOMES) != 1:
         problem = f"it has not one of {', '.join(_OUTCOMES)}"
         raise InputError.at(path, problem, _REMEDY, line=line)
-    if "unscored" in row:
-        return Unscored(text_field(path, line, row, "unscored"))
-    if "critical_failures" in row:
-        items = row["critical_failures"] if isinstance(row["critical_failures"], list) else [None]
-        failures = [_failure(item) for item in items]
-        if None in failures or not isinstance(row.get("reasoning", ""), str):
+    if row.unscored is not None:
+        return Unscored(row.unscored)
+    if row.critical_failures is not None:
+        failures = [_failure(item) for item in row.critical_failures]
+        if None in failures:
             raise InputError.at(path, "no list of failures", _FAILURES, line=line, field="critical_failures")
-        return CriticalFailures(tuple(filter(None, failures)), row.get("reasoning", ""))
-    scores = row["scores"]
-    if not isinstance(scores, dict) or set(scores) != set(CRITERIA):
+        return CriticalFailures(tuple(filter(None, failures)), row.reasoning)
+    if row.scores is None or set(row.scores) != set(CRITERIA):
         raise InputError.at(path, "the scores are not the six criteria", _SCORES, line=line, field="scores")
     try:
-        return Verdict(**scores)
+        return Verdict(**row.scores)
     except ValueError as error:
         raise InputError.at(path, str(error), _SCORES, line=line, field="scores") from None
 
@@ -144,13 +154,6 @@ def critical_failure(item: object) -> CriticalFailure | None:
         return None
     first, second = numbers
     return CriticalFailure(item["failure"].strip(), tuple(first or ()), tuple(second or ()))
-
-
-def _texts(path: Path, line: int, row: JsonObject, field: str) -> tuple[str, ...]:
-    value = row.get(field, [])
-    if not isinstance(value, list) or any(not isinstance(item, str) for item in value):
-        raise InputError.at(path, "no list of strings", "give a list, or leave it out", line=line, field=field)
-    return tuple(value)
 
 
 def verdict_rows(judged: Iterable[Judgement]) -> list[Row]:
