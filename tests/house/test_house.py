@@ -36,6 +36,7 @@ def loaded_by(code: str) -> set[str]:
         "import recipe",
         "import recipe.config, recipe.types, recipe.errors, recipe.text, recipe.artifacts",
         "from recipe.cli import app\ntry:\n    app(['--help'])\nexcept SystemExit:\n    pass",
+        "from recipe.cli import app\ntry:\n    app(['evaluate', '--help'])\nexcept SystemExit:\n    pass",
     ],
 )
 def test_no_heavy_package_is_loaded(code: str) -> None:

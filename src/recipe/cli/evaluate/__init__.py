@@ -1,5 +1,6 @@
 """Commands of `recipe evaluate`, one module each; those of measures of installed packages are made on demand."""
 
+from importlib.metadata import entry_points
 from typing import Any
 
 import typer
@@ -13,16 +14,21 @@ class MeasureGroup(PlainGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names, those of further measures last."""
+        names = super().list_commands(ctx)
+        if not entry_points(group="recipe.measures"):
+            return names  # help loads NumPy and SciPy for a further measure only
         from recipe.evaluation.measures import further_measures
 
-        return [*super().list_commands(ctx), *further_measures()]
+        return [*names, *further_measures()]
 
     def get_command(self, ctx: Any, name: str) -> Any:
         """The command of a name."""
+        if (own := super().get_command(ctx, name)) is not None:
+            return own
         from recipe.evaluation.measures import further_measures
 
-        if (own := super().get_command(ctx, name)) is not None or name not in further_measures():
-            return own
+        if name not in further_measures():
+            return None
         made = CommandGroup()
         made.command(name)(runner.measure_command(name))
         return typer.main.get_command(made)
