@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from recipe.alignment.ragged import FreeAlignment
+from recipe.alignment.backends import FreeAlignment
 from recipe.artifacts import write_json
 from recipe.audit.measure import measure
 from recipe.audit.perturb import AuditPrompt, build_prompts, select

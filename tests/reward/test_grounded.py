@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recipe.alignment import backends, reference
-from recipe.alignment.ragged import FreeAlignment
+from recipe.alignment.backends import FreeAlignment
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.baselines import centred

@@ -48,8 +48,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recipe.alignment.backends import Backend
-from recipe.alignment.ragged import Float32, FreeAlignment, Int64
+from recipe.alignment.backends import Backend, Float32, FreeAlignment, Int64
 from recipe.alignment.reference import free_matching
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError, ConfigError

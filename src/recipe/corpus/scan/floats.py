@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from recipe.alignment.compilation import compiled
+from recipe.alignment.cpu import compiled
 
 Steps = NDArray[np.float32] | NDArray[np.float64]
 

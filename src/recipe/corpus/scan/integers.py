@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from recipe.alignment.compilation import compiled
+from recipe.alignment.cpu import compiled
 
 Packed = NDArray[Any]
 

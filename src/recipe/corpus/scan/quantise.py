@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.alignment.compilation import compiled
+from recipe.alignment.cpu import compiled
 from recipe.corpus.layout import padded
 from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS, SCATTERED
 
