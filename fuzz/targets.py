@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from recipe import config
 from recipe.audit.coverage import read_tasks
 from recipe.config.base import changed_values
-from recipe.corpus.leaks import read_excluded
+from recipe.corpus.excluded import read_excluded
 from recipe.data.examples import read_examples
 from recipe.data.histories import read_histories
 from recipe.data.narrations import ReadingOptions, read_narrations

@@ -131,7 +131,7 @@ def free_coverage(W: ArrayLike) -> float:
 
 
 def narration_precedence(W: ArrayLike) -> NDArray[np.float64]:
-    """How much one narration says step i before step j: N[i, j] = sum_{k < l} W[i, k] W[j, l], [M, M]. Raises InputError.
+    """How much a narration says step i before step j: N[i, j] = sum_{k < l} W[i, k] W[j, l], [M, M]. Raises InputError.
 
     >>> narration_precedence([[1.0, 0.0], [0.0, 0.5]]).tolist()
     [[0.0, 0.5], [0.0, 0.0]]
