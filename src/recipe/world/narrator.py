@@ -63,8 +63,10 @@ def people(world: World, goal: str, count: int, seed: int = 0, habits: Habits = 
     Raises InputError for an unknown goal.
     """
     own = zlib.crc32(f"{seed} {goal}".encode())
-    told = narrate(world, count, own, habits, [goal])
-    return [replace(one, video_id=f"{SOURCE}-{own:08x}-{index:04d}") for index, one in enumerate(told)]
+    narrations = narrate(world, count, own, habits, [goal])
+    return [
+        replace(narration, video_id=f"{SOURCE}-{own:08x}-{index:04d}") for index, narration in enumerate(narrations)
+    ]
 
 
 def step_lists(world: World, goal: str, count: int, seed: int = 0) -> list[Narration]:
@@ -81,58 +83,54 @@ def step_lists(world: World, goal: str, count: int, seed: int = 0) -> list[Narra
 def tell(world: World, graph: TaskGraph, rng: random.Random, habits: Habits = Habits()) -> list[Utterance]:
     """One narrator's utterances with the steps that each mentions, which a narration no longer shows."""
     talk = world.talk
-
-    def chance(probability: float) -> bool:
-        return rng.random() < probability
-
-    def wording(step: str) -> str:
-        return rng.choice(world.wordings[step])
-
-    def led_in(step: str) -> Utterance:
-        text = wording(step)
-        return Utterance(rng.choice(talk.lead_ins) + text, (step,))
-
-    def filled(templates: Sequence[str], step: str) -> Utterance:
-        return Utterance(rng.choice(templates).replace("{step}", wording(step)), (step,))
-
     performed = list(graph.draw(rng))
-    kept = [step for step in performed if not chance(habits.drop)] or performed[:1]
+    kept = [step for step in performed if not rng.random() < habits.drop] or performed[:1]
     for index in range(len(kept) - 1):
-        if chance(habits.swap):
+        if rng.random() < habits.swap:
             kept[index], kept[index + 1] = kept[index + 1], kept[index]
+
     spoken: list[Utterance] = []
     joinable = False
     for step in kept:
-        joinable = not (joinable and chance(habits.merge))
+        joinable = not (joinable and rng.random() < habits.merge)
         if joinable:
-            spoken.append(led_in(step))
+            spoken.append(_said(world, step, rng, talk.lead_ins))
         else:
-            text = spoken[-1].text + rng.choice(talk.joins) + wording(step)
+            text = spoken[-1].text + rng.choice(talk.joins) + rng.choice(world.wordings[step])
             spoken[-1] = Utterance(text, (*spoken[-1].steps, step))
     for index in range(len(spoken) - 1):
         # Mentioned only after the next utterance or two.
-        if len(spoken[index].steps) == 1 and chance(habits.late):
-            late = filled(talk.afterthoughts, spoken.pop(index).steps[0])
+        if len(spoken[index].steps) == 1 and rng.random() < habits.late:
+            late = _said(world, spoken.pop(index).steps[0], rng, talk.afterthoughts)
             spoken.insert(min(index + rng.randint(1, 2), len(spoken)), late)
+
     everything = list(world.wordings)
     out: list[Utterance] = []
     for utterance in spoken:
         out.append(utterance)
-        if chance(habits.repeat):
-            step = rng.choice(utterance.steps)
-            out.append(filled(talk.repeats, step))
-        if chance(habits.alien):
-            out.append(led_in(rng.choice(everything)))
-    announced, closed = chance(habits.opening), chance(habits.opening)
-    wanted = max(0, rng.randint(*habits.segments) - len(out) - announced - closed)
+        if rng.random() < habits.repeat:
+            out.append(_said(world, rng.choice(utterance.steps), rng, talk.repeats))
+        if rng.random() < habits.alien:
+            out.append(_said(world, rng.choice(everything), rng, talk.lead_ins))
+    announced, closed = rng.random() < habits.opening, rng.random() < habits.opening
+    missing = max(0, rng.randint(*habits.segments) - len(out) - announced - closed)
     lines = list(talk.small_talk)
-    for text in rng.sample(lines, min(wanted, len(lines))):
+    for text in rng.sample(lines, min(missing, len(lines))):
         out.insert(rng.randint(0, len(out)), Utterance(text))
     if announced:
         out.insert(0, Utterance(rng.choice(talk.openings).replace("{goal}", graph.goal)))
     if closed:
         out.append(Utterance(rng.choice(talk.closings)))
     return out
+
+
+def _said(world: World, step: str, rng: random.Random, templates: Sequence[str]) -> Utterance:
+    """A step in a template with a place for it, or behind a lead-in without one."""
+    if "{step}" in templates[0]:
+        template = rng.choice(templates)  # before the wording: the order of the draws decides what a seed gives
+        return Utterance(template.replace("{step}", rng.choice(world.wordings[step])), (step,))
+    text = rng.choice(world.wordings[step])
+    return Utterance(rng.choice(templates) + text, (step,))
 
 
 def _timed(utterances: Sequence[Utterance], rng: random.Random) -> tuple[Segment, ...]:

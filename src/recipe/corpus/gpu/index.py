@@ -92,8 +92,14 @@ def place(
             row += len(piece)
             advance(len(piece))
     offsets = [shard.offsets[:-1] + start for shard, start in zip(shards, starts[:-1], strict=True)]
-    here = segments(vectors, np.concatenate([*offsets, starts[-1:]]))
-    return Part(here, _narration_bounds(np.concatenate([shard.bounds for shard in shards]), precision, device), first)
+    # ||x|| is no more than the norm of x's code and its residual together.
+    scale, residual, norm = np.concatenate([shard.bounds for shard in shards]).astype(np.float64).T[..., None]
+    if precision == "float16":
+        scale, residual, norm = np.ones_like(scale), np.zeros_like(scale), norm + residual
+    known = NarrationBounds(
+        *(torch.from_numpy(np.ascontiguousarray(values)).to(device) for values in (scale, residual, norm))
+    )
+    return Part(segments(vectors, np.concatenate([*offsets, starts[-1:]])), known, first)
 
 
 def _pieces(arrays: Iterable[MappedArray | StreamedArray]) -> Iterator[NDArray[np.int8 | np.float16]]:
@@ -103,16 +109,6 @@ def _pieces(arrays: Iterable[MappedArray | StreamedArray]) -> Iterator[NDArray[n
         step = max(1, _PIECE // (d * array.dtype.itemsize))
         for first in range(0, rows, step):
             yield np.array(array.rows(first, min(rows, first + step)))
-
-
-def _narration_bounds(bounds: NDArray[np.float32], precision: Precision, device: torch.device) -> NarrationBounds:
-    """||x|| is no more than the norm of x's code and its residual together."""
-    scale, residual, norm = bounds.astype(np.float64).T[..., None]
-    if precision == "float16":
-        scale, residual, norm = np.ones_like(scale), np.zeros_like(scale), norm + residual
-    return NarrationBounds(
-        *(torch.from_numpy(np.ascontiguousarray(values)).to(device) for values in (scale, residual, norm))
-    )
 
 
 class GpuQueries(NamedTuple):
@@ -169,7 +165,9 @@ class GpuScores:
     def bounds(self) -> NDArray[np.float64]:
         """[Q]: no error is larger."""
         bounds = [
-            (part.known.residual.max() * part.asked.norm + part.known.norm.max() * part.asked.residual)[0].cpu().numpy()
+            (part.known.residual.max() * part.queries.norm + part.known.norm.max() * part.queries.residual)[0]
+            .cpu()
+            .numpy()
             for part in self._estimates
         ]
         largest: NDArray[np.float64] = np.max(bounds, axis=0)
@@ -178,9 +176,9 @@ class GpuScores:
     def best(self, k: int) -> NDArray[np.int64]:
         """[Q, k]: the narrations of the k highest scores, k <= N."""
         tops = [best(part, k) for part in self._estimates]
-        estimates = np.concatenate([top.estimates.cpu().numpy() for top in tops])
+        estimates = np.concatenate([estimates.cpu().numpy() for estimates, _ in tops])
         narrations = np.concatenate(
-            [top.narrations.cpu().numpy() + first for top, first in zip(tops, self._firsts, strict=True)]
+            [narrations.cpu().numpy() + first for (_, narrations), first in zip(tops, self._firsts, strict=True)]
         )
         order = np.argsort(-estimates, axis=0, kind="stable")[:k]
         chosen: NDArray[np.int64] = np.take_along_axis(narrations, order, 0)
@@ -190,9 +188,9 @@ class GpuScores:
         """Narrations [P] and queries [P] of all pairs whose score + bound is not below the query's threshold [Q]."""
         narrations, queries = [], []
         for part, first in zip(self._estimates, self._firsts, strict=True):
-            pairs = reaching(part, torch.from_numpy(thresholds).to(part.sums.device))
-            narrations.append(pairs.narrations.cpu().numpy() + first)
-            queries.append(pairs.queries.cpu().numpy())
+            rows, columns = reaching(part, torch.from_numpy(thresholds).to(part.sums.device))
+            narrations.append(rows.cpu().numpy() + first)
+            queries.append(columns.cpu().numpy())
         return np.concatenate(narrations), np.concatenate(queries)
 
 
