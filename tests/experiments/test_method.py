@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("numba")
 pytest.importorskip("matplotlib")
 
-from recipe.artifacts import from_json, read_json, write_json, write_jsonl
+from recipe.artifacts import read_json, write_json, write_jsonl
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples, write_examples
@@ -19,6 +19,7 @@ from recipe.planning.predictions import Prediction, write_predictions
 from recipe.planning.rerank import reward_predictions
 from recipe.progress import SILENT
 from recipe.reward.verifier import Verifier
+from recipe.rows import from_json
 from recipe.types import Example, Reward
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipe.artifacts import from_json, to_json
+from recipe.artifacts import to_json
 from recipe.audit.attack import BEST_OF, KINDS, best_plans, composed_plans, greedy_plans, mixed_vocabulary
 from recipe.audit.measure import Extent, audit_rewards, audited_prompts, measure, measure_attack
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
@@ -23,6 +23,7 @@ from recipe.data.examples import read_examples
 from recipe.errors import ComputeError, InputError
 from recipe.planning.predictions import Prediction, write_predictions
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
+from recipe.rows import from_json
 from recipe.types import Procedure, Reward, Step
 
 PROCEDURES = [

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from recipe.artifacts import atomic_path, from_json, read_json, to_json, write_json, write_text
+from recipe.artifacts import atomic_path, read_json, to_json, write_json, write_text
 from recipe.audit.attack import BEST_OF, KINDS
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.lodo import Lodo
@@ -18,6 +18,7 @@ from recipe.report.elements import Cell, Figure, Pairs, Plan, Plans, Section, St
 from recipe.report.numbers import format_number
 from recipe.report.page import render
 from recipe.report.plots import Line, Mark, curves, inline_svg, intervals, stacked
+from recipe.rows import from_json
 from recipe.stats import Interval
 
 try:

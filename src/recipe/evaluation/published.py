@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from recipe.artifacts import from_json
 from recipe.errors import InputError
+from recipe.rows import from_json
 
 TABLES = (
     "main", "per_dataset", "frontier", "supervision", "weak_supervision", "weak_scale", "video", "ablation", "vpa",

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
-from recipe.artifacts import from_json
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
+from recipe.rows import from_json
 
 Checkpoint = Callable[[], Mapping[str, float]]
 """The sampling fields of a checkpoint's generation_config.json."""

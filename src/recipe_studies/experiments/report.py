@@ -11,7 +11,7 @@ from statistics import fmean
 
 import torch
 
-from recipe.artifacts import from_json, installed, read_json, read_jsonl
+from recipe.artifacts import installed, read_json, read_jsonl
 from recipe.config import GRPOConfig, RewardTrainingSettings
 from recipe.corpus.store import Corpus
 from recipe.evaluation.controls import SAMPLE, control_differences
@@ -38,6 +38,7 @@ from recipe.progress import Progress
 from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import read_records, replay
+from recipe.rows import from_json
 from recipe.types import Example
 from recipe_studies.experiments.design import (
     ATTRIBUTES,

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from recipe.artifacts import from_json, read_json, to_json, write_json
+from recipe.artifacts import read_json, to_json, write_json
 from recipe.errors import ComputeError
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.validity.measure import Difference, Lengths, Reranking, Scores
 from recipe.evaluation.validity.readings import Line
+from recipe.rows import from_json
 from recipe.stats import Interval
 
 SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipe.artifacts import from_json, read_json, to_json, write_json, write_text
+from recipe.artifacts import read_json, to_json, write_json, write_text
 from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import readings_table, regime_colours
 from recipe.report.elements import Block, Cell, Figure, Heading, Pairs, Plan, Plans, Row, Section, Step, Table, headings
 from recipe.report.markdown import render_markdown
 from recipe.report.page import render
 from recipe.report.plots import Line, Mark, Point, curves, inline_svg, intervals, scatter
+from recipe.rows import from_json
 from recipe.stats import Interval
 from recipe_studies.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
 from recipe_studies.reproduce.findings import DATASETS, Finding, TableFigures

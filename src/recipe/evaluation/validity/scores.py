@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from recipe.artifacts import from_json, to_json
+from recipe.artifacts import to_json
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.task_graphs import read_task_graphs
@@ -40,6 +40,7 @@ from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.prompting import visible
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
+from recipe.rows import from_json
 from recipe.stats import Interval, kendall, spearman
 from recipe.types import Example, Verdict
 from recipe.world.load import load_world
