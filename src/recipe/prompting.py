@@ -55,9 +55,9 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     'Goal: make $tea. Answer {"score": 1}.'
     """
     parsed = Template(template.strip())
-    taken, given = set(parsed.get_identifiers()), set(values)
-    if not parsed.is_valid() or taken != given:
-        raise ValueError(f"the prompt takes {sorted(taken)} and was given {sorted(given)}")
+    names, filled = set(parsed.get_identifiers()), set(values)
+    if not parsed.is_valid() or names != filled:
+        raise ValueError(f"the prompt takes {sorted(names)} and was given {sorted(filled)}")
     return parsed.substitute(values)
 
 
@@ -94,8 +94,8 @@ def json_object(text: str) -> JsonObject | None:
     ({'score': 7}, None)
     """
     decoder, searched = json.JSONDecoder(), text[:_SEARCHED]
-    for tried, opening in enumerate(re.finditer(r"\{", searched)):
-        if tried == _TRIES:
+    for count, opening in enumerate(re.finditer(r"\{", searched)):
+        if count == _TRIES:
             return None
         try:
             value, _ = decoder.raw_decode(searched, opening.start())
@@ -152,8 +152,8 @@ class PlannerPrompt:
     def chat(self, goal: str, history: Sequence[str]) -> list[dict[str, str]]:
         """The chat that asks for the steps after `history`; the reply is the assistant's turn."""
         done = format_plan(history) if history else "nothing yet"
-        asked = Template(self.messages[-1][1]).substitute(goal=goal, done=done)
-        return [*self._shown(), {"role": "user", "content": asked}]
+        question = Template(self.messages[-1][1]).substitute(goal=goal, done=done)
+        return [*self._shown(), {"role": "user", "content": question}]
 
     def training_chat(self, example: Example) -> list[dict[str, str]]:
         """The chat that a policy of text is trained on: with Phi's history where the example has one, else its own."""
@@ -162,8 +162,8 @@ class PlannerPrompt:
     def video_chat(self, goal: str, video: Frames) -> list[dict[str, Any]]:
         """The chat that asks for the steps after what `video` shows: the clip stands where `chat` writes the steps."""
         last = self.messages[-1][1]
-        [place] = (match for match in Template.pattern.finditer(last) if "done" in (match["named"], match["braced"]))
-        before, after = (Template(text).substitute(goal=goal) for text in (last[: place.start()], last[place.end() :]))
+        [slot] = (match for match in Template.pattern.finditer(last) if "done" in (match["named"], match["braced"]))
+        before, after = (Template(text).substitute(goal=goal) for text in (last[: slot.start()], last[slot.end() :]))
         parts: list[dict[str, Any]] = [{"type": "text", "text": before}, {"type": "video", "video": video}]
         if after:
             parts.append({"type": "text", "text": after})

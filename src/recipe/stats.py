@@ -301,13 +301,13 @@ def _grouped(values: Array, datasets: Sequence[str], clusters: Sequence[str]) ->
     """`values` [rows, prompts] summed by cluster within each dataset."""
     if values.size == 0 or not np.isfinite(values).all():
         raise ComputeError("there is no mean of no values, or of a value that is not finite.")
-    names, place = np.unique(np.asarray(datasets), return_inverse=True)
+    names, dataset_of = np.unique(np.asarray(datasets), return_inverse=True)
     labels = np.asarray(clusters)
-    if values.ndim != 2 or not len(place) == values.shape[1] == len(labels):
-        raise ComputeError(f"{values.shape} values come with {len(place)} datasets and {len(labels)} clusters.")
+    if values.ndim != 2 or not len(dataset_of) == values.shape[1] == len(labels):
+        raise ComputeError(f"{values.shape} values come with {len(dataset_of)} datasets and {len(labels)} clusters.")
     groups = []
     for dataset in range(len(names)):
-        own = np.flatnonzero(place == dataset)
+        own = np.flatnonzero(dataset_of == dataset)
         _, index = np.unique(labels[own], return_inverse=True)
         order = np.argsort(index, kind="stable")
         sizes = np.bincount(index)
@@ -449,9 +449,9 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
     [0.03, 0.06, 0.06]
     """
     levels, highest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        levels[place] = highest
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        levels[index] = highest
     return levels
 
 
@@ -602,11 +602,11 @@ def _correlations(first: Array, second: Array, weights: Array) -> Array:
 
 def _ranks(values: Array, weights: Array) -> Array:
     """Mid-ranks of each plan [draws, plans] when plan j is there weights[., j] times."""
-    distinct, place = np.unique(values, return_inverse=True)
+    distinct, value_of = np.unique(values, return_inverse=True)
     members = np.zeros((len(values), len(distinct)))
-    members[np.arange(len(values)), place] = 1
+    members[np.arange(len(values)), value_of] = 1
     counts = weights @ members
-    ranks: Array = (counts.cumsum(axis=1) - counts / 2)[:, place]
+    ranks: Array = (counts.cumsum(axis=1) - counts / 2)[:, value_of]
     return ranks
 
 
@@ -627,8 +627,8 @@ def spearman(first: Array, second: Array, clusters: Sequence[str], seed: int = 0
     value = float(_correlations(first, second, once)[0])
     if np.isnan(value):
         return None
-    names, place = np.unique(np.asarray(clusters), return_inverse=True)
-    drawn = resampled_totals(np.eye(len(names)), seed)[:, place]
+    names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+    drawn = resampled_totals(np.eye(len(names)), seed)[:, cluster]
     blocks = range(0, len(drawn), _RANKED)
     correlations = np.concatenate([_correlations(first, second, drawn[start : start + _RANKED]) for start in blocks])
     return bootstrap_interval(value, correlations, len(first), len(names))

@@ -118,8 +118,8 @@ def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
     if not (output / MANIFEST).is_file() or (output / PLAN).exists():
         return False
     manifest, inputs = read_manifest(output / MANIFEST), _recorded_inputs(output)
-    wanted = (config.shard_size, origin.reading, origin.exclusions)
-    if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != wanted:
+    current = (config.shard_size, origin.reading, origin.exclusions)
+    if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != current:
         return False
     if inputs != _inputs_file(config, _refreshed(inputs["files"], origin.files)):
         return False

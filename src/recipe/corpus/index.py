@@ -43,6 +43,10 @@ class Index:
         self._isa, self._threads = isa, threads
         self._firsts = np.array([shard.first for shard in shards])
         self._starts = np.cumsum([0, *map(len, shards)])
+        self.dimension: int = manifest["encoder"]["dimension"]
+        """d, the length of the vectors."""
+        self.verified = all(shard.verified for shard in shards)
+        """Whether every file that is searched is known to match its checksum (`recipe.corpus.integrity`)."""
 
     @classmethod
     def open(
@@ -71,19 +75,9 @@ class Index:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    @property
-    def verified(self) -> bool:
-        """Whether every file that is searched is known to match its checksum (`recipe.corpus.integrity`)."""
-        return all(shard.verified for shard in self.shards)
-
     @cached_property
     def _bounds(self) -> Bounds:
         return joined_bounds(self.shards)
-
-    @property
-    def dimension(self) -> int:
-        """d, the length of the vectors."""
-        return self.manifest["encoder"]["dimension"]
 
     def search(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[SearchResult]:
         """For each query of unit-norm vectors, float32 [M_i, d], the k narrations of the highest A_mono.

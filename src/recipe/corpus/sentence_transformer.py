@@ -171,8 +171,8 @@ def _device(config: EncoderConfig) -> torch.device:
     kind = torch.accelerator.current_accelerator(check_available=True)
     devices = [f"{kind.type}:{index}" for index in range(torch.accelerator.device_count())] if kind else []
     devices.append("cpu")
-    wanted = config.device or devices[0]
-    for name in (wanted, f"{wanted}:0"):
+    preferred = config.device or devices[0]
+    for name in (preferred, f"{preferred}:0"):
         if name in devices:
             return torch.device(name)
     raise ConfigError(f"encoder device {config.device!r} is not on this machine; it has {', '.join(devices)}.")

@@ -67,6 +67,8 @@ class Corpus:
         self.folder = local.folder
         self.manifest = local.manifest
         self.index: Searcher = local if index is None else index
+        self.dimension = local.dimension
+        """d, the length of the vectors."""
         self._local = local
         self._encoder_config = encoder
         self._first = np.array([shard.first for shard in local.shards])
@@ -103,11 +105,6 @@ class Corpus:
         """Row of each narration's first segment among all segments, int64 [N + 1]."""
         counts = [np.diff(shard.offsets) for shard in self._local.shards]
         return np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts]))
-
-    @property
-    def dimension(self) -> int:
-        """d, the length of the vectors."""
-        return self.manifest["encoder"]["dimension"]
 
     @cached_property
     def encoder(self) -> Encoder:

@@ -1,4 +1,4 @@
-"""What people say while they follow a task graph, with the noise of real narrations.
+"""What goal_narrations say while they follow a task graph, with the noise of real narrations.
 
 A narrator drops steps, merges two into one segment, mentions a step after the fact, swaps neighbours, repeats
 itself, wanders off to steps of other goals, and chats. The order below is the order in which the noise is
@@ -17,7 +17,7 @@ SOURCE = "world"
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class NarratorStyle:
     """Noise of narrators: each number is a probability per step, except `segments`."""
 
     drop: float = 0.15
@@ -41,7 +41,7 @@ class Utterance:
 
 
 def narrate(
-    world: World, count: int, seed: int = 0, habits: Habits = Habits(), goals: Sequence[str] | None = None
+    world: World, count: int, seed: int = 0, style: NarratorStyle = NarratorStyle(), goals: Sequence[str] | None = None
 ) -> list[Narration]:
     """`count` narrations, going round `goals`, by default all; each depends on the seed and its index only.
 
@@ -52,18 +52,20 @@ def narrate(
     for index in range(count):
         rng = random.Random(f"narration {seed} {index}")
         graph = graphs[index % len(graphs)]
-        segments = _timed(tell(world, graph, rng, habits), rng)
+        segments = _timed(narrate_once(world, graph, rng, style), rng)
         narrations.append(Narration(f"world-{index:06d}", segments, title=graph.goal, source=SOURCE))
     return narrations
 
 
-def people(world: World, goal: str, count: int, seed: int = 0, habits: Habits = Habits()) -> list[Narration]:
+def goal_narrations(
+    world: World, goal: str, count: int, seed: int = 0, style: NarratorStyle = NarratorStyle()
+) -> list[Narration]:
     """`count` narrations of one goal with ids of its own; fewer of the same seed are the first of more.
 
     Raises InputError for an unknown goal.
     """
     own = zlib.crc32(f"{seed} {goal}".encode())
-    narrations = narrate(world, count, own, habits, [goal])
+    narrations = narrate(world, count, own, style, [goal])
     return [
         replace(narration, video_id=f"{SOURCE}-{own:08x}-{index:04d}") for index, narration in enumerate(narrations)
     ]
@@ -80,19 +82,21 @@ def step_lists(world: World, goal: str, count: int, seed: int = 0) -> list[Narra
     return lists
 
 
-def tell(world: World, graph: TaskGraph, rng: random.Random, habits: Habits = Habits()) -> list[Utterance]:
+def narrate_once(
+    world: World, graph: TaskGraph, rng: random.Random, style: NarratorStyle = NarratorStyle()
+) -> list[Utterance]:
     """One narrator's utterances with the steps that each mentions, which a narration no longer shows."""
     talk = world.talk
     performed = list(graph.draw(rng))
-    kept = [step for step in performed if not rng.random() < habits.drop] or performed[:1]
+    kept = [step for step in performed if not rng.random() < style.drop] or performed[:1]
     for index in range(len(kept) - 1):
-        if rng.random() < habits.swap:
+        if rng.random() < style.swap:
             kept[index], kept[index + 1] = kept[index + 1], kept[index]
 
     spoken: list[Utterance] = []
     joinable = False
     for step in kept:
-        joinable = not (joinable and rng.random() < habits.merge)
+        joinable = not (joinable and rng.random() < style.merge)
         if joinable:
             spoken.append(_said(world, step, rng, talk.lead_ins))
         else:
@@ -100,7 +104,7 @@ def tell(world: World, graph: TaskGraph, rng: random.Random, habits: Habits = Ha
             spoken[-1] = Utterance(text, (*spoken[-1].steps, step))
     for index in range(len(spoken) - 1):
         # Mentioned only after the next utterance or two.
-        if len(spoken[index].steps) == 1 and rng.random() < habits.late:
+        if len(spoken[index].steps) == 1 and rng.random() < style.late:
             late = _said(world, spoken.pop(index).steps[0], rng, talk.afterthoughts)
             spoken.insert(min(index + rng.randint(1, 2), len(spoken)), late)
 
@@ -108,12 +112,12 @@ def tell(world: World, graph: TaskGraph, rng: random.Random, habits: Habits = Ha
     out: list[Utterance] = []
     for utterance in spoken:
         out.append(utterance)
-        if rng.random() < habits.repeat:
+        if rng.random() < style.repeat:
             out.append(_said(world, rng.choice(utterance.steps), rng, talk.repeats))
-        if rng.random() < habits.alien:
+        if rng.random() < style.alien:
             out.append(_said(world, rng.choice(everything), rng, talk.lead_ins))
-    announced, closed = rng.random() < habits.opening, rng.random() < habits.opening
-    missing = max(0, rng.randint(*habits.segments) - len(out) - announced - closed)
+    announced, closed = rng.random() < style.opening, rng.random() < style.opening
+    missing = max(0, rng.randint(*style.segments) - len(out) - announced - closed)
     lines = list(talk.small_talk)
     for text in rng.sample(lines, min(missing, len(lines))):
         out.insert(rng.randint(0, len(out)), Utterance(text))

@@ -251,9 +251,9 @@ def build_told(run_dir: Path, settings: ToldCorpus, progress: Progress) -> None:
     """Build it; fewer narrations of a goal are the first of more."""
     from recipe.corpus.build import build_corpus
     from recipe.world.load import load_world
-    from recipe.world.narrator import people, step_lists
+    from recipe.world.narrator import goal_narrations, step_lists
 
     world, seed = load_world(), settings.seed
-    told = [one for goal, count in settings.narrations for one in people(world, goal, count, seed)]
+    told = [narration for goal, count in settings.narrations for narration in goal_narrations(world, goal, count, seed)]
     told += [one for goal, count in settings.lists for one in step_lists(world, goal, count, seed)]
     build_corpus(told, run_dir / settings.folder, settings.config, progress)

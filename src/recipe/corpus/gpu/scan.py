@@ -296,14 +296,14 @@ def segments(vectors: torch.Tensor, offsets: NDArray[np.int64], launch: Launch |
     return Segments(vectors, rows, members, launch)
 
 
-def scan(here: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) -> torch.Tensor:
+def scan(narrations: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) -> torch.Tensor:
     """M A_mono of each query with each narration, [N, Q]: exact int32 for int8 vectors, float32 for 16-bit ones.
 
     steps [U, D]: the unique steps, of the vectors' kind and on their device; queries [Q, M]: rows of `steps`, -1 after
     a query's last step. Steps that several queries begin with are multiplied and aligned once a block (`plan`).
     Raises InputError for queries too long (`fits`).
     """
-    vectors, launch = here.vectors, here.launch
+    vectors, launch = narrations.vectors, narrations.launch
     D = vectors.shape[1]
     if not fits(queries.shape[1], D, vectors.dtype):
         raise InputError(f"a query has {queries.shape[1]} steps, too many for a GPU's sums of {D} products each.")
@@ -311,13 +311,14 @@ def scan(here: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) -> tor
     heads, tails, parents, columns, copies = (torch.from_numpy(array).to(vectors.device) for array in blocks[1:])
     total = len(queries)
     kind = torch.int32 if vectors.dtype == torch.int8 else torch.float32
-    sums = torch.empty((here.narrations, total), dtype=kind, device=vectors.device)
+    sums = torch.empty((len(narrations.offsets) - 1, total), dtype=kind, device=vectors.device)
     depth = min(launch.depth // vectors.element_size(), D & -D)
     # Triton launches on the current device; without one it interprets.
     with torch.cuda.device(vectors.device) if vectors.device.type == "cuda" else nullcontext():
         # fmt: off
-        coverage[(len(here.members) * len(tails),)](
-            vectors, here.offsets, here.members, steps, heads, tails, parents, columns, sums, len(tails), total, D,
+        coverage[(len(narrations.members) * len(tails),)](
+            vectors, narrations.offsets, narrations.members, steps, heads, tails, parents, columns, sums,
+            len(tails), total, D,
             launch.rows, depth, *blocks.shape, paired(blocks.shape, launch),
             **options(blocks.shape, launch, _memory(vectors.device)),
         )

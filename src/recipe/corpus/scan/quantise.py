@@ -53,8 +53,8 @@ def quantise(embeddings: NDArray[np.float16], offsets: NDArray[np.int64]) -> Cod
     while first < len(bounds):
         last = max(int(np.searchsorted(offsets, offsets[first] + _ROWS, side="right")) - 1, first + 1)
         rows = slice(offsets[first], offsets[last])
-        here = offsets[first : last + 1] - offsets[first]
-        _quantise(rotate(embeddings[rows]), here, codes[rows], bounds[first:last])
+        part_offsets = offsets[first : last + 1] - offsets[first]
+        _quantise(rotate(embeddings[rows]), part_offsets, codes[rows], bounds[first:last])
         first = last
     return Codes(codes, bounds)
 

@@ -171,10 +171,10 @@ def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: i
     operations = d / floats.LANES + 2 * floats.LANES + 2 * (d % floats.LANES) + steps
     longest = max(float((shard.bounds[:, 1] + shard.bounds[:, 2]).max()) for shard in shards)
     slack = 1.02 * _EPSILON * operations * longest * float(np.linalg.norm(query.astype(np.float64), axis=1).sum())
-    one = np.ones(len(scores))
-    errors = np.stack([one, 0 * one], axis=1)
+    unit = np.ones(len(scores))
+    errors = np.stack([unit, 0 * unit], axis=1)
     weights = np.array([[slack, 0.0]])
-    return ApproximateScores("exact", scores[:, None], one, one[:1], errors, weights, weights[:, 0])
+    return ApproximateScores("exact", scores[:, None], unit, unit[:1], errors, weights, weights[:, 0])
 
 
 def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None = None) -> Exact:
@@ -185,14 +185,14 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
     steps[:, :longest][queries.steps >= 0] = queries.vectors[queries.steps[queries.steps >= 0]]
     starts = np.cumsum([0, *map(len, shards)])
 
-    def exact(narrations: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.float64]:
+    def exact(narrations: NDArray[np.int64], owners: NDArray[np.int64]) -> NDArray[np.float64]:
         scores = np.empty(len(narrations))
 
         def work(shard: Shard, start: int, pairs: NDArray[np.int64]) -> None:
             vectors, offsets, numbers = shard.embeddings.spans(shard.offsets, narrations[pairs] - start)
             part = np.empty(len(pairs))
             bits = vectors.view(np.uint16)
-            floats.coverage_of_pairs(bits, offsets, steps, queries.lengths, numbers, wanted[pairs], part)
+            floats.coverage_of_pairs(bits, offsets, steps, queries.lengths, numbers, owners[pairs], part)
             _require_finite(shard, part)
             scores[pairs] = part
 

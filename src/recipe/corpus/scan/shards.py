@@ -180,7 +180,7 @@ def _array(
             start = stream.tell()
     except _HEADER_ERRORS as error:
         raise damaged(path.parent, f"{path.name}: {error}") from None
-    wanted = np.dtype(dtype)
-    if header != (shape, False, wanted) or path.stat().st_size != start + wanted.itemsize * math.prod(shape):
-        raise damaged(path.parent, f"{path.name} does not hold {wanted} {shape}")
-    return kind(path, shape, wanted, start)
+    expected = np.dtype(dtype)
+    if header != (shape, False, expected) or path.stat().st_size != start + expected.itemsize * math.prod(shape):
+        raise damaged(path.parent, f"{path.name} does not hold {expected} {shape}")
+    return kind(path, shape, expected, start)
