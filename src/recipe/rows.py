@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_jsonable_python
@@ -220,14 +220,14 @@ def from_json(raw: Any, kind: type[Row], origin: str) -> Row:
     reader = TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
     remedy = "recreate the report with this version"
     try:
-        values: tuple[Row] = reader.validate_json(json.dumps([raw]))
+        [value] = reader.validate_json(json.dumps([raw]))
     except RecipeError as error:  # of the kind itself, as for a mean that is not finite
         raise InputError.at(origin, f"{error}".rstrip("."), remedy) from None
     except ValidationError as error:
         first = next(faults_of(error, kind, depth=1))
         part = first.field if first.field.startswith("[") else f".{first.field}"
         raise InputError.at(f"{origin}{part}".rstrip("."), first.problem, remedy) from None
-    return values[0]
+    return cast(Row, value)
 
 
 def write_rows(path: Path, rows: Iterable[object]) -> int:

@@ -61,7 +61,7 @@ def expected(group: Group) -> tuple[NDArray[np.float64], NDArray[np.float64], ND
     return mono, score, length
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_backends_agree_with_the_reference(backend: Backend, data: st.DataObject) -> None:
     group = data.draw(groups())
@@ -72,7 +72,7 @@ def test_backends_agree_with_the_reference(backend: Backend, data: st.DataObject
     np.testing.assert_array_equal(aligned.length, length)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_carried_length_is_the_length_of_the_traceback_under_ties(backend: Backend, data: st.DataObject) -> None:
     group = data.draw(groups(exact=True))
@@ -95,7 +95,7 @@ def test_the_comparison_sees_a_small_fault(backend: Backend) -> None:
             np.testing.assert_allclose(wrong, right, rtol=0, atol=ATOL)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_rows_outside_the_offsets_change_nothing(backend: Backend, data: st.DataObject) -> None:
     group = data.draw(groups(lead=2))
@@ -113,7 +113,7 @@ def test_rows_outside_the_offsets_change_nothing(backend: Backend, data: st.Data
         np.testing.assert_array_equal(with_padding, without)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_a_group_is_its_sequences_one_by_one(backend: Backend, data: st.DataObject) -> None:
     group = data.draw(groups())
@@ -124,7 +124,7 @@ def test_a_group_is_its_sequences_one_by_one(backend: Backend, data: st.DataObje
         np.testing.assert_array_equal(alone.score[0], together.score[row])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data(), k=st.integers(1, 5))
 def test_one_more_narration_never_lowers_the_threshold_of_the_pool(
     backend: Backend, data: st.DataObject, k: int

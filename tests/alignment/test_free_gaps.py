@@ -79,7 +79,7 @@ def test_a_narration_told_backwards_reverses_the_vote(W: Matrix) -> None:
     np.testing.assert_array_equal(reference.narration_precedence(W[:, ::-1]), reference.narration_precedence(W).T)
 
 
-@settings(max_examples=60, deadline=None)  # the first call compiles
+@settings(max_examples=30, deadline=None)  # the first call compiles
 @given(data=st.data())
 def test_backends_equal_the_reference(backend: Backend, data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))
