@@ -124,29 +124,27 @@ class PlannerPrompt:
     @classmethod
     def parse(cls, name: str, text: str, origin: str) -> "PlannerPrompt":
         """The prompt that a text holds. Raises InputError, which names `origin`, for one that is no prompt."""
-
-        def fault(problem: str, remedy: str) -> InputError:
-            return InputError.at(origin, problem, remedy)
-
         before, *parts = _HEADING.split(text)
         messages = tuple((role, content.strip()) for role, content in zip(parts[::2], parts[1::2], strict=True))
         if before.strip() or not messages:
-            raise fault("it begins without a line [system] or [user]", "write one above each message")
+            raise InputError.at(origin, "it begins without a line [system] or [user]", "write one above each message")
         if empty := [role for role, content in messages if not content]:
-            raise fault(f"the message below [{empty[0]}] is empty", "write it, or leave the line out")
+            raise InputError.at(origin, f"the message below [{empty[0]}] is empty", "write it, or leave the line out")
         roles = [role for role, _ in messages]
         turns = roles[1:] if roles[0] == "system" else roles
         if len(turns) % 2 == 0 or turns != (["user", "assistant"] * len(turns))[: len(turns)]:
             remedy = "let [user] and [assistant] take turns, after at most one [system], and end with [user]"
-            raise fault(f"its messages are {', '.join(roles)}", remedy)
+            raise InputError.at(origin, f"its messages are {', '.join(roles)}", remedy)
         for role, content in messages[:-1]:
             if any(part in Template(content).get_identifiers() for part in _PARTS):
-                raise fault(f"the message below [{role}] takes $goal or $done", "let only the last message take them")
+                raise InputError.at(
+                    origin, f"the message below [{role}] takes $goal or $done", "let only the last message take them"
+                )
         last = Template(messages[-1][1])
         names = sorted(match["named"] or match["braced"] or "" for match in last.pattern.finditer(last.template))
         if not last.is_valid() or [name for name in names if name] != list(_PARTS):
             remedy = "write $goal and $done once each there, and a plain dollar as $$"
-            raise fault("its last message does not take $goal and $done", remedy)
+            raise InputError.at(origin, "its last message does not take $goal and $done", remedy)
         return cls(name, text, messages)
 
     def chat(self, goal: str, history: Sequence[str]) -> list[dict[str, str]]:

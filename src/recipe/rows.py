@@ -178,19 +178,14 @@ def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: 
                 if name not in known:
                     raise InputError.at(path, *_unknown(name, known), line=line, field=field_name([name])) from None
         first = next(faults_of(error, kind, depth=1))
-        if not first.field:
-            _require_plain(path, line, values)
+        if not first.field:  # find the field that Python reads and pydantic does not
+            for name, value in values.items():
+                try:
+                    parse_json(json.dumps({name: value}))
+                except (ValueError, RecursionError):
+                    problem = "the value is nested too deeply, or holds a number of too many digits"
+                    raise InputError.at(path, problem, "give plain values", line=line, field=name) from None
         raise InputError.at(path, first.problem, first.remedy, line=line, field=first.field or None) from None
-
-
-def _require_plain(path: Path | str, line: int, values: Mapping[str, object]) -> None:
-    """Find the field that Python reads and pydantic does not. Raises InputError."""
-    for name, value in values.items():
-        try:
-            parse_json(json.dumps({name: value}))
-        except (ValueError, RecursionError):
-            problem = "the value is nested too deeply, or holds a number of too many digits"
-            raise InputError.at(path, problem, "give plain values", line=line, field=name) from None
 
 
 def read_rows(

@@ -62,11 +62,8 @@ class Overlap(NamedTuple):
     """For each caption the excluded text that it is a near-copy of."""
     excluded_id: str = ""
     """The id of the excluded video that it is; where `by_id` is false, one that occurs inside its own id."""
-
-    @property
-    def copied(self) -> int:
-        """Number of captions that are near-copies."""
-        return sum(copy is not None for copy in self.copies)
+    copied: int = 0
+    """Number of captions that are near-copies."""
 
 
 class CopiedCaption(NamedTuple):
@@ -322,7 +319,7 @@ class Exclusions:
         if not by_text and copied >= COPIED_CAPTIONS:
             comparable = sum(is_comparable(segment.text) for segment in narration.segments)
             by_text = 100 * copied >= COPIED_PERCENT * comparable
-        return Overlap(False, by_text, copies, self._ids.inside(narration.video_id) or "")
+        return Overlap(False, by_text, copies, self._ids.inside(narration.video_id) or "", copied)
 
     def require_clear(self, video_id: str, file: str = "") -> None:
         """Raises InputError where a narration of no excluded video has such an id in its id or its file's path."""

@@ -222,38 +222,33 @@ def _task_arguments(model: SentenceTransformer, config: EncoderConfig, source: s
         arguments["prompt_name"] = task
     if "task" in model.get_model_kwargs():
         arguments["task"] = task
-    selected = _load_adapter(model, config, source, task) or "task" in arguments
+    selected = "task" in arguments
+    local = Path(source).is_dir()  # transformers before 5.23 looks for a subfolder on the hub alone
+    # An adapter lies in the folder of the task's name, with `_` for `-` and `.`.
+    for folder in dict.fromkeys((task, re.sub(r"[-.]", "_", task))) if model.has_peft_compatible_model() else ():
+        if local and not Path(source, folder).is_dir():
+            continue
+        name = str(Path(source, folder)) if local else source
+        settings = {} if local else {"subfolder": folder, "revision": config.revision}
+        if find_adapter_config_file(name, **settings) is None:
+            continue
+        if importlib.util.find_spec("peft") is None:
+            raise MissingExtra(f"the adapter of encoder {config.name!r}", "encoder")
+        with model_errors(config.name, partial(_unusable, config)), quiet_loading():
+            model.load_adapter(name, adapter_name=_ADAPTER, adapter_kwargs=settings)
+            model.set_adapter(_ADAPTER)
+        selected = True
+        break
     # Where a task is an adapter, the prompt alone would give another task's vectors.
     keeps_adapters = getattr(model.transformers_model.config, "model_type", "") == "jina_embeddings_v3"
     if selected or (arguments and not keeps_adapters):
         return arguments
     known = ", ".join(name for name, prompt in model.prompts.items() if prompt) or "none"
-    offline = huggingface_hub.constants.HF_HUB_OFFLINE and not Path(source).is_dir()
+    offline = huggingface_hub.constants.HF_HUB_OFFLINE and not local
     where = " in the local cache, and the hub is switched off by HF_HUB_OFFLINE" if offline else ""
     raise ConfigError(
         f"encoder {config.name!r} has no task, adapter folder or prompt {task!r}{where}; its prompts are: {known}."
     )
-
-
-def _load_adapter(model: SentenceTransformer, config: EncoderConfig, source: str, task: str) -> bool:
-    """Load the adapter in the model's folder of the task's name, with `_` for `-` and `.`; False without one."""
-    if not model.has_peft_compatible_model():
-        return False
-    local = Path(source).is_dir()  # transformers before 5.23 looks for a subfolder on the hub alone
-    for folder in dict.fromkeys((task, re.sub(r"[-.]", "_", task))):
-        if local and not Path(source, folder).is_dir():
-            continue
-        name = str(Path(source, folder)) if local else source
-        kept = {} if local else {"subfolder": folder, "revision": config.revision}
-        if find_adapter_config_file(name, **kept) is None:
-            continue
-        if importlib.util.find_spec("peft") is None:
-            raise MissingExtra(f"the adapter of encoder {config.name!r}", "encoder")
-        with model_errors(config.name, partial(_unusable, config)), quiet_loading():
-            model.load_adapter(name, adapter_name=_ADAPTER, adapter_kwargs=kept)
-            model.set_adapter(_ADAPTER)
-        return True
-    return False
 
 
 def folder_sha256(folder: Path) -> str:

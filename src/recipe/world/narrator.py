@@ -52,8 +52,15 @@ def narrate(
     for index in range(count):
         rng = random.Random(f"narration {seed} {index}")
         graph = graphs[index % len(graphs)]
-        segments = _timed(narrate_once(world, graph, rng, style), rng)
-        narrations.append(Narration(f"world-{index:06d}", segments, title=graph.goal, source=SOURCE))
+        segments = []
+        spoken = narrate_once(world, graph, rng, style)
+        # Two to three words a second; hands need time after a step, talk goes on at once.
+        clock = rng.uniform(0.0, 6.0)
+        for utterance in spoken:
+            length = 0.6 + len(utterance.text.split()) / rng.uniform(2.0, 3.2)
+            segments.append(Segment(utterance.text, round(clock, 2), round(clock + length, 2)))
+            clock += length + rng.expovariate(1 / 6 if utterance.steps else 1.0)
+        narrations.append(Narration(f"world-{index:06d}", tuple(segments), title=graph.goal, source=SOURCE))
     return narrations
 
 
@@ -135,14 +142,3 @@ def _said(world: World, step: str, rng: random.Random, templates: Sequence[str])
         return Utterance(template.replace("{step}", rng.choice(world.wordings[step])), (step,))
     text = rng.choice(world.wordings[step])
     return Utterance(rng.choice(templates) + text, (step,))
-
-
-def _timed(utterances: Sequence[Utterance], rng: random.Random) -> tuple[Segment, ...]:
-    """Spoken at two to three words a second; hands need time after a step, talk goes on at once."""
-    segments = []
-    clock = rng.uniform(0.0, 6.0)
-    for utterance in utterances:
-        length = 0.6 + len(utterance.text.split()) / rng.uniform(2.0, 3.2)
-        segments.append(Segment(utterance.text, round(clock, 2), round(clock + length, 2)))
-        clock += length + rng.expovariate(1 / 6 if utterance.steps else 1.0)
-    return tuple(segments)
