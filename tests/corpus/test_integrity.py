@@ -188,18 +188,6 @@ def test_every_key_of_the_manifest_counts(whole: Path, tmp_path: Path) -> None:
                 Corpus.open(folder)
 
 
-@pytest.mark.parametrize("version", [2, 99, None])
-def test_a_corpus_of_another_format_is_refused(whole: Path, tmp_path: Path, version: int | None) -> None:
-    folder = Path(shutil.copytree(whole, tmp_path / "c"))
-    manifest = json.loads((folder / "manifest.json").read_text()) | {"format": version}
-    manifest["id"] = corpus_id(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(CorpusError, match="format") as caught:
-        Corpus.open(folder)
-    assert str(folder / "manifest.json") in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 STRANGE = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "negative": -1.0, "largest": float(np.finfo(np.float16).max)}
 
 

@@ -254,13 +254,13 @@ def test_a_pulled_corpus_counts_as_verified(
     assert not Index.open(tmp_path / "copied").verified
 
 
-@pytest.mark.parametrize("change", ["flip", "cut", "lengthen"])
+@pytest.mark.parametrize("change", ["flip", "lengthen"])
 def test_a_damaged_file_is_the_only_one_that_is_pulled_again(
     corpus: Path, published: Path, tmp_path: Path, change: str
 ) -> None:
     path = published / SECOND
     whole = path.read_bytes()
-    path.write_bytes({"flip": whole[:-1] + bytes([whole[-1] ^ 1]), "cut": whole[:-1], "lengthen": whole + b"x"}[change])
+    path.write_bytes({"flip": whole[:-1] + bytes([whole[-1] ^ 1]), "lengthen": whole + b"x"}[change])
     with pytest.raises(CorpusError, match=SECOND):
         pull_corpus(str(published), tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()

@@ -168,27 +168,22 @@ def test_streamed_and_mapped_and_cut_corpora_answer_alike(tmp_path: Path, monkey
     np.testing.assert_array_equal(whole.coverage(queries[0]), Index.open(folder, streamed=True).coverage(queries[0]))
 
 
-def test_codes_beyond_the_free_memory_are_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = np.random.default_rng(8)
-    folder = write_corpus(tmp_path / "c", random_corpus(generator, 16), shard_size=100)
-    assert all(isinstance(shard.codes, MappedArray) for shard in Index.open(folder).shards)
-    monkeypatch.setattr("recipe.corpus.scan.shards.available", lambda: 1000)
-    assert all(isinstance(shard.codes, StreamedArray) for shard in Index.open(folder).shards)
-
-
-def test_files_that_cannot_be_mapped_are_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_codes_that_exceed_the_memory_or_cannot_be_mapped_are_streamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOMEM, "no address space")
 
-    generator = np.random.default_rng(9)
-    folder = write_corpus(tmp_path / "c", random_corpus(generator, 16), shard_size=100)
-    wanted = Index.open(folder).search([unit(generator, 3, 16)])
-    generator = np.random.default_rng(9)
-    monkeypatch.setattr("recipe.corpus.scan.shards.MappedArray", full)
-    streamed = Index.open(folder)
-    assert all(isinstance(shard.embeddings, StreamedArray) for shard in streamed.shards)
-    random_corpus(generator, 16)
-    assert streamed.search([unit(generator, 3, 16)]) == wanted
+    generator = np.random.default_rng(8)
+    folder = write_corpus(tmp_path / "c", random_corpus(generator, 16), shard_size=50)
+    query, mapped = unit(generator, 3, 16), Index.open(folder)
+    assert all(isinstance(shard.codes, MappedArray) for shard in mapped.shards)
+    for name, value in (("available", lambda: 1000), ("MappedArray", full)):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"recipe.corpus.scan.shards.{name}", value)
+            streamed = Index.open(folder)
+        assert all(isinstance(shard.embeddings, StreamedArray) for shard in streamed.shards)
+        assert streamed.search([query]) == mapped.search([query])
 
 
 @pytest.mark.real_data
