@@ -175,7 +175,7 @@ def use_bf16(asked: bool | None) -> bool:
     return False
 
 
-@functools.cache
+@functools.cache  # one warning a process
 def _warn_of_float32() -> None:
     _LOG.warning(
         "bf16: this processor has no instructions for bfloat16 and would take several times as long; "
@@ -234,7 +234,15 @@ def load_reader(name: str, revision: str | None = None) -> Reader:
         config = transformers.AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
         video = VideoProcessor.load(name, revision) if config.model_type == _SEEING else None
         if video is not None:
-            tokenizer.chat_template = _video_template(name, revision) or tokenizer.chat_template
+            # In older releases the template for messages with a video lies apart from the tokenizer's.
+            apart = cached_file(
+                name, "chat_template.json", revision=revision, _raise_exceptions_for_missing_entries=False
+            )
+            if apart is not None:
+                kept = read_json(Path(apart))
+                if not isinstance(kept, dict) or not isinstance(kept.get("chat_template"), str):
+                    raise InputError.at(apart, "it holds no template", "restore the file of the model")
+                tokenizer.chat_template = kept["chat_template"] or tokenizer.chat_template
         # Whoever asks compares lengths with the context, and raises errors in place of this warning.
         tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
         if not tokenizer.encode("a"):
@@ -321,18 +329,10 @@ def model_errors(name: str, unusable: Callable[[BaseException], RecipeError] | N
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise (_unusable(name, _reason(error)) if unusable is None else unusable(error)) from error
-
-
-def _video_template(name: str, revision: str | None) -> str | None:
-    """The chat template for messages with a video where it lies apart from the tokenizer's, as in older releases."""
-    found = cached_file(name, "chat_template.json", revision=revision, _raise_exceptions_for_missing_entries=False)
-    if found is None:
-        return None
-    kept = read_json(Path(found))
-    if not isinstance(kept, dict) or not isinstance(kept.get("chat_template"), str):
-        raise InputError.at(found, "it holds no template", "restore the file of the model")
-    return str(kept["chat_template"])
+        reason = first_line(error)
+        if "ignore_mismatched_sizes" in reason:  # advice for programmers
+            reason = "its weights have other shapes than config.json says"
+        raise (_unusable(name, reason) if unusable is None else unusable(error)) from error
 
 
 @contextmanager
@@ -356,28 +356,24 @@ def _require_model(folder: Path) -> None:
         inner = folder / "model"
         remedy = f"give {inner}" if (inner / "config.json").is_file() else _LAYOUT
         raise InputError.at(folder, "there is no model in this folder", remedy)
+    index = folder / "model.safetensors.index.json"
+    files = sorted(folder.glob("model.safetensors"))
+    if not files and index.is_file():
+        kept = read_json(index)
+        named = kept.get("weight_map") if isinstance(kept, dict) else None
+        if not isinstance(named, dict) or not named:
+            raise InputError.at(index, "it lists no weights", "restore the files of the model", field="weight_map")
+        for name in sorted({*map(str, named.values())}):
+            if Path(name).name != name or not (folder / name).is_file():
+                problem = f"it names {name!r}, which is no file of this folder"
+                raise InputError.at(index, problem, "restore the files of the model", field="weight_map")
+            files.append(folder / name)
     with model_errors(str(folder)):
         tensors = 0
-        for file in _weights(folder):
+        for file in files:
             names: list[str] = safe_open(file, "pt").keys()  # type: ignore[no-untyped-call]
             tensors += len(names)
         _require_layers(folder / "config.json", read_json(folder / "config.json"), tensors or _LAYERS)
-
-
-def _weights(folder: Path) -> list[Path]:
-    """The files of a model's weights. Raises InputError for an index that names others than files of the folder."""
-    index = folder / "model.safetensors.index.json"
-    if (folder / "model.safetensors").is_file() or not index.is_file():
-        return sorted(folder.glob("model.safetensors"))
-    kept = read_json(index)
-    named = kept.get("weight_map") if isinstance(kept, dict) else None
-    if not isinstance(named, dict) or not named:
-        raise InputError.at(index, "it lists no weights", "restore the files of the model", field="weight_map")
-    for name in (names := {*map(str, named.values())}):
-        if Path(name).name != name or not (folder / name).is_file():
-            problem = f"it names {name!r}, which is no file of this folder"
-            raise InputError.at(index, problem, "restore the files of the model", field="weight_map")
-    return [folder / name for name in sorted(names)]
 
 
 def _require_layers(config: Path, values: object, tensors: int) -> None:
@@ -397,13 +393,6 @@ _LAYERS = 10_000
 _COUNTED = re.compile("(num|n)_(hidden_|encoder_|decoder_)?layers?|depth")
 """Names in config.json of numbers of layers."""
 _LAYOUT = "give a folder with config.json, model.safetensors and the tokenizer's files"
-
-
-def _reason(error: BaseException) -> str:
-    reason = first_line(error)
-    if "ignore_mismatched_sizes" in reason:  # advice for programmers
-        return "its weights have other shapes than config.json says"
-    return reason
 
 
 def _unusable(name: str, reason: str) -> InputError:

@@ -8,14 +8,12 @@ what is under way is awaited, and one error tells why. Ctrl-C does the same, wit
 
 import asyncio
 import contextlib
-import functools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TypeVar
 from weakref import WeakSet
 
 from recipe.config import ModelConfig
@@ -41,8 +39,6 @@ _GRACE = 10.0
 """Seconds that answers under way are awaited after Ctrl-C; a second one does not wait."""
 _LOOK = 0.05
 """Seconds between two looks whether streams are still wanted while nothing comes."""
-
-Result = TypeVar("Result")
 
 
 class EndpointEngine(Engine):
@@ -102,10 +98,17 @@ class EndpointEngine(Engine):
         Raises as `answer`, and ComputeError for an answer that breaks off.
         """
         pieces: SimpleQueue[tuple[int, str | None]] = SimpleQueue()
-        asked = {
-            place: self._begin_stream(request, functools.partial(_put_piece, pieces, place))
-            for place, request in enumerate(requests)
-        }
+        """Those that the loop's thread receives, by the place of their request; None at the end of each stream."""
+
+        async def written(place: int, request: ModelRequest) -> Answer:
+            async with self._slots:
+                return await self._host.stream(request, lambda piece: pieces.put((place, piece)))
+
+        asked: dict[int, Future[Answer]] = {}
+        for place, request in enumerate(requests):
+            asked[place] = asyncio.run_coroutine_threadsafe(written(place, request), self._loop)
+            # Also of a stream that is cancelled before it begins.
+            asked[place].add_done_callback(lambda _, place=place: pieces.put((place, None)))  # type: ignore[misc]
         begun = set[int]()
         try:
             while asked:
@@ -136,13 +139,7 @@ class EndpointEngine(Engine):
             for future in asked.values():
                 future.cancel()
 
-    def _begin_stream(self, request: ModelRequest, put: Callable[[str | None], None]) -> Future[Answer]:
-        """Ask for one stream; `put` receives its pieces, and None at its end."""
-        future = asyncio.run_coroutine_threadsafe(self._streamed(request, put), self._loop)
-        future.add_done_callback(lambda _: put(None))
-        return future
-
-    def _awaited(self, future: Future[Result], call: "_Call") -> Result:
+    def _awaited(self, future: Future[list[Answer | Refusal]], call: "_Call") -> list[Answer | Refusal]:
         try:
             return future.result()
         except Exception:
@@ -171,7 +168,7 @@ class EndpointEngine(Engine):
     async def _all(
         self, requests: Sequence[ModelRequest], call: "_Call", on_answer: OnAnswer | None, advance: Advance
     ) -> list[Answer | Refusal]:
-        found: list[Answer | Refusal | None] = [None] * len(requests)
+        outcomes: list[Answer | Refusal | None] = [None] * len(requests)
         left = iter(enumerate(requests))
         self._calls.add(call)
 
@@ -185,9 +182,9 @@ class EndpointEngine(Engine):
                         call.answered = True
                         if on_answer:
                             on_answer(place, answer)
-                        found[place] = answer
+                        outcomes[place] = answer
                     except RequestRefused as refused:
-                        found[place] = call.refuse(request.chat, refused)
+                        outcomes[place] = call.refuse(request.chat, refused)
                     except RecipeError as failure:
                         call.fail(failure)
                         continue
@@ -202,14 +199,10 @@ class EndpointEngine(Engine):
                 raise result
         if call.failure is not None:
             raise call.failure
-        complete = [outcome for outcome in found if outcome is not None]
-        if len(complete) < len(found):  # ended from outside
+        complete = [outcome for outcome in outcomes if outcome is not None]
+        if len(complete) < len(outcomes):  # ended from outside
             raise asyncio.CancelledError
         return complete
-
-    async def _streamed(self, request: ModelRequest, hand_on: Callable[[str], None]) -> Answer:
-        async with self._slots:
-            return await self._host.stream(request, hand_on)
 
 
 class _Call:
@@ -238,7 +231,3 @@ class _Call:
         if wrong or self._refusals == "raise":
             self.fail(refused)
         return Refusal(str(refused))
-
-
-def _put_piece(pieces: "SimpleQueue[tuple[int, str | None]]", place: int, piece: str | None) -> None:
-    pieces.put((place, piece))
