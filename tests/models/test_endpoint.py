@@ -122,7 +122,7 @@ def test_hosts_that_refuse_fields_are_spared_them() -> None:
 def test_concurrency_is_bounded_and_used() -> None:
     with engine_asking(lambda body, before: GOOD, concurrency=3) as (server, engine):
         server.held_from = 0
-        threads = [threading.Thread(target=engine.generate, args=(CHATS, 2, SAMPLING)) for _ in range(2)]
+        threads = [threading.Thread(target=engine.answers, args=(CHATS, 2, SAMPLING)) for _ in range(2)]
         for thread in threads:
             thread.start()
         server.until(lambda: server.under_way == 3)

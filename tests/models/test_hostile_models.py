@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
-from tests.models.asking import texts_of
+from tests.models.asking import texts_of  # noqa: E402
 
 from recipe.config import SamplingConfig  # noqa: E402
 from recipe.errors import ComputeError, InputError, RecipeError  # noqa: E402

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tests.models.asking import texts_of
+from tests.models.asking import texts_of  # noqa: E402
 
 from recipe.config import SamplingConfig  # noqa: E402
 from recipe.errors import ComputeError, InputError  # noqa: E402

@@ -21,7 +21,7 @@ The file of rewordings is a file of procedures (`recipe.data.procedures`) whose 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def new_words(text: str, known: Iterable[str]) -> list[str]:
     >>> new_words("Sprinkle fresh basil over the tomato.", ["season the tomato", "serve"])
     ['fresh', 'basil']
     """
-    of_known = {word for one in known for word in content_words(one)}
+    of_known = {word for label in known for word in content_words(label)}
     words = content_words(text)
     return [word for at, word in enumerate(words) if word not in of_known and (at > 0 or word.isdigit())]
 
@@ -136,19 +136,23 @@ def reword(
     again; `seed` draws the samples of the report. Raises InputError for a template that takes other names, and as
     `ask` does.
     """
+    chats = []
     try:
-        chats = [_chat(template, video) for video in videos]
+        for video in videos:
+            steps_text = fence(format_plan([_line(step.text) for step in video.steps]))
+            values = {"goal": fence(_line(video.goal)), "steps": steps_text}
+            chats.append([{"role": "user", "content": fill(template, values)}])
     except ValueError as error:
         raise InputError(f"{error}; let the prompt take $goal and $steps, and write a plain dollar as $$.") from None
     labels: dict[str, set[str]] = {}
-    for one in videos:
-        labels.setdefault(one.source, set()).add(one.goal)
+    for video in videos:
+        labels.setdefault(video.source, set()).add(video.goal)
     steps: list[list[str | None]] = [[None] * len(video.steps) for video in videos]
     reasons: list[list[str]] = [["no answer"] * len(video.steps) for video in videos]
     goals: dict[tuple[str, str], str] = {}
     asked, first = list[int](), Counter[str]()
     for attempt in range(reasks + 1):
-        todo = [at for at, one in enumerate(videos) if None in steps[at] or (one.source, one.goal) not in goals]
+        todo = [at for at, video in enumerate(videos) if None in steps[at] or (video.source, video.goal) not in goals]
         if not todo:
             break
         asked.append(len(todo))
@@ -168,8 +172,8 @@ def reword(
                 _problem(text, step.text, known, bound) for text, step in zip(texts, video.steps, strict=True)
             ]
             steps[at] = [
-                one or (None if problem else text)
-                for one, text, problem in zip(steps[at], texts, reasons[at], strict=True)
+                kept or (None if problem else text)
+                for kept, text, problem in zip(steps[at], texts, reasons[at], strict=True)
             ]
             if attempt == 0:
                 first.update(answered=1, passed=reasons[at].count(""))
@@ -189,6 +193,13 @@ def reword(
         for why, text in zip(own, texts, strict=True)
         if text is None
     )
+    # Some steps with their rewordings, None where the label stays, drawn by a hash of seed, video and step.
+    rows: list[JsonObject] = [
+        {"source": video.source, "video_id": video.video_id, "step": at, "label": step.text, "worded": text}
+        for video, texts in zip(videos, steps, strict=True)
+        for at, (step, text) in enumerate(zip(video.steps, texts, strict=True))
+    ]
+    rows.sort(key=lambda row: fingerprint([seed, row["source"], row["video_id"], row["step"]]))
     total = sum(len(video.steps) for video in videos)
     report: JsonObject = {
         "videos": len(videos),
@@ -205,14 +216,9 @@ def reword(
             "steps_passed": first["passed"],
             "new_words_share": first["new"] / first["words"] if first["words"] else None,
         },
-        "samples": _samples(videos, steps, seed),
+        "samples": rows[:SAMPLES],
     }
     return Rewording(worded, report)
-
-
-def _chat(template: str, video: Procedure) -> list[dict[str, str]]:
-    values = {"goal": fence(_line(video.goal)), "steps": fence(format_plan([_line(one.text) for one in video.steps]))}
-    return [{"role": "user", "content": fill(template, values)}]
 
 
 def _line(text: str) -> str:
@@ -235,16 +241,6 @@ def _problem(text: str, label: str, known: Sequence[str], bound: int) -> str:
         return "new words"
     wanted = set(content_words(label))
     return "lost words" if len(wanted & set(content_words(text))) < KEPT_SHARE * len(wanted) else ""
-
-
-def _samples(videos: Sequence[Procedure], steps: Sequence[Sequence[str | None]], seed: int) -> list[JsonObject]:
-    """Some steps with their rewordings, None where the label stays, drawn by a hash of seed, video and step."""
-    rows: list[JsonObject] = [
-        {"source": video.source, "video_id": video.video_id, "step": at, "label": step.text, "worded": text}
-        for video, texts in zip(videos, steps, strict=True)
-        for at, (step, text) in enumerate(zip(video.steps, texts, strict=True))
-    ]
-    return sorted(rows, key=lambda row: fingerprint([seed, row["source"], row["video_id"], row["step"]]))[:SAMPLES]
 
 
 def with_wording(examples: Sequence[Example], videos: Iterable[Procedure], path: Path) -> list[Example]:
@@ -273,23 +269,20 @@ def with_wording(examples: Sequence[Example], videos: Iterable[Procedure], path:
             raise InputError.at(path, problem, "reword all videos in one run", line=line, field="goal")
         worded[row.source, row.video_id] = row
     groups: dict[tuple[str, str], list[Example]] = {}
-    for one in examples:
-        groups.setdefault((one.source, one.split), []).append(one)
+    for example in examples:
+        groups.setdefault((example.source, example.split), []).append(example)
     for (source, split), group in groups.items():
-        absent = list(dict.fromkeys(one.video_id for one in group if (one.source, one.video_id) not in worded))
-        if absent and any((one.source, one.video_id) in worded for one in group):
+        absent = list(dict.fromkeys(item.video_id for item in group if (source, item.video_id) not in worded))
+        if absent and any((source, item.video_id) in worded for item in group):
             problem = f"it lacks {len(absent):,} of the videos of {source}, split {split!r} ({listed(absent)})"
             raise InputError.at(path, problem, "reword all videos of a split, or none")
-    rewritten = [_in_words(one, worded) for one in examples]
-    if not any(one.worded for one in rewritten):
+    rewritten = []
+    for example in examples:
+        if (video := worded.get((example.source, example.video_id))) is not None:
+            texts, cut = tuple(step.text for step in video.steps), example.cut
+            words = {"goal": video.goal, "history": texts[:cut], "continuation": texts[cut:], "worded": True}
+            example = replace(example, **words)
+        rewritten.append(example)
+    if not any(example.worded for example in rewritten):
         raise InputError.at(path, "none of the examples is of its videos", remedy)
     return rewritten
-
-
-def _in_words(example: Example, worded: Mapping[tuple[str, str], Procedure]) -> Example:
-    video = worded.get((example.source, example.video_id))
-    if video is None:
-        return example
-    texts = tuple(step.text for step in video.steps)
-    cut = example.cut
-    return replace(example, goal=video.goal, history=texts[:cut], continuation=texts[cut:], worded=True)

@@ -153,6 +153,19 @@ def decode_completions(
     return [f"{opening}{text}" for text in texts]
 
 
+def open_device(name: str | None) -> torch.device:
+    """The named device, by default the first GPU, else the processor. Raises InputError for one that is not there."""
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):  # no name of a device, or none of this machine
+        accelerator = torch.accelerator.current_accelerator()
+        count = torch.accelerator.device_count() if accelerator else 0
+        devices = [*(f"{accelerator.type}:{index}" for index in range(count) if accelerator), "cpu"]
+        raise InputError(f"device {name!r} is not on this machine; give one of {', '.join(devices)}.") from None
+    return device
+
+
 def computes_bfloat16(device: torch.device) -> bool:
     """Whether a device has instructions for bfloat16: where it is emulated it is slower than float32, not faster."""
     if device.type == "cuda":

@@ -25,6 +25,7 @@ from recipe.models.checkpoints import (
     end_tokens,
     load_checkpoint,
     model_errors,
+    open_device,
     sampling_settings,
     thought_opening,
 )
@@ -211,7 +212,7 @@ class LocalEngine(Engine):
         `frames` may bound the area of frames, in place of the model's own bounds; `template` are further arguments of
         the chat template.
         """
-        self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self._device = open_device(device)
         dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float32
         checkpoint = load_checkpoint(str(model), revision, dtype)
         self.prompt = remembered_prompt(model)

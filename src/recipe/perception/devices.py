@@ -44,14 +44,21 @@ class PhiOnDevices(PhiRun):
             busy = set(workers)
             while busy:
                 ready = wait(list(busy))
-                for connection in [one for one in busy if one in ready]:
+                for connection in [item for item in busy if item in ready]:
                     try:
                         message = connection.recv()
                         if message is None:
                             connection.send(next(waiting, None))
                             continue
                     except (EOFError, ConnectionError):
-                        _require_end(*workers[connection])
+                        device, process = workers[connection]
+                        process.join()
+                        if code := process.exitcode:
+                            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+                            raise ComputeError(
+                                f"the process on device {device} {how}; run the same command again, with a smaller "
+                                "--batch-size where memory ran out."
+                            ) from None
                         busy.remove(connection)
                         continue
                     if isinstance(message, Exception):
@@ -90,17 +97,6 @@ def devices_named(text: str, flag: str = "--devices") -> list[str]:
     if not names:
         raise InputError(f"{flag} names no device; give one such as cuda:0.")
     return names
-
-
-def _require_end(device: str, process: BaseProcess) -> None:
-    """Raises ComputeError unless the process ended because there was nothing left to do."""
-    process.join()
-    if code := process.exitcode:
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        raise ComputeError(
-            f"the process on device {device} {how}; run the same command again, with a smaller --batch-size where "
-            "memory ran out."
-        )
 
 
 def _describe(

@@ -67,25 +67,21 @@ Step(text='Serve (2 cups)', start=None, end=None)]
 
 
 def _match(patterns: Sequence[re.Pattern[str]], line: str) -> re.Match[str] | None:
-    return next((found for pattern in patterns if (found := pattern.search(line))), None)
+    return next((match for pattern in patterns if (match := pattern.search(line))), None)
 
 
 def _step(said: str, duration: float) -> Step:
     line = " ".join(said.split())  # else a long run of blanks would cost the patterns its square
-    found = _match(_BEFORE, line) or _match(_BEHIND, line)
-    if found is None:
+    match = _match(_BEFORE, line) or _match(_BEHIND, line)
+    if match is None:
         return Step(line)
-    text = (line[: found.start()].rstrip(_SEPARATORS) + line[found.end() :]).strip()
+    text = (line[: match.start()].rstrip(_SEPARATORS) + line[match.end() :]).strip()
     if not any(char.isalnum() for char in text):
         return Step("")
-    start, end = _seconds(found["start"]), _seconds(found["end"])
-    if start is None or start >= duration or (found["end"] and (end is None or end < start)):
+    start, end = (read_clock(_UNIT.sub("", match[name])) if match[name] else None for name in ("start", "end"))
+    if start is None or start >= duration or (match["end"] and (end is None or end < start)):
         return Step(text)
     return Step(text, start, None if end is None else min(end, duration))
-
-
-def _seconds(written: str | None) -> float | None:
-    return None if written is None else read_clock(_UNIT.sub("", written))
 
 
 def _in_order(steps: Sequence[Step]) -> list[Step]:
@@ -126,7 +122,8 @@ class Prompt:
     @classmethod
     def load(cls, kind: Kind, goal: bool = True) -> "Prompt":
         """The packaged prompt."""
-        return cls(_packaged(kind), _packaged("goal") if goal else None, _packaged("no_goal"))
+        texts = {name: packaged("recipe.perception", name) for name in (kind, "goal", "no_goal")}
+        return cls(texts[kind], texts["goal"] if goal else None, texts["no_goal"])
 
     @property
     def hash(self) -> str:
@@ -206,23 +203,18 @@ def read_trace(text: str, duration: float, *, cut: bool = False) -> tuple[Step, 
     (Step(text='Boil water', start=2.0, end=6.0), Step(text='Pour it', start=None, end=None))
     """
     groups = groupby(read_steps(final_answer(text, cut=cut) or "", duration), lambda step: _letters(step.text))
-    steps = tuple(_joined(list(group)) for _, group in groups)
-    return () if [_letters(step.text) for step in steps] == [_NOTHING] else steps
-
-
-def _joined(steps: list[Step]) -> Step:
-    """One step for several of the same text, from the first start that is known to the latest end."""
-    start = next((step.start for step in steps if step.start is not None), None)
-    ends = [step.end for step in steps if step.end is not None]
-    return Step(steps[0].text, start, max(ends, default=None))
+    steps = []
+    for _, group in groups:
+        # One step for several of the same text, from the first start that is known to the latest end.
+        repeats = list(group)
+        start = next((step.start for step in repeats if step.start is not None), None)
+        ends = [step.end for step in repeats if step.end is not None]
+        steps.append(Step(repeats[0].text, start, max(ends, default=None)))
+    return () if [_letters(step.text) for step in steps] == [_NOTHING] else tuple(steps)
 
 
 def _letters(step: str) -> str:
     return "".join(char for char in step.casefold() if char.isalnum())
-
-
-def _packaged(name: str) -> str:
-    return packaged("recipe.perception", name)
 
 
 class Clip(NamedTuple):
@@ -304,7 +296,23 @@ class PhiRun:
         Raises InputError for a video that cannot be read, unless those are skipped, and what the engine raises; then
         nothing new is begun, and what was under way is kept.
         """
-        contents = self._contents(clips, progress)
+        # All that makes the answer about each clip.
+        hashes = {clip.path: "" for clip in clips}
+        with progress.task("reading video files", total=len(hashes)) as advance:
+            for path in hashes:
+                hashes[path] = self._store.sha256(path)
+                advance(1)
+        shared = {
+            "model": self.model.identity,
+            "prompt": self.prompt.hash,
+            "frames": self._config.frames.model_dump(),
+            "seed": self._config.seed,
+            "decoding": self.model.decoding(self._sampling).settings(),
+        }
+        contents: list[JsonObject] = [
+            shared | {"goal": clip.goal if self._config.goal else None, "video": hashes[clip.path], "until": clip.until}
+            for clip in clips
+        ]
         keys = [fingerprint(content) for content in contents]
         distinct = dict(zip(keys, zip(clips, contents, strict=True), strict=True))
         found: Found = {}
@@ -340,35 +348,27 @@ class PhiRun:
             asked,
         )
 
-    def _contents(self, clips: Sequence[Clip], progress: Progress) -> list[JsonObject]:
-        """All that makes the answer about each clip."""
-        paths = {clip.path: "" for clip in clips}
-        with progress.task("reading video files", total=len(paths)) as advance:
-            for path in paths:
-                paths[path] = self._store.sha256(path)
-                advance(1)
-        shared = {
-            "model": self.model.identity,
-            "prompt": self.prompt.hash,
-            "frames": self._config.frames.model_dump(),
-            "seed": self._config.seed,
-            "decoding": self.model.decoding(self._sampling).settings(),
-        }
-        return [
-            shared | {"goal": clip.goal if self._config.goal else None, "video": paths[clip.path], "until": clip.until}
-            for clip in clips
-        ]
-
     def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Found]:
         """What is found about each group, as it is done; raises as `describe`.
 
         Where there is one worker, the model computes in this thread, so that Ctrl-C ends it at once.
         """
         if self._workers == 1:
-            yield from self._in_turn(groups, advance)
+            # The frames of the next group are decoded while the model computes.
+            decoder = ThreadPoolExecutor(1, thread_name_prefix="frames")
+            coming: Future[tuple[list[ModelRequest], Found]] | None = None
+            try:
+                for next_group in chain(groups, [None]):
+                    read, coming = coming, None if next_group is None else decoder.submit(self._read, next_group)
+                    if read is not None:
+                        yield self._answered(*read.result(), advance)
+            finally:
+                self._ended = True
+                decoder.shutdown(cancel_futures=True)
+                self._ended = False
             return
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="phi")
-        futures = [pool.submit(self._group, group, advance) for group in groups]
+        futures = [pool.submit(lambda group: self._answered(*self._read(group), advance), group) for group in groups]
         try:
             for future in as_completed(futures):
                 yield future.result()
@@ -379,24 +379,6 @@ class PhiRun:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         pool.shutdown()
-
-    def _in_turn(self, groups: Iterable[Group], advance: Advance) -> Iterator[Found]:
-        """The groups one after the other; the frames of the next are decoded while the model computes."""
-        decoder = ThreadPoolExecutor(1, thread_name_prefix="frames")
-        coming: Future[tuple[list[ModelRequest], Found]] | None = None
-        try:
-            for group in chain(groups, [None]):
-                read, coming = coming, None if group is None else decoder.submit(self._read, group)
-                if read is not None:
-                    yield self._answered(*read.result(), advance)
-        finally:
-            self._ended = True
-            decoder.shutdown(cancel_futures=True)
-            self._ended = False
-
-    def _group(self, group: Group, advance: Advance) -> Found:
-        """Show some clips; by fingerprint, the answers, or why a video cannot be read."""
-        return self._answered(*self._read(group), advance)
 
     def _read(self, group: Group) -> tuple[list[ModelRequest], Found]:
         """What is asked about the clips whose video can be read, and why the others cannot."""

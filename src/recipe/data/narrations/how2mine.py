@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
 from recipe.data.narrations.files import HEAD, SourceFile
-from recipe.data.narrations.json_lines import BAD_GOAL, BAD_SOURCE, NO_STEPS, objects
+from recipe.data.narrations.json_files import BAD_GOAL, BAD_SOURCE, NO_STEPS, objects
 
 SOURCE = "how2mine"
 """Source of rows that name none."""
