@@ -50,7 +50,7 @@ def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 def test_a_file_with_another_value_is_read_or_refused(folder: Path, name: str) -> None:
     file = folder / name
     text, draw = file.read_text(), random.Random(name)
-    for _ in range(60):
+    for _ in range(15):
         changed = json.loads(text)
         *outer, last = draw.choice(list(_places(changed)))
         holder = changed

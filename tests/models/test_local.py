@@ -55,7 +55,7 @@ def test_greedy_is_what_transformers_writes(engine: LocalEngine, tiny_model: Pat
     written = texts_of(engine, CHATS, 1, sampling(temperature=0))
     for chat, [text] in zip(CHATS, written, strict=True):
         prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-        output = texts_of(model, **prompt, max_new_tokens=20, do_sample=False)
+        output = model.generate(**prompt, max_new_tokens=20, do_sample=False)
         assert text == tokenizer.decode(output[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
 
 

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import fake_vllm  # noqa: E402
-from tests.models.asking import pieces_of, texts_of  # noqa: E402
+from tests.models.asking import texts_of  # noqa: E402
 
 from recipe.config import ModelConfig, SamplingConfig  # noqa: E402
 from recipe.errors import InputError, MissingExtra  # noqa: E402
@@ -96,15 +96,9 @@ def test_answers_are_kept_as_they_arrive_and_what_runs_is_ended(
 def test_streams_what_it_answers(tiny_model: Path) -> None:
     with opened(tiny_model) as model:
         [[answer]] = model.answers(CHATS[:1], 1, sampling())
-        stream = pieces_of(model, CHATS[0], sampling())
-        pieces = []
-        while True:
-            try:
-                pieces.append(next(stream))
-            except StopIteration as ended:
-                last = ended.value
-                break
-    assert "".join(pieces) == answer.text == last.text
+        *pieces, last = (piece for _, piece in model.stream_all([ModelRequest(CHATS[0], sampling())]))
+    assert isinstance(last, Answer)
+    assert "".join(map(str, pieces)) == answer.text == last.text
     assert (last.tokens_in, last.tokens_out) == (answer.tokens_in, answer.tokens_out)
 
 

@@ -84,7 +84,7 @@ def test_what_is_not_told_is_left_out_of_the_mean() -> None:
         ("score: 85", None),
         ("yes", None),
         ("", None),
-        ("5 " * 10_000_000, None),
+        ("5 " * 1_000_000, None),
     ],
 )  # fmt: skip
 def test_scores_are_read_from_json_then_by_pattern_and_else_not_told(text: str, score: float | None) -> None:
