@@ -279,8 +279,9 @@ def test_the_members_of_an_object_are_those_of_the_standard_library(value: dict[
     """With windows of few characters, so that values are cut at every place."""
     text = json.dumps(value, indent=indent)
     for size in (1, 7, 64):
+        parts = [text[at : at + size] for at in range(0, len(text), size)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(json_files, "blocks", lambda *_: (text[at : at + size] for at in range(0, len(text), size)))
+            patch.setattr(json_files, "blocks", lambda *_, parts=parts: (part for part in parts))
             read = dict(members(SimpleNamespace(label="x"), "utf-8"))  # type: ignore[arg-type]
         assert repr(read) == repr(json.loads(text))
 

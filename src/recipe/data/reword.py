@@ -157,7 +157,13 @@ def reword(
             break
         asked.append(len(todo))
         for at, answer in zip(todo, ask([chats[at] for at in todo], attempt), strict=True):
-            video, (goal, texts) = videos[at], _parsed(answer)
+            # JSON, or a line `Goal:` and a list.
+            video, text = videos[at], final_answer(answer or "") or ""
+            goal = (json_object(text) or {}).get("goal")
+            if goal is None and (match := _GOAL.search(text)):
+                goal, text = match["goal"], _GOAL.sub("", text)
+            goal = _line(goal) if isinstance(goal, str) else ""
+            texts = tuple(_line(step) for step in plan_steps(text)) or None
             known = [video.goal, *(step.text for step in video.steps)]
             key = (video.source, video.goal)
             same = {worded.casefold() for (source, _), worded in goals.items() if source == video.source}
@@ -223,16 +229,6 @@ def reword(
 
 def _line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _parsed(text: str | None) -> tuple[str, tuple[str, ...] | None]:
-    """The goal and the steps of an answer, JSON or a line `Goal:` and a list; None where it has none."""
-    answer = final_answer(text or "") or ""
-    goal = (json_object(answer) or {}).get("goal")
-    if goal is None and (match := _GOAL.search(answer)):
-        goal, answer = match["goal"], _GOAL.sub("", answer)
-    steps = tuple(_line(step) for step in plan_steps(answer))
-    return _line(goal) if isinstance(goal, str) else "", steps or None
 
 
 def _problem(text: str, label: str, known: Sequence[str], bound: int) -> str:

@@ -5,7 +5,7 @@ files. It takes frames that are chosen before (`recipe.config.FrameConfig`), and
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,12 +84,10 @@ class VideoProcessor:
             if "image_processor_type" in settings:
                 settings = {name: value for name, value in settings.items() if name not in _IMAGE_BOUNDS}
             if settings:
-                return cls._of(settings, origin)
-        problem = "there are no settings of a video processor"
-        raise InputError.at(f"model {str(name)!r}", problem, f"add the {_FILES[1]} of the model it was made from")
-
-    @classmethod
-    def _of(cls, settings: Mapping[str, Any], origin: Path) -> "VideoProcessor":
+                break
+        else:
+            problem = "there are no settings of a video processor"
+            raise InputError.at(f"model {str(name)!r}", problem, f"add the {_FILES[1]} of the model it was made from")
         for step in ("do_resize", "do_rescale", "do_normalize"):
             if settings.get(step) is False:
                 raise _unusable(origin, step, "frames are always resized, rescaled and normalised here")

@@ -129,19 +129,12 @@ GUESSES = 0x0200
 """AVFMT_TS_DISCONT, the flag of formats (MPEG-TS, MPEG-PS, Ogg) whose index is guessed while reading."""
 
 
-class Ending(NamedTuple):
-    """The end of a video file and its index."""
-
-    seconds: float
-    """When the time of the last frame is over; of an incomplete file, as far as it can be read."""
-    complete: bool
-    """False where the file breaks off before the end that its header states."""
-    keyframes: tuple[int, ...]
-    """Time stamps at which decoding may begin, in the stream's time base, as far as the file has an index."""
-
-
-def find_ending(path: Path) -> Ending:
+def find_ending(path: Path) -> tuple[float, bool, tuple[int, ...]]:
     """The end of a video file by its packets, since its header may be wrong. Raises InputError for what is no video.
+
+    Returns the seconds when the time of the last frame is over, of an incomplete file as far as it can be read; whether
+    the file is complete, or breaks off before the end that its header states; and the time stamps at which decoding may
+    begin, in the stream's time base, as far as the file has an index.
 
     Reading starts a few seconds before the stated end; only a file that seems to break off is read from its beginning.
     Nothing is decoded.
@@ -168,7 +161,7 @@ def find_ending(path: Path) -> Ending:
             finally:
                 again.container.close()
         complete = held and (stated is None or whole >= stated - SLACK)
-        return Ending(picture, complete, tuple(sorted(entry.timestamp for entry in entries if entry.is_keyframe)))
+        return picture, complete, tuple(sorted(entry.timestamp for entry in entries if entry.is_keyframe))
     finally:
         container.close()
 
@@ -241,8 +234,15 @@ class Footage:
         """
         for place in range(self._place(time), -1, -1):
             self._beginning = None
-            if feed := self._landed(self._keyframes[place], time):
-                return feed
+            try:
+                self._opened.container.seek(self._keyframes[place], stream=self.stream)
+                packets = self._opened.container.demux(self.stream)
+                first = next(packets)
+            except FFmpegError:
+                continue
+            # An index may tell when a keyframe is decoded, which can be earlier than it is shown.
+            if first.is_keyframe and first.pts is not None and self._opened.seconds(first.pts) <= time:
+                return self._decode(itertools.chain([first], packets), self._opened.seconds(first.pts))
         if self._beginning is None:
             self.close()
             self._opened = open_container(self._path)
@@ -261,21 +261,6 @@ class Footage:
 
     def close(self) -> None:
         self._opened.container.close()
-
-    def _landed(self, stamp: int, time: float) -> Iterator[TimedFrame] | None:
-        """Frames from the keyframe on to which seeking to a time stamp leads; None where it is shown after `time`.
-
-        An index may tell when a keyframe is decoded, which can be earlier than it is shown.
-        """
-        try:
-            self._opened.container.seek(stamp, stream=self.stream)
-            packets = self._opened.container.demux(self.stream)
-            first = next(packets)
-        except FFmpegError:
-            return None
-        if not first.is_keyframe or first.pts is None or self._opened.seconds(first.pts) > time:
-            return None
-        return self._decode(itertools.chain([first], packets), self._opened.seconds(first.pts))
 
     def _decode(self, packets: Iterator[Any], keyframe: float = float("-inf")) -> Iterator[TimedFrame]:
         last = float("-inf")

@@ -73,7 +73,11 @@ def without_marks(text: str) -> str:
     plain = _TURN.sub(" ", plain)
     if plain != text:
         plain = plain.lstrip(" :,-") if plain[:1] == " " else plain
-    plain = _without_speaker(plain)
+    # A speaker's name at the beginning.
+    if usual := _USUAL.match(plain):
+        plain = plain[usual.end() :]
+    elif (name := _CAPITALS.match(plain)) and name[1].split()[0] not in _LABELS:
+        plain = plain if plain[name.end() :].isupper() else plain[name.end() :]
     if plain == text:
         return text
     plain = " ".join(plain.split())
@@ -84,16 +88,6 @@ def _kept(found: re.Match[str]) -> str:
     """The brackets as they stand, or a space where they hold a sound."""
     inside = found[1] or found[2]
     return " " if len(inside.split()) <= 6 and _SOUND.search(inside) else found[0]
-
-
-def _without_speaker(text: str) -> str:
-    """The text without a speaker's name at its beginning."""
-    if usual := _USUAL.match(text):
-        return text[usual.end() :]
-    name = _CAPITALS.match(text)
-    if name is None or name[1].split()[0] in _LABELS or text[name.end() :].isupper():
-        return text
-    return text[name.end() :]
 
 
 Duplicates = Literal["error", "keep-first"]
@@ -248,10 +242,6 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return self.file if self.line is None else f"{self.file}, line {self.line}"
 
-    def item(self, name: str, index: int, part: str) -> "Place":
-        """The place of an item of a list, or of a part of it: `segments[3].end`."""
-        return self._replace(field=f"{name}[{index}].{part}" if part else f"{name}[{index}]")
-
 
 class Fault(NamedTuple):
     """Why a caption or a narration cannot be used: the reason it is counted under, the problem and the remedy."""
@@ -281,6 +271,23 @@ def caption(item: object) -> Caption | Fault:
     if not isinstance(item, dict):
         return Fault("not a caption", "not an object", 'give {"text", "start", "end"}')
     return Caption(item.get("text"), item.get("start"), item.get("end"))
+
+
+def caption_place(
+    place: Place, form: str, numbers: Sequence[int] | None, index: int, part: str, *, on_line: bool = False
+) -> Place:
+    """The place of a part of the caption with this index, from its number in the file and the `form` of its field.
+
+    The form follows the field of `place`, and may name `{n}`, the number, `{part}`, `{list}`, `{dot}` and `{comma}`.
+    The number is `numbers[index]`, or the index; `on_line` tells that it is the line, too.
+
+    >>> caption_place(Place("f"), "segments[{n}]{dot}", [4, 7], 1, "end").field
+    'segments[7].end'
+    """
+    n = index if numbers is None else numbers[index]
+    names = {"list": part or "text", "dot": f".{part}" if part else "", "comma": f", {part}" if part else ""}
+    field = (place.field or "") + form.format(n=n, part=part, **names)
+    return Place(place.file, n if on_line else place.line, field or None)
 
 
 class Draft(NamedTuple):

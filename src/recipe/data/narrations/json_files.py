@@ -25,7 +25,16 @@ from functools import partial
 from typing import Any, NamedTuple, TypeGuard
 
 from recipe.artifacts import JsonObject, json_line
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption
+from recipe.data.narrations.drafts import (
+    Caption,
+    Draft,
+    Fault,
+    Place,
+    ReadingOptions,
+    ReadingReport,
+    caption,
+    caption_place,
+)
 from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, blocks, lines, too_long, whole
 from recipe.data.unpickle import unpickled
 from recipe.data.video_ids import video_name
@@ -46,9 +55,9 @@ _NO_CAPTION = Fault("not a caption", "not a text or a pair of text and score", "
 class Lists(NamedTuple):
     """The lists of one video, unchecked."""
 
-    start: object
-    end: object
-    text: object
+    start: Any
+    end: Any
+    text: Any
     title: object = None
     source: str | None = None
 
@@ -65,39 +74,32 @@ def list_drafts(
 ) -> Iterator[Draft]:
     """The draft of one video; none where no caption reaches the smallest score that is asked for."""
     before = report.below_score
-    captions, rows = (lists, ()) if isinstance(lists, Fault) else _list_captions(lists, options, report)
+    captions: list[Caption | Fault] | Fault
+    rows: Sequence[int] = ()
+    """The index in the lists that each caption comes from."""
+    starts, ends, texts, title, source = (None,) * 5 if isinstance(lists, Fault) else lists
+    if isinstance(lists, Fault):
+        captions = lists
+    elif not all(isinstance(items, list | tuple) for items in (starts, ends, texts)):
+        captions = Fault("not a narration", "'start', 'end' or 'text' is missing or not a list", _LISTS_LAYOUT)
+    elif not len(starts) == len(ends) == len(texts):
+        problem = f"the lists differ in length: {len(starts)} 'start', {len(ends)} 'end', {len(texts)} 'text'"
+        captions = Fault("lists of unequal length", problem, _LISTS_LAYOUT)
+    elif all(type(text) is str for text in texts) and options.min_score is None:
+        captions, rows = list(map(Caption, texts, starts, ends)), range(len(texts))
+    else:
+        captions, numbers = [], list[int]()
+        for row, (start, end, entry) in enumerate(zip(starts, ends, texts, strict=True)):
+            chosen, below = _chosen(entry, options)
+            report.below_score += below
+            captions += [text if isinstance(text, Fault) else Caption(text, start, end) for text in chosen]
+            numbers += [row] * len(chosen)
+        rows = numbers
     if not captions and report.below_score > before:
         report.skipped_narrations["no caption reaches the smallest score"] += 1
         return
-    title, source = (None, None) if isinstance(lists, Fault) else (lists.title, lists.source)
-    yield Draft(place, video_id, captions, partial(_caption_place, place, rows), title, source)
-
-
-def _caption_place(place: Place, rows: Sequence[int], index: int, part: str) -> Place:
-    row = f"{part or 'text'}[{rows[index]}]"
-    return place._replace(field=f"{place.field}.{row}" if place.field else row)
-
-
-def _list_captions(
-    lists: Lists, options: ReadingOptions, report: ReadingReport
-) -> tuple[Sequence[Caption | Fault] | Fault, Sequence[int]]:
-    """The captions, or why there are none, and the index in the lists that each comes from."""
-    starts, ends, texts = lists.start, lists.end, lists.text
-    if not (isinstance(starts, list | tuple) and isinstance(ends, list | tuple) and isinstance(texts, list | tuple)):
-        return Fault("not a narration", "'start', 'end' or 'text' is missing or not a list", _LISTS_LAYOUT), ()
-    if not len(starts) == len(ends) == len(texts):
-        problem = f"the lists differ in length: {len(starts)} 'start', {len(ends)} 'end', {len(texts)} 'text'"
-        return Fault("lists of unequal length", problem, _LISTS_LAYOUT), ()
-    if all(type(text) is str for text in texts) and options.min_score is None:
-        return list(map(Caption, texts, starts, ends)), range(len(texts))
-    captions: list[Caption | Fault] = []
-    rows: list[int] = []
-    for row, (start, end, entry) in enumerate(zip(starts, ends, texts, strict=True)):
-        chosen, below = _chosen(entry, options)
-        report.below_score += below
-        captions += [text if isinstance(text, Fault) else Caption(text, start, end) for text in chosen]
-        rows += [row] * len(chosen)
-    return captions, rows
+    where = partial(caption_place, place, f"{'.' if place.field else ''}{{list}}[{{n}}]", rows)
+    yield Draft(place, video_id, captions, where, title, source)
 
 
 def _chosen(entry: Any, options: ReadingOptions) -> tuple[list[object], int]:
@@ -133,7 +135,9 @@ def read_json_lines(file: SourceFile, options: ReadingOptions, _report: ReadingR
     """One draft a line; blank lines are skipped. Raises InputError for a line that is not a JSON object."""
     for number, row in objects(file, options.encoding):
         place = Place(file.label, number)
-        where = partial(_sentence_place, place) if "sentences" in row else partial(place.item, "segments")
+        where = partial(caption_place, place, "segments[{n}]{dot}", None)
+        if "sentences" in row:
+            where = partial(caption_place, place._replace(field="sentences"), "", None)
         title, url = row.get("title"), row.get("url")
         yield Draft(place, row.get("video_id"), _captions(row), where, title, _source(row), ordered=True, url=url)
 
@@ -165,10 +169,6 @@ def _source(row: JsonObject) -> str | None:
     """The source that a row names, if it names one."""
     source = row.get("source")
     return source.strip() or None if isinstance(source, str) else None
-
-
-def _sentence_place(place: Place, _index: int, _part: str) -> Place:
-    return place._replace(field="sentences")
 
 
 def _captions(row: JsonObject) -> Sequence[Caption | Fault] | Fault:
@@ -214,7 +214,7 @@ def read_step_lists(file: SourceFile, options: ReadingOptions, report: ReadingRe
             if not all(isinstance(item, Fault) or None not in (item.start, item.end) for item in captions):
                 captions = [item if isinstance(item, Fault) else Caption(item.text) for item in captions]
         report.no_goal += title is None and not isinstance(captions, Fault)
-        where = partial(place.item, "steps")
+        where = partial(caption_place, place, "steps[{n}]{dot}", None)
         url = row.get("url")
         yield Draft(place, row.get("video_id"), captions, where, title, _source(row), ordered=True, url=url, steps=True)
 
@@ -363,11 +363,9 @@ def read_htm_align(file: SourceFile, options: ReadingOptions, report: ReadingRep
             for row in (rows[n] for n in kept):
                 right = isinstance(row, list) and len(row) == 4 and row[0] in (0, 1)
                 captions.append(Caption(row[3], row[1], row[2]) if right else _NO_ROW)
-        yield Draft(place, video, captions, partial(_row, place, kept), source=options.source or "htm-align")
-
-
-def _row(place: Place, kept: list[int], index: int, _part: str) -> Place:
-    return place._replace(field=f"{place.field}[{kept[index]}]")
+        yield Draft(
+            place, video, captions, partial(caption_place, place, "[{n}]", kept), source=options.source or "htm-align"
+        )
 
 
 _LAYOUT = Fault(
@@ -402,33 +400,29 @@ def read_whisperx(file: SourceFile, options: ReadingOptions, _report: ReadingRep
     if name:
         read = [(n, item) for n, value in enumerate(value[name]) if (item := _transcribed(value)) is not None]
         kept, captions = [n for n, _ in read], [item for _, item in read]
-    where = partial(_item, Place(file.label), name, kept)
+    where = partial(caption_place, Place(file.label), f"{name}[{{n}}]{{dot}}", kept)
     source = options.source or _LISTS.get(name, "whisperx")
     yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=source)
-
-
-def _item(place: Place, name: str, kept: list[int], index: int, part: str) -> Place:
-    return place.item(name, kept[index], part)
 
 
 def _transcribed(item: object) -> Caption | Fault | None:
     """The caption of an item; None for an event of json3 that opens a window or a line and says nothing."""
     if isinstance(item, dict) and isinstance(offsets := item.get("offsets"), dict):
-        return Caption(item.get("text"), _scaled(offsets.get("from"), 1000), _scaled(offsets.get("to"), 1000))
+        return Caption(item.get("text"), _milliseconds(offsets.get("from")), _milliseconds(offsets.get("to")))
     if isinstance(item, dict) and "tStartMs" in item:
         pieces = item.get("segs")
         texts = [piece.get("utf8") for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else []
         text = " ".join("".join(text for text in texts if isinstance(text, str)).split())
-        start, lasts = _scaled(item["tStartMs"], 1000), _scaled(item.get("dDurationMs", 0), 1000)
+        start, lasts = _milliseconds(item["tStartMs"]), _milliseconds(item.get("dDurationMs", 0))
         return Caption(text, start, _end(start, lasts)) if text else None
     if isinstance(item, dict) and "duration" in item and "end" not in item:
         return Caption(item.get("text"), item.get("start"), _end(item.get("start"), item["duration"]))
     return caption(item)
 
 
-def _scaled(time: object, unit: int) -> object:
-    """A time in seconds; what is no number of seconds is handed on, for `clean` to name."""
-    return time / unit if _is_time(time) else time
+def _milliseconds(time: object) -> object:
+    """A time in seconds; what is no number of milliseconds is handed on, for `clean` to name."""
+    return time / 1000 if _is_time(time) else time
 
 
 def _end(start: object, lasts: object) -> object:

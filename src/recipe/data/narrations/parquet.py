@@ -15,7 +15,16 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption
+from recipe.data.narrations.drafts import (
+    Caption,
+    Draft,
+    Fault,
+    Place,
+    ReadingOptions,
+    ReadingReport,
+    caption,
+    caption_place,
+)
 from recipe.data.narrations.files import SourceFile
 from recipe.data.narrations.how2mine import is_web_procedure, read_how2mine
 from recipe.data.narrations.json_files import Lists, list_drafts
@@ -122,7 +131,7 @@ def _videos(
         place = Place(label, field=f"row {number}")
         video_id, title, source = row["video_id"], row.get("title"), _source(row, options)
         if "segments" in row:
-            where = partial(place.item, f"{place.field}.segments")
+            where = partial(caption_place, place, ".segments[{n}]{dot}", None)
             items = row["segments"]
             captions: Sequence[Caption | Fault] | Fault = _NO_LIST
             if items is not None:
@@ -151,10 +160,6 @@ def _segments(label: str, rows: Iterator[tuple[int, _Row]], options: ReadingOpti
                 problem = f"the rows of video {video_id!r} are not together: they began at {videos.place(video_id)}"
                 raise InputError.at(label, problem, "sort the file by video_id", field=place.field)
             captions = [Caption(row["text"], row.get("start"), row.get("end")) for _, row in members]
-            where = partial(_row_place, label, numbers)
+            where = partial(caption_place, Place(label), "row {n}{comma}", numbers)
             title, source, url = first.get("title"), _source(first, options), first.get("url")
             yield Draft(place, video_id, captions, where, title, source, url=url)
-
-
-def _row_place(label: str, numbers: list[int], index: int, part: str) -> Place:
-    return Place(label, field=f"row {numbers[index]}{', ' if part else ''}{part}")

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 from xml.parsers import expat
 
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
+from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption_place
 from recipe.data.narrations.files import SourceFile, whole
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError, quoted
@@ -117,8 +117,13 @@ def seconds(time: str) -> float | None:
     return int(parts[1] or 0) * 3600 + int(parts[2]) * 60 + float(f"{int(parts[3])}.{parts[4] or 0}")
 
 
-def begins_with_times(text: str) -> bool:
-    """Whether a text begins as WebVTT does, or has times in the first line or below the first number."""
+def is_subtitles(text: str) -> bool:
+    """Whether a file that begins with this text, without leading space, holds subtitles.
+
+    Its layout is known, or it begins as WebVTT does, or has times in the first line or below the first number.
+    """
+    if layout_of(text) is not None:
+        return True
     rows = [line for _, line in _rows(text[:1000]) if line][:2]
     at = 1 if rows and _NUMBER.fullmatch(rows[0]) else 0
     times = _times(rows[at], arrow=False) if at < len(rows) else None
@@ -491,11 +496,6 @@ _FLASH = 0.1
 _UTF_16 = Fault("not subtitles", "the text is UTF-16 without a byte order mark", "give its encoding, such as utf-16-le")
 
 
-def is_subtitles(text: str) -> bool:
-    """Whether a file that begins with this text, without leading space, holds subtitles."""
-    return layout_of(text) is not None or begins_with_times(text)
-
-
 def read_subtitles(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """The draft of the file's video. Raises InputError for XML that is damaged."""
     text = whole(file, options.encoding)
@@ -523,12 +523,8 @@ def read_subtitles(file: SourceFile, options: ReadingOptions, report: ReadingRep
             item if isinstance(item, Fault) else Caption(" ".join(item.lines), item.start, item.end)
             for _, item in parsed
         ]
-    where = partial(_cue_place, Place(file.label), numbers)
+    where = partial(caption_place, Place(file.label), "", numbers, on_line=True)
     yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=options.source or "subtitles")
-
-
-def _cue_place(place: Place, numbers: Sequence[int], index: int, _part: str) -> Place:
-    return place._replace(line=numbers[index])
 
 
 def _said(cues: Sequence[tuple[int, Cue]], several_parts: bool) -> list[tuple[int, Cue]]:

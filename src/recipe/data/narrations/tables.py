@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from recipe.artifacts import json_line, require_whole
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
+from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption_place
 from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, lines, source_files
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError
@@ -57,7 +57,7 @@ def read_howto100m_csv(file: SourceFile, options: ReadingOptions, _report: Readi
     Raises InputError for a file that is no such table.
     """
     table = list(rows(file, options.encoding, ("start", "end", "text")))
-    where = partial(_row_place, file.label, [line for line, _ in table])
+    where = partial(caption_place, Place(file.label), "{part}", [line for line, _ in table], on_line=True)
     captions: list[Caption | Fault] = []
     for _, fields in table:
         if isinstance(fields, Fault):
@@ -67,10 +67,6 @@ def read_howto100m_csv(file: SourceFile, options: ReadingOptions, _report: Readi
             captions.append(Caption(text, seconds(start), seconds(end)))
     source = options.source or "howto100m"
     yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=source)
-
-
-def _row_place(label: str, lines: list[int], index: int, part: str) -> Place:
-    return Place(label, lines[index], part or None)
 
 
 _TABLES = """
