@@ -412,9 +412,3 @@ def test_names_in_archives_cannot_write_on_the_terminal(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path / "n.zip")
     assert str(caught.value).isprintable()
-
-
-def test_the_place_of_a_bad_cue_is_the_line_of_its_times(tmp_path: Path) -> None:
-    (tmp_path / "v.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:02.000\nx\n\n00:07.500 --> 00:03.000\ny\n")
-    with pytest.raises(InputError, match=r"v\.vtt, line 6: .* 3 s.* 7\.5 s"):
-        read(tmp_path / "v.vtt")

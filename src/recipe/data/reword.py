@@ -108,16 +108,18 @@ def annotated_videos(examples: Iterable[Example]) -> list[Procedure]:
     video have different ones.
     """
     videos: dict[tuple[str, str], Procedure] = {}
-    for one in examples:
+    for example in examples:
         remedy = "give the examples that `recipe data prepare` cut from the labels"
-        if one.supervision != "annotated" or one.worded:
-            kind = "worded already" if one.worded else "of a pseudo-trace"
-            raise InputError(f"the steps of example {one.example_id!r} are {kind}; {remedy}.")
-        steps = tuple(Step(text) for text in (*one.history, *one.continuation))
-        video = Procedure(one.source, one.video_id or one.example_id, one.goal, steps, one.split)
+        if example.supervision != "annotated" or example.worded:
+            kind = "worded already" if example.worded else "of a pseudo-trace"
+            raise InputError(f"the steps of example {example.example_id!r} are {kind}; {remedy}.")
+        steps = tuple(Step(text) for text in (*example.history, *example.continuation))
+        video = Procedure(example.source, example.video_id or example.example_id, example.goal, steps, example.split)
         known = videos.setdefault((video.source, video.video_id), video)
         if (known.goal, known.steps) != (video.goal, video.steps):
-            raise InputError(f"example {one.example_id!r} has another goal or other steps than its video; {remedy}.")
+            raise InputError(
+                f"example {example.example_id!r} has another goal or other steps than its video; {remedy}."
+            )
     return list(videos.values())
 
 
@@ -150,12 +152,12 @@ def reword(
     steps: list[list[str | None]] = [[None] * len(video.steps) for video in videos]
     reasons: list[list[str]] = [["no answer"] * len(video.steps) for video in videos]
     goals: dict[tuple[str, str], str] = {}
-    asked, first = list[int](), Counter[str]()
+    requests, first = list[int](), Counter[str]()
     for attempt in range(reasks + 1):
         todo = [at for at, video in enumerate(videos) if None in steps[at] or (video.source, video.goal) not in goals]
         if not todo:
             break
-        asked.append(len(todo))
+        requests.append(len(todo))
         for at, answer in zip(todo, ask([chats[at] for at in todo], attempt), strict=True):
             # JSON, or a line `Goal:` and a list.
             video, text = videos[at], final_answer(answer or "") or ""
@@ -215,8 +217,8 @@ def reword(
         "kept_because": dict(kept.most_common()),
         "goals": len({(video.source, video.goal) for video in videos}),
         "worded_goals": len(goals),
-        "answers": sum(asked),
-        "asked_again": asked[1] if len(asked) > 1 else 0,
+        "answers": sum(requests),
+        "asked_again": requests[1] if len(requests) > 1 else 0,
         "first_answers": {
             "videos_with_all_steps": first["answered"],
             "steps_passed": first["passed"],

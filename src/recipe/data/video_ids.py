@@ -87,8 +87,8 @@ def normalised(language: str) -> str:
 
 def _track(language: str) -> str:
     """The id of a named track that ends a language tag, with its hyphen; empty where there is none."""
-    found = _LANGUAGE.fullmatch(language)
-    return (found["track"] or "") if found else ""
+    match = _LANGUAGE.fullmatch(language)
+    return (match["track"] or "") if match else ""
 
 
 def is_metadata(name: str) -> bool:
@@ -143,10 +143,10 @@ def _identity(head: str) -> tuple[str, str]:
     """The YouTube id that a name without language and marks is or ends with, or none, and another that it may mean."""
     if YOUTUBE.fullmatch(head):
         return head, ""
-    if found := _BRACKETS.fullmatch(head):
-        return found[1], head if _WORDS.fullmatch(found[1]) else ""
-    if found := _TAIL.fullmatch(head):
-        title, tail = found.groups()
+    if match := _BRACKETS.fullmatch(head):
+        return match[1], head if _WORDS.fullmatch(match[1]) else ""
+    if match := _TAIL.fullmatch(head):
+        title, tail = match.groups()
         if _WORDS.fullmatch(tail):
             return "", tail
         return tail, title if YOUTUBE.fullmatch(title) and not _WORDS.fullmatch(title) else ""

@@ -132,8 +132,8 @@ def thought_opening(tokenizer: PreTrainedTokenizerBase, template: Mapping[str, A
     user = {"role": "user", "content": _REPLY}
     for chat in ([{"role": "system", "content": "system"}, user], [user]):  # some templates refuse a system turn
         with suppress(Exception):
-            asked = str(tokenizer.apply_chat_template(chat, **settings)).rpartition(_REPLY)[2]
-            return open_thought(asked)
+            prompt = str(tokenizer.apply_chat_template(chat, **settings)).rpartition(_REPLY)[2]
+            return open_thought(prompt)
     return ""
 
 
@@ -217,7 +217,7 @@ def load_checkpoint(
     reader, place = load_reader(name, revision), location(name, revision)
     with model_errors(name), quiet_loading():
         kind = transformers.AutoModelForCausalLM if reader.video is None else transformers.AutoModelForImageTextToText
-        model, found = kind.from_pretrained(
+        model, loading = kind.from_pretrained(
             place,
             revision=revision,
             dtype=dtype,
@@ -225,7 +225,7 @@ def load_checkpoint(
             output_loading_info=True,
             trust_remote_code=False,
         )
-        if lacking := sorted(found["missing_keys"]):  # transformers draws them at random
+        if lacking := sorted(loading["missing_keys"]):  # transformers draws them at random
             raise _unusable(name, f"its weights lack {listed(lacking)}")
         settings = model.generation_config
         ends = end_tokens(settings, reader.tokenizer)

@@ -322,9 +322,9 @@ def _embedded(model: PreTrainedModel, tokens: torch.Tensor, clips: Clips) -> tor
         pixels = torch.cat([clip.pixels for clip in batch]).to(model.device)
         grids = torch.tensor([clip.grid for clip in batch], device=model.device)
         encoded.update(zip(batch, model.get_video_features(pixels, grids).pooler_output, strict=True))
-    seen = torch.cat([encoded[clip] for clip in clips if clip is not None])
+    patches = torch.cat([encoded[clip] for clip in clips if clip is not None])
     places = (tokens == model.config.video_token_id)[..., None]
-    return words.masked_scatter(places, seen.to(words.dtype))
+    return words.masked_scatter(places, patches.to(words.dtype))
 
 
 def _logits(

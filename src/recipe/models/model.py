@@ -271,10 +271,10 @@ class Model(Engine):
         refusals: Refusals,
     ) -> list[Answer | Refusal]:
         """Ask the engine within the budget, and keep each answer as it arrives."""
-        found: list[Answer | Refusal] = []
+        outcomes: list[Answer | Refusal] = []
         group = len(requests) if self.budget.tokens is None or self.store is None else _GROUP
-        while len(found) < len(requests):
-            start = len(found)
+        while len(outcomes) < len(requests):
+            start = len(outcomes)
             wanted = min(group, len(requests) - start)
             allowed = self.budget.reserve(wanted, whole=self.store is None)
             paid: list[Answer] = []
@@ -286,11 +286,11 @@ class Model(Engine):
                     on_answer(start + place, answer)
 
             try:
-                asked = requests[start : start + allowed]
-                found += self.engine.answer(asked, progress, on_answer=receive, refusals=refusals)
+                allowed_requests = requests[start : start + allowed]
+                outcomes += self.engine.answer(allowed_requests, progress, on_answer=receive, refusals=refusals)
             finally:  # after Ctrl-C as well: what arrived was paid for
                 self.budget.settle(allowed, paid)
-        return found
+        return outcomes
 
     def _keep(self, request: ModelRequest, key: str | None, answer: Answer) -> None:
         self.ledger.add(answer)

@@ -74,11 +74,11 @@ class VideoProcessor:
         frames than this class.
         """
         for file in _FILES:
-            found = cached_file(str(name), file, revision=revision, _raise_exceptions_for_missing_entries=False)
-            if found is None:
+            path = cached_file(str(name), file, revision=revision, _raise_exceptions_for_missing_entries=False)
+            if path is None:
                 continue
             origin = Path(name) / file
-            settings = _object(read_json(Path(found)), origin)
+            settings = _object(read_json(Path(path)), origin)
             if file == "processor_config.json":
                 settings = _object(settings.get("video_processor", {}), origin)
             if "image_processor_type" in settings:

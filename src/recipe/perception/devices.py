@@ -8,7 +8,7 @@ from recipe.children import assigned, start_worker
 from recipe.config import ModelConfig, PhiConfig
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.models.model import Model, open_model
-from recipe.perception.phi import Found, Group, Kind, PhiRun
+from recipe.perception.phi import Group, Kind, Outcomes, PhiRun
 from recipe.progress import Advance
 
 
@@ -30,7 +30,7 @@ class PhiOnDevices(PhiRun):
         super().__init__(model, config, kind, together=together, workers=len(devices), skip_unreadable=skip_unreadable)
         self._settings, self._devices = settings, devices
 
-    def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Found]:
+    def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Outcomes]:
         """As `PhiRun` has it; raises what a process raises first, and ComputeError where one dies."""
         work = list(groups)
         waiting = iter(work)
@@ -106,7 +106,7 @@ def _describe(
     try:
         with open_model(settings, frames=config.frames) as model:
             run = PhiRun(model, config, kind, together=together, skip_unreadable=skip)
-            for found in run.each(assigned(connection), lambda _: None):
-                connection.send(found)
+            for outcomes in run.each(assigned(connection), lambda _: None):
+                connection.send(outcomes)
     except (RecipeError, OSError) as error:
         connection.send(error)

@@ -237,7 +237,7 @@ class Description(NamedTuple):
 
 Group = Sequence[tuple[Clip, JsonObject]]
 """Clips that are asked about in one call, each with all that makes the answer about it."""
-Found = dict[str, Description | str]
+Outcomes = dict[str, Description | str]
 """By the fingerprint of what makes it, the answer about a clip, or why its video cannot be read."""
 _TOKENS = 1 << 15
 """Tokens of a call at most, answers included: with a model of 3B, 1.2 GB of keys and values and as much beside."""
@@ -315,40 +315,40 @@ class PhiRun:
         ]
         keys = [fingerprint(content) for content in contents]
         distinct = dict(zip(keys, zip(clips, contents, strict=True), strict=True))
-        found: Found = {}
+        by_key: Outcomes = {}
         for key in distinct:
             if (entry := self._store.find(key)) is not None:
-                found[key] = Description(parse_answer(entry), entry["duration"])
-        waiting = [key for key in distinct if key not in found]
+                by_key[key] = Description(parse_answer(entry), entry["duration"])
+        waiting = [key for key in distinct if key not in by_key]
         if waiting:
             LOADING.info(
                 "describing %d clips, %d were described before; %d tokens of frames at most a clip, %d in all ...",
-                len(waiting), len(found), self._clip_tokens, self._clip_tokens * len(waiting),
+                len(waiting), len(by_key), self._clip_tokens, self._clip_tokens * len(waiting),
             )  # fmt: skip
         with progress.task("asking Phi", total=len(distinct)) as advance:
-            advance(len(found))
+            advance(len(by_key))
             size = max(1, min(self._together, -(-len(waiting) // self._workers)))
             groups = [waiting[at : at + size] for at in range(0, len(waiting), size)]
-            began, known = time.monotonic(), len(found)
+            began, known = time.monotonic(), len(by_key)
             each = self.each([[distinct[key] for key in group] for group in groups], advance)
             for done, described in enumerate(each, start=1):
-                found |= described
-                left, new = len(distinct) - len(found), len(found) - known
+                by_key |= described
+                left, new = len(distinct) - len(by_key), len(by_key) - known
                 if left and done == 2 * self._workers:  # each worker is past its start
                     time_left = _span((time.monotonic() - began) / new * left)
                     LOADING.info("judged by the first %d clips, the other %d take about %s ...", new, left, time_left)
-        asked = sum(isinstance(found[key], Description) for key in waiting)
-        for key, description in found.items():
+        new_answers = sum(isinstance(by_key[key], Description) for key in waiting)
+        for key, description in by_key.items():
             if isinstance(description, Description) and (reason := unanswered(description.answer, whole=False)):
-                found[key] = reason
-        outcomes = [(clip.name, found[key]) for clip, key in zip(clips, keys, strict=True)]
+                by_key[key] = reason
+        outcomes = [(clip.name, by_key[key]) for clip, key in zip(clips, keys, strict=True)]
         return PhiResult(
             {name: outcome for name, outcome in outcomes if isinstance(outcome, Description)},
             {name: outcome for name, outcome in outcomes if isinstance(outcome, str)},
-            asked,
+            new_answers,
         )
 
-    def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Found]:
+    def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Outcomes]:
         """What is found about each group, as it is done; raises as `describe`.
 
         Where there is one worker, the model computes in this thread, so that Ctrl-C ends it at once.
@@ -356,7 +356,7 @@ class PhiRun:
         if self._workers == 1:
             # The frames of the next group are decoded while the model computes.
             decoder = ThreadPoolExecutor(1, thread_name_prefix="frames")
-            coming: Future[tuple[list[ModelRequest], Found]] | None = None
+            coming: Future[tuple[list[ModelRequest], Outcomes]] | None = None
             try:
                 for next_group in chain(groups, [None]):
                     read, coming = coming, None if next_group is None else decoder.submit(self._read, next_group)
@@ -380,9 +380,9 @@ class PhiRun:
             raise
         pool.shutdown()
 
-    def _read(self, group: Group) -> tuple[list[ModelRequest], Found]:
+    def _read(self, group: Group) -> tuple[list[ModelRequest], Outcomes]:
         """What is asked about the clips whose video can be read, and why the others cannot."""
-        found: Found = {}
+        by_key: Outcomes = {}
         requests: list[ModelRequest] = []
         for clip, content in group:
             if self._ended:
@@ -393,25 +393,25 @@ class PhiRun:
             except InputError as error:
                 if not self._skip:
                     raise
-                found[fingerprint(content)] = str(error)
+                by_key[fingerprint(content)] = str(error)
             else:
                 chat, note = self.prompt.chat(frames, clip.goal), {"duration": duration}
                 requests.append(ModelRequest(chat, self._sampling, content=content, note=note))
-        return requests, found
+        return requests, by_key
 
-    def _answered(self, requests: Sequence[ModelRequest], found: Found, advance: Advance) -> Found:
+    def _answered(self, requests: Sequence[ModelRequest], by_key: Outcomes, advance: Advance) -> Outcomes:
         """What is found about the clips of a group, of which some could not be read."""
-        advance(len(found))
+        advance(len(by_key))
         if not requests:
-            return found
+            return by_key
         outcomes = self.model.answer(requests, refusals="raise if all")
         for request, outcome in zip(requests, outcomes, strict=True):
             assert request.note is not None
             key = fingerprint(request.content)
             duration = request.note["duration"]
-            found[key] = outcome.reason if isinstance(outcome, Refusal) else Description(outcome, duration)
+            by_key[key] = outcome.reason if isinstance(outcome, Refusal) else Description(outcome, duration)
             advance(1)
-        return found
+        return by_key
 
 
 def _span(seconds: float) -> str:

@@ -84,10 +84,10 @@ def without_marks(text: str) -> str:
     return plain if any(character.isalnum() for character in plain) else ""
 
 
-def _kept(found: re.Match[str]) -> str:
+def _kept(brackets: re.Match[str]) -> str:
     """The brackets as they stand, or a space where they hold a sound."""
-    inside = found[1] or found[2]
-    return " " if len(inside.split()) <= 6 and _SOUND.search(inside) else found[0]
+    inside = brackets[1] or brackets[2]
+    return " " if len(inside.split()) <= 6 and _SOUND.search(inside) else brackets[0]
 
 
 Duplicates = Literal["error", "keep-first"]

@@ -105,13 +105,13 @@ def _fields(place: Place, row: dict[str, Any], before: str = "") -> WebProcedure
     if "final_procedure" not in row:
         own = next((row[name] for name in ("source_example_id", "id", "video_id") if row.get(name) is not None), None)
         return WebProcedure(place, own, row.get("goal"), row.get("steps"), row.get("url"), row.get("source"), before)
-    origin, found = row.get("source_example"), row["final_procedure"]
-    if not isinstance(origin, dict) or not isinstance(found, dict):
+    origin, procedure = row.get("source_example"), row["final_procedure"]
+    if not isinstance(origin, dict) or not isinstance(procedure, dict):
         part = "final_procedure" if isinstance(origin, dict) else "source_example"
         return WebProcedure(place, row.get("id"), None, _NO_OBJECT._replace(part=f"{before}{part}"), None, None)
     own = row.get("id") if origin.get("id") is None else origin["id"]
     url, within = origin.get("url"), f"{before}final_procedure."
-    return WebProcedure(place, own, found.get("goal"), found.get("steps"), url, row.get("source"), within)
+    return WebProcedure(place, own, procedure.get("goal"), procedure.get("steps"), url, row.get("source"), within)
 
 
 def _captions(row: WebProcedure) -> Sequence[Caption | Fault] | Fault:

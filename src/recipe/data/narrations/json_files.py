@@ -270,10 +270,10 @@ class _Window:
 
     def expect(self, character: str) -> None:
         """Pass this character. Raises InputError where another one stands."""
-        found = self.character()
-        if not found:
+        following = self.character()
+        if not following:
             raise self._cut_off()
-        if found != character:
+        if following != character:
             raise self.invalid(f"{character!r} is missing")
         self._at += 1
 

@@ -141,8 +141,8 @@ def _videos(
         text = row["text"]
         none = [None] * len(text or ())
         start, end = (none if row.get(name) is None else row[name] for name in ("start", "end"))
-        found = list_drafts(place, video_id, Lists(start, end, text, title, source), options, report)
-        yield from (draft._replace(url=row.get("url")) for draft in found)
+        parsed = list_drafts(place, video_id, Lists(start, end, text, title, source), options, report)
+        yield from (draft._replace(url=row.get("url")) for draft in parsed)
 
 
 def _source(row: _Row, options: ReadingOptions) -> str | None:

@@ -45,9 +45,9 @@ class Tracks(AbstractContextManager["Tracks"]):
         self._database.executescript("PRAGMA journal_mode = OFF; PRAGMA cache_size = -16384; BEGIN;")
         columns = "video BLOB, language TEXT, marks BLOB, PRIMARY KEY (video, language, marks)"
         self._database.execute(f"CREATE TABLE tracks ({columns}) WITHOUT ROWID")
-        read = (video_name(name) for name in names if not is_metadata(name))
+        named = (video_name(name) for name in names if not is_metadata(name))
         # As bytes: the name of a file need not be text.
-        rows = ((_bytes(one.id), one.language, _bytes(".".join(one.marks))) for one in read)
+        rows = ((_bytes(track.id), track.language, _bytes(".".join(track.marks))) for track in named)
         self._database.executemany("INSERT OR IGNORE INTO tracks VALUES (?, ?, ?)", rows)
 
     def __exit__(self, *_: object) -> None:
@@ -69,17 +69,17 @@ class Tracks(AbstractContextManager["Tracks"]):
         ]
         tracks = [own, *others]
         if self._language:
-            pool = [one for one in tracks if one.speaks(self._language)]
-            pool = pool or [one for one in tracks if not one.language]
+            pool = [track for track in tracks if track.speaks(self._language)]
+            pool = pool or [track for track in tracks if not track.language]
             if own not in pool:
                 return OTHER_LANGUAGE if own.language and not own.speaks(self._language) else OTHER_TRACK
         else:
             pool = tracks
-            if len({one.primary for one in pool}) > 1:
+            if len({track.primary for track in pool}) > 1:
                 raise _question(file, pool)
-        ranks = {one: one.rank(self._language or own.primary) for one in pool}
-        best = [one for one in pool if ranks[one] == min(ranks.values())]
-        if len({one.language for one in best}) > 1:
+        ranks = {track: track.rank(self._language or own.primary) for track in pool}
+        best = [track for track in pool if ranks[track] == min(ranks.values())]
+        if len({track.language for track in best}) > 1:
             raise _question(file, best)
         return "" if own in best else OTHER_TRACK
 
@@ -89,7 +89,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _question(file: SourceFile, tracks: Iterable[VideoName]) -> InputError:
-    tags = sorted({one.language for one in tracks})
+    tags = sorted({track.language for track in tracks})
     names = listed([tag for tag in tags if tag]) + ("" if tags[0] else " and one that its name does not tell")
     problem = f"video {video_name(file.name).id!r} is there in several languages ({names})"
     return InputError.at(file.label, problem, "choose one with --language (`language` of the reading options)")
@@ -181,8 +181,8 @@ def read_narrations(
                     continue
                 if check is not None:
                     check(narration.video_id, draft.place.file)
-                seen = f"{narration.video_id}\n{draft.place.file}" if every_track else narration.video_id
-                if videos.add(seen, str(draft.place)):
+                video = f"{narration.video_id}\n{draft.place.file}" if every_track else narration.video_id
+                if videos.add(video, str(draft.place)):
                     report.narrations += 1
                     report.segments += len(narration.segments)
                     yield narration

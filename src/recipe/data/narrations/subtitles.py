@@ -168,9 +168,9 @@ def time_lines(text: str, report: ReadingReport) -> Parsed | Fault:
         elif not line:
             above.append((number, line))
             skipped = ""
-        elif webvtt and (found := _CLOCKS.match(line)):
+        elif webvtt and (clocks := _CLOCKS.match(line)):
             # The segments of a stream count from clocks of their own.
-            mapped = int(found[1]), seconds(found[2]) or 0.0
+            mapped = int(clocks[1]), seconds(clocks[2]) or 0.0
             clock = clock or mapped
             close()
             current, above = None, []

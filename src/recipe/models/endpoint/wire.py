@@ -215,9 +215,9 @@ class OptionalFields:
 
     def card(self, request: ModelRequest, sent: JsonObject) -> Decoding:
         """How the answer to the body of a request was sampled."""
-        asked = decoding_of(request.sampling, extra_body=self._own)
-        lacking = [name for name in _DROPPED if getattr(asked, name).value is not None and name not in sent]
-        return replace(asked, **dict.fromkeys(lacking, Setting(None, "host"))) if lacking else asked
+        wanted = decoding_of(request.sampling, extra_body=self._own)
+        lacking = [name for name in _DROPPED if getattr(wanted, name).value is not None and name not in sent]
+        return replace(wanted, **dict.fromkeys(lacking, Setting(None, "host"))) if lacking else wanted
 
 
 _ECHO = re.compile(r"""["']input["']\s*:.*""", re.DOTALL)
