@@ -17,7 +17,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, NamedTuple, NoReturn
 
 from recipe.children import isolated
 from recipe.errors import InputError, first_line
@@ -127,23 +127,11 @@ def main() -> None:
 
 
 def _send_all(path: Path, encoding: str, out: IO[bytes]) -> None:
-    videos = _load(path, encoding)
-    if not isinstance(videos, dict):
-        problem = f"the pickle holds a {type(videos).__name__} where a dict from video id to captions belongs"
-        raise InputError.at(path, problem, "give a file of HowToCaption")
-    for key in list(videos):
-        body, fault = _encoded(videos.pop(key))
-        _send(out, ["entry", key, fault])
-        if fault is None:
-            _write(out, body)
-
-
-def _load(path: Path, encoding: str) -> Any:
     # Extension codes that were used before would be resolved without asking `find_class`.
     copyreg.clear_extension_cache()
     with path.open("rb") as stream:
         try:
-            value = _PlainUnpickler(stream, encoding=encoding).load()
+            videos = _PlainUnpickler(stream, encoding=encoding).load()
         except _NotPlain as error:
             raise InputError.at(path, f"the pickle is not plain data: it {error}", _AGAIN) from None
         except UnicodeDecodeError:
@@ -153,7 +141,14 @@ def _load(path: Path, encoding: str) -> Any:
             raise InputError.at(path, f"the pickle is damaged ({first_line(error)})", "fetch the file again") from None
         if stream.read(1):
             raise InputError.at(path, "more follows after the pickle", "give a file with one pickle")
-    return value
+    if not isinstance(videos, dict):
+        problem = f"the pickle holds a {type(videos).__name__} where a dict from video id to captions belongs"
+        raise InputError.at(path, problem, "give a file of HowToCaption")
+    for key in list(videos):
+        body, fault = _encoded(videos.pop(key))
+        _send(out, ["entry", key, fault])
+        if fault is None:
+            _write(out, body)
 
 
 class _NotPlain(Exception):

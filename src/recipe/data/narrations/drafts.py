@@ -454,10 +454,6 @@ def _segment(caption: Caption | Fault) -> Segment | Fault:
         return Segment(text, float(start), float(end))  # type: ignore[arg-type]
     if start is None and end is None:
         return Segment(text)
-    return _time_fault(start, end)
-
-
-def _time_fault(start: object, end: object) -> Segment | Fault:
     for part, value in (("start", start), ("end", end)):
         if value is None:
             return _HALF

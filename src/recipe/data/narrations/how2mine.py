@@ -80,7 +80,17 @@ def is_web_procedure(row: Iterable[str], steps: object) -> bool:
 def read_how2mine(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """One draft a row. Raises InputError for a damaged file and for a line that is not a JSON object."""
     for row in web_procedures(file, options):
-        captions = _captions(row)
+        captions: Sequence[Caption | Fault] | Fault
+        if isinstance(row.steps, Fault):
+            captions = row.steps
+        elif not isinstance(row.goal, str | None):
+            captions = BAD_GOAL._replace(part=f"{row.within}goal")
+        elif not isinstance(row.source, str | None):
+            captions = BAD_SOURCE
+        elif not isinstance(row.steps, list) or not row.steps:
+            captions = NO_STEPS._replace(part=f"{row.within}steps")
+        else:
+            captions = list(map(Caption, row.steps))
         report.no_goal += row.title is None and not isinstance(captions, Fault)
         own = row.source.strip() if isinstance(row.source, str) else ""
         content = json.dumps([row.goal, row.steps, row.url], default=str).encode()
@@ -112,15 +122,3 @@ def _fields(place: Place, row: dict[str, Any], before: str = "") -> WebProcedure
     own = row.get("id") if origin.get("id") is None else origin["id"]
     url, within = origin.get("url"), f"{before}final_procedure."
     return WebProcedure(place, own, procedure.get("goal"), procedure.get("steps"), url, row.get("source"), within)
-
-
-def _captions(row: WebProcedure) -> Sequence[Caption | Fault] | Fault:
-    if isinstance(row.steps, Fault):
-        return row.steps
-    if not isinstance(row.goal, str | None):
-        return BAD_GOAL._replace(part=f"{row.within}goal")
-    if not isinstance(row.source, str | None):
-        return BAD_SOURCE
-    if not isinstance(row.steps, list) or not row.steps:
-        return NO_STEPS._replace(part=f"{row.within}steps")
-    return list(map(Caption, row.steps))

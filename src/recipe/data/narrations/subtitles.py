@@ -315,7 +315,8 @@ def _xml(label: str, text: str) -> Parsed:
     opened = [_Element("", 0.0, None)]
     parts: list[str] = []
     cue: tuple[int, int, float | Fault, float, bool] | None = None
-    units: dict[str, float] = {}
+    units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+    """Seconds of the units that TTML counts times in; frames and ticks where the file tells their length."""
     parser = expat.ParserCreate("utf-8", " ")
     parser.buffer_text = True
 
@@ -328,7 +329,14 @@ def _xml(label: str, text: str) -> Parsed:
         name = qualified.rpartition(" ")[2]
         values = {key.rpartition(" ")[2]: value for key, value in attributes.items()}
         if name == "tt":
-            units.update(_units(values))
+            try:
+                if "frameRate" in values:
+                    over, under = values.get("frameRateMultiplier", "1 1").split()
+                    units["f"] = float(under) / float(over) / float(values["frameRate"])
+                if "tickRate" in values:
+                    units["t"] = 1 / float(values["tickRate"])
+            except (ValueError, ZeroDivisionError):
+                pass  # times in such a unit cannot be read, and each of them is a fault
         if values.get("timeContainer") == "seq":
             problem = "the times count from the end of the element before (timeContainer seq)"
             raise InputError.at(label, problem, "convert the file to WebVTT", line=parser.CurrentLineNumber)
@@ -375,20 +383,6 @@ def _xml(label: str, text: str) -> Parsed:
     except expat.ExpatError as error:
         raise InputError.at(label, f"not valid XML ({error})", "fetch the file again", line=error.lineno) from None
     return parsed
-
-
-def _units(values: dict[str, str]) -> dict[str, float]:
-    """Seconds of the units that TTML counts times in; frames and ticks where the file tells their length."""
-    units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-    try:
-        if "frameRate" in values:
-            over, under = values.get("frameRateMultiplier", "1 1").split()
-            units["f"] = float(under) / float(over) / float(values["frameRate"])
-        if "tickRate" in values:
-            units["t"] = 1 / float(values["tickRate"])
-    except (ValueError, ZeroDivisionError):
-        pass  # times in such a unit cannot be read, and each of them is a fault
-    return units
 
 
 def _element_times(
