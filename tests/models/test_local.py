@@ -249,3 +249,9 @@ def test_a_chat_that_the_template_refuses_is_refused(tiny_model: Path, tmp_path:
     assert texts_of(engine, [[{"role": "user", "content": "w1"}]], 1, SamplingConfig(max_tokens=2))
     with pytest.raises(InputError, match=f"'{folder}'.*'users only'"):
         texts_of(engine, [[{"role": "system", "content": "w1"}]], 1, SamplingConfig(max_tokens=2))
+
+
+@pytest.mark.parametrize("device", ["nowhere", "cuda:99"])
+def test_a_device_that_is_not_there_is_one_sentence(tiny_model: Path, device: str) -> None:
+    with pytest.raises(InputError, match=f"device '{device}' is not on this machine; give one of .*cpu"):
+        LocalEngine(tiny_model, device=device)

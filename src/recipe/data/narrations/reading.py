@@ -160,7 +160,7 @@ def read_narrations(
     """The narrations of files, folders and archives, in the order given, read as a stream; counts go to `report`.
 
     `check` is called with the video id and the file of each narration before it is given, and may raise. Of several
-    files of one video, such as its subtitles in several languages, one is read (`recipe.data.narrations.tracks`), or
+    files of one video, such as its subtitles in several languages, one is read (`Tracks`), or
     with `every_track` each as a narration.
 
     Raises InputError, with file, line or field and remedy, for a path that is missing or holds no narrations, a file
