@@ -291,7 +291,7 @@ def select_procedures(
 ) -> ProcedureSelection:
     """The procedures of several benchmarks that have steps, of one split or of all. Raises InputError."""
     chosen = [video for video in read_benchmarks(folders, progress) if split in (None, video.split)]
-    entries = {name: set_aside(folder) for name, folder in folders.items() if (set_aside := BENCHMARKS[name].set_aside)}
+    entries = {name: read(folder) for name, folder in folders.items() if (read := BENCHMARKS[name].set_aside)}
     set_aside = Counter[str]()
     for video in chosen:
         if steps := entries.get(video.source, {}).get(video.video_id):

@@ -278,8 +278,8 @@ def with_wording(examples: Sequence[Example], videos: Iterable[Procedure], path:
     for example in examples:
         if (video := worded.get((example.source, example.video_id))) is not None:
             texts, cut = tuple(step.text for step in video.steps), example.cut
-            words = {"goal": video.goal, "history": texts[:cut], "continuation": texts[cut:], "worded": True}
-            example = replace(example, **words)
+            steps_done, steps_ahead = texts[:cut], texts[cut:]
+            example = replace(example, goal=video.goal, history=steps_done, continuation=steps_ahead, worded=True)
         rewritten.append(example)
     if not any(example.worded for example in rewritten):
         raise InputError.at(path, "none of the examples is of its videos", remedy)

@@ -77,7 +77,10 @@ def list_drafts(
     captions: list[Caption | Fault] | Fault
     rows: Sequence[int] = ()
     """The index in the lists that each caption comes from."""
-    starts, ends, texts, title, source = (None,) * 5 if isinstance(lists, Fault) else lists
+    starts: Any = None if isinstance(lists, Fault) else lists.start
+    ends: Any = None if isinstance(lists, Fault) else lists.end
+    texts: Any = None if isinstance(lists, Fault) else lists.text
+    title, source = (None, None) if isinstance(lists, Fault) else (lists.title, lists.source)
     if isinstance(lists, Fault):
         captions = lists
     elif not all(isinstance(items, list | tuple) for items in (starts, ends, texts)):

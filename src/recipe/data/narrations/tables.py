@@ -192,5 +192,5 @@ def titled(narrations: Iterable[Narration], videos: Path, tasks: Path) -> Iterat
         for narration in narrations:
             query = "SELECT task FROM videos WHERE video = ?"
             task = database.execute(query, (narration.video_id,)).fetchone() if narration.title is None else None
-            name = names.get(task[0]) if task else None
-            yield replace(narration, title=name) if name else narration
+            title = names.get(task[0]) if task else None
+            yield replace(narration, title=title) if title else narration

@@ -8,6 +8,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -126,7 +127,8 @@ def demonstrations(
     return drawn
 
 
-class ModelProposer(NamedTuple):
+@dataclass(frozen=True)
+class ModelProposer:
     """An engine asked by a prompt: the next action is the first step that its answer holds."""
 
     name: str
@@ -142,7 +144,7 @@ class ModelProposer(NamedTuple):
             chats = [self.engine.prompt.chat(state.goal, state.done) for state in states]
         else:
             chats = [prompt_chat(self.prompt, state, self.shown) for state in states]
-        proposals = []
+        proposals: list[list[Proposal]] = []
         for group in self.engine.outcomes(chats, count, self.sampling, progress, logprobs=True):
             proposals.append([])
             for answer in group:

@@ -90,13 +90,16 @@ def candidates_of(
     for admissible, new in texts.values():  # in one call of the encoder: each text is kept, and read from there below
         admissible.map(new)
 
-    candidates = []
+    candidates: list[list[Candidate]] = []
     for state, group in zip(states, proposals, strict=True):
         usable = [proposal for proposal in group if proposal.text]
         by_action: dict[str, list[tuple[Proposal, ActionMatch]]] = {}
         for proposal, match in zip(usable, actions(state.goal).map([item.text for item in usable]), strict=True):
             by_action.setdefault(match.action, []).append((proposal, match))
-        candidates.append([Candidate(action, *zip(*pairs, strict=True)) for action, pairs in by_action.items()])
+        candidates.append([])
+        for action, pairs in by_action.items():
+            merged, matches = zip(*pairs, strict=True)
+            candidates[-1].append(Candidate(action, merged, matches))
     return candidates
 
 
