@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("openai")
+from tests.models.asking import texts_of
 from tests.models.endpoint_server import Answering, Reply, Server, completion, kept, opened, serving
 
 from recipe.config import ModelConfig, SamplingConfig, parse_config
@@ -111,7 +112,7 @@ def test_chats_that_are_all_too_long_are_all_refused() -> None:
         assert all(isinstance(one, Refusal) for [one] in found)
         assert len(server.requests) == 12
         with pytest.raises(InputError, match="maximum context length"):
-            engine.generate(CHATS[:1], 1, SAMPLING)
+            texts_of(engine, CHATS[:1], 1, SAMPLING)
 
 
 def test_an_answer_before_shows_that_the_request_is_right() -> None:
@@ -250,7 +251,7 @@ def test_any_text_goes_there_and_comes_back(tmp_path: Path, text: str) -> None:
     whole = text.encode("utf-8", "replace").decode()
     with engine_asking(lambda body, before: completion(body["messages"][0]["content"]), tmp_path) as (server, engine):
         for _ in range(2):
-            assert engine.generate([chat], 1, SAMPLING) == [[whole]]
+            assert texts_of(engine, [chat], 1, SAMPLING) == [[whole]]
         assert server.requests[0]["messages"][0]["content"] == text
         assert len(server.requests) == 1
 

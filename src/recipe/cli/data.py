@@ -63,7 +63,7 @@ def list_benchmarks(root: Root = None, as_json: AsJson = False) -> None:
             counts: dict[str, Any] = {}
             if folder:
                 counts = summarise(benchmark.read(folder))._asdict()
-                counts["set_aside"] = sum(map(len, benchmark.set_aside(folder).values()))
+                counts["set_aside"] = sum(map(len, benchmark.set_aside(folder).values())) if benchmark.set_aside else 0
                 counts["set_aside_as"] = benchmark.set_aside_as
                 counts["task_graphs"] = benchmark.graphs(folder) if benchmark.graphs else None
             rows.append({"name": name, "folder": str(folder) if folder else None} | about | counts)

@@ -123,6 +123,8 @@ def _request(
     moment = read_clock(until) if until else None
     if until and moment is None:
         raise InputError(f"--until {until!r} is no time; give seconds, 00:41 or 1:02:03.")
+    if phi is not None:  # smaller frames than a planner's, unless the size is given
+        frames = PhiConfig().frames.model_copy(update=frames.model_dump(exclude_unset=True))
     progress = console.progress()
     with progress.task("reading the video"):
         clip = read_frames(video, frames, moment)

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from recipe.evaluation.vpa.protocol import Protocol, Release, Rule
     from recipe.evaluation.vpa.run import Task
     from recipe.models.costs import Budget
-    from recipe.planning.vidassist.methods import Models
-    from recipe.planning.vidassist.models import Demonstrations
+    from recipe.planning.vidassist.methods import Demonstrations, Models
     from recipe.planning.vidassist.search import ActionsOf
     from recipe.planning.vidassist.trace import TracedCandidate, TracedStep
     from recipe.types import Example
@@ -87,7 +86,7 @@ class Samples(NamedTuple):
 def read_samples(source: Source, config: VidAssistConfig) -> Samples:
     """Read what the options name. Raises InputError for options that do not go together."""
     from recipe.evaluation.vpa.protocol import read_release
-    from recipe.planning.vidassist.models import demonstrations
+    from recipe.planning.vidassist.methods import demonstrations
 
     if source.root is None and (source.examples is None or source.actions is None):
         raise InputError("give --root, CrossTask as published; or --examples with --actions, a file of actions.")
@@ -338,11 +337,12 @@ def trace(
 
     Example: recipe vpa trace predictions.trace.jsonl --example crosstask/-9lVZgN7pGE/3
     """
+    from recipe.artifacts import to_json
     from recipe.planning.vidassist.trace import read_trace
 
     steps = read_trace(file, example)
     if json:
-        console.print_json([step.model_dump() for step in steps])
+        console.print_json(to_json(steps))
         return
     first = steps[0]
     done = ", ".join(first.done) or "nothing yet"

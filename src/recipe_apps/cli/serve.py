@@ -120,6 +120,8 @@ def serve(
     from recipe.prompting import open_prompt
 
     asked = open_prompt(prompt) if prompt else None
+    if describing is not None:  # smaller frames than a planner's, unless the size is given
+        frames = PhiConfig().frames.model_copy(update=frames.model_dump(exclude_unset=True))
     with (
         listen(host, port) as bound,
         opened(model_settings, frames) as model,

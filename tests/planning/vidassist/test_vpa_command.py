@@ -75,9 +75,9 @@ def test_an_endpoint_plans_and_tells_why(recipe: Recipe, crosstask: Path, tmp_pa
 
 
 def test_a_second_run_asks_nothing_and_writes_the_same(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
-    first, again = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    _, requests = run_whole(recipe, crosstask, first, "--beam", 2, "--cache", tmp_path / "cache")
-    _, more = run_whole(recipe, crosstask, again, "--beam", 2, "--cache", tmp_path / "cache")
+    first, again, few = tmp_path / "a.jsonl", tmp_path / "b.jsonl", ("--beam", 2, "--limit", 4)
+    _, requests = run_whole(recipe, crosstask, first, *few, "--cache", tmp_path / "cache")
+    _, more = run_whole(recipe, crosstask, again, *few, "--cache", tmp_path / "cache")
     assert requests > 0
     assert more == 0
     assert first.read_bytes() == again.read_bytes()
@@ -85,12 +85,12 @@ def test_a_second_run_asks_nothing_and_writes_the_same(recipe: Recipe, crosstask
 
 
 def test_a_budget_stops_cleanly_and_the_next_run_goes_on(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
-    whole, output = tmp_path / "whole.jsonl", tmp_path / "plans.jsonl"
-    _, requests = run_whole(recipe, crosstask, whole)
+    whole, output, few = tmp_path / "whole.jsonl", tmp_path / "plans.jsonl", ("--limit", 4)
+    _, requests = run_whole(recipe, crosstask, whole, *few)
     spent = 0
     with serving(answering) as server:
         for _ in range(requests):
-            code, _, err = recipe(*options(server.url, crosstask, output, "--max-calls", 60))
+            code, _, err = recipe(*options(server.url, crosstask, output, *few, "--max-calls", requests // 3 + 1))
             if code == 0:
                 break
             assert "calls" in err
@@ -98,7 +98,7 @@ def test_a_budget_stops_cleanly_and_the_next_run_goes_on(recipe: Recipe, crossta
             assert code == 1
             assert not output.exists()
             assert not (tmp_path / "plans.trace.jsonl").exists()
-            assert len(server.requests) <= spent + 60
+            assert len(server.requests) <= spent + requests // 3 + 1
             spent = len(server.requests)
         asked = [json.dumps(body, sort_keys=True) for body in server.requests]
     assert len(asked) == len(set(asked)) == requests
@@ -197,7 +197,7 @@ def test_histories_of_phi_take_the_place_of_annotated_ones(recipe: Recipe, cross
 def test_a_model_on_this_machine_plans(recipe: Recipe, crosstask: Path, tmp_path: Path, reading_model: Path) -> None:
     arguments: list[object] = [
         "vpa", "plan", "--root", crosstask, "--model", reading_model, "--recipe-model", reading_model, "--encoder",
-        "hash:64", "--max-tokens", 150, "--horizon", 2, "--cache", tmp_path / "cache", "--json",
+        "hash:64", "--max-tokens", 24, "--horizon", 2, "--limit", 2, "--cache", tmp_path / "cache", "--json",
     ]  # fmt: skip
     code, out, err = recipe(*arguments, "--output", tmp_path / "a.jsonl")
     assert code == 0, err
@@ -207,9 +207,6 @@ def test_a_model_on_this_machine_plans(recipe: Recipe, crosstask: Path, tmp_path
     code, out, _ = recipe(*arguments, "--output", tmp_path / "b.jsonl", "--batch-size", 5)
     assert json.loads(out)["asked"]["calls_spent"] == 0
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
-    code, out, _ = recipe(*arguments, "--output", tmp_path / "c.jsonl", "--batch-size", 3, "--cache", tmp_path / "new")
-    assert json.loads(out)["asked"]["calls_spent"] > 0
-    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
 
 
 def test_an_endpoint_that_refuses_a_chat_leaves_a_short_plan(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
