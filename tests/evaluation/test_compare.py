@@ -25,7 +25,7 @@ from recipe.evaluation.diversity.scores import PlanPair, pair_rows
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
 from recipe.evaluation.measures import measure_named
 from recipe.evaluation.scoreboard.sections import account_section
-from recipe.evaluation.scoreboard.sources import Board, gather
+from recipe.evaluation.scoreboard.sources import ReportSources, gather
 from recipe.evaluation.scores import (
     Counts,
     Group,
@@ -51,7 +51,7 @@ EXAMPLES = [
 ]
 
 
-def compare_systems(board: Board, metrics: Sequence[str] = ()) -> SystemComparison:
+def compare_systems(board: ReportSources, metrics: Sequence[str] = ()) -> SystemComparison:
     first, second = board.sources
     return compare_sources(first, second, board.examples, metrics)
 

@@ -126,15 +126,15 @@ def _lengths() -> list[r.Lengths]:
 
 
 def _prompt(split: str) -> r.ShownPrompt:
-    valid = tuple(r.Line(text, "valid") for text in REFERENCE)
+    valid = tuple(r.PlanLine(text, "valid") for text in REFERENCE)
     spoiled = (
-        r.Line("pour the tea into the cup", "out-of-order"),
-        r.Line("put the tea leaves in the teapot", "valid"),
-        r.Line("bring the water to a boil", "repeat"),
-        r.Line("let the tea brew", "valid"),
-        r.Line("press down on the flat tire with a very long and unlikely description of it", "alien"),
-        r.Line("let the tea brew", "repeat"),
-        r.Line("stir <b>the tea</b> & more", "valid"),
+        r.PlanLine("pour the tea into the cup", "out-of-order"),
+        r.PlanLine("put the tea leaves in the teapot", "valid"),
+        r.PlanLine("bring the water to a boil", "repeat"),
+        r.PlanLine("let the tea brew", "valid"),
+        r.PlanLine("press down on the flat tire with a very long and unlikely description of it", "alien"),
+        r.PlanLine("let the tea brew", "repeat"),
+        r.PlanLine("stir <b>the tea</b> & more", "valid"),
     )
     plans = (
         r.ShownPlan("reference", valid, 1.0, 0.33),
@@ -211,7 +211,7 @@ def build_real_results() -> r.Results:
         for row in whole.scores[:3:2]
     ]
     [curve] = whole.curves
-    lines = tuple(r.Line(text) for text in REFERENCE)
+    lines = tuple(r.PlanLine(text) for text in REFERENCE)
     return r.Results(
         title="RECIPE on CrossTask",
         summary=("Reward before and after training.",),

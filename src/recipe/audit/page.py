@@ -14,7 +14,18 @@ from recipe.audit.score import LENGTH, RELEVANCE
 from recipe.audit.shares import percent
 from recipe.errors import MissingExtra
 from recipe.report.colours import BLUE, GREEN, GREY, PURPLE, SPARE, VERMILION
-from recipe.report.elements import Cell, Figure, Pairs, Plan, Plans, Section, Step, Table, headings, row
+from recipe.report.elements import (
+    Cell,
+    Figure,
+    MarkedStep,
+    NamedValues,
+    PlanColumn,
+    Plans,
+    Section,
+    Table,
+    headings,
+    row,
+)
 from recipe.report.numbers import format_number
 from recipe.report.page import render
 from recipe.report.plots import Line, Mark, curves, inline_svg, intervals, stacked
@@ -105,7 +116,7 @@ def render_audit(audit: Audit) -> str:
         _measures_section(audit),
         Section("filler", "Padding the true continuation", "Padding", blocks=(figures["filler"],)),
         *_attack_section(audit, figures),
-        Section("run", "How it was run", "How it was run", blocks=(Pairs(tuple(settings.items())),)),
+        Section("run", "How it was run", "How it was run", blocks=(NamedValues(tuple(settings.items())),)),
     ]
     findings = (audit.answer, *audit.findings)
     subtitle = f"{audit.prompts} procedures: {counts}"
@@ -251,9 +262,9 @@ def _attack_section(audit: Audit, figures: Mapping[str, Figure]) -> Iterator[Sec
     table = Table("Plans against the truth", "attack", names, tuple(rows))
     examples = Plans(
         tuple(
-            Plan(
+            PlanColumn(
                 one.name,
-                tuple(Step(step, about=kind) for step, kind in attack.example),
+                tuple(MarkedStep(step, about=kind) for step, kind in attack.example),
                 f"{attack.example_goal}, its longest attack for its prompt; {percent(attack.repeated)}% of all steps "
                 f"repeat one of the plan, {percent(attack.at_limit)}% of plans end at the limit",
             )

@@ -13,8 +13,8 @@ def terminal_table(table: Table) -> RichTable:
     title = f"{table.caption} ({table.about})" if table.about else table.caption
     drawn = RichTable(title=Text(title) if title else None)
     drawn.add_column(Text(table.first), overflow="fold")
-    shared = [group.places for group in table.groups() if group.name]
-    columns = sorted([*shared, *([place] for group in table.groups() if not group.name for place in group.places)])
+    shared = [places for name, places in table.groups() if name]
+    columns = sorted([*shared, *([place] for name, places in table.groups() if not name for place in places)])
     widths = [
         max([len(heading.text), *(len(_text(row.cells[place])) for row in table.rows)])
         for place, heading in enumerate(table.headings)

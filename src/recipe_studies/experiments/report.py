@@ -32,7 +32,7 @@ from recipe.evaluation.validity.measure import (
     score_predictions,
     summarise,
 )
-from recipe.evaluation.validity.readings import Line
+from recipe.evaluation.validity.readings import PlanLine
 from recipe.planning.predictions import Prediction
 from recipe.progress import Progress
 from recipe.reward.scorer import PromptGroup, score_or_raise
@@ -353,7 +353,7 @@ def _shown_prompts(run_dir: Path, config: AnyExperiment, measured: Measurement) 
         shown = tuple(
             ShownPlan(
                 regime,
-                tuple(map(Line, plan.texts)) if plan.reading is None else plan.reading.statuses(),
+                tuple(map(PlanLine, plan.texts)) if plan.reading is None else plan.reading.statuses(),
                 None if plan.validity is None else plan.validity.score,
                 reward,
             )

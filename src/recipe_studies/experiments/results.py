@@ -12,7 +12,7 @@ from recipe.artifacts import from_json, read_json, to_json, write_json
 from recipe.errors import ComputeError
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.validity.measure import Difference, Lengths, Reranking, Scores
-from recipe.evaluation.validity.readings import Line
+from recipe.evaluation.validity.readings import PlanLine
 from recipe.stats import Interval
 
 SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
@@ -154,7 +154,7 @@ class ShownPlan:
 
     regime: str
     """`reference` for the gold continuation."""
-    lines: tuple[Line, ...]
+    lines: tuple[PlanLine, ...]
     validity: float | None = None
     reward: float | None = None
 

@@ -14,13 +14,12 @@ from recipe.evaluation.judge.verdicts import Judgement, read_verdicts, verdict_r
 from recipe.evaluation.measures import example_means
 from recipe.evaluation.published import JUDGE, published
 from recipe.evaluation.scoreboard.accuracy import comparability, is_papers, judge_results, overall
-from recipe.evaluation.scoreboard.page import Report, make_report
+from recipe.evaluation.scoreboard.page import EvaluationReport, make_report
 from recipe.evaluation.scoreboard.sections import board_comparisons
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scoreboard.views import gather_views
 from recipe.evaluation.scores import JudgeIdentity, Row, read_scores, rows_path, write_rows, write_scores
-from recipe.report.elements import Row as TableRow
-from recipe.report.elements import Section, Table
+from recipe.report.elements import Section, Table, TableRow
 from recipe.types import Unscored
 
 from .conftest import EXAMPLES, LLAMA, PROXY, example, flat, write_judged
@@ -30,7 +29,7 @@ def tables(section: Section) -> list[Table]:
     return [block for block in section.blocks if isinstance(block, Table)]
 
 
-def section(report: Report, name: str) -> Section:
+def section(report: EvaluationReport, name: str) -> Section:
     return next(one for one in report.sections if one.name == name)
 
 

@@ -12,14 +12,7 @@ from recipe.evaluation.judge.llm import Judge, LlmJudge
 from recipe.evaluation.judge.plans import CONTROLS, Case, cases_of
 from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.rubric import prompt_hash
-from recipe.evaluation.judge.verdicts import (
-    CRITERIA,
-    HIGHEST,
-    control_findings,
-    read_verdicts,
-    refused_sentence,
-    verdict_rows,
-)
+from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, control_findings, read_verdicts, verdict_rows
 from recipe.evaluation.measures import Measure, example_means
 from recipe.evaluation.scores import JudgeIdentity, PlanId, Row, Scores
 from recipe.planning.predictions import Prediction
@@ -73,7 +66,7 @@ class JudgedMeasure(Measure):
             name: {example: one[self.main] for example, one in example_means(self.plan_values(controls[name])).items()}
             for name in self.checked
         }
-        return [*control_findings(by_id, values, seed), *refused_sentence(controls)]
+        return control_findings(by_id, values, controls, seed)
 
 
 class RubricMeasure(JudgedMeasure):

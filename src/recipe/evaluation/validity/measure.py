@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recipe.errors import InputError
 from recipe.evaluation.diversity.plans import PLANS, distinct_plans
-from recipe.evaluation.validity.readings import MOST_LINES, GraphPlan, Reader, WorldReader
+from recipe.evaluation.validity.readings import MOST_LINES, GraphPlan, PlanReader, WorldReader
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.stats import Interval, mean_interval, paired_interval
@@ -133,7 +133,7 @@ def score_predictions(
 
 
 def score_plans(
-    reader: Reader | None,
+    reader: PlanReader | None,
     examples: Sequence[Example],
     predictions: Sequence[Prediction],
     progress: Progress = SILENT,
@@ -276,7 +276,7 @@ def _exact(validity: Validity) -> dict[str, float]:
     }
 
 
-def _score(reader: Reader | None, example: Example, prediction: Prediction) -> ScoredPlan:
+def _score(reader: PlanReader | None, example: Example, prediction: Prediction) -> ScoredPlan:
     key: PlanKey = tuple(step.casefold() for step in prediction.steps)
     reading = None
     if reader is not None:

@@ -30,7 +30,7 @@ from recipe.evaluation.validity.readings import (
     MARGIN,
     THRESHOLDS,
     GraphReader,
-    Reader,
+    PlanReader,
     WorldReader,
     shortened,
     shown,
@@ -82,7 +82,7 @@ class ValidityMeasure(Measure):
         Raises InputError for settings that need graphs, and for graphs that cannot be read.
         """
         super().__init__()
-        self.reader: Reader
+        self.reader: PlanReader
         self.scored: list[ScoredPlan] = []
         if graphs is None:
             if threshold is not None or split_lines:
@@ -154,7 +154,7 @@ class ValidityMeasure(Measure):
                 "nodes": list(reading.plan[:read]),
                 "similarities": list(reading.similarities[:read]),
                 "unread": reading.unread,
-                "missing_steps": list(reading.missing_words()),
+                "missing_steps": list(reading.missing()),
                 "flags": [SHORTENED] if reading.unread or any(map(shortened, reading.lines)) else [],
             }
             rows.append(Row(plan.example_id, metrics, plan.sample, details=details))

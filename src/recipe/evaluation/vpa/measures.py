@@ -56,7 +56,10 @@ def positions(plan: Ids, reference: Ids) -> Positions:
 
 def per_sample_iou(plan: Ids, reference: Ids) -> Array:
     """Intersection over union of the two sets of actions of each sample [samples]; 0 for two empty ones."""
-    own, theirs = _first_times(plan), _first_times(reference)
+    own, theirs = plan != NONE, reference != NONE
+    for ids, first in ((plan, own), (reference, theirs)):  # an action counts where it did not stand earlier in its row
+        for position in range(1, ids.shape[1]):
+            first[:, position] &= (ids[:, :position] != ids[:, position, None]).all(axis=1)
     held = (plan[:, :, None] == reference[:, None, :]).any(axis=2)
     common = (own & held).sum(axis=1)
     union = own.sum(axis=1) + theirs.sum(axis=1) - common
@@ -105,39 +108,25 @@ def edit_distance(plan: Ids, reference: Ids) -> Array:
     return np.asarray(found / width, dtype=np.float64)
 
 
-def _first_times(ids: Ids) -> NDArray[np.bool_]:
-    """Where an action stands that did not stand earlier in its row [samples, T]."""
-    first: NDArray[np.bool_] = ids != NONE
-    for place in range(1, ids.shape[1]):
-        first[:, place] &= (ids[:, :place] != ids[:, place, None]).all(axis=1)
-    return first
-
-
 def _accumulated(plan: Ids, reference: Ids, size: int) -> Array:
     """The quotient over all actions of its batch up to each sample [samples]."""
-    samples = len(plan)
+    samples, batches = len(plan), -(-len(plan) // size)
     actions = int(max(plan.max(initial=0), reference.max(initial=0))) + 1
-    own, theirs = (_entered(ids, size, actions) for ids in (plan, reference))
-    union, common = (_counted(places, size, samples) for places in (np.minimum(own, theirs), np.maximum(own, theirs)))
+    entered = []
+    for ids in (plan, reference):
+        # The number within its batch of the first sample with each action [batches, actions]; `size` for none.
+        first = np.full(batches * actions, size, dtype=np.int64)
+        sample = np.repeat(np.arange(samples), ids.shape[1])
+        known = ids.ravel() != NONE
+        np.minimum.at(first, (sample // size * actions + ids.ravel())[known], (sample % size)[known])
+        entered.append(first.reshape(batches, actions))
+    counted = []
+    for first in (np.minimum(*entered), np.maximum(*entered)):  # an action is in the union when the first set has it
+        flat = (np.arange(batches)[:, None] * (size + 1) + first).ravel()
+        counts = np.bincount(flat, minlength=batches * (size + 1)).reshape(batches, size + 1)
+        counted.append(counts[:, :size].cumsum(axis=1).ravel()[:samples])
+    union, common = counted
     return np.asarray(common / np.maximum(union, 1), dtype=np.float64)
-
-
-def _entered(ids: Ids, size: int, actions: int) -> Ids:
-    """The place within its batch of the first sample with each action [batches, actions]; `size` for none."""
-    batches = -(-len(ids) // size)
-    first = np.full(batches * actions, size, dtype=np.int64)
-    sample = np.repeat(np.arange(len(ids)), ids.shape[1])
-    known = ids.ravel() != NONE
-    np.minimum.at(first, (sample // size * actions + ids.ravel())[known], (sample % size)[known])
-    return first.reshape(batches, actions)
-
-
-def _counted(places: Ids, size: int, samples: int) -> Ids:
-    """How many actions of its batch have entered by each sample [samples]."""
-    batches = len(places)
-    flat = (np.arange(batches)[:, None] * (size + 1) + places).ravel()
-    entered = np.bincount(flat, minlength=batches * (size + 1)).reshape(batches, size + 1)
-    return np.asarray(entered[:, :size].cumsum(axis=1).ravel()[:samples], dtype=np.int64)
 
 
 class ActionIds:
