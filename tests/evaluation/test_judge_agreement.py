@@ -20,7 +20,7 @@ from recipe.evaluation.scores import (
     rows_path,
     write_scores,
 )
-from recipe.evaluation.validity.measure import ScoredPlan, score_plans
+from recipe.evaluation.validity.measure import ScoredPlan, score_predictions
 from recipe.evaluation.validity.readings import WorldReader
 from recipe.evaluation.validity.scores import agreement_with, read_judged
 from recipe.planning.predictions import Prediction
@@ -78,7 +78,7 @@ def scored() -> list[ScoredPlan]:
         for n, count in enumerate((len(order), 3, 0)):
             examples.append(Example(f"e{number}{n}", "world", "v", goal, (order[0],), tuple(order[1:]), 1))
             plans.append(Prediction(f"e{number}{n}", tuple(order[1:count]) if count else ()))
-    return score_plans(WorldReader(world), examples, plans)
+    return score_predictions(WorldReader(world), examples, plans)
 
 
 def verdict(total: int) -> Verdict:

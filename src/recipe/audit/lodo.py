@@ -116,7 +116,14 @@ def leave_one_out(
         raise InputError(f"leaving one dataset out needs two sources; the procedures are of {sources or 'none'}.")
     everyone = {**scored, control: relevance}
     common = set.intersection(*({key_of(one) for one in own} for own in everyone.values()))
-    kept = {name: {source: _of_source(own, source, common) for source in sources} for name, own in everyone.items()}
+    # In an order that does not depend on the candidate.
+    kept = {
+        name: {
+            source: sorted((one for one in own if key_of(one) in common and one.prompt.source == source), key=key_of)
+            for source in sources
+        }
+        for name, own in everyone.items()
+    }
     if missing := [source for source in sources if not kept[control][source]]:
         raise ComputeError(f"no prompt of {missing[0]} is scored by all candidates; see which are unscored.")
     tables = {name: {source: win_table(own) for source, own in by.items()} for name, by in kept.items()}
@@ -136,8 +143,14 @@ def leave_one_out(
         )
         for source, name in chosen.items()
     )
+    datasets = [source for source in sources for _ in goals[source]]
+    clusters = [goal for source in sources for goal in goals[source]]
     over_default, over_relevance = (
-        _average([values[chosen[source]][source] - values[other][source] for source in sources], goals)
+        macro_interval(
+            np.concatenate([values[chosen[source]][source] - values[other][source] for source in sources]),
+            datasets,
+            clusters,
+        )
         for other in (default, control)
     )
     new = _best(list(scored), figures, sources)
@@ -145,6 +158,24 @@ def leave_one_out(
     losses = [(one, one.over_default.sign) for one in left_out if one.over_default.mean < 0]
     worse = [one for one, sign in losses if sign in (-1, None)]
     warranted = new != default and over_default.sign == 1 and not worse
+    if set(chosen.values()) == {default}:
+        verdict = (
+            f"Changing the default from {default} is not warranted: on the other sources, it is the best each time."
+        )
+    else:
+        choices = dict.fromkeys(chosen.values())
+        which = (
+            f"what is chosen on the other sources ({', '.join(f'{name} for {one}' for one, name in chosen.items())})"
+        )
+        if len(choices) == 1:
+            which = f"{next(iter(choices))}, chosen each time on the other sources,"
+        in_words = ", ".join(f"{points(one.over_default)} on {one.source}" for one in worse)
+        against = f", and worse on a source that was left out ({in_words})" if worse else ", and on no source worse"
+        change = default if new == default else f"{default} to {new}"
+        verdict = (
+            f"Changing the default from {change} is {'' if warranted else 'not '}warranted: {which} is "
+            f"{points(over_default)} points from it on average{against} beyond its interval."
+        )
     return Lodo(
         default=default,
         figures=figures,
@@ -153,13 +184,8 @@ def leave_one_out(
         over_relevance=over_relevance,
         prompts=len(common),
         warranted=warranted,
-        verdict=_verdict(default, new, chosen, over_default, worse, warranted),
+        verdict=verdict,
     )
-
-
-def _of_source(own: Sequence[ScoredPrompt], source: str, common: set[tuple[str, str]]) -> list[ScoredPrompt]:
-    """The prompts of a source that everyone scored, in an order that does not depend on the candidate."""
-    return sorted((one for one in own if key_of(one) in common and one.prompt.source == source), key=key_of)
 
 
 def _figures(table: Array, goals: Sequence[str]) -> SourceFigures:
@@ -179,36 +205,6 @@ def _figures(table: Array, goals: Sequence[str]) -> SourceFigures:
 def _best(candidates: list[str], figures: Mapping[str, Mapping[str, SourceFigures]], sources: Sequence[str]) -> str:
     """The candidate with the highest MEAN over these sources, the first of equals."""
     return max(candidates, key=lambda name: float(np.mean([figures[name][source].mean.mean for source in sources])))
-
-
-def _average(gains: Sequence[Array], goals: Mapping[str, Sequence[str]]) -> Interval:
-    datasets = [source for source, own in goals.items() for _ in own]
-    return macro_interval(np.concatenate(gains), datasets, [goal for own in goals.values() for goal in own])
-
-
-def _verdict(
-    default: str,
-    new: str,
-    chosen: Mapping[str, str],
-    gain: Interval,
-    worse: Sequence[LeftOut],
-    warranted: bool,
-) -> str:
-    if set(chosen.values()) == {default}:
-        return f"Changing the default from {default} is not warranted: on the other sources, it is the best each time."
-    choices = dict.fromkeys(chosen.values())
-    told = (
-        f"{next(iter(choices))}, chosen each time on the other sources,"
-        if len(choices) == 1
-        else f"what is chosen on the other sources ({', '.join(f'{name} for {one}' for one, name in chosen.items())})"
-    )
-    losses = ", ".join(f"{points(one.over_default)} on {one.source}" for one in worse)
-    against = f", and worse on a source that was left out ({losses})" if worse else ", and on no source worse"
-    change = default if new == default else f"{default} to {new}"
-    return (
-        f"Changing the default from {change} is {'' if warranted else 'not '}warranted: {told} is {points(gain)} "
-        f"points from it on average{against} beyond its interval."
-    )
 
 
 def points(gain: Interval) -> str:

@@ -32,7 +32,6 @@ from recipe.audit.results import (
     RewardAudit,
     SampleResult,
     answer,
-    comparisons,
     findings,
 )
 from recipe.audit.samples import with_samples
@@ -50,14 +49,12 @@ from recipe.audit.score import (
     wins,
 )
 from recipe.audit.shares import (
-    Array,
     Key,
-    difference,
     group_means,
     key_of,
     known_share,
+    paired_difference,
     prompt_means,
-    win,
     win_table,
 )
 from recipe.data.benchmarks import has_own_id
@@ -66,7 +63,7 @@ from recipe.errors import ComputeError, InputError
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.reward.embeddings import NarrationIndex
-from recipe.stats import Interval, mean_interval
+from recipe.stats import mean_interval
 from recipe.types import Procedure
 
 Protocol = Literal["pooled", "lodo"]
@@ -111,8 +108,16 @@ def audit_rewards(
     if twice := [name for name, count in Counter([*names, LENGTH, RELEVANCE]).items() if count > 1]:
         raise InputError(f"{twice[0]!r} is audited twice, or is a control's name; give each reward a name of its own.")
     selection, prompts = audited_prompts(corpus, procedures, embed, extent)
-    prompts, elsewhere = with_samples(prompts, samples or {})
-    coverage, kappas, problem = _coverage(corpus, selection, embed, extent.seed, progress)
+    prompts, unused = with_samples(prompts, samples or {})
+    coverage, kappas = None, dict[Key, float]()
+    problem = "every source has one goal only, so that no steps of other tasks are known"
+    try:
+        covered = corpus_coverage(corpus, selection, embed, extent.seed, progress)
+    except ComputeError as error:
+        problem = str(error).rstrip(".")
+    else:
+        kappas = {(one.performed.source, one.performed.video_id): one.kappa for one in covered}
+        coverage = measure_coverage(covered)
     beside = controls(prompts, embed)
     scored = {one.name: score_prompts(one, prompts, progress) for one in (*beside, *audited)}
     compared = None
@@ -144,10 +149,9 @@ def audit_rewards(
         answer=answer(coverage, problem),
         findings=(
             *(f"{one.name}: {one.caution}" for one in audited if one.caution),
-            *_cautions(selection, prompts, elsewhere),
+            *_cautions(selection, prompts, unused),
             *([compared.verdict] if compared else []),
             *findings(rewards),
-            *comparisons(rewards),
         ),
         coverage=coverage,
         rewards=rewards,
@@ -170,44 +174,28 @@ def audited_prompts(
     selection = select(procedures, extent.seed, extent.limit, held)
     selection = selection._replace(unclear=sum(one.video_id in unclear for one in selection.audited))
     if not selection.audited:
-        counts = _counts(selection) or "the files hold none"
+        counts = selection.counts() or "the files hold none"
         raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
     return selection, build_prompts(selection, embed, extent.seed)
 
 
-def _coverage(
-    corpus: NarrationIndex, selection: Selection, embed: Embed, seed: int, progress: Progress
-) -> tuple[CoverageResult | None, dict[Key, float], str]:
-    """The statistic, kappa of each procedure, and why there is none."""
-    try:
-        covered = corpus_coverage(corpus, selection, embed, seed, progress)
-    except ComputeError as error:
-        return None, {}, str(error).rstrip(".")
-    kappas = {(one.performed.source, one.performed.video_id): one.kappa for one in covered}
-    return (
-        measure_coverage(covered),
-        kappas,
-        "every source has one goal only, so that no steps of other tasks are known",
-    )
-
-
-def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], elsewhere: Mapping[str, int]) -> list[str]:
+def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], unused: Mapping[str, int]) -> list[str]:
     """What a reader must know of the procedures before any number."""
-    found = []
-    if counts := _counts(selection):
-        found.append(f"Left out: {counts}.")
+    cautions = []
+    if counts := selection.counts():
+        cautions.append(f"Left out: {counts}.")
     if inside := selection.left_out.get(IN_CORPUS):
-        found.append(
+        cautions.append(
             f"{inside} of the videos {'is' if inside == 1 else 'are'} in the corpus, and a reward that reads the "
             "answer proves nothing: to audit them, too, build the corpus with --exclude and the file of the procedures."
         )
     if selection.unclear:
-        found.append(
+        cautions.append(
             f"The ids of {selection.unclear} of the videos occur inside ids of narrations of the corpus; "
             "where these are the same videos, build the corpus without them."
         )
     own = Counter(one.source for one in selection.audited if has_own_id(one.source, one.video_id))
-    found += [
+    cautions += [
         f"{count} of the videos of {source} have ids of their own, which no corpus of narrations knows, so that it is "
         "not known whether the corpus narrates them."
         for source, count in own.items()
@@ -216,17 +204,13 @@ def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], elsewhere: M
     missing = {name: sum(name not in prompt.variants for prompt in prompts) for name in names}
     never = [name for name, count in missing.items() if count == len(prompts)]
     if never:
-        found.append(f"Could not be made for any procedure, and are left out of the mean: {', '.join(never)}.")
-    found += [
+        cautions.append(f"Could not be made for any procedure, and are left out of the mean: {', '.join(never)}.")
+    cautions += [
         f"{count} samples of {system} are for prompts that are not audited."
-        for system, count in elsewhere.items()
+        for system, count in unused.items()
         if count
     ]
-    return found
-
-
-def _counts(selection: Selection) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in selection.left_out.items() if count)
+    return cautions
 
 
 def measure(
@@ -247,21 +231,24 @@ def measure(
     truths = [one.rewards[TRUE] for one in prompts]
     corrupted = [one.rewards[kind] for one in prompts for kind in CORRUPTIONS if kind in one.rewards]
     coverages = [reward.coverage for reward in truths if reward.coverage is not None]
+    # MEAN in thirds of the prompts by kappa, the least covered first; none where there are fewer than three.
+    known = sorted((kappas[key_of(one)], row) for row, one in enumerate(prompts) if key_of(one) in kappas)
+    thirds = np.array_split([row for _, row in known], 3) if len(known) >= 3 else []
     return RewardAudit(
         name=name,
         prompts=len(prompts),
         unscored=tuple(scored.unscored),
         mean=mean_interval(prompt_means(table), goals),
         groups=group_means(table, goals),
-        classes={kind: found for kind, found in zip(CORRUPTIONS, shares, strict=True) if found},
-        alternative=known_share([win(one, ALTERNATIVE) for one in prompts], goals),
-        over_relevance=None if relevance is None else difference(prompts, relevance.prompts),
+        classes={kind: share for kind, share in zip(CORRUPTIONS, shares, strict=True) if share},
+        alternative=known_share(win_table(prompts, (ALTERNATIVE,))[:, 0], goals),
+        over_relevance=None if relevance is None else paired_difference(prompts, relevance.prompts),
         length_correlation=length_correlation(prompts),
         gated=float(np.mean([reward.gated for reward in truths])),
         gated_corrupted=float(np.mean([reward.gated for reward in corrupted])),
         coverage=float(np.mean(coverages)) if coverages else None,
         abstained=float(np.mean([reward.abstained for reward in truths])),
-        mean_by_coverage=_by_coverage(prompts, table, kappas),
+        mean_by_coverage=tuple(float(prompt_means(table[rows]).mean()) for rows in thirds),
         filler_curve=tuple(
             Padding(
                 steps=count,
@@ -314,7 +301,7 @@ def measure_attack(
         beats_true=mean_interval([wins(one.reward, one.true_reward) for one in attacked], goals),
         length_ratio=float(np.mean(ratios)),
         composition={str(name): share for name, share in composition(attacked).items()},
-        repeated=sum(one.repeated for one in attacked) / total if total else 0.0,
+        repeated=sum(len(one.steps) - len(set(one.steps)) for one in attacked) / total if total else 0.0,
         at_limit=float(np.mean([ratio == ATTACKS[kind] for ratio in ratios])),
         seconds=round(time.perf_counter() - began, 2),
         example_goal=longest.prompt.goal,
@@ -353,23 +340,17 @@ def measure_coverage(covered: Sequence[ProcedureCoverage]) -> CoverageResult | N
     """How far the corpus covers the procedures; None where no procedure could be compared."""
     if not covered:
         return None
-
-    def share(chosen: Sequence[ProcedureCoverage]) -> Interval:
-        return mean_interval([one.wins for one in chosen], [same_goal(one.performed.goal) for one in chosen])
-
-    sources = dict.fromkeys(one.performed.source for one in covered)
+    # Of each procedure, the share of its mixtures that are covered less, those covered alike as halves.
+    shares = np.array([np.mean([wins(one.kappa, kappa) for kappa in one.mixed]) for one in covered])
+    goals = [same_goal(one.performed.goal) for one in covered]
+    sources: dict[str, list[int]] = {}
+    for place, one in enumerate(covered):
+        sources.setdefault(one.performed.source, []).append(place)
     return CoverageResult(
-        wins=share(covered),
-        by_source={source: share([one for one in covered if one.performed.source == source]) for source in sources},
+        wins=mean_interval(shares, goals),
+        by_source={
+            source: mean_interval(shares[own], [goals[place] for place in own]) for source, own in sources.items()
+        },
         kappa=float(np.mean([one.kappa for one in covered])),
         mixed=float(np.mean([kappa for one in covered for kappa in one.mixed])),
     )
-
-
-def _by_coverage(prompts: Sequence[ScoredPrompt], table: Array, kappas: Mapping[Key, float]) -> tuple[float, ...]:
-    """MEAN in thirds of the prompts by kappa, the least covered first; empty where there are fewer than three."""
-    known = sorted((kappas[key_of(one)], row) for row, one in enumerate(prompts) if key_of(one) in kappas)
-    if len(known) < 3:
-        return ()
-    thirds = np.array_split([row for _, row in known], 3)
-    return tuple(float(prompt_means(table[rows]).mean()) for rows in thirds)

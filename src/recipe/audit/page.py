@@ -1,7 +1,6 @@
 """An audit as one self-contained HTML page: a picture and coverage first, then classes, length, padding, attack."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.lodo import Lodo
 from recipe.audit.results import AttackResult, Audit, RewardAudit
 from recipe.audit.score import LENGTH, RELEVANCE
-from recipe.audit.shares import percent
+from recipe.audit.shares import in_percent, percent
 from recipe.errors import MissingExtra
 from recipe.report.colours import BLUE, GREEN, GREY, PURPLE, SPARE, VERMILION
 from recipe.report.elements import (
@@ -45,7 +44,7 @@ def shares_figure(rewards: Sequence[RewardAudit]) -> Drawing:
     """How often each reward prefers the true continuation: its mean with the interval, and its worst class."""
     marks = []
     for one in rewards:
-        marks.append(Mark(one.name, _percent(one.mean)))
+        marks.append(Mark(one.name, in_percent(one.mean)))
         worst = one.worst_class.replace("_", " ")
         marks.append(Mark(one.name, Interval(100 * one.worst.mean), hollow=True, note=worst))
     colours = {one.name: GREY if one.name in (LENGTH, RELEVANCE) else BLUE for one in rewards}
@@ -119,7 +118,7 @@ def render_audit(audit: Audit) -> str:
         Section("run", "How it was run", "How it was run", blocks=(NamedValues(tuple(settings.items())),)),
     ]
     findings = (audit.answer, *audit.findings)
-    subtitle = f"{audit.prompts} procedures: {counts}"
+    subtitle = f"{sum(audit.procedures.values())} procedures: {counts}"
     return render("What these rewards can tell apart", subtitle, findings, sections, lead=(figures["shares"],))
 
 
@@ -128,7 +127,11 @@ def _classes_section(audit: Audit) -> Section:
     rewards = audit.rewards
     rows = [
         row("mean", *(_share(one.mean) for one in rewards), kind="total", about="over the classes"),
-        row("worst class", *(_least(one.worst.mean, one.worst_class) for one in rewards), kind="total"),
+        row(
+            "worst class",
+            *(_least(one.worst.mean, one.worst_class) for one in rewards),
+            kind="total",
+        ),
     ]
     known = {name for one in rewards for name in one.classes}
     for group in GROUPS:
@@ -165,14 +168,14 @@ def _sources_section(lodo: Lodo | None) -> Iterator[Section]:
     if lodo is None:
         return
     gains = [(one.source, one.chosen, one.over_default, one.over_relevance) for one in lodo.left_out]
-    over = (Cell(_percent(gain), signed=True) for gain in (lodo.over_default, lodo.over_relevance))
+    over = (Cell(in_percent(gain), signed=True) for gain in (lodo.over_default, lodo.over_relevance))
     chosen = Table(
         "Chosen without a source, tested on it",
         "left out",
         headings("chosen on the others", f"against {lodo.default}, points", "against relevance, points"),
         (
             *(
-                row(source, name, *(Cell(_percent(gain), signed=True) for gain in (default, relevance)))
+                row(source, name, *(Cell(in_percent(gain), signed=True) for gain in (default, relevance)))
                 for source, name, default, relevance in gains
             ),
             row("mean over sources", "", *over, kind="total"),
@@ -200,7 +203,7 @@ def _measures_section(audit: Audit) -> Section:
     rows = [
         row(
             "mean against relevance, points",
-            *(Cell(one.over_relevance and _percent(one.over_relevance), 0, signed=True) for one in rewards),
+            *(Cell(one.over_relevance and in_percent(one.over_relevance), 0, signed=True) for one in rewards),
         ),
         row("correlation with length", *(Cell(one.length_correlation, 2, signed=True) for one in rewards)),
         row("true continuations gated, percent", *(Cell(100 * one.gated, 0) for one in rewards)),
@@ -252,7 +255,7 @@ def _attack_section(audit: Audit, figures: Mapping[str, Figure]) -> Iterator[Sec
         ("greedy", [attack for _, attack in attacks]),
         (f"best of {BEST_OF}", [one.best_of for one, _ in attacks]),
     ):
-        wins = (Cell(None if one is None else _percent(one.beats_true), 0) for one in own)
+        wins = (Cell(None if one is None else in_percent(one.beats_true), 0) for one in own)
         rows.append(row(f"{title}: earns more than the truth, percent", *wins))
         lengths = (Cell(None if one is None else one.length_ratio, 1) for one in own)
         rows.append(row(f"{title}: length, in true lengths", *lengths))
@@ -295,17 +298,12 @@ def rerender(folder: Path) -> Path:
     return write_audit(from_json(read_json(folder / DATA), Audit, str(folder / DATA)), folder)[1]
 
 
-def _percent(share: Interval) -> Interval:
-    low, high = (None if end is None else 100 * end for end in (share.low, share.high))
-    return replace(share, mean=100 * share.mean, low=low, high=high)
-
-
 def _share(share: Interval | None) -> Cell:
     """A share in percent, coloured by how far it is from 50."""
     if share is None:
         return Cell(None, hint="could not be made")
     hint = f"{share.observations} prompts, {share.clusters} goals"
-    return Cell(_percent(share), 0, shade=round(200 * (share.mean - 0.5)), hint=hint)
+    return Cell(in_percent(share), 0, shade=round(200 * (share.mean - 0.5)), hint=hint)
 
 
 def _least(share: float | None, name: str | None) -> Cell:

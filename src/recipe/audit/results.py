@@ -111,6 +111,7 @@ class RewardAudit:
 
     @property
     def worst(self) -> Interval:
+        """The share of the worst class."""
         return self.classes[self.worst_class]
 
 
@@ -144,10 +145,6 @@ class Audit:
     lodo: Lodo | None = None
     """The rewards on each source left out, where that was asked for."""
 
-    @property
-    def prompts(self) -> int:
-        return sum(self.procedures.values())
-
 
 def answer(coverage: CoverageResult | None, problem: str = "") -> str:
     """Does the corpus cover the tasks? One sentence; `problem` says why there is no statistic."""
@@ -174,13 +171,23 @@ def answer(coverage: CoverageResult | None, problem: str = "") -> str:
 
 
 def findings(rewards: Sequence[RewardAudit]) -> Iterator[str]:
-    """What the audit says of each verifier against the control that reads no corpus, and of its optimum."""
+    """What the audit says of each verifier against the control that reads no corpus, and of its optimum.
+
+    Then attacks and samples, each with all rewards beside each other in one sentence.
+    """
     for one in rewards:
         if one.name in (LENGTH, RELEVANCE):
             continue
+        gained, gain = "", one.over_relevance
+        if gain is not None:
+            ends = f" (no interval: {gain.reason})" if gain.reason else ""
+            if gain.low is not None and gain.high is not None:
+                ends = f" [{100 * gain.low:+.0f}, {100 * gain.high:+.0f}]"
+            points = f"{100 * gain.mean:+.0f} points{ends}".replace("-", MINUS)
+            gained = f", {points} against relevance, which reads no corpus"
         yield (
             f"{one.name} prefers the true continuation in {percent(one.mean.mean)}%{bounds(one.mean)} of comparisons"
-            f"{_gain(one.over_relevance)}. Its worst class is {one.worst_class.replace('_', ' ')}, "
+            f"{gained}. Its worst class is {one.worst_class.replace('_', ' ')}, "
             f"{percent(one.worst.mean)}%. "
             f"By group: {', '.join(f'{group} {percent(share.mean)}' for group, share in one.groups.items())}."
         )
@@ -196,29 +203,15 @@ def findings(rewards: Sequence[RewardAudit]) -> Iterator[str]:
                 f"Its steps are: {made_of}. It earns more than the true one in "
                 f"{percent(one.attack.beats_true.mean)}% of prompts."
             )
-
-
-def comparisons(rewards: Sequence[RewardAudit]) -> Iterator[str]:
-    """Attacks and samples, each with all rewards beside each other in one sentence."""
     attacks = {
         "A plan grown greedily": [(one.name, one.attack) for one in rewards],
         f"The best of {BEST_OF} composed plans": [(one.name, one.best_of) for one in rewards],
     }
-    for plan, found in attacks.items():
-        shares = [f"{name} {percent(attack.beats_true.mean)}%" for name, attack in found if attack is not None]
+    for plan, results in attacks.items():
+        shares = [f"{name} {percent(attack.beats_true.mean)}%" for name, attack in results if attack is not None]
         if shares:
             yield f"{plan} earns more than the true continuation: {', '.join(shares)} of prompts."
     for system in dict.fromkeys(system for one in rewards for system in one.samples):
         own = [(one.name, one.samples[system].true_wins) for one in rewards if system in one.samples]
         shares = [f"{name} {percent(share.mean)}%{bounds(share)}" for name, share in own]
         yield f"The true continuation earns more than what {system} wrote: {', '.join(shares)} of samples."
-
-
-def _gain(gain: Interval | None) -> str:
-    if gain is None:
-        return ""
-    ends = f" (no interval: {gain.reason})" if gain.reason else ""
-    if gain.low is not None and gain.high is not None:
-        ends = f" [{100 * gain.low:+.0f}, {100 * gain.high:+.0f}]"
-    points = f"{100 * gain.mean:+.0f} points{ends}".replace("-", MINUS)
-    return f", {points} against relevance, which reads no corpus"

@@ -25,7 +25,6 @@ annotations, those of training videos (`benchmarks/agreement.py`).
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -64,7 +63,7 @@ class NearestStep:
 
     def __call__(self, texts: Sequence[str]) -> tuple[str, ...]:
         """The nearest annotated step of each text."""
-        return tuple(mapped.action for mapped in self._steps.map(texts))
+        return tuple(match.action for match in self._steps.map(texts))
 
     def learn(self, texts: Sequence[str]) -> None:
         """Embed those of the texts that are new in one call, for many plans at once."""
@@ -77,7 +76,8 @@ def step_f1(plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float:
     >>> step_f1(["stir", "pour"], ["pour", "stir"]), step_f1(["pour", "pour"], ["pour", "stir"])
     (1.0, 0.5)
     """
-    return _f1(sum((Counter(plan) & Counter(reference)).values()), plan, reference)
+    total = len(plan) + len(reference)
+    return 2 * sum((Counter(plan) & Counter(reference)).values()) / total if total else 1.0
 
 
 def ordered_f1(plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float:
@@ -91,16 +91,11 @@ def ordered_f1(plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float
         diagonal = 0
         for place, other in enumerate(reference, start=1):
             diagonal, row[place] = row[place], diagonal + 1 if step == other else max(row[place], row[place - 1])
-    return _f1(row[-1], plan, reference)
-
-
-def _f1(common: int, plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float:
     total = len(plan) + len(reference)
-    return 2 * common / total if total else 1.0
+    return 2 * row[-1] / total if total else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(NamedTuple):
     """How far a plan agrees with the reference, 0 to 1."""
 
     f1: float

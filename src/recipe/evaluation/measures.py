@@ -357,7 +357,8 @@ def summarise(
             groups.append(replace(group, name=split, kind="split", datasets=datasets))
     groups.append(overall)
     names = dict.fromkeys(one.control for one in rows if one.control)
-    for name in sorted(names, key=lambda name: _place(measure.controls, name)):
+    order = {name: number for number, name in enumerate(measure.controls)}
+    for name in sorted(names, key=lambda name: order.get(name, len(order))):
         control = [one for one in rows if one.control == name]
         group = _group(measure, name, "control", control, by_id, seed)
         if measure.beats_controls:
@@ -387,10 +388,6 @@ def summarise(
         extras=extras,
         decoding=decoding,
     )
-
-
-def _place(order: Sequence[str], name: str) -> int:
-    return order.index(name) if name in order else len(order)
 
 
 def _group(
@@ -515,10 +512,37 @@ def terminal_tables(kind: type[Measure], scores: Scores, rows: str = "") -> list
         ),
     )
     read = readings_table(kind.title, [(group_title(group), group.readings) for group in groups], kind.digits)
-    notes = tuple(_notes(scores, rows))
+
+    # Lines below the tables: counts, what was left out, findings, settings, cost.
+    counts, samples = scores.overall.counts, scores.extras.get("samples", 1)
+    notes = []
+    if examples := max((value.observations for value in scores.overall.values.values()), default=0):
+        notes.append(f"{examples:,} examples, {samples} {'samples' if samples > 1 else 'sample'} each.")
+    if counts.missing or counts.empty:
+        notes.append(f"{counts.missing:,} missing and {counts.empty:,} empty plans score as such by rule.")
+    if counts.shortened:
+        notes.append(f"{counts.shortened:,} plans were read shortened.")
+    if counts.unscored:
+        reasons = f": {rows} holds the reasons" if rows else ""
+        notes.append(f"{counts.unscored:,} are unscored, which is not 0{reasons}.")
+    if left_out := scores.extras["left_out"]:
+        notes.append(f"Not measured: {', '.join(f'{count:,} of {name}' for name, count in left_out.items())}.")
+    notes += scores.findings
+    for control in scores.of("control"):
+        if control.difference and control.difference.observations < counts.plans:
+            notes.append(f"The control {control.name!r} exists for {control.counts.plans:,} plans.")
+    notes += (f"{name}: {value}" for name, value in scores.settings.items())
+    spent = [
+        f"{name.replace('_', ' ')} {f'{value:,.4f}' if isinstance(value, float) else f'{value:,}'}"
+        for name, value in scores.ledger.items()
+        if value is not None
+    ]
+    if spent:
+        notes.append(f"Asked: {', '.join(spent)}.")
+
     names = [name for name in ordered_metrics(scores.overall.values) if name != kind.main]
     if not names:
-        return [*read, replace(first, notes=notes)]
+        return [*read, replace(first, notes=tuple(notes))]
     second = Table(
         caption="Further metrics of all plans",
         first="metric",
@@ -526,34 +550,6 @@ def terminal_tables(kind: type[Measure], scores: Scores, rows: str = "") -> list
         rows=tuple(
             row(kind.metric_title(name), *kind.cell(name, scores.overall.values[name]).split()) for name in names
         ),
-        notes=notes,
+        notes=tuple(notes),
     )
     return [first, *read, second]
-
-
-def _notes(scores: Scores, rows: str) -> Iterable[str]:
-    """Lines below the tables: counts, what was left out, findings, settings, cost."""
-    counts, samples = scores.overall.counts, scores.extras.get("samples", 1)
-    if examples := max((one.observations for one in scores.overall.values.values()), default=0):
-        yield f"{examples:,} examples, {samples} {'samples' if samples > 1 else 'sample'} each."
-    if counts.missing or counts.empty:
-        yield f"{counts.missing:,} missing and {counts.empty:,} empty plans score as such by rule."
-    if counts.shortened:
-        yield f"{counts.shortened:,} plans were read shortened."
-    if counts.unscored:
-        reasons = f": {rows} holds the reasons" if rows else ""
-        yield f"{counts.unscored:,} are unscored, which is not 0{reasons}."
-    if left_out := scores.extras["left_out"]:
-        yield f"Not measured: {', '.join(f'{count:,} of {name}' for name, count in left_out.items())}."
-    yield from scores.findings
-    for control in scores.of("control"):
-        if control.difference and control.difference.observations < scores.overall.counts.plans:
-            yield f"The control {control.name!r} exists for {control.counts.plans:,} plans."
-    yield from (f"{name}: {value}" for name, value in scores.settings.items())
-    spent = [
-        f"{name.replace('_', ' ')} {f'{value:,.4f}' if isinstance(value, float) else f'{value:,}'}"
-        for name, value in scores.ledger.items()
-        if value is not None
-    ]
-    if spent:
-        yield f"Asked: {', '.join(spent)}."

@@ -11,7 +11,7 @@ from typing import Literal
 from recipe.artifacts import from_json, read_json, to_json, write_json
 from recipe.errors import ComputeError
 from recipe.evaluation.metrics import METRICS
-from recipe.evaluation.validity.measure import Difference, Lengths, Reranking, Scores
+from recipe.evaluation.validity.measure import Difference, PlanLengths, RegimeScores, Reranking
 from recipe.evaluation.validity.readings import PlanLine
 from recipe.stats import Interval
 
@@ -199,11 +199,11 @@ class Results:
     """The findings, one sentence each."""
     provenance: Provenance = Provenance()
     stages: tuple[StageTime, ...] = ()
-    scores: tuple[Scores, ...] = ()
+    scores: tuple[RegimeScores, ...] = ()
     differences: tuple[Difference, ...] = ()
     by_seed: tuple[Difference, ...] = ()
     """The differences of every run alone."""
-    controls: tuple[Scores, ...] = ()
+    controls: tuple[RegimeScores, ...] = ()
     """Rows of plans that are no planner's, beside `scores`; their regimes begin with `control: `."""
     control_differences: tuple[Difference, ...] = ()
     """Every regime minus every control in the main metric, on the prompts that have the control."""
@@ -212,7 +212,7 @@ class Results:
     validations: tuple[ValidationCurve, ...] = ()
     """Of the runs that validated while training."""
     rerankings: tuple[Reranking, ...] = ()
-    lengths: tuple[Lengths, ...] = ()
+    lengths: tuple[PlanLengths, ...] = ()
     prompts: tuple[ShownPrompt, ...] = ()
     hand_made: tuple[ProbePlan, ...] = ()
     """The probe plans."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from recipe.evaluation.matching import Embed
 from recipe.evaluation.measures import Measure, example_means
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.scores import JudgeIdentity, Row, Scores, read_scores, rows_path
-from recipe.evaluation.validity.measure import ScoredPlan, plan_metrics, score_plans
+from recipe.evaluation.validity.measure import ScoredPlan, plan_metrics, score_predictions
 from recipe.evaluation.validity.readings import (
     MARGIN,
     THRESHOLDS,
@@ -141,7 +141,7 @@ class ValidityMeasure(Measure):
         self, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress = SILENT
     ) -> list[Row]:
         """A row for each plan: the lines that were read, the status and step of each, and the missing steps."""
-        self.scored = score_plans(self.reader, examples, predictions, progress)
+        self.scored = score_predictions(self.reader, examples, predictions, progress)
         rows = []
         for plan, metrics in zip(self.scored, plan_metrics(self.scored), strict=True):
             reading = plan.reading
@@ -234,7 +234,12 @@ def read_judged(path: Path) -> list[tuple[JudgeIdentity, list[Judgement]]]:
     by_judge: dict[str, list[Judgement]] = defaultdict(list)
     for one in read_verdicts(path):
         by_judge[one.judge or path.stem].append(one)
-    return [(_identity(name, rows), rows) for name, rows in by_judge.items()]
+    judges = []
+    for name, rows in by_judge.items():
+        ways = {row.how for row in rows}  # rows alone do not say more of their judge
+        kind: Literal["llm", "proxy", "human"] = "human" if "human" in ways else "proxy" if "proxy" in ways else "llm"
+        judges.append((JudgeIdentity(name, kind), rows))
+    return judges
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,28 +272,18 @@ def agreement_with(
     if not shared:
         raise InputError(f"{judge.name} gave no verdict on any of these plans; give verdicts on the same predictions.")
     for plan in shared:
-        _require_same(judge, plan, steps[plan.example_id, plan.sample])
+        # A judge sees the plan from its start, each line as it is read here; rows of people may lack it.
+        judged = steps[plan.example_id, plan.sample]
+        if judged and tuple(shown(text) for text in plan.texts[: len(judged)]) != tuple(judged):
+            raise InputError(
+                f"{judge.name} judged another plan as sample {plan.sample} of {plan.example_id!r}; "
+                "give verdicts on the same predictions."
+            )
     ours = np.array([plan.validity.score for plan in shared if plan.validity is not None])
     theirs = np.array([fmean(totals[plan.example_id, plan.sample]) for plan in shared])
     return JudgeAgreement(
         judge, len(shared), spearman(ours, theirs, [plan.goal for plan in shared], seed), kendall(ours, theirs)
     )
-
-
-def _require_same(judge: JudgeIdentity, plan: ScoredPlan, judged: Sequence[str]) -> None:
-    """A judge sees the plan from its start, each line as it is read here; rows of people may lack it."""
-    own = plan.texts[: len(judged)]
-    if judged and tuple(shown(text) for text in own) != tuple(judged):
-        raise InputError(
-            f"{judge.name} judged another plan as sample {plan.sample} of {plan.example_id!r}; "
-            "give verdicts on the same predictions."
-        )
-
-
-def _identity(name: str, rows: Sequence[Judgement]) -> JudgeIdentity:
-    """The judge as its rows alone describe it."""
-    ways = {row.how for row in rows}
-    return JudgeIdentity(name, "human" if "human" in ways else "proxy" if "proxy" in ways else "llm")
 
 
 def agreements(scores: Scores) -> list[JudgeAgreement]:
