@@ -39,10 +39,12 @@ def notebook_table(caption: str, headings: Sequence[str], rows: Iterable[Sequenc
     >>> notebook_table("<tea>", ("step",), [("pour",)])
     '<table><caption>&lt;tea&gt;</caption><tr><th>step</th></tr><tr><td>pour</td></tr></table>'
     """
+    tagged = [("th", headings)] if headings else []
+    tagged += [("td", texts) for texts in rows]
     lines = [f"<caption>{escape(shown(caption, _LONGEST))}</caption>"]
-    for tag, texts in [("th", headings)] * bool(headings) + [("td", cells) for cells in rows]:
-        cells = "".join(f"<{tag}>{escape(shown(text, _LONGEST))}</{tag}>" for text in texts)
-        lines.append(f"<tr>{cells}</tr>")
+    for tag, texts in tagged:
+        cells = (f"<{tag}>{escape(shown(text, _LONGEST))}</{tag}>" for text in texts)
+        lines.append(f"<tr>{''.join(cells)}</tr>")
     return f"<table>{''.join(lines)}</table>"
 
 
