@@ -19,13 +19,20 @@ from recipe.audit.perturb import (
     TRUE,
     AuditProcedure,
     AuditPrompt,
-    audit_prompts,
+    Embed,
+    build_prompts,
     collapsed,
     cut_at,
     select,
 )
 from recipe.audit.wordings import wordings
 from recipe.types import Narration, Procedure, Segment, Step
+
+
+def audit_prompts(
+    procedures: Sequence[Procedure], embed: Embed, seed: int = 0, limit: int | None = None
+) -> list[AuditPrompt]:
+    return build_prompts(select(procedures, seed, limit), embed, seed)
 
 
 def embed(texts: Sequence[str]) -> NDArray[np.float32]:

@@ -101,9 +101,9 @@ def matches(
     """
     if len(corpus) < FEWEST:
         raise ComputeError(f"A corpus of {len(corpus)} narrations is too small for this; {FEWEST} are needed.")
-    texts = sorted({text for one in prompts for text in (one.goal, *one.history)})
+    texts = sorted({text for prompt in prompts for text in (prompt.goal, *prompt.history)})
     vectors = dict(zip(texts, embed(texts), strict=True))
-    searches = list(dict.fromkeys(steps for one in prompts for steps in ((one.goal,), one.history)))
+    searches = list(dict.fromkeys(steps for prompt in prompts for steps in ((prompt.goal,), prompt.history)))
     stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
     hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
     baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
@@ -111,17 +111,17 @@ def matches(
     segments, videos = dict[int, Vectors](), dict[int, str]()
     values = []
     with progress.task("Match narrations", len(prompts)) as advance:
-        for one in prompts:
-            turns = zip(hits[one.goal,], hits[one.history], strict=False)
+        for prompt in prompts:
+            turns = zip(hits[prompt.goal,], hits[prompt.history], strict=False)
             ranked = dict.fromkeys(hit.narration for turn in turns for hit in turn)
             far = [int(number) for number in order[: FAR + len(ranked) + 1] if int(number) not in ranked]
             for number in (*ranked, *far):
                 if number not in segments:
                     segments[number], videos[number] = corpus.embeddings(number), corpus.narration(number).video_id
-            own = VideoIds([one.video_id])
+            own = VideoIds([prompt.video_id])
             others = [n for n in ranked if not own.may_be(videos[n])][:RANKS]
             far = [n for n in far if not own.may_be(videos[n])][:FAR]
-            x = centred(np.stack([vectors[step] for step in one.history]), baseline.mean)
+            x = centred(np.stack([vectors[step] for step in prompt.history]), baseline.mean)
             narrations = [segments[number] for number in (*others, *far)]
             W = calibrated(baseline.similarities(np.concatenate(narrations), x), baseline.floors(x))
             offsets = np.cumsum([0, *map(len, narrations)])
@@ -250,9 +250,9 @@ class CoverageReport:
         count = len(self.tasks)
         if self.law is None:
             return f"{count} tasks are sorted by coverage; how well the reward will work on them is not predicted."
-        covered = sum(bool(one.covered) for one in self.tasks)
-        reached = sum(one.missing == 0 for one in self.tasks)
-        mean = float(np.mean([one.mean for one in self.tasks if one.mean is not None]))
+        covered = sum(bool(task.covered) for task in self.tasks)
+        reached = sum(task.missing == 0 for task in self.tasks)
+        mean = float(np.mean([task.mean for task in self.tasks if task.mean is not None]))
         return (
             f"The reward is expected to be better than R0, which reads no corpus, on {covered} of {count} tasks; the "
             f"expected audit MEAN is {100 * mean:.0f} (R0: {100 * self.law.relevance:.0f}), and {reached} of them "
@@ -288,7 +288,7 @@ def task_coverage(
                 missing=None if law is None else missing_videos(law, match, target),
             )
         )
-    return sorted(tasks, key=lambda one: (one.match, one.task))
+    return sorted(tasks, key=lambda task: (task.match, task.task))
 
 
 def missing_videos(law: CoverageLaw, match: float, target: float) -> int | None:
@@ -324,8 +324,8 @@ def measure_tasks(
             f"The law was fitted with the encoder {law.encoder}; with {encoder} trust the order of tasks only."
         )
     found = matches(verifier.corpus, prompts, verifier.embed, seed, progress)
-    outcomes = prompt_outcomes(verifier, [(one.goal, one.history) for one in prompts])
-    reported = [one.coverage if isinstance(one, Reward) else None for one in outcomes]
+    outcomes = prompt_outcomes(verifier, [(prompt.goal, prompt.history) for prompt in prompts])
+    reported = [outcome.coverage if isinstance(outcome, Reward) else None for outcome in outcomes]
     return CoverageReport(
         tasks=tuple(task_coverage(prompts, found, reported, law, target)),
         target=target,
@@ -343,16 +343,16 @@ def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
         headings("MEAN expected", "gain over R0", "videos", "advice", "match", "coverage", "prompts"),
         rows=tuple(
             table_row(
-                one.task,
-                Cell(None if one.mean is None else 100 * one.mean, 0),
-                Cell(None if one.gain is None else in_percent(one.gain), 0, signed=True),
-                Cell(one.videos, 1),
-                advice(one, report.target),
-                Cell(one.match, 2),
-                Cell(one.coverage, 2),
-                one.prompts,
+                task.task,
+                Cell(None if task.mean is None else 100 * task.mean, 0),
+                Cell(None if task.gain is None else in_percent(task.gain), 0, signed=True),
+                Cell(task.videos, 1),
+                advice(task, report.target),
+                Cell(task.match, 2),
+                Cell(task.coverage, 2),
+                task.prompts,
             )
-            for one in report.tasks[:limit]
+            for task in report.tasks[:limit]
         ),
         notes=(
             "videos: as many covering step lists give this match. coverage: mean Reward.coverage, which min_coverage "
@@ -362,16 +362,16 @@ def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
     )
 
 
-def advice(one: TaskCoverage, target: float) -> str:
+def advice(task: TaskCoverage, target: float) -> str:
     """What to do about a task, in words; empty where no law says."""
-    if one.covered is None:
+    if task.covered is None:
         return ""
-    if one.missing == 0:
+    if task.missing == 0:
         return "train"
     more = f"no number of videos reaches {100 * target:.0f}"
-    if one.missing is not None:
-        more = f"{one.missing} more video{'s' * (one.missing != 1)} to reach {100 * target:.0f}"
-    return f"{'train' if one.covered else 'leave out'}; {more}"
+    if task.missing is not None:
+        more = f"{task.missing} more video{'s' * (task.missing != 1)} to reach {100 * target:.0f}"
+    return f"{'train' if task.covered else 'leave out'}; {more}"
 
 
 def report_json(report: CoverageReport) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def audit_rewards(
     Raises InputError where no procedure can be audited, a name occurs twice or samples are for other prompts,
     ComputeError where a reward scores none.
     """
-    names = [one.name for one in audited]
+    names = [reward.name for reward in audited]
     if twice := [name for name, count in Counter([*names, LENGTH, RELEVANCE]).items() if count > 1]:
         raise InputError(f"{twice[0]!r} is audited twice, or is a control's name; give each reward a name of its own.")
     selection, prompts = audited_prompts(corpus, procedures, embed, extent)
@@ -116,39 +116,39 @@ def audit_rewards(
     except ComputeError as error:
         problem = str(error).rstrip(".")
     else:
-        kappas = {(one.performed.source, one.performed.video_id): one.kappa for one in covered}
+        kappas = {(procedure.performed.source, procedure.performed.video_id): procedure.kappa for procedure in covered}
         coverage = measure_coverage(covered)
     beside = controls(prompts, embed)
-    scored = {one.name: score_prompts(one, prompts, progress) for one in (*beside, *audited)}
+    scored = {reward.name: score_prompts(reward, prompts, progress) for reward in (*beside, *audited)}
     compared = None
     if extent.protocol == "lodo":
-        candidates = {one.name: scored[one.name].prompts for one in audited}
+        candidates = {reward.name: scored[reward.name].prompts for reward in audited}
         compared = leave_one_out(candidates, RELEVANCE, scored[RELEVANCE].prompts)
     attacked = spread(prompts, extent.attacked)
     attacks = {
-        (one.name, kind): measure_attack(one, attacked, kind, extent.seed, progress)
-        for one in (*audited, *beside)
+        (reward.name, kind): measure_attack(reward, attacked, kind, extent.seed, progress)
+        for reward in (*audited, *beside)
         for kind in ATTACKS
-        if one.name != LENGTH
+        if reward.name != LENGTH
     }
     rewards = tuple(
         measure(
-            one.name,
-            scored[one.name],
+            reward.name,
+            scored[reward.name],
             kappas,
-            None if one.name == RELEVANCE else scored[RELEVANCE],
-            attacks.get((one.name, "greedy")),
-            attacks.get((one.name, "best of")),
+            None if reward.name == RELEVANCE else scored[RELEVANCE],
+            attacks.get((reward.name, "greedy")),
+            attacks.get((reward.name, "best of")),
         )
-        for one in (*audited, *beside)
+        for reward in (*audited, *beside)
     )
     return Audit(
         settings=dict(settings or {}) | asdict(extent),
-        procedures=dict(Counter(one.source for one in selection.audited)),
+        procedures=dict(Counter(procedure.source for procedure in selection.audited)),
         left_out=selection.left_out,
         answer=answer(coverage, problem),
         findings=(
-            *(f"{one.name}: {one.caution}" for one in audited if one.caution),
+            *(f"{reward.name}: {reward.caution}" for reward in audited if reward.caution),
             *_cautions(selection, prompts, unused),
             *([compared.verdict] if compared else []),
             *findings(rewards),
@@ -164,7 +164,7 @@ def audited_prompts(
 ) -> tuple[Selection, list[AuditPrompt]]:
     """The procedures that are audited, and their prompts. Raises InputError where there are none."""
     procedures = list(procedures)
-    ids = VideoIds(one.video_id for one in procedures)
+    ids = VideoIds(procedure.video_id for procedure in procedures)
     held, unclear = set[str](), set[str]()
     for name in (corpus.narration(index).video_id for index in range(len(corpus))):
         if found := ids.find(name):
@@ -172,7 +172,7 @@ def audited_prompts(
         elif found := ids.inside(name):
             (held if YOUTUBE.fullmatch(found) else unclear).add(found)
     selection = select(procedures, extent.seed, extent.limit, held)
-    selection = selection._replace(unclear=sum(one.video_id in unclear for one in selection.audited))
+    selection = selection._replace(unclear=sum(procedure.video_id in unclear for procedure in selection.audited))
     if not selection.audited:
         counts = selection.counts() or "the files hold none"
         raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
@@ -194,7 +194,9 @@ def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], unused: Mapp
             f"The ids of {selection.unclear} of the videos occur inside ids of narrations of the corpus; "
             "where these are the same videos, build the corpus without them."
         )
-    own = Counter(one.source for one in selection.audited if has_own_id(one.source, one.video_id))
+    own = Counter(
+        procedure.source for procedure in selection.audited if has_own_id(procedure.source, procedure.video_id)
+    )
     cautions += [
         f"{count} of the videos of {source} have ids of their own, which no corpus of narrations knows, so that it is "
         "not known whether the corpus narrates them."
@@ -226,13 +228,13 @@ def measure(
     if not prompts:
         reason = scored.unscored[0] if scored.unscored else "there are no prompts"
         raise ComputeError(f"{name}: not one prompt could be scored ({reason.rstrip('.')}).")
-    table, goals = win_table(prompts), [same_goal(one.prompt.goal) for one in prompts]
+    table, goals = win_table(prompts), [same_goal(prompt.prompt.goal) for prompt in prompts]
     shares = [known_share(column, goals) for column in table.T]
-    truths = [one.rewards[TRUE] for one in prompts]
-    corrupted = [one.rewards[kind] for one in prompts for kind in CORRUPTIONS if kind in one.rewards]
+    truths = [prompt.rewards[TRUE] for prompt in prompts]
+    corrupted = [prompt.rewards[kind] for prompt in prompts for kind in CORRUPTIONS if kind in prompt.rewards]
     coverages = [reward.coverage for reward in truths if reward.coverage is not None]
     # MEAN in thirds of the prompts by kappa, the least covered first; none where there are fewer than three.
-    known = sorted((kappas[key_of(one)], row) for row, one in enumerate(prompts) if key_of(one) in kappas)
+    known = sorted((kappas[key_of(prompt)], row) for row, prompt in enumerate(prompts) if key_of(prompt) in kappas)
     thirds = np.array_split([row for _, row in known], 3) if len(known) >= 3 else []
     return RewardAudit(
         name=name,
@@ -252,8 +254,10 @@ def measure(
         filler_curve=tuple(
             Padding(
                 steps=count,
-                reward=mean_interval([one.padded[place].total for one in prompts], goals),
-                true_wins=float(np.mean([wins(one.rewards[TRUE].total, one.padded[place].total) for one in prompts])),
+                reward=mean_interval([prompt.padded[place].total for prompt in prompts], goals),
+                true_wins=float(
+                    np.mean([wins(prompt.rewards[TRUE].total, prompt.padded[place].total) for prompt in prompts])
+                ),
             )
             for place, count in enumerate(PADDED)
         ),
@@ -270,10 +274,10 @@ def length_correlation(prompts: Sequence[ScoredPrompt]) -> float | None:
     Prompts whose rewards are all equal are left out; None where no prompt is left.
     """
     found = []
-    for one in prompts:
-        variants = [name for name in one.rewards if name != ALTERNATIVE]
-        rewards = np.array([one.rewards[name].total for name in variants])
-        lengths = np.array([len(one.prompt.variants[name]) for name in variants], dtype=np.float64)
+    for prompt in prompts:
+        variants = [name for name in prompt.rewards if name != ALTERNATIVE]
+        rewards = np.array([prompt.rewards[name].total for name in variants])
+        lengths = np.array([len(prompt.prompt.variants[name]) for name in variants], dtype=np.float64)
         if np.ptp(rewards) > 0 and np.ptp(lengths) > 0:
             found.append(np.corrcoef(rewards, lengths)[0, 1])
     return float(np.mean(found)) if found else None
@@ -292,16 +296,16 @@ def measure_attack(
         )
     if not attacked:
         return None
-    goals = [same_goal(one.prompt.goal) for one in attacked]
-    total = sum(len(one.steps) for one in attacked)
-    ratios = [len(one.steps) / len(one.prompt.true) for one in attacked]
+    goals = [same_goal(plan.prompt.goal) for plan in attacked]
+    total = sum(len(plan.steps) for plan in attacked)
+    ratios = [len(plan.steps) / len(plan.prompt.true) for plan in attacked]
     longest = attacked[int(np.argmax(ratios))]
     return AttackResult(
         prompts=len(attacked),
-        beats_true=mean_interval([wins(one.reward, one.true_reward) for one in attacked], goals),
+        beats_true=mean_interval([wins(plan.reward, plan.true_reward) for plan in attacked], goals),
         length_ratio=float(np.mean(ratios)),
         composition={str(name): share for name, share in composition(attacked).items()},
-        repeated=sum(len(one.steps) - len(set(one.steps)) for one in attacked) / total if total else 0.0,
+        repeated=sum(len(plan.steps) - len(set(plan.steps)) for plan in attacked) / total if total else 0.0,
         at_limit=float(np.mean([ratio == ATTACKS[kind] for ratio in ratios])),
         seconds=round(time.perf_counter() - began, 2),
         example_goal=longest.prompt.goal,
@@ -312,19 +316,19 @@ def measure_attack(
 def measure_samples(prompts: Sequence[ScoredPrompt]) -> dict[str, SampleResult]:
     """The samples of each system against the true continuations, clustered by goal."""
     found = {}
-    for system in dict.fromkeys(system for one in prompts for system in one.samples):
+    for system in dict.fromkeys(system for prompt in prompts for system in prompt.samples):
         shares, goals, plans, ratios, unscored = [], [], [], [], 0
-        for one in prompts:
-            rewards = one.samples.get(system, [])
+        for prompt in prompts:
+            rewards = prompt.samples.get(system, [])
             known = [reward.total for reward in rewards if reward is not None]
             unscored += len(rewards) - len(known)
             if known:
-                shares.append(float(np.mean([wins(one.rewards[TRUE].total, total) for total in known])))
-                goals.append(same_goal(one.prompt.goal))
-                scored = zip(one.prompt.samples[system], rewards, strict=True)
+                shares.append(float(np.mean([wins(prompt.rewards[TRUE].total, total) for total in known])))
+                goals.append(same_goal(prompt.prompt.goal))
+                scored = zip(prompt.prompt.samples[system], rewards, strict=True)
                 lengths = [len(plan) for plan, reward in scored if reward is not None]
                 plans += lengths
-                ratios += [length / len(one.prompt.true) for length in lengths]
+                ratios += [length / len(prompt.prompt.true) for length in lengths]
         if shares:
             found[system] = SampleResult(
                 true_wins=mean_interval(shares, goals),
@@ -341,16 +345,16 @@ def measure_coverage(covered: Sequence[ProcedureCoverage]) -> CoverageResult | N
     if not covered:
         return None
     # Of each procedure, the share of its mixtures that are covered less, those covered alike as halves.
-    shares = np.array([np.mean([wins(one.kappa, kappa) for kappa in one.mixed]) for one in covered])
-    goals = [same_goal(one.performed.goal) for one in covered]
+    shares = np.array([np.mean([wins(procedure.kappa, kappa) for kappa in procedure.mixed]) for procedure in covered])
+    goals = [same_goal(procedure.performed.goal) for procedure in covered]
     sources: dict[str, list[int]] = {}
-    for place, one in enumerate(covered):
-        sources.setdefault(one.performed.source, []).append(place)
+    for place, procedure in enumerate(covered):
+        sources.setdefault(procedure.performed.source, []).append(place)
     return CoverageResult(
         wins=mean_interval(shares, goals),
         by_source={
             source: mean_interval(shares[own], [goals[place] for place in own]) for source, own in sources.items()
         },
-        kappa=float(np.mean([one.kappa for one in covered])),
-        mixed=float(np.mean([kappa for one in covered for kappa in one.mixed])),
+        kappa=float(np.mean([procedure.kappa for procedure in covered])),
+        mixed=float(np.mean([kappa for procedure in covered for kappa in procedure.mixed])),
     )

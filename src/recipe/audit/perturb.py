@@ -223,8 +223,8 @@ class _Others:
 
     def __init__(self, usable: Sequence[AuditProcedure], embed: Embed) -> None:
         self._by_goal: dict[str, dict[str, list[AuditProcedure]]] = {}
-        for one in usable:
-            self._by_goal.setdefault(one.source, {}).setdefault(same_goal(one.goal), []).append(one)
+        for procedure in usable:
+            self._by_goal.setdefault(procedure.source, {}).setdefault(same_goal(procedure.goal), []).append(procedure)
         # For each goal of a source all others, the nearest first by cosine.
         self._nearest: dict[str, dict[str, list[str]]] = {}
         for source, by_goal in self._by_goal.items():
@@ -241,7 +241,9 @@ class _Others:
         goals = self._nearest[cut.performed.source][same_goal(cut.performed.goal)][:nearest]
         n = len(cut.true)
         for goal in random.sample(goals, len(goals)):
-            long_enough = [one for one in self._by_goal[cut.performed.source][goal] if len(one.steps) >= n]
+            long_enough = [
+                procedure for procedure in self._by_goal[cut.performed.source][goal] if len(procedure.steps) >= n
+            ]
             if long_enough:
                 donor = random.choice(long_enough)
                 start = 0 if from_start else min(cut.place_in(donor), len(donor.steps) - n)
@@ -251,7 +253,11 @@ class _Others:
     def alternative(self, cut: Cut, random: Random) -> Steps | None:
         """How another video of the same goal goes on from the same relative position."""
         own = cut.performed
-        videos = [one for one in self._by_goal[own.source][same_goal(own.goal)] if one.video_id != own.video_id]
+        videos = [
+            procedure
+            for procedure in self._by_goal[own.source][same_goal(own.goal)]
+            if procedure.video_id != own.video_id
+        ]
         if not videos:
             return None
         chosen = random.choice(videos)

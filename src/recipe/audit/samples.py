@@ -71,15 +71,15 @@ def with_samples(
     plans: list[dict[str, tuple[tuple[str, ...], ...]]] = [{} for _ in prompts]
     unused = {}
     for system, predictions in samples.items():
-        for one in predictions:
-            if one.example_id in places:
-                own = plans[places[one.example_id]]
-                own[system] = (*own.get(system, ()), one.steps)
+        for prediction in predictions:
+            if prediction.example_id in places:
+                own = plans[places[prediction.example_id]]
+                own[system] = (*own.get(system, ()), prediction.steps)
         if not any(system in own for own in plans):
-            ids = listed(sorted({one.example_id for one in predictions}))
+            ids = listed(sorted({prediction.example_id for prediction in predictions}))
             raise InputError(
                 f"no sample of {system!r} is for an audited prompt ({ids or 'there are none'}); write the prompts with "
                 "--prompts-output, with the same --procedures, --limit and --seed, and plan for them."
             )
-        unused[system] = sum(one.example_id not in places for one in predictions)
+        unused[system] = sum(prediction.example_id not in places for prediction in predictions)
     return [replace(prompt, samples=own) for prompt, own in zip(prompts, plans, strict=True)], unused

@@ -155,7 +155,7 @@ def corpus_coverage(
     mixtures = mixed_steps(selection, seed)
     if not mixtures:
         return []
-    sequences = [steps for one, mixed in mixtures.items() for steps in (one.steps, *mixed)]
+    sequences = [steps for procedure, mixed in mixtures.items() for steps in (procedure.steps, *mixed)]
     distinct = sorted({step for steps in sequences for step in steps})
     vectors = dict(zip(distinct, embed(distinct), strict=True))
     mean = np.mean(list(vectors.values()), axis=0)
@@ -190,13 +190,15 @@ def mixed_steps(selection: Selection, seed: int = 0) -> dict[AuditProcedure, lis
     Procedures of a source with one goal only are left out.
     """
     by_goal: dict[str, dict[str, list[AuditProcedure]]] = {}
-    for one in selection.usable:
-        by_goal.setdefault(one.source, {}).setdefault(same_goal(one.goal), []).append(one)
+    for procedure in selection.usable:
+        by_goal.setdefault(procedure.source, {}).setdefault(same_goal(procedure.goal), []).append(procedure)
     mixtures = {}
-    for one in selection.audited:
-        random = Random("/".join((str(seed), one.source, one.video_id, "mixed")))
-        others = [videos for goal, videos in by_goal[one.source].items() if goal != same_goal(one.goal)]
+    for procedure in selection.audited:
+        random = Random("/".join((str(seed), procedure.source, procedure.video_id, "mixed")))
+        others = [videos for goal, videos in by_goal[procedure.source].items() if goal != same_goal(procedure.goal)]
         if foreign := [video for videos in others for video in videos]:
-            mixed = (tuple(random.choice(random.choice(foreign).steps) for _ in one.steps) for _ in range(MIXTURES))
-            mixtures[one] = list(mixed)
+            mixed = (
+                tuple(random.choice(random.choice(foreign).steps) for _ in procedure.steps) for _ in range(MIXTURES)
+            )
+            mixtures[procedure] = list(mixed)
     return mixtures

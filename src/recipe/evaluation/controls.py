@@ -56,7 +56,9 @@ def random_samples(predictions: Iterable[Sample], seed: int = 0) -> dict[str, Sa
     samples: dict[str, list[Sample]] = {}
     for prediction in predictions:
         samples.setdefault(prediction.example_id, []).append(prediction)
-    return {name: _random(seed, name).choice(sorted(own, key=lambda one: one.sample)) for name, own in samples.items()}
+    return {
+        name: _random(seed, name).choice(sorted(own, key=lambda item: item.sample)) for name, own in samples.items()
+    }
 
 
 def control_differences(
@@ -84,13 +86,13 @@ def is_beaten(value: Interval) -> bool:
 def control_sentences(differences: Sequence[Difference], digits: int = 3) -> list[str]:
     """A sentence for each system that does not beat every control, and one where that cannot be told."""
     missed: dict[tuple[str, str, bool], list[str]] = {}
-    for one in differences:
-        if not is_beaten(one.value):
-            value, control = one.value, one.baseline.removeprefix(CONTROL)
+    for difference in differences:
+        if not is_beaten(difference.value):
+            value, control = difference.value, difference.baseline.removeprefix(CONTROL)
             bounds = f" (no interval: {value.reason})" if value.reason else ""
             if value.low is not None:
                 bounds = f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
-            key = one.regime, one.metric, value.sign is None
+            key = difference.regime, difference.metric, value.sign is None
             missed.setdefault(key, []).append(f"{control}: {value.mean:+.{digits}f}{bounds}")
     return [
         f"{system} {'may or may not beat' if untold else 'does not beat'} "

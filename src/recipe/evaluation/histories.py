@@ -67,13 +67,15 @@ def compare_histories(
 
     Raises InputError where an example has no history, or one that was read up to another time.
     """
-    seen = [one.history for one in with_histories(examples, histories)]
-    nearest = NearestStep(embed, [step for one in examples for step in (*one.history, *one.continuation)])
+    seen = [example.history for example in with_histories(examples, histories)]
+    nearest = NearestStep(embed, [step for example in examples for step in (*example.history, *example.continuation)])
     nearest.learn([step for steps in seen for step in steps])
     read = [nearest(steps) for steps in seen]
-    done = [nearest(one.history) for one in examples]
-    same_goal = partners(examples, lambda one, other: one.goal == other.goal and video_of(one) != video_of(other))
-    other_goal = partners(examples, lambda one, other: one.goal != other.goal)
+    done = [nearest(example.history) for example in examples]
+    same_goal = partners(
+        examples, lambda example, other: example.goal == other.goal and video_of(example) != video_of(other)
+    )
+    other_goal = partners(examples, lambda example, other: example.goal != other.goal)
     return [
         {
             "f1": step_f1(steps, done[place]),
@@ -98,7 +100,9 @@ def summarise_histories(
     found = {}
     for name in MEASURES:
         held = [
-            (value, one.goal) for row, one in zip(measured, examples, strict=True) if (value := row[name]) is not None
+            (value, example.goal)
+            for row, example in zip(measured, examples, strict=True)
+            if (value := row[name]) is not None
         ]
         if held:
             values, goals = zip(*held, strict=True)
@@ -110,7 +114,7 @@ def partners(examples: Sequence[Example], fits: Callable[[Example, Example], boo
     """For each example the place of the next one that fits, from the end on at the beginning; None without one."""
     count = len(examples)
     found = []
-    for place, one in enumerate(examples):
+    for place, example in enumerate(examples):
         others = ((place + step) % count for step in range(1, count))
-        found.append(next((other for other in others if fits(one, examples[other])), None))
+        found.append(next((other for other in others if fits(example, examples[other])), None))
     return found

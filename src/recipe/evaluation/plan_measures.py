@@ -41,7 +41,7 @@ def plan_measure(settings: ValidationSettings) -> PlanMeasure | None:
             if example.example_id in known
         ]
         rows = measure.rows([*known.values()], predictions) if predictions else []
-        found = {one.sample: one.metrics[metric] / highest for one in rows if metric in one.metrics}
+        found = {row.sample: row.metrics[metric] / highest for row in rows if metric in row.metrics}
         return [found.get(place) for place in range(len(plans))]
 
     return values

@@ -251,8 +251,8 @@ def _agreement(
     nearest.learn([text for example in examples for text in example.continuation])
     texts = [text for one, own in zip(examples, references, strict=True) for text in (*one.continuation, *own)]
     likeness = Likeness(embeddings.stacked, calibrate(embeddings.stacked), texts)
-    same = partners(examples, lambda one, other: one.goal == other.goal and video_of(one) != video_of(other))
-    different = partners(examples, lambda one, other: one.goal != other.goal)
+    same = partners(examples, lambda item, other: item.goal == other.goal and video_of(item) != video_of(other))
+    different = partners(examples, lambda item, other: item.goal != other.goal)
     others: dict[str, Sequence[int | None]] = {MINED: range(len(examples)), SAME_GOAL: same, OTHER_GOAL: different}
     agreement: dict[str, dict[str, Interval]] = {}
     for name, places in others.items():

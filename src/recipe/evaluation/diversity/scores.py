@@ -192,12 +192,12 @@ class DiversityMeasure(Measure):
     def plan_values(cls, rows: Iterable[Row], missing: Literal[0, 1] | None = None) -> Values:
         """D(x) of each prompt, as the value of its first sample."""
         by_prompt: dict[str, list[Row]] = {}
-        for one in rows:
-            by_prompt.setdefault(one.example_id, []).append(one)
+        for measured in rows:
+            by_prompt.setdefault(measured.example_id, []).append(measured)
         values = {}
         for name, own in by_prompt.items():
-            judged = [one for one in own if one.details.get("how") != BY_RULE]
-            scores = [missing if one.unscored else one.metrics[cls.main] for one in judged]
+            judged = [pair for pair in own if pair.details.get("how") != BY_RULE]
+            scores = [missing if pair.unscored else pair.metrics[cls.main] for pair in judged]
             answered = [score for score in scores if score is not None]
             if answered or not judged:
                 # Those decided in code are all 0; one without an answer counts as the mean of the others.
@@ -208,17 +208,17 @@ class DiversityMeasure(Measure):
     def extras(self, rows: Sequence[Row], seed: int) -> dict[str, Any]:
         """Pairs, those at each of the five levels, and those that got another level when shown the other way round."""
         if not self.plan_values(rows):
-            reason = next((one.unscored for one in rows if one.unscored), "there are none")
+            reason = next((row.unscored for row in rows if row.unscored), "there are none")
             raise ComputeError(f"no prompt has a pair that was answered: {reason}.")
-        checked = [one.details for one in rows if {"level", "other_way"} <= one.details.keys()]
-        counted = Counter(one.metrics[self.main] for one in rows if not one.unscored)
+        checked = [row.details for row in rows if {"level", "other_way"} <= row.details.keys()]
+        counted = Counter(row.metrics[self.main] for row in rows if not row.unscored)
         return {
             "samples": self.identity["samples"],
             "pairs": len(rows),
-            "unscored_pairs": sum(bool(one.unscored) for one in rows),
+            "unscored_pairs": sum(bool(row.unscored) for row in rows),
             "levels": {f"{level:g}": counted[level] for level in sorted({*LEVELS, *counted})},
             "order_pairs": len(checked),
-            "order_disagreements": sum(one["level"] != one["other_way"] for one in checked),
+            "order_disagreements": sum(details["level"] != details["other_way"] for details in checked),
         }
 
     @classmethod
@@ -234,19 +234,19 @@ class DiversityMeasure(Measure):
         from recipe.report.plots import Point, inline_svg, scatter  # noqa: PLC0415
 
         [section] = super().sections(scores, every)
-        judges = {one.judge.name: one.judge for one in scores if one.judge}
+        judges = {scored.judge.name: scored.judge for scored in scores if scored.judge}
         columns = ("judge", "samples", "pairs", "unscored", "order checked", "order changed it")
-        levels = sorted({level for one in scores for level in one.extras["levels"]}, key=float)
+        levels = sorted({level for scored in scores for level in scored.extras["levels"]}, key=float)
         rows = []
-        for one in scores:
-            counts, extras = one.extras["levels"], one.extras
-            total, judge = sum(counts.values()), one.judge.name if one.judge else NONE
+        for scored in scores:
+            counts, extras = scored.extras["levels"], scored.extras
+            total, judge = sum(counts.values()), scored.judge.name if scored.judge else NONE
             changed = (
                 f"{extras['order_disagreements']:,} of {extras['order_pairs']:,}" if extras["order_pairs"] else NONE
             )
             numbers = (extras["samples"], extras["pairs"], extras["unscored_pairs"], extras["order_pairs"], changed)
             shares = (Cell(counts.get(level, 0) / total if total else None, 0, percent=True) for level in levels)
-            rows.append(row(one.system, judge, *numbers, *shares))
+            rows.append(row(scored.system, judge, *numbers, *shares))
         pairs = Table(
             caption="Pairs, and their shares at each level",
             first="system",
@@ -256,22 +256,24 @@ class DiversityMeasure(Measure):
         )
         table = published_table(published("diversity"), "Published diversity and accuracy on COIN")
         # The judge of accuracy is the one of most of the systems; on COIN, where it is known, as in the paper.
-        names, figures = {one.system for one in scores}, list[Figure]()
+        names, figures = {scored.system for scored in scores}, list[Figure]()
         known = [(results.name, accuracy_by_system(results, "coin")) for results in judge_results(every)]
-        judge_name, accuracy = max(known, key=lambda one: len(names & one[1].keys()), default=("", dict[str, float]()))
+        judge_name, accuracy = max(
+            known, key=lambda pair: len(names & pair[1].keys()), default=("", dict[str, float]())
+        )
         if names & accuracy.keys():
             points = [
                 Point(f"{line.name}, published", *(Interval(value or 0.0) for value in line.values[:2]), hollow=True)
                 for line in published("diversity").rows
             ]
             points += [
-                Point(one.system, one.overall.values["diversity"], Interval(accuracy[one.system]))
-                for one in scores
-                if one.system in accuracy
+                Point(scored.system, scored.overall.values["diversity"], Interval(accuracy[scored.system]))
+                for scored in scores
+                if scored.system in accuracy
             ]
             drawn = scatter(
                 points,
-                colours=regime_colours(one.system for one in every),
+                colours=regime_colours(scored.system for scored in every),
                 xlabel="procedural diversity",
                 ylabel="accuracy, percent",
                 xlim=(0, 1),

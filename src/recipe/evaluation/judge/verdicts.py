@@ -144,7 +144,9 @@ def critical_failure(item: object) -> CriticalFailure | None:
     if not isinstance(item, dict) or not isinstance(item.get("failure"), str) or not item["failure"].strip():
         return None
     numbers = item.get("l1_steps"), item.get("l2_steps")
-    if not all(isinstance(some, list) and all(type(one) is int and one > 0 for one in some) for some in numbers):
+    if not all(
+        isinstance(some, list) and all(type(number) is int and number > 0 for number in some) for some in numbers
+    ):
         return None
     first, second = numbers
     return CriticalFailure(item["failure"].strip(), tuple(first or ()), tuple(second or ()))

@@ -78,14 +78,16 @@ class JudgeResults:
     @property
     def datasets(self) -> tuple[tuple[str, str], ...]:
         """Every dataset with its split: the paper's in the paper's order, then others as they come."""
-        present = dict.fromkeys((one.name, role_of(one.name)) for system in self.scores for one in system.of("dataset"))
+        present = dict.fromkeys(
+            (group.name, role_of(group.name)) for system in self.scores for group in system.of("dataset")
+        )
         order = {column.key: place for place, column in enumerate(published("per_dataset").columns)}
-        return tuple(sorted(present, key=lambda one: order.get(normal(one[0]), len(order))))
+        return tuple(sorted(present, key=lambda pair: order.get(normal(pair[0]), len(order))))
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Every split with a macro average, the paper's first."""
-        present = dict.fromkeys(one.name for system in self.scores for one in system.of("split"))
+        present = dict.fromkeys(group.name for system in self.scores for group in system.of("split"))
         return tuple(sorted(present, key=lambda split: SPLIT_ORDER.index(split) if split in SPLIT_ORDER else 2))
 
 
@@ -93,11 +95,11 @@ def judge_results(scores: Iterable[Scores]) -> tuple[JudgeResults, ...]:
     """The judges by the paper's rubric with their systems, in order of first appearance."""
     groups: dict[str, list[Scores]] = {}
     judges: dict[str, JudgeIdentity] = {}
-    for one in scores:
-        if one.measure == "judge" and one.judge is not None:
-            key = fingerprint(one.identity)
-            groups.setdefault(key, []).append(one)
-            judges[key] = one.judge
+    for scored in scores:
+        if scored.measure == "judge" and scored.judge is not None:
+            key = fingerprint(scored.identity)
+            groups.setdefault(key, []).append(scored)
+            judges[key] = scored.judge
     names = [judge.name for judge in judges.values()]
     return tuple(
         JudgeResults(
@@ -196,7 +198,7 @@ def accuracy_by_system(results: JudgeResults, dataset: str = "") -> dict[str, fl
     """Accuracy by system: on one dataset where it is known, else over all plans."""
     found = {}
     for system in results.scores:
-        on_dataset = [one for one in system.of("dataset") if normal(one.name) == dataset]
+        on_dataset = [group for group in system.of("dataset") if normal(group.name) == dataset]
         value = overall(on_dataset or system.of("dataset"))
         if value is not None:
             found[system.system] = value
@@ -281,20 +283,20 @@ def _tables(results: JudgeResults) -> list[Table]:
 
 def overall(datasets: Sequence[Group]) -> float | None:
     """The mean over plans of the accuracies of datasets, in percent; None where no plan was scored."""
-    scored = [(one.values["accuracy"].mean, one.counts.plans) for one in datasets if one.values]
+    scored = [(dataset.values["accuracy"].mean, dataset.counts.plans) for dataset in datasets if dataset.values]
     plans = sum(number for _, number in scored)
     return sum(mean * number for mean, number in scored) / plans if plans else None
 
 
 def published_table(table: PublishedTable, title: str, notes: Sequence[str] = ()) -> Table:
     """A table of the paper with the digits that it prints, its judge in the heading."""
-    columns = zip(*(one.values for one in table.rows), strict=True)
+    columns = zip(*(line.values for line in table.rows), strict=True)
     digits = [1 if all(value is None or round(value, 1) == value for value in column) else 3 for column in columns]
     rows = []
-    for one in table.rows:
-        model = one.group.startswith("Qwen")  # a model's size is part of the name
-        cells = (Cell(value, places) for value, places in zip(one.values, digits, strict=True))
-        name, about = (f"{one.group} {one.name}", "") if model else (one.name, one.group)
+    for line in table.rows:
+        model = line.group.startswith("Qwen")  # a model's size is part of the name
+        cells = (Cell(value, places) for value, places in zip(line.values, digits, strict=True))
+        name, about = (f"{line.group} {line.name}", "") if model else (line.name, line.group)
         rows.append(row(name, *cells, kind="published", about=about))
     groups = SPLIT_NAMES | {"macro": "macro average"}
     return Table(

@@ -63,7 +63,7 @@ def render_page(report: EvaluationReport, grounds: PlanExplanations = NO_EXPLANA
     """The whole page. The same report gives the same bytes; `grounds` explain some of its plans by their narrations."""
     colours = regime_colours(report.board.systems)
     dots = {name: variable(colour) for name, colour in colours.items()}
-    listed = [(one.example_id, one.goal[:_NAME], len(one.plans)) for one in report.views.examples[:LISTED]]
+    listed = [(view.example_id, view.goal[:_NAME], len(view.plans)) for view in report.views.examples[:LISTED]]
     values = {"examples": report.views.examples, "listed": listed, "grounds": grounds.elements}
     macros = vars(page_environment("recipe.evaluation").get_template("scoreboard.html.jinja").make_module(values))
     return render(

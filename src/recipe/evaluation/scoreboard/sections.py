@@ -22,7 +22,7 @@ def report_sections(board: ReportSources) -> list[Section]:
     """All sections of a report. Raises ComputeError."""
     every = [source.scores for source in board.sources]
     sections = []
-    for name in dict.fromkeys(one.measure for one in every):
+    for name in dict.fromkeys(scored.measure for scored in every):
         sections += measure_named(name).sections([source.scores for source in board.of(name)], every)
     return [*sections, *differences_sections(board), account_section(board)]
 
@@ -130,7 +130,10 @@ def account_section(board: ReportSources) -> Section:
             row(
                 scores.system,
                 scores.judge.name if scores.judge else NONE,
-                *(Cell(int(one)) if one is not None and one == int(one) else Cell(one, 4) for one in amounts),
+                *(
+                    Cell(int(amount)) if amount is not None and amount == int(amount) else Cell(amount, 4)
+                    for amount in amounts
+                ),
             )
             for scores in (source.scores for source in board.sources)
             if scores.ledger

@@ -226,13 +226,15 @@ class Chooser:
         for index, candidates in enumerate(lines):
             planned, best = index >= history, dict[frozenset[str], _State]()
             for state in states:
-                free = [one for one in candidates.first if one.step not in state.done]
-                free = free or [one for one in candidates.then if one.step not in state.done]
+                free = [candidate for candidate in candidates.first if candidate.step not in state.done]
+                free = free or [candidate for candidate in candidates.then if candidate.step not in state.done]
                 # Of those that neither words nor dependencies tell apart, the first; others lead to the same scores.
-                alike = {(self._places[one.step], one.similarity): one for one in reversed(free)}
+                alike = {
+                    (self._places[candidate.step], candidate.similarity): candidate for candidate in reversed(free)
+                }
                 free = list(alike.values())[::-1]
                 if len(free) > BEAM:  # no more than are followed at once: the first that break nothing, where any do
-                    unbroken = (one for one in free if not self._broken(one.step, state.done))
+                    unbroken = (candidate for candidate in free if not self._broken(candidate.step, state.done))
                     free = list(islice(unbroken, BEAM)) or free[:BEAM]
                 if free:
                     following = []
@@ -407,7 +409,7 @@ class GraphReader:
         chosen, before = self._choosers[key].choose(candidates, len(done)), len(done)
         similarities: list[float | None] = []
         for own, step in zip(candidates[before:], chosen[before:], strict=True):
-            meant = (one.similarity for one in (*own.first, *own.then) if one.step == step)
+            meant = (candidate.similarity for candidate in (*own.first, *own.then) if candidate.step == step)
             similarities.append(next(meant, None))
         nothing = (None,) * len(unread)
         return GraphPlan(

@@ -114,7 +114,7 @@ class ValidityMeasure(Measure):
         return self.reader.knows(example.goal)
 
     def require(self, examples: Sequence[Example]) -> None:
-        if lost := sorted({one.goal for one in examples if not self.knows(one)}):
+        if lost := sorted({example.goal for example in examples if not self.knows(example)}):
             raise InputError(f"goals without a task graph: {listed(lost)}; leave their examples out.")
 
     def known(self, examples: Sequence[Example], skip: bool = False) -> tuple[list[Example], dict[str, int]]:
@@ -162,7 +162,7 @@ class ValidityMeasure(Measure):
 
     def extras(self, rows: Sequence[Row], seed: int) -> dict[str, Any]:
         """Mean validity of each goal."""
-        goals = {one.example_id: one.details["goal"] for one in rows}
+        goals = {judgement.example_id: judgement.details["goal"] for judgement in rows}
         by_goal: dict[str, list[float]] = defaultdict(list)
         for name, means in example_means(self.plan_values(rows)).items():
             by_goal[goals[name]].append(means["score"])
@@ -173,15 +173,15 @@ class ValidityMeasure(Measure):
         """The validity of each goal, and the agreement of judges with it, beside the rest."""
         [section] = super().sections(scores, every)
         tables = []
-        goals = sorted({goal for one in scores for goal in one.extras["by_goal"]})
-        rows = tuple(row(goal, *(Cell(one.extras["by_goal"].get(goal), 2) for one in scores)) for goal in goals)
+        goals = sorted({goal for scored in scores for goal in scored.extras["by_goal"]})
+        rows = tuple(row(goal, *(Cell(scored.extras["by_goal"].get(goal), 2) for scored in scores)) for goal in goals)
         tables.append(
-            Table("Validity of each goal", "goal", headings(*(one.system for one in scores)), rows, folded=True)
+            Table("Validity of each goal", "goal", headings(*(scored.system for scored in scores)), rows, folded=True)
         )
         agreement = tuple(
-            row(one.system, other.judge.name, Cell(other.spearman, 2), Cell(other.kendall, 2), other.plans)
-            for one in scores
-            for other in agreements(one)
+            row(scored.system, other.judge.name, Cell(other.spearman, 2), Cell(other.kendall, 2), other.plans)
+            for scored in scores
+            for other in agreements(scored)
         )
         if agreement:
             columns = headings("judge", "Spearman", "Kendall", "plans")
@@ -195,21 +195,23 @@ class ValidityMeasure(Measure):
         from recipe.evaluation.metrics import regime_colours  # noqa: PLC0415
         from recipe.report.plots import Mark, inline_svg, intervals  # noqa: PLC0415 - matplotlib is for reports alone
 
-        colours = regime_colours(one.system for one in scores)
+        colours = regime_colours(scored.system for scored in scores)
         names = ("score", "order", "coverage", "clean")
-        parts = [Mark(METRICS[name], one.overall.values.get(name), one.system) for name in names for one in scores]
+        parts = [
+            Mark(METRICS[name], scored.overall.values.get(name), scored.system) for name in names for scored in scores
+        ]
         caption = "Validity and its components, 95% interval."
         drawn = [Figure(inline_svg(intervals(parts, colours=colours, xlim=cls.scale), "validity", caption), caption)]
         goals: dict[str, list[float]] = defaultdict(list)
-        for one in scores:
-            for goal, value in one.extras["by_goal"].items():
+        for scored in scores:
+            for goal, value in scored.extras["by_goal"].items():
                 goals[goal].append(value)
         apart = sorted(goals, key=lambda goal: (min(goals[goal]) - max(goals[goal]), goal))[:_GOALS]
         marks = [
-            Mark(goal, Interval(one.extras["by_goal"][goal]), one.system)
+            Mark(goal, Interval(scored.extras["by_goal"][goal]), scored.system)
             for goal in sorted(apart, key=lambda goal: (fmean(goals[goal]), goal))
-            for one in scores
-            if goal in one.extras["by_goal"]
+            for scored in scores
+            if goal in scored.extras["by_goal"]
         ]
         if marks:
             widest = f"the {len(apart)} of {len(goals)} goals where systems differ most"
@@ -232,8 +234,8 @@ def read_judged(path: Path) -> list[tuple[JudgeIdentity, list[Judgement]]]:
             raise InputError.at(path, f"these are scores of {scores.measure!r}", remedy, field="measure")
         return [(scores.judge, read_verdicts(rows_path(path)))]
     by_judge: dict[str, list[Judgement]] = defaultdict(list)
-    for one in read_verdicts(path):
-        by_judge[one.judge or path.stem].append(one)
+    for verdict in read_verdicts(path):
+        by_judge[verdict.judge or path.stem].append(verdict)
     judges = []
     for name, rows in by_judge.items():
         ways = {row.how for row in rows}  # rows alone do not say more of their judge
@@ -262,10 +264,10 @@ def agreement_with(
     """
     totals: dict[tuple[str, int], list[float]] = defaultdict(list)
     steps: dict[tuple[str, int], tuple[str, ...]] = {}
-    for one in rows:
-        if not one.control and one.how != RULE and isinstance(one.outcome, Verdict):
-            totals[one.example_id, one.sample].append(one.outcome.total)
-            steps[one.example_id, one.sample] = one.steps
+    for judgement in rows:
+        if not judgement.control and judgement.how != RULE and isinstance(judgement.outcome, Verdict):
+            totals[judgement.example_id, judgement.sample].append(judgement.outcome.total)
+            steps[judgement.example_id, judgement.sample] = judgement.steps
     shared = [
         plan for plan in scored if plan.validity is not None and plan.steps and (plan.example_id, plan.sample) in totals
     ]
@@ -289,15 +291,17 @@ def agreement_with(
 def agreements(scores: Scores) -> list[JudgeAgreement]:
     """The agreement of judges that scores of validity hold."""
     held = scores.extras.get("agreement", [])
-    return [from_json(to_json(one), JudgeAgreement, f"the agreement of {scores.system}") for one in held]
+    return [from_json(to_json(raw), JudgeAgreement, f"the agreement of {scores.system}") for raw in held]
 
 
-def agreement_sentence(one: JudgeAgreement) -> str:
+def agreement_sentence(agreement: JudgeAgreement) -> str:
     """The agreement of validity with a judge, in words."""
-    rho, tau = one.spearman, one.kendall
+    rho, tau = agreement.spearman, agreement.kendall
     if rho is None or tau is None:
-        return f"{one.judge.name}: no rank correlation over {one.plans:,} plans, all equal to one of the two."
+        return (
+            f"{agreement.judge.name}: no rank correlation over {agreement.plans:,} plans, all equal to one of the two."
+        )
     bounds = f" (no interval: {rho.reason})" if rho.reason else ""
     if rho.low is not None and rho.high is not None:
         bounds = f" [{rho.low:.2f}, {rho.high:.2f}]"
-    return f"{one.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {one.plans:,} plans."
+    return f"{agreement.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {agreement.plans:,} plans."

@@ -167,7 +167,7 @@ def expected_figures(
     """Exact means of random plans in percent by key, `horizon.measure`; those of a horizon without samples absent."""
     figures: dict[str, float] = {}
     for horizon in dict.fromkeys(int(key.partition(".")[0]) for key in keys):
-        held = [one for one in samples if horizon in one.horizons]
+        held = [sample for sample in samples if horizon in sample.horizons]
         if held:
             success, accuracy, iou = expected(held, ids, horizon, with_goal)
             means = {"success_rate": success.mean(), "accuracy": accuracy.mean(), "iou": iou.mean()}

@@ -144,7 +144,9 @@ class ActionIds:
 
     def references(self, samples: Sequence[Sample], width: int) -> Ids:
         """The reference actions [samples, width], `NONE` after the end of a target."""
-        return self.of([[self.taxonomy.action(step, one.goal) for step in one.target] for one in samples], width)
+        return self.of(
+            [[self.taxonomy.action(step, sample.goal) for step in sample.target] for sample in samples], width
+        )
 
     def of(self, plans: Sequence[Sequence[str]], width: int) -> Ids:
         """The first `width` actions of each plan [plans, width]; `NONE` where a plan is shorter."""
@@ -169,8 +171,8 @@ class SampleMeasures(NamedTuple):
 
     def figures(self) -> dict[str, float]:
         """The mean of each metric over the samples that have it."""
-        names = dict.fromkeys(name for one in self.metrics for name in one)
-        return {name: float(np.mean([one[name] for one in self.metrics if name in one])) for name in names}
+        names = dict.fromkeys(name for metrics in self.metrics for name in metrics)
+        return {name: float(np.mean([metrics[name] for metrics in self.metrics if name in metrics])) for name in names}
 
 
 def measure_plans(
@@ -180,7 +182,7 @@ def measure_plans(
 
     `draws` are plans [samples, T] in the order of the samples, T being the largest horizon or more.
     """
-    chosen = {T: np.array([T in one.horizons for one in samples]) for T in horizons}
+    chosen = {T: np.array([T in sample.horizons for sample in samples]) for T in horizons}
     references = ids.references(samples, max(horizons))
     sums: dict[int, Array] = {T: np.zeros((5, int(chosen[T].sum()))) for T in horizons}
     others: dict[int, list[Array]] = {T: [] for T in horizons}

@@ -79,8 +79,8 @@ def open_task(
     calibration = calibrate(samples, ids, published("vpa"))
     return VpaTask(
         samples=samples,
-        cuts=[cut_at(one, cut) for one in tested for cut in range(len(one.steps))],
-        training=[one for one in release.procedures if one.split in splits],
+        cuts=[cut_at(procedure, cut) for procedure in tested for cut in range(len(procedure.steps))],
+        training=[procedure for procedure in release.procedures if procedure.split in splits],
         ids=ids,
         calibration=calibration,
         protocol=protocol,
@@ -140,7 +140,7 @@ class VpaMeasure(Measure):
         return cls(open_task(settings.root, settings.protocol), embed, settings.encoder)
 
     def require(self, examples: Sequence[Example]) -> None:
-        if [one.sample_id for one in self.task.samples] != [one.example_id for one in examples]:
+        if [sample.sample_id for sample in self.task.samples] != [example.example_id for example in examples]:
             problem = f"the examples are not the samples of VPA's protocol {self.task.protocol!r}"
             raise InputError(f"{problem}; make them by `recipe vpa examples` from the same CrossTask.")
 
@@ -156,7 +156,7 @@ class VpaMeasure(Measure):
         task = self.task
         matched = match_predictions(examples, predictions, task.cuts)
         first: dict[str, Prediction] = {}
-        for prediction in sorted(matched.predictions, key=lambda one: one.sample):
+        for prediction in sorted(matched.predictions, key=lambda item: item.sample):
             first.setdefault(prediction.example_id, prediction)
         steps = {name: prediction.steps for name, prediction in first.items()}
         mapped = remap(task.samples, steps, task.ids.taxonomy, self._embed, WIDTH, self._within_goal, self._low_margin)
@@ -223,11 +223,11 @@ class VpaMeasure(Measure):
         from recipe.evaluation.scoreboard.accuracy import published_table  # noqa: PLC0415
 
         [section] = super().sections(scores, every)
-        more = dict.fromkeys(name for one in scores for own in one.extras["further"].values() for name in own)
+        more = dict.fromkeys(name for scored in scores for own in scored.extras["further"].values() for name in own)
         rows = tuple(
-            row(one.system, f"T={horizon}", *(Cell(own.get(name), 2) for name in more))
-            for one in scores
-            for horizon, own in one.extras["further"].items()
+            row(scored.system, f"T={horizon}", *(Cell(own.get(name), 2) for name in more))
+            for scored in scores
+            for horizon, own in scored.extras["further"].items()
         )
         note = (
             "`batch`, `cumulative` and `bitwise` are other quantities that are called mIoU; none is comparable with "
@@ -237,17 +237,19 @@ class VpaMeasure(Measure):
             published_table(published("vpa"), "Published results on CrossTask"),
             Table("Further measures", "system", headings("T", *more), rows, notes=(note,), folded=True),
         ]
-        if remapped := dict.fromkeys(name for one in scores for name in one.extras.get("remap", {})):
-            cells = ((Cell(one.extras.get("remap", {}).get(name), 3) for name in remapped) for one in scores)
-            own = tuple(row(one.system, *line) for one, line in zip(scores, cells, strict=True))
+        if remapped := dict.fromkeys(name for scored in scores for name in scored.extras.get("remap", {})):
+            cells = ((Cell(scored.extras.get("remap", {}).get(name), 3) for name in remapped) for scored in scores)
+            own = tuple(row(scored.system, *line) for scored, line in zip(scores, cells, strict=True))
             tables.append(Table("Mapping steps to actions", "system", headings(*remapped), own, folded=True))
         warnings = []
-        for one in scores:
-            if one.settings["history"] == "oracle":
-                warnings.append(f"{one.system} read the true history; published systems read a history from the video.")
-            if (sentence := one.settings.get("calibration", "")) and not sentence.startswith("calibrated"):
-                warnings.append(f"{one.system}: {sentence}.")
-        if len({(one.identity["protocol"], one.identity["taxonomy"]) for one in scores}) > 1:
+        for scored in scores:
+            if scored.settings["history"] == "oracle":
+                warnings.append(
+                    f"{scored.system} read the true history; published systems read a history from the video."
+                )
+            if (sentence := scored.settings.get("calibration", "")) and not sentence.startswith("calibrated"):
+                warnings.append(f"{scored.system}: {sentence}.")
+        if len({(scored.identity["protocol"], scored.identity["taxonomy"]) for scored in scores}) > 1:
             sentence = "The systems differ in protocol or taxonomy: rows that differ there are not comparable."
             warnings.append(sentence)
         return [replace(section, blocks=(*section.blocks, *tables), warnings=tuple(warnings))]
@@ -260,11 +262,11 @@ class VpaMeasure(Measure):
         keys, marks = [column.key for column in published("vpa").columns], []
         for key in (f"{horizon}.accuracy" for horizon in HORIZONS):
             name = f"T={key.partition('.')[0]}"
-            marks += [Mark(name, one.overall.values.get(key), one.system) for one in scores]
+            marks += [Mark(name, scored.overall.values.get(key), scored.system) for scored in scores]
             if key in keys:
                 values = [own.values[keys.index(key)] for own in published("vpa").rows if own.group == "zero-shot"]
                 marks += [Mark(name, Interval(value or 0.0), hollow=True) for value in values]
-        drawn = intervals(marks, colours=regime_colours(one.system for one in scores), unit="mAcc, percent")
+        drawn = intervals(marks, colours=regime_colours(scored.system for scored in scores), unit="mAcc, percent")
         caption = "Mean accuracy by horizon, 95% interval; grey: the published zero-shot rows."
         return [Figure(inline_svg(drawn, "vpa", caption), caption)]
 
