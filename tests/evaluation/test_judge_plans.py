@@ -27,7 +27,7 @@ def test_the_first_sample_of_each_example_in_the_order_of_the_examples() -> None
     predictions = [Prediction("b", ("x",), 1), Prediction("b", ("y",)), Prediction("a", ("z",)), Prediction("c", ())]
     found = cases_of(TESTED, predictions, EVERYONE)
     assert found.cases == [Case(TESTED[0], ("z",)), Case(TESTED[1], ("y",))]
-    assert (found.elsewhere, found.unused) == (1, 1)
+    assert (found.other_splits, found.unused) == (1, 1)
     every = cases_of(TESTED, predictions, EVERYONE, samples="all")
     assert [(case.example.example_id, case.sample) for case in every.cases] == [("a", 0), ("b", 0), ("b", 1)]
     assert every.unused == 0

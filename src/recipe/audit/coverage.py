@@ -262,19 +262,19 @@ class CoverageReport:
 
 def task_coverage(
     prompts: Sequence[TaskPrompt],
-    found: Sequence[float],
+    values: Sequence[float],
     coverages: Sequence[float | None],
     law: CoverageLaw | None,
     target: float,
 ) -> list[TaskCoverage]:
     """The tasks of prompts with these matches and coverages as the reward reports them; the least covered first."""
     by_task: dict[str, list[int]] = {}
-    for place, prompt in enumerate(prompts):
-        by_task.setdefault(same_goal(prompt.goal), []).append(place)
+    for index, prompt in enumerate(prompts):
+        by_task.setdefault(same_goal(prompt.goal), []).append(index)
     tasks = []
     for places in by_task.values():
-        match = float(np.mean([found[place] for place in places]))
-        known = [value for place in places if (value := coverages[place]) is not None]
+        match = float(np.mean([values[index] for index in places]))
+        known = [value for index in places if (value := coverages[index]) is not None]
         gain = None if law is None else law.interval(match)
         tasks.append(
             TaskCoverage(
@@ -323,11 +323,11 @@ def measure_tasks(
         cautions.append(
             f"The law was fitted with the encoder {law.encoder}; with {encoder} trust the order of tasks only."
         )
-    found = matches(verifier.corpus, prompts, verifier.embed, seed, progress)
+    values = matches(verifier.corpus, prompts, verifier.embed, seed, progress)
     outcomes = prompt_outcomes(verifier, [(prompt.goal, prompt.history) for prompt in prompts])
     reported = [outcome.coverage if isinstance(outcome, Reward) else None for outcome in outcomes]
     return CoverageReport(
-        tasks=tuple(task_coverage(prompts, found, reported, law, target)),
+        tasks=tuple(task_coverage(prompts, values, reported, law, target)),
         target=target,
         law=law,
         settings=dict(record or {}) | {"verifier": verifier.config.verifier, "encoder": encoder, "target": target},

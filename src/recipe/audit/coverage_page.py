@@ -32,10 +32,10 @@ _CAPTION = (
 @mpl.rc_context(STYLE)
 def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing:
     """The curve with its bands and measured points, and the tasks of a report on it."""
-    found = [] if tasks is None else [task.match for task in tasks.tasks]
+    matches = [] if tasks is None else [task.match for task in tasks.tasks]
     cells = law.record.get("cells", [])
-    right = max([0.6, *found, *(cell["match"] for cell in cells)]) * 1.05
-    grid = np.linspace(min([0.1, *found]), right, 200)
+    right = max([0.6, *matches, *(cell["match"] for cell in cells)]) * 1.05
+    grid = np.linspace(min([0.1, *matches]), right, 200)
     figure = new_figure(7.6, 4.0)
     panel = figure.subplots()
     around = [law.interval(float(match)) for match in grid]

@@ -254,12 +254,12 @@ def measure(
         filler_curve=tuple(
             Padding(
                 steps=count,
-                reward=mean_interval([prompt.padded[place].total for prompt in prompts], goals),
+                reward=mean_interval([prompt.padded[index].total for prompt in prompts], goals),
                 true_wins=float(
-                    np.mean([wins(prompt.rewards[TRUE].total, prompt.padded[place].total) for prompt in prompts])
+                    np.mean([wins(prompt.rewards[TRUE].total, prompt.padded[index].total) for prompt in prompts])
                 ),
             )
-            for place, count in enumerate(PADDED)
+            for index, count in enumerate(PADDED)
         ),
         attack=attack,
         seconds=round(scored.seconds, 2),
@@ -273,14 +273,14 @@ def length_correlation(prompts: Sequence[ScoredPrompt]) -> float | None:
 
     Prompts whose rewards are all equal are left out; None where no prompt is left.
     """
-    found = []
+    correlations = []
     for prompt in prompts:
         variants = [name for name in prompt.rewards if name != ALTERNATIVE]
         rewards = np.array([prompt.rewards[name].total for name in variants])
         lengths = np.array([len(prompt.prompt.variants[name]) for name in variants], dtype=np.float64)
         if np.ptp(rewards) > 0 and np.ptp(lengths) > 0:
-            found.append(np.corrcoef(rewards, lengths)[0, 1])
-    return float(np.mean(found)) if found else None
+            correlations.append(np.corrcoef(rewards, lengths)[0, 1])
+    return float(np.mean(correlations)) if correlations else None
 
 
 def measure_attack(
@@ -315,7 +315,7 @@ def measure_attack(
 
 def measure_samples(prompts: Sequence[ScoredPrompt]) -> dict[str, SampleResult]:
     """The samples of each system against the true continuations, clustered by goal."""
-    found = {}
+    results = {}
     for system in dict.fromkeys(system for prompt in prompts for system in prompt.samples):
         shares, goals, plans, ratios, unscored = [], [], [], [], 0
         for prompt in prompts:
@@ -330,14 +330,14 @@ def measure_samples(prompts: Sequence[ScoredPrompt]) -> dict[str, SampleResult]:
                 plans += lengths
                 ratios += [length / len(prompt.prompt.true) for length in lengths]
         if shares:
-            found[system] = SampleResult(
+            results[system] = SampleResult(
                 true_wins=mean_interval(shares, goals),
                 samples=len(plans),
                 unscored=unscored,
                 without_steps=plans.count(0) / len(plans),
                 length_ratio=float(np.mean(ratios)),
             )
-    return found
+    return results
 
 
 def measure_coverage(covered: Sequence[ProcedureCoverage]) -> CoverageResult | None:
@@ -348,12 +348,12 @@ def measure_coverage(covered: Sequence[ProcedureCoverage]) -> CoverageResult | N
     shares = np.array([np.mean([wins(procedure.kappa, kappa) for kappa in procedure.mixed]) for procedure in covered])
     goals = [same_goal(procedure.performed.goal) for procedure in covered]
     sources: dict[str, list[int]] = {}
-    for place, procedure in enumerate(covered):
-        sources.setdefault(procedure.performed.source, []).append(place)
+    for index, procedure in enumerate(covered):
+        sources.setdefault(procedure.performed.source, []).append(index)
     return CoverageResult(
         wins=mean_interval(shares, goals),
         by_source={
-            source: mean_interval(shares[own], [goals[place] for place in own]) for source, own in sources.items()
+            source: mean_interval(shares[own], [goals[index] for index in own]) for source, own in sources.items()
         },
         kappa=float(np.mean([procedure.kappa for procedure in covered])),
         mixed=float(np.mean([kappa for procedure in covered for kappa in procedure.mixed])),

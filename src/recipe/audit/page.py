@@ -217,9 +217,9 @@ def _measures_section(audit: Audit) -> Section:
         rows.append(row("coverage, as it reports", *(Cell(reward.coverage, 2) for reward in rewards)))
         rows.append(row("prompts declined, percent", *(Cell(100 * reward.abstained, 0) for reward in rewards)))
     if rewards[0].mean_by_coverage:
-        for place, third in enumerate(("least", "medium", "most")):
+        for index, third in enumerate(("least", "medium", "most")):
             means = (
-                Cell(100 * reward.mean_by_coverage[place] if reward.mean_by_coverage else None, 0) for reward in rewards
+                Cell(100 * reward.mean_by_coverage[index] if reward.mean_by_coverage else None, 0) for reward in rewards
             )
             rows.append(row(f"mean where the corpus covers {third}", *means))
     rows.append(row("seconds", *(Cell(reward.seconds, 1) for reward in rewards)))

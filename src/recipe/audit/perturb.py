@@ -198,7 +198,7 @@ def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
         "copied_history": history,
         # In the order in which a plan would have them.
         "safe_steps": tuple(sorted(safe, key=lines.safe_steps.index)),
-        "vague": tuple(vague(step, place) for place, step in enumerate(true)),
+        "vague": tuple(vague(step, index) for index, step in enumerate(true)),
         "split": (*true[:split], *in_phases(true[split]), *true[split + 1 :]),
         "merged": merged(true, cut.random("merged").choice((3, n))),
         "restarted": true[:restart] + true,

@@ -67,7 +67,7 @@ def with_samples(
 
     Raises InputError for a system without a sample for any of the prompts: they are of another seed or file.
     """
-    places = {prompt_id(prompt): place for place, prompt in enumerate(prompts)}
+    places = {prompt_id(prompt): index for index, prompt in enumerate(prompts)}
     plans: list[dict[str, tuple[tuple[str, ...], ...]]] = [{} for _ in prompts]
     unused = {}
     for system, predictions in samples.items():

@@ -38,8 +38,8 @@ def prompt_means(table: Array) -> Array:
     """
     known = np.isfinite(table)
     sizes = known.sum(axis=0)
-    there = sizes > 0
-    weights = len(table) / (there.sum() * np.maximum(sizes, 1))
+    present = sizes > 0
+    weights = len(table) / (present.sum() * np.maximum(sizes, 1))
     return np.asarray((np.where(known, table, 0.0) * weights).sum(axis=1), dtype=np.float64)
 
 

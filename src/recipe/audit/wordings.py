@@ -66,7 +66,7 @@ def reworded_goal(goal: str, count: int, random: Random) -> Steps:
     return tuple(template.format(" ".join([random.choice(verbs), *rest])) for template in templates)
 
 
-def vague(step: str, place: int) -> str:
+def vague(step: str, index: int) -> str:
     """The step with its verb kept and a vague word, which goes by `place`, for all that follows it.
 
     The verb is the first of the first three words that the table knows, else the first word. A step that is a verb
@@ -81,7 +81,7 @@ def vague(step: str, place: int) -> str:
         end += 1
     if end >= len(words):
         return step
-    return " ".join([*words[:end], tables.vague_objects[place % len(tables.vague_objects)]])
+    return " ".join([*words[:end], tables.vague_objects[index % len(tables.vague_objects)]])
 
 
 def in_phases(step: str) -> Steps:

@@ -110,15 +110,15 @@ def compare_systems(
             bounds.append(values[0] - values[1])
         apart = np.array(bounds)
         for over, own in _groups(names, datasets).items():
-            places = [place for place, name in enumerate(names) if datasets.get(name, "") in own]
-            sources = [datasets.get(names[place], "") for place in places]
-            videos = [clusters.get(names[place], names[place]) for place in places]
+            places = [index for index, name in enumerate(names) if datasets.get(name, "") in own]
+            sources = [datasets.get(names[index], "") for index in places]
+            videos = [clusters.get(names[index], names[index]) for index in places]
             result = compare(*pairs[:, places], videos, sources, seed)
             readings: dict[str, Interval] = {}
             if lost:
-                places = [place for place, name in enumerate(all_names) if datasets.get(name, "") in own]
-                sources = [datasets.get(all_names[place], "") for place in places]
-                videos = [clusters.get(all_names[place], all_names[place]) for place in places]
+                places = [index for index, name in enumerate(all_names) if datasets.get(name, "") in own]
+                sources = [datasets.get(all_names[index], "") for index in places]
+                videos = [clusters.get(all_names[index], all_names[index]) for index in places]
                 # One call for all readings: they share the draws of the bootstrap.
                 readings = dict(zip(_BOUNDS, macro_intervals(apart[:, places], sources, videos, seed), strict=True))
                 missing = readings["lowest"] != readings["highest"]
@@ -162,15 +162,19 @@ def _require_alike(first: ScoredFile, second: ScoredFile) -> None:
         raise InputError.at(second.path, f"the files hold scores of two measures, {names}", "give two of one measure")
     ours, theirs = first.scores.identity, second.scores.identity
     for name in dict.fromkeys([*ours, *theirs]):
-        here, there = ours.get(name), theirs.get(name)
-        if here == there:
+        our_value, their_value = ours.get(name), theirs.get(name)
+        if our_value == their_value:
             continue
-        if name == "judge" and here and there:
-            differing = ", ".join(key for key in here if here[key] != there[key])
-            names = here["name"] if here["name"] == there["name"] else f"{here['name']} and {there['name']}"
+        if name == "judge" and our_value and their_value:
+            differing = ", ".join(key for key in our_value if our_value[key] != their_value[key])
+            names = (
+                our_value["name"]
+                if our_value["name"] == their_value["name"]
+                else f"{our_value['name']} and {their_value['name']}"
+            )
             problem = f"it is by another judge than {first.path} ({names}; they differ in {differing})"
             raise InputError.at(second.path, problem, "judge both with the same judge, prompt and settings")
-        problem = f"{name} is {there!r}, and {here!r} in {first.path}"
+        problem = f"{name} is {their_value!r}, and {our_value!r} in {first.path}"
         raise InputError.at(second.path, problem, "evaluate both in the same way", field=f"identity.{name}")
 
 

@@ -39,16 +39,16 @@ def control_plans(
     for example in annotated:
         videos = labels.setdefault(_goal(example), {})
         videos.setdefault(video_of(example), set()).update(example.history, example.continuation)
-    found: dict[str, dict[str, Prediction]] = {GOAL: {}, HISTORY: {}, LABELS: {}}
+    plans_of: dict[str, dict[str, Prediction]] = {GOAL: {}, HISTORY: {}, LABELS: {}}
     for example in examples:
         name, own = example.example_id, video_of(example)
-        found[GOAL][name] = Prediction(name, (example.goal,))
-        found[HISTORY][name] = Prediction(name, example.history)
+        plans_of[GOAL][name] = Prediction(name, (example.goal,))
+        plans_of[HISTORY][name] = Prediction(name, example.history)
         known = labels.get(_goal(example), {})
         steps = sorted(set().union(*(steps for video, steps in known.items() if video != own)))
         if len(steps) >= COUNT:
-            found[LABELS][name] = Prediction(name, tuple(_random(seed, name).sample(steps, COUNT)))
-    return {control: plans for control, plans in found.items() if plans}
+            plans_of[LABELS][name] = Prediction(name, tuple(_random(seed, name).sample(steps, COUNT)))
+    return {control: plans for control, plans in plans_of.items() if plans}
 
 
 def random_samples(predictions: Iterable[Sample], seed: int = 0) -> dict[str, Sample]:
@@ -65,17 +65,17 @@ def control_differences(
     split: str, systems: Mapping[str, PromptMeans], controls: Mapping[str, PromptMeans], metric: str, seed: int = 0
 ) -> tuple[Difference, ...]:
     """Each system minus each control in a metric, over the prompts that both have; none where they share none."""
-    found = []
+    differences = []
     for system, means in systems.items():
         for control, base in controls.items():
-            place = {name: row for row, name in enumerate(base.example_ids)}
-            rows = [row for row, name in enumerate(means.example_ids) if name in place]
+            index = {name: row for row, name in enumerate(base.example_ids)}
+            rows = [row for row, name in enumerate(means.example_ids) if name in index]
             if rows and metric in means.values and metric in base.values:
-                others = base.values[metric][[place[means.example_ids[row]] for row in rows]]
+                others = base.values[metric][[index[means.example_ids[row]] for row in rows]]
                 goals = [means.goals[row] for row in rows]
                 value = paired_interval(np.asarray(means.values[metric])[rows], others, goals, seed)
-                found.append(Difference(split, system, control, metric, value))
-    return tuple(found)
+                differences.append(Difference(split, system, control, metric, value))
+    return tuple(differences)
 
 
 def is_beaten(value: Interval) -> bool:

@@ -265,7 +265,7 @@ class PlanSelection(NamedTuple):
     """In the order of the examples; an empty one for each example without any."""
     missing: frozenset[str]
     """Ids of the examples without a prediction."""
-    elsewhere: int
+    other_splits: int
     """Predictions for examples of other splits, left out."""
 
     def of(self, examples: Sequence[Example], missing: Missing = "zero") -> "PlanSelection":
@@ -439,16 +439,16 @@ def _intervals(
     together: dict[tuple[str, ...], list[str]] = {}
     for name in dict.fromkeys(name for metrics in means.values() for name in metrics):
         together.setdefault(tuple(example for example, metrics in means.items() if name in metrics), []).append(name)
-    found: dict[str, Interval] = {}
+    intervals: dict[str, Interval] = {}
     for known, names in together.items():
         own = [by_id[example] for example in known]
         # One call for all metrics: they share the draws of the bootstrap.
         table = np.array([[means[example][name] for example in known] for name in names])
         datasets = [row.source if macro else "" for row in own]
-        found |= zip(
+        intervals |= zip(
             names, macro_intervals(table, datasets, [measure.cluster_of(row) for row in own], seed), strict=True
         )
-    return {name: found[name] for name in dict.fromkeys(name for metrics in means.values() for name in metrics)}
+    return {name: intervals[name] for name in dict.fromkeys(name for metrics in means.values() for name in metrics)}
 
 
 def means_of(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -462,12 +462,12 @@ def example_means(values: Values) -> dict[str, dict[str, float]]:
     samples: dict[str, list[dict[str, float]]] = {}
     for plan, means in values.items():
         samples.setdefault(plan.example_id, []).append(means)
-    return {name: means_of(some) for name, some in samples.items()}
+    return {name: means_of(own) for name, own in samples.items()}
 
 
 def in_order(datasets: Iterable[str]) -> list[str]:
     """Datasets in the order of the benchmarks, others after them by name."""
-    order = {name: place for place, name in enumerate(BENCHMARKS)}
+    order = {name: index for index, name in enumerate(BENCHMARKS)}
     return sorted(datasets, key=lambda name: (order.get(name, len(order)), name))
 
 

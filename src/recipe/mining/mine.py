@@ -130,13 +130,13 @@ def mine(
                     entry = {"outcomes": source.outcomes(batch)}
                     store.keep(key, entry)
                 outcomes = entry["outcomes"]
-            for place, outcome in zip(batch, outcomes, strict=True):
+            for index, outcome in zip(batch, outcomes, strict=True):
                 mined.considered += 1
                 mined.segments += outcome["segments"]
                 mined.step_like += outcome["step_like"]
                 mined.dropped.update(filter(None, [outcome["dropped"]]))
                 for row in outcome["mined"]:
-                    example = source.example(place, row)
+                    example = source.example(index, row)
                     if (texts := (example.history, example.continuation)) in known:
                         mined.dropped["duplicate"] += 1
                         continue
@@ -149,7 +149,7 @@ def mine(
                         row.get("similarity"),
                         row.get("score"),
                     )
-                    examples_of.append((place, example, origin))
+                    examples_of.append((index, example, origin))
             advance(len(batch))
             if limit is not None and len(examples_of) >= limit:
                 del examples_of[limit:]
@@ -216,18 +216,18 @@ class _Histories(_Source):
 
     def items(self, places: Sequence[int]) -> object:
         """The items as JSON values."""
-        examples = [self._examples[place] for place in places]
+        examples = [self._examples[index] for index in places]
         return [[example.video_id, example.history, len(example.continuation)] for example in examples]
 
     def order(self, drawn: bool) -> list[int]:
         """The places of all items in the order in which they are mined; drawn by the seed for a limit."""
         keys = [json.dumps([self.seed, "mined", example.example_id]) for example in self._examples]
         places = list(range(len(keys)))
-        return sorted(places, key=lambda place: hashlib.sha256(keys[place].encode()).digest()) if drawn else places
+        return sorted(places, key=lambda index: hashlib.sha256(keys[index].encode()).digest()) if drawn else places
 
     def outcomes(self, places: Sequence[int]) -> list[JsonObject]:
         """What each item gives, as `_outcome` writes it; all pools are found in one scan."""
-        examples = [self._examples[place] for place in places]
+        examples = [self._examples[index] for index in places]
         groups = [PromptGroup.of(example.goal, example.history, [()]) for example in examples]
         outcomes = []
         for example, pool in zip(examples, self.verifier.align_groups(groups), strict=True):
@@ -260,8 +260,8 @@ class _Histories(_Source):
             outcomes.append(outcome)
         return outcomes
 
-    def example(self, place: int, row: JsonObject) -> Example:
-        example = self._examples[place]
+    def example(self, index: int, row: JsonObject) -> Example:
+        example = self._examples[index]
         return replace(
             example,
             example_id=f"{SOURCE}/{example.example_id}",
@@ -318,9 +318,9 @@ class _Titles(_Source):
                     }
                 )
             outcomes[number] = _outcome("", len(after), len(likely), rows)
-        return [outcomes[place] for place in places]
+        return [outcomes[index] for index in places]
 
-    def example(self, place: int, row: JsonObject) -> Example:
+    def example(self, index: int, row: JsonObject) -> Example:
         history = tuple(row["history"])
         return Example(
             example_id=f"{SOURCE}/{row['video_id']}/{len(history)}",

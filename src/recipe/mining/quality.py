@@ -118,9 +118,9 @@ def measure_quality(
     embeddings = StepEmbeddings(corpus.encoder)
     videos = {procedure.video_id: procedure for procedure in procedures}
     references = _references(mined, corpus, {f"{SOURCE}/{one.example_id}": one for one in examples}, videos)
-    order = [int(place) for place in np.random.default_rng(seed).permutation(len(mined.examples))]
-    compared = sorted([place for place in order if references[place]][:COMPARED])
-    shown = [place for place in order if references[place]] if compared else order
+    order = [int(index) for index in np.random.default_rng(seed).permutation(len(mined.examples))]
+    compared = sorted([index for index in order if references[index]][:COMPARED])
+    shown = [index for index in order if references[index]] if compared else order
     similarities = [origin.similarity for origin in mined.origins if origin.similarity is not None]
     continuations, lengths = [example.continuation for example in mined.examples], dict[str, float]()
     if continuations:
@@ -130,9 +130,9 @@ def measure_quality(
             "words": fmean(len(text.split()) for texts in continuations for text in texts),
         }
     examples_shown = []
-    for place in shown[:SHOWN]:
-        example, origin = mined.examples[place], mined.origins[place]
-        texts = (example.history, example.continuation, references[place])
+    for index in shown[:SHOWN]:
+        example, origin = mined.examples[index], mined.origins[index]
+        texts = (example.history, example.continuation, references[index])
         named = (example.example_id, example.goal, origin.video_id, origin.similarity)
         examples_shown.append(ShownExample(*named, *texts))
     return Quality(
@@ -146,7 +146,7 @@ def measure_quality(
         similarity={f"{q:g}": float(np.quantile(similarities, q)) for q in _QUANTILES if similarities},
         compared=len(compared),
         agreement=_agreement(
-            [mined.examples[place] for place in compared], [references[place] for place in compared], embeddings, seed
+            [mined.examples[index] for index in compared], [references[index] for index in compared], embeddings, seed
         ),
         step_like_segments=_step_like_share(mined.origins, corpus, videos, embeddings, config) if videos else None,
         shown=tuple(examples_shown),
@@ -226,7 +226,7 @@ def _references(
         elif (video := videos.get(origin.video_id)) is not None:
             # The annotated steps that overlap the stretch from the first segment to the last; none without times.
             narration = corpus.narration(origin.narration)
-            times = [_time(narration.segments[place]) for place in origin.segments]
+            times = [_time(narration.segments[index]) for index in origin.segments]
             known = [time for time in times if time is not None]
             if known and len(known) == len(times):
                 (start, _), (_, end) = known[0], known[-1]
@@ -258,10 +258,10 @@ def _agreement(
     for name, places in others.items():
         values: dict[str, list[float]] = {measure: [] for measure in MEASURES}
         goals = []
-        for example, reference, place in zip(examples, references, places, strict=True):
-            if place is None:
+        for example, reference, index in zip(examples, references, places, strict=True):
+            if index is None:
                 continue
-            steps = examples[place].continuation
+            steps = examples[index].continuation
             plan, wanted = nearest(steps), nearest(reference)
             ordered = ordered_likeness(likeness.between(steps, reference))
             values["f1"].append(step_f1(plan, wanted))

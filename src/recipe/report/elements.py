@@ -139,12 +139,12 @@ class Table:
 
     def numeric(self) -> list[bool]:
         """Whether each column holds a number, or nothing; one of texts is aligned to the left."""
-        columns = ([row.cells[place] for row in self.rows] for place in range(len(self.headings)))
+        columns = ([row.cells[index] for row in self.rows] for index in range(len(self.headings)))
         return [any(cell.numeric for cell in cells) or not any(cell.value for cell in cells) for cells in columns]
 
     def groups(self) -> list[tuple[str, list[int]]]:
         """Neighbouring columns of one group, by its name; columns without a group together."""
-        places = groupby(range(len(self.headings)), key=lambda place: self.headings[place].group)
+        places = groupby(range(len(self.headings)), key=lambda index: self.headings[index].group)
         return [(name, list(members)) for name, members in places]
 
 

@@ -88,12 +88,12 @@ def compare_plans(
     one_way = [{keys: next(ratings) for keys in of_prompt} for of_prompt in drawn]
     other_way = [{keys: next(ratings) for keys, question in own.items() if question.both_ways} for own in drawn]
     pairs: list[PlanPair] = []
-    for prompt, asked, answers, turned in zip(prompts, drawn, one_way, other_way, strict=True):
+    for prompt, drawn_questions, answers, turned in zip(prompts, drawn, one_way, other_way, strict=True):
         keys = [tuple(distinct_steps(plan)) for plan in prompt.plans]
         for i, j in combinations(range(len(keys)), 2):
             example_id, numbers = prompt.example.example_id, (prompt.samples[i], prompt.samples[j])
             both = frozenset((keys[i], keys[j]))
-            if both not in asked:
+            if both not in drawn_questions:
                 pairs.append(PlanPair(example_id, *numbers, 0.0, BY_RULE))
                 continue
             answer, other = answers[both], turned.get(both)
@@ -107,7 +107,7 @@ def compare_plans(
                     how=answer.how or (other.how if other is not None and read else ""),
                     level=answer.level,
                     other_way=None if other is None else other.level,
-                    swapped=asked[both].leading == keys[j],
+                    swapped=drawn_questions[both].leading == keys[j],
                     unscored="" if read else answer.reason,
                     text=answer.text,
                 )

@@ -104,10 +104,10 @@ class FailurePrompt:
             "steps": (*before, *case.steps),
         }
         values = {"": "", "goal": _line(example.goal)}
-        for place, steps in lists.items():
-            values[place] = "\n".join(f"{number}. {_line(step)}" for number, step in enumerate(steps, start=1))
+        for slot, steps in lists.items():
+            values[slot] = "\n".join(f"{number}. {_line(step)}" for number, step in enumerate(steps, start=1))
         values["history"] = values["history"] or "nothing yet"
-        return [{"role": "user", "content": "".join(text + values[place] for text, place in self.parts) + _CLOSE}]
+        return [{"role": "user", "content": "".join(text + values[slot] for text, slot in self.parts) + _CLOSE}]
 
 
 def _line(text: str) -> str:

@@ -103,21 +103,21 @@ class LanguageModelJudge:
         rounds = [(0, list(range(repeats)))]
         rounds += [(again, [repeat]) for again in range(1, self.config.reasks + 1) for repeat in range(repeats)]
         for again, numbers in rounds:
-            asked, seeded = list(range(len(chats))), sampling
+            pending, seeded = list(range(len(chats))), sampling
             if again:
                 last = [group[numbers[0]] for group in answers]
-                asked = [
+                pending = [
                     index
                     for index, (outcome, parsed) in enumerate(last)
                     if isinstance(outcome, Answer) and (parsed is None or not parsed.how)
                 ]
                 digest = sha256(f"{self.config.seed} again {again} {numbers[0]}".encode()).digest()
                 seeded = sampling.model_copy(update={"seed": int.from_bytes(digest[:4]) >> 1})
-                if not asked:
+                if not pending:
                     continue
-            chosen = [chats[index] for index in asked]
+            chosen = [chats[index] for index in pending]
             outcomes = self._engine.outcomes(chosen, len(numbers), seeded, progress, schema=schema)
-            for index, group in zip(asked, outcomes, strict=True):
+            for index, group in zip(pending, outcomes, strict=True):
                 for number, outcome in zip(numbers, group, strict=True):
                     readable = isinstance(outcome, Answer) and not unanswered(outcome)
                     answers[index][number] = (outcome, parse(outcome.text) if readable else None)

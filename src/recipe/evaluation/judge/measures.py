@@ -32,7 +32,7 @@ class JudgedMeasure(Measure):
     """Controls that findings compare."""
 
     def __init__(self, identity: JudgeIdentity, judge: Judge | None = None) -> None:
-        """`judge` gives the verdicts; without it rows are made elsewhere."""
+        """`judge` gives the verdicts; without it others make the rows."""
         super().__init__()
         self.identity = {"judge": to_json(identity)}
         self.judge = judge
@@ -111,13 +111,13 @@ class RubricMeasure(JudgedMeasure):
             return rows
         names = {plan.example_id for plan in lost}
         # First, so that an answer to one tells the endpoint's engine that refusals concern single chats.
-        asked = [
+        unscored = [
             Case(example, example.continuation, control="reference")
             for example in examples
             if example.example_id in names
         ]
-        asked += [case for case in cases if PlanId(case.example.example_id, case.sample) in lost]
-        again = verdict_rows(self.judge.judge(asked, progress))
+        unscored += [case for case in cases if PlanId(case.example.example_id, case.sample) in lost]
+        again = verdict_rows(self.judge.judge(unscored, progress))
         able = {
             judgement.example_id
             for judgement in again

@@ -52,7 +52,7 @@ class Cases(NamedTuple):
     """The cases to judge, and how many predictions were left out."""
 
     cases: list[Case]
-    elsewhere: int
+    other_splits: int
     """Predictions for examples of other splits, left out."""
     unused: int
     """Further samples of examples, left out."""

@@ -191,14 +191,14 @@ def parse(text: str) -> ParsedVerdict:
     read = (final_answer(text) or "")[-_READ:]
     values: dict[str, Any] | None = last_object(read, CRITERIA)
     if values is not None:
-        how, given = "json", {name: {_whole(values[name])} for name in CRITERIA}
+        how, numbers_of = "json", {name: {_whole(values[name])} for name in CRITERIA}
     else:
-        how, given = "regex", {name: {_whole(match) for match in _PAIRS[name].finditer(read)} for name in CRITERIA}
-        values = given
-        if not any(given.values()):
+        how, numbers_of = "regex", {name: {_whole(match) for match in _PAIRS[name].finditer(read)} for name in CRITERIA}
+        values = numbers_of
+        if not any(numbers_of.values()):
             return ParsedVerdict(Unscored(f"the answer holds no verdict: {quoted(text)}"))
     scores = {}
-    for name, numbers in given.items():
+    for name, numbers in numbers_of.items():
         # Two different numbers for one criterion are no score: nothing is guessed.
         score = next(iter(numbers)) if len(numbers) == 1 else None
         if score is None:

@@ -145,7 +145,7 @@ def critical_failure(item: object) -> CriticalFailure | None:
         return None
     numbers = item.get("l1_steps"), item.get("l2_steps")
     if not all(
-        isinstance(some, list) and all(type(number) is int and number > 0 for number in some) for some in numbers
+        isinstance(side, list) and all(type(number) is int and number > 0 for number in side) for side in numbers
     ):
         return None
     first, second = numbers

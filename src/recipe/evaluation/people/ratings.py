@@ -284,12 +284,12 @@ def human_verdicts(ratings: Sequence[Rating], judged: Iterable[Judgement]) -> Hu
     """
     judged = list(judged)
     items = {item_code(judgement) for judgement in judged}
-    here = [rating for rating in ratings if not rating.item or rating.item in items]
+    of_system = [rating for rating in ratings if not rating.item or rating.item in items]
     people = list(dict.fromkeys(rating.rater for rating in ratings))
     name = f"human: {', '.join(people)}"
     rows: dict[tuple[PlanId, int], Judgement] = {}
     incomplete = 0
-    for rating, plans in rated_plans(here, judged):
+    for rating, plans in rated_plans(of_system, judged):
         if len(rating.scores) < len(CRITERIA):
             incomplete += 1
             continue
@@ -307,4 +307,4 @@ def human_verdicts(ratings: Sequence[Rating], judged: Iterable[Judgement]) -> Hu
             "sheet was made from, or compare with `recipe evaluate agreement`, which takes ratings of fewer."
         )
     identity = JudgeIdentity(name, "human", settings={"raters": str(len(people))})
-    return HumanVerdicts(identity, list(rows.values()), incomplete, len(ratings) - len(here))
+    return HumanVerdicts(identity, list(rows.values()), incomplete, len(ratings) - len(of_system))

@@ -41,10 +41,10 @@ def comparability(judge: JudgeIdentity, model: str = JUDGE) -> str:
             f"Published figures are by {model} too, but its prompt here is rebuilt from the paper's description, and "
             "the paper's list of test examples is not known: compare with care."
         )
-    what = "another model" if judge.kind == "llm" else _KINDS[judge.kind]
+    description = "another model" if judge.kind == "llm" else _KINDS[judge.kind]
     return (
-        f"{judge.name} is {what}, and not the paper's judge, {model}: its figures are not comparable with published "
-        "ones, which stand in tables of their own."
+        f"{judge.name} is {description}, and not the paper's judge, {model}: its figures are not comparable with "
+        "published ones, which stand in tables of their own."
     )
 
 
@@ -81,7 +81,7 @@ class JudgeResults:
         present = dict.fromkeys(
             (group.name, role_of(group.name)) for system in self.scores for group in system.of("dataset")
         )
-        order = {column.key: place for place, column in enumerate(published("per_dataset").columns)}
+        order = {column.key: index for index, column in enumerate(published("per_dataset").columns)}
         return tuple(sorted(present, key=lambda pair: order.get(normal(pair[0]), len(order))))
 
     @property
@@ -174,10 +174,10 @@ def _figures(results: JudgeResults, number: int) -> list[Figure]:
         rows = {normal(mark.row): mark.row for mark in marks}
         rows |= {split: row for split in SPLIT_ORDER if (row := f"{SPLIT_NAMES[split]}, macro") in rows.values()}
         table = published("per_dataset")
-        for place, column in enumerate(table.columns):
+        for index, column in enumerate(table.columns):
             if column.key in rows:
                 marks += [
-                    Mark(rows[column.key], Interval(line.values[place] or 0.0), hollow=True) for line in table.rows
+                    Mark(rows[column.key], Interval(line.values[index] or 0.0), hollow=True) for line in table.rows
                 ]
     criteria = []
     for system in results.scores:
@@ -196,13 +196,13 @@ def _figures(results: JudgeResults, number: int) -> list[Figure]:
 
 def accuracy_by_system(results: JudgeResults, dataset: str = "") -> dict[str, float]:
     """Accuracy by system: on one dataset where it is known, else over all plans."""
-    found = {}
+    accuracies = {}
     for system in results.scores:
         on_dataset = [group for group in system.of("dataset") if normal(group.name) == dataset]
         value = overall(on_dataset or system.of("dataset"))
         if value is not None:
-            found[system.system] = value
-    return found
+            accuracies[system.system] = value
+    return accuracies
 
 
 def _tables(results: JudgeResults) -> list[Table]:
@@ -239,7 +239,7 @@ def _tables(results: JudgeResults) -> list[Table]:
         (published("main"), splits, macro_rows, len(_COUNTS) + 1),
         (published("per_dataset"), [normal(name) for name, _ in datasets], dataset_rows, 1),
     ):
-        places = {column.key: place for place, column in enumerate(table.columns)}
+        places = {column.key: index for index, column in enumerate(table.columns)}
         for line in table.rows if paper and places.keys() & set(keys) else ():
             values = (Cell(line.values[places[key]] if key in places else None, 1) for key in keys)
             name = f"{line.group} {line.name}"

@@ -239,8 +239,8 @@ def differences(
     """`regime` minus `baseline` on the same prompts; raises InputError where the prompts differ."""
     if set(means.example_ids) != set(base.example_ids):
         raise InputError(f"{regime!r} and {baseline!r} have different prompts; pair equal ones.")
-    place = {example_id: row for row, example_id in enumerate(base.example_ids)}
-    order = [place[example_id] for example_id in means.example_ids]
+    index = {example_id: row for row, example_id in enumerate(base.example_ids)}
+    order = [index[example_id] for example_id in means.example_ids]
     shared = [name for name in _SHOWN_DIFFERENCES if name in means.values and name in base.values]
 
     pairs = ((means.values[name], base.values[name][order]) for name in shared)

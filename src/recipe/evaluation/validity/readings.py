@@ -308,8 +308,8 @@ class Matcher:
 
     def _by_step(self, vectors: Vectors) -> Vectors:
         """Similarity of texts [n, d] to the nearest wording of each step [n, steps]."""
-        found: Vectors = np.maximum.reduceat((vectors @ self._vectors.T).round(_DIGITS), self._starts, axis=1)
-        return found
+        nearest: Vectors = np.maximum.reduceat((vectors @ self._vectors.T).round(_DIGITS), self._starts, axis=1)
+        return nearest
 
 
 def same_words(text: str) -> str:
@@ -348,7 +348,7 @@ def threshold_of(graphs: TaskGraphs, embed: Embed, share: float = FOREIGN) -> fl
     vectors = wording_vectors(graphs, embed)
     words = [{same_words(text) for wordings in graph.wordings.values() for text in wordings} for graph in graphs]
     texts = [[same_words(text) for wordings in graph.wordings.values() for text in wordings] for graph in graphs]
-    found = [
+    foreign = [
         similarity
         for i, own in enumerate(vectors)
         for j, others in enumerate(vectors)
@@ -356,9 +356,9 @@ def threshold_of(graphs: TaskGraphs, embed: Embed, share: float = FOREIGN) -> fl
         for text, similarity in zip(texts[i], (own @ others.T).max(axis=1), strict=True)
         if text not in words[j]
     ]
-    if not found:
+    if not foreign:
         raise InputError("all goals have the same steps, so that no threshold can be found; give --threshold.")
-    return round(float(np.quantile(found, share)), 2)
+    return round(float(np.quantile(foreign, share)), 2)
 
 
 class GraphReader:

@@ -95,7 +95,7 @@ def edit_distance(plan: Ids, reference: Ids) -> Array:
     samples, width = reference.shape
     lengths = (plan != NONE).sum(axis=1)
     above = np.tile(np.arange(width + 1), (samples, 1))
-    found = np.where(lengths == 0, width, 0)
+    edits = np.where(lengths == 0, width, 0)
     for row in range(1, plan.shape[1] + 1):
         current = np.empty_like(above)
         current[:, 0] = row
@@ -103,9 +103,9 @@ def edit_distance(plan: Ids, reference: Ids) -> Array:
             differs = plan[:, row - 1] != reference[:, column - 1]
             apart = np.minimum(above[:, column], current[:, column - 1]) + 1
             current[:, column] = np.minimum(apart, above[:, column - 1] + differs)
-        found = np.where(lengths == row, current[:, width], found)
+        edits = np.where(lengths == row, current[:, width], edits)
         above = current
-    return np.asarray(found / width, dtype=np.float64)
+    return np.asarray(edits / width, dtype=np.float64)
 
 
 def _accumulated(plan: Ids, reference: Ids, size: int) -> Array:
@@ -199,8 +199,8 @@ def measure_plans(
     further = {}
     for T in horizons:
         values = 100 * sums[T] / count
-        for place, column in zip(np.flatnonzero(chosen[T]).tolist(), values.T.tolist(), strict=True):
-            metrics[place] |= {f"{T}.{name}": value for name, value in zip(MEASURES, column[:3], strict=True)}
+        for index, column in zip(np.flatnonzero(chosen[T]).tolist(), values.T.tolist(), strict=True):
+            metrics[index] |= {f"{T}.{name}": value for name, value in zip(MEASURES, column[:3], strict=True)}
         distance, first = values[3:].mean(axis=1).tolist()
         incomparable = dict(zip(NOT_COMPARABLE, (100 * np.mean(others[T], axis=0)).tolist(), strict=True))
         further[str(T)] = {"next_action": first, "edit_distance": distance} | incomparable
