@@ -102,7 +102,7 @@ PLANS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(PLANS, st.randoms(use_true_random=False), st.sampled_from([0, 0.5, 1]))
 def test_the_order_of_samples_and_prompts_changes_nothing(
     plans: list[tuple[str, ...]], shuffling: random.Random, share: float

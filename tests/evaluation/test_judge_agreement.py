@@ -32,7 +32,7 @@ JUDGE = JudgeIdentity("some judge", "llm")
 some_values = st.lists(st.integers(0, 5), min_size=2, max_size=12)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(some_values, st.randoms(use_true_random=False))
 def test_ranks_are_scipys(values: list[int], rng: object) -> None:
     first = np.array(values, dtype=np.float64)
