@@ -206,20 +206,24 @@ class ProxyDiversityJudge:
         with progress.task("comparing plans by embeddings", total=len(questions)) as advance:
             for start in range(0, len(questions), _TOGETHER):
                 batch = questions[start : start + _TOGETHER]
-                texts = list[str]()
-                for example, first, second in batch:
-                    texts += [*first, *second, *example.history]
-                    texts += [". ".join(steps) for steps in ((example.goal, *example.history), first, second)]
-                likeness = Likeness(self._embed, self.calibration, texts)
+                likeness = self.likeness(batch)
                 for example, first, second in batch:
                     level = nearest_level(difference(first, second, likeness))
-                    if not all(self._is_useful(example, plan, likeness) for plan in (first, second)):
+                    if not all(self.useful(example, plan, likeness) for plan in (first, second)):
                         level = min(CAP, level)
                     ratings.append(DiversityRating(level, "proxy"))
                 advance(len(batch))
         return ratings
 
-    def _is_useful(self, example: Example, plan: tuple[str, ...], likeness: Likeness) -> bool:
+    def likeness(self, questions: Sequence[Question]) -> Likeness:
+        """Similarities of all texts of these questions."""
+        texts = list[str]()
+        for example, first, second in questions:
+            texts += [*first, *second, *example.history]
+            texts += [". ".join(steps) for steps in ((example.goal, *example.history), first, second)]
+        return Likeness(self._embed, self.calibration, texts)
+
+    def useful(self, example: Example, plan: tuple[str, ...], likeness: Likeness) -> bool:
         """Whether a plan is on the goal, and more than the history again."""
         [[cosine]] = likeness.cosines([". ".join((example.goal, *example.history))], [". ".join(plan)])
         done = likeness.between(plan, example.history).max(axis=1, initial=0.0)

@@ -262,10 +262,10 @@ class DiversityMeasure(Measure):
             known, key=lambda pair: len(names & pair[1].keys()), default=("", dict[str, float]())
         )
         if names & accuracy.keys():
-            points = [
-                Point(f"{line.name}, published", *(Interval(value or 0.0) for value in line.values[:2]), hollow=True)
-                for line in published("diversity").rows
-            ]
+            points = []
+            for line in published("diversity").rows:
+                x, y = (Interval(value or 0.0) for value in line.values[:2])
+                points.append(Point(f"{line.name}, published", x, y, hollow=True))
             points += [
                 Point(scored.system, scored.overall.values["diversity"], Interval(accuracy[scored.system]))
                 for scored in scores

@@ -5,10 +5,11 @@ few times, and is then *unscored*: counted apart, and never a number.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from hashlib import sha256
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from recipe.artifacts import JsonObject
@@ -59,7 +60,7 @@ class LanguageModelJudge:
         config: JudgeConfig | None,
         prompt: str,
         beside: AbstractSet[str] = frozenset({"batch_size"}),
-        **further: str,
+        further: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`model` is its name at the endpoint, a hub id or a folder; `prompt` the hash of the prompt.
 
@@ -80,7 +81,7 @@ class LanguageModelJudge:
         settings["structured"] = ", ".join(sorted(self._structured)) or "off"
         if extra := self._engine.identity.get("extra_body"):
             settings["extra_body"] = json.dumps(extra, sort_keys=True)
-        return JudgeIdentity(self.name, "llm", self._model, self._prompt, settings | self._further)
+        return JudgeIdentity(self.name, "llm", self._model, self._prompt, settings | dict(self._further))
 
     def answers(
         self,
@@ -119,10 +120,11 @@ class LanguageModelJudge:
             outcomes = self._engine.outcomes(chosen, len(numbers), seeded, progress, schema=schema)
             for index, group in zip(pending, outcomes, strict=True):
                 for number, outcome in zip(numbers, group, strict=True):
-                    readable = isinstance(outcome, Answer) and not unanswered(outcome)
-                    answers[index][number] = (outcome, parse(outcome.text) if readable else None)
+                    parsed = None
                     if isinstance(outcome, Answer):
                         self._structured |= {outcome.structured} - {""}
+                        parsed = None if unanswered(outcome) else parse(outcome.text)
+                    answers[index][number] = (outcome, parsed)
         return [[group[number] for number in range(repeats)] for group in answers]
 
 
@@ -149,7 +151,7 @@ class LlmJudge(LanguageModelJudge):
         """`model` is its name at the endpoint, a hub id or a folder; without a rubric, the paper's is asked for."""
         self._rubric = rubric or Rubric(prompt_hash(), render, SCHEMA, parse, NOTHING)
         further = {"rubric": self._rubric.name} if self._rubric.name else {}
-        super().__init__(engine, model, config, self._rubric.prompt, **further)
+        super().__init__(engine, model, config, self._rubric.prompt, further=further)
 
     def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judgement]:
         """The verdicts on each case, in order; a plan without an actionable step gets the lowest by rule.

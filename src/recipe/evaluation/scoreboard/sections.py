@@ -10,7 +10,7 @@ from recipe.evaluation.metrics import readings_table
 from recipe.evaluation.published import DIVERSITY_JUDGE, JUDGE
 from recipe.evaluation.scoreboard.sources import ReportSources, ScoredFile
 from recipe.models.sampling import Decoding, decoding_note
-from recipe.report.elements import NONE, Cell, Figure, Section, Table, TableRow, headings, row
+from recipe.report.elements import NONE, Cell, Figure, Section, Table, TableRow, Value, headings, row
 from recipe.report.plots import Mark, inline_svg, intervals
 from recipe.stats import Interval, adjusted
 
@@ -41,7 +41,7 @@ def differences_sections(board: ReportSources) -> list[Section]:
                 name = f"{systems}{f' · {line.over}' if line.over else ''}"
                 marks.append(Mark(name, result.difference))
                 read.append((name, line.readings))
-                values = (
+                values: list[Value | Cell] = [
                     line.over or "all plans",
                     measure.cell(measure.main, result.difference, signed=True),
                     *(Cell(p_value, P_DIGITS, least=P_LEAST) for p_value in (result.p_value, next(corrected))),
@@ -50,7 +50,7 @@ def differences_sections(board: ReportSources) -> list[Section]:
                     result.difference.observations,
                     pair.clusters,
                     sum(pair.left_out.values()),
-                )
+                ]
                 rows.append(row(systems, *values))
         caption = f"Paired differences in {title}, with their 95% intervals; right of 0 the first is better."
         drawn = intervals(marks, colours={}, unit="percent" if measure.unit else "", line=0)
