@@ -69,7 +69,7 @@ def _interval(value: float, half: float) -> Interval:
     return Interval(value, value - half, value + half, 100, 24)
 
 
-def _scores() -> list[r.Scores]:
+def _scores() -> list[r.RegimeScores]:
     rows = []
     for split, shift in (("held-out cut points", 0.0), ("held-out goals", 0.02)):
         for regime, numbers in PROFILE.items():
@@ -80,7 +80,7 @@ def _scores() -> list[r.Scores]:
             }
             if regime in ("SFT", "RL"):
                 metrics["kl"] = Interval(0.41 if regime == "RL" else 0.2)
-            rows.append(r.Scores(split, regime, metrics, prompts=100, samples=10))
+            rows.append(r.RegimeScores(split, regime, metrics, prompts=100, samples=10))
     return rows
 
 
@@ -116,25 +116,25 @@ def _curve() -> r.Curve:
     )
 
 
-def _lengths() -> list[r.Lengths]:
+def _lengths() -> list[r.PlanLengths]:
     centres = {"reference": 4.3, "base": 4.2, "SFT": 4.4, "RL": 7.9, "best of 8": 4.9}
     return [
-        r.Lengths(split, regime, tuple(round(300 * math.exp(-(((n - c) / (0.25 * c)) ** 2))) for n in range(15)))
+        r.PlanLengths(split, regime, tuple(round(300 * math.exp(-(((n - c) / (0.25 * c)) ** 2))) for n in range(15)))
         for split in ("held-out cut points", "held-out goals")
         for regime, c in centres.items()
     ]
 
 
 def _prompt(split: str) -> r.ShownPrompt:
-    valid = tuple(r.Line(text, "valid") for text in REFERENCE)
+    valid = tuple(r.PlanLine(text, "valid") for text in REFERENCE)
     spoiled = (
-        r.Line("pour the tea into the cup", "out-of-order"),
-        r.Line("put the tea leaves in the teapot", "valid"),
-        r.Line("bring the water to a boil", "repeat"),
-        r.Line("let the tea brew", "valid"),
-        r.Line("press down on the flat tire with a very long and unlikely description of it", "alien"),
-        r.Line("let the tea brew", "repeat"),
-        r.Line("stir <b>the tea</b> & more", "valid"),
+        r.PlanLine("pour the tea into the cup", "out-of-order"),
+        r.PlanLine("put the tea leaves in the teapot", "valid"),
+        r.PlanLine("bring the water to a boil", "repeat"),
+        r.PlanLine("let the tea brew", "valid"),
+        r.PlanLine("press down on the flat tire with a very long and unlikely description of it", "alien"),
+        r.PlanLine("let the tea brew", "repeat"),
+        r.PlanLine("stir <b>the tea</b> & more", "valid"),
     )
     plans = (
         r.ShownPlan("reference", valid, 1.0, 0.33),
@@ -207,11 +207,13 @@ def build_real_results() -> r.Results:
     whole = build_results()
     kept = ("steps", "reward", "gated", "distinct")
     scores = [
-        r.Scores("crosstask", row.regime, {name: row.metrics[name] for name in kept if name in row.metrics}, 40, 10)
+        r.RegimeScores(
+            "crosstask", row.regime, {name: row.metrics[name] for name in kept if name in row.metrics}, 40, 10
+        )
         for row in whole.scores[:3:2]
     ]
     [curve] = whole.curves
-    lines = tuple(r.Line(text) for text in REFERENCE)
+    lines = tuple(r.PlanLine(text) for text in REFERENCE)
     return r.Results(
         title="RECIPE on CrossTask",
         summary=("Reward before and after training.",),

@@ -18,8 +18,8 @@ from recipe_studies.experiments.settings import (
 )
 
 
-def scores(split: str, regime: str, **means: float) -> r.Scores:
-    return r.Scores(split, regime, {name: Interval(mean) for name, mean in means.items()}, 10, 10)
+def scores(split: str, regime: str, **means: float) -> r.RegimeScores:
+    return r.RegimeScores(split, regime, {name: Interval(mean) for name, mean in means.items()}, 10, 10)
 
 
 def parts(total: float) -> r.RewardParts:
@@ -184,7 +184,8 @@ def test_the_headline_names_no_leader_where_an_interval_holds_zero() -> None:
     def against(regime: str, low: float, high: float) -> Difference:
         return Difference("test_cuts", regime, BASE, "score", Interval((low + high) / 2, low, high))
 
-    rows = tuple(r.Scores("test_cuts", name, {"score": Interval(0.5)}, 9, 1) for name in ("base", "up", "even", "down"))
+    names = ("base", "up", "even", "down")
+    rows = tuple(r.RegimeScores("test_cuts", name, {"score": Interval(0.5)}, 9, 1) for name in names)
     values = against("even", -0.01, 0.03), against("up", 0.05, 0.09), against("down", -0.3, -0.1)
     above, below, unclear = headline(r.Results("t", scores=rows, differences=values))
     assert "above the base: up +0.070 [+0.050, +0.090]." in above

@@ -15,7 +15,7 @@ from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.measure import Extent, audit_rewards
 from recipe.audit.perturb import NEAREST, AuditPrompt, build_prompts, select
 from recipe.audit.score import NamedScorer
-from recipe.audit.wordings import merged, told_in_phases, vague, wordings
+from recipe.audit.wordings import in_phases, merged, vague, wordings
 from recipe.corpus.encoders import HashEncoder
 from recipe.reward.scorer import PromptGroup, plain_reward
 from recipe.types import Procedure, Reward, Step
@@ -171,7 +171,7 @@ def test_a_vague_step_keeps_its_verb_only(step: str, expected: str) -> None:
 def test_merged_and_split_steps_read_as_sentences() -> None:
     assert merged(("Boil it.", "Warm the pot.", "USB in", "Wait"), 3) == ("Boil it and warm the pot and USB in", "Wait")
     assert merged(("Wait.",), 4) == ("Wait.",)
-    assert told_in_phases("Pour it.")[0] == "start to pour it"
+    assert in_phases("Pour it.")[0] == "start to pour it"
 
 
 def test_the_attack_may_use_the_goal(prompts: list[AuditPrompt]) -> None:

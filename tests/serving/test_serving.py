@@ -322,14 +322,14 @@ def test_feedback_is_kept_where_evaluation_reads_it(serve: Any, tmp_path: Path) 
     [example] = read_examples(keep / "examples.jsonl")
     assert example.continuation == ("rinse the pot", *TEA[2:])
     assert [one.sample for one in read_predictions(keep / "predictions.jsonl")] == [0, 1]
-    [rating] = read_ratings(keep / "ratings.jsonl").ratings
+    [rating] = read_ratings(keep / "ratings.jsonl")
     assert (rating.rater, rating.sample, rating.scores, rating.comment) == ("ann", 0, scores, "fine")
     with serve(keep=keep) as page:  # another run of the server goes on with the folder
         again = page.begin(plans=1)
         page.events(again)
         said = {"plan": 0, "rater": "ann", "scores": scores}
         assert page.client.post(f"/api/runs/{again}/feedback", json=said).status_code == 201
-    assert len(read_ratings(keep / "ratings.jsonl").ratings) == 2
+    assert len(read_ratings(keep / "ratings.jsonl")) == 2
     judge, human = tmp_path / "judge.json", tmp_path / "human.json"
     files = ["--examples", str(keep / "examples.jsonl")]
     asked = ["evaluate", "judge", str(keep / "predictions.jsonl"), *files, "--judge", "proxy", "--encoder", "hash:256"]

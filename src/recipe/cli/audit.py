@@ -103,9 +103,10 @@ def audit(
 
     require_packages({"report": "the audit", "cpu": "corpus search"})
     from recipe.audit.measure import Extent, audit_rewards, audited_prompts
-    from recipe.audit.samples import read_samples, write_prompts
+    from recipe.audit.samples import prompt_examples, read_samples
     from recipe.audit.score import NamedScorer
     from recipe.corpus.store import Corpus
+    from recipe.data.examples import write_examples
     from recipe.reward.embeddings import StepEmbeddings
     from recipe.reward.verifier import Verifier
 
@@ -122,7 +123,9 @@ def audit(
         require_writable(prompts_output)
         _, prompts = audited_prompts(corpus, chosen, embeddings.stacked, extent)
         out.print(
-            f"{write_prompts(prompts_output, prompts)} prompts in {prompts_output}", highlight=False, markup=False
+            f"{write_examples(prompts_output, prompt_examples(prompts))} prompts in {prompts_output}",
+            highlight=False,
+            markup=False,
         )
         return
     scorers = {

@@ -21,8 +21,8 @@ from recipe.prompting import visible
 
 if TYPE_CHECKING:
     from recipe.data.crosstask import StepOrder
-    from recipe.evaluation.vpa.protocol import Protocol, Release, Rule
-    from recipe.evaluation.vpa.run import Task
+    from recipe.evaluation.vpa.protocol import CrossTaskRelease, Protocol, Rule
+    from recipe.evaluation.vpa.run import VpaTask
     from recipe.models.costs import Budget
     from recipe.planning.vidassist.methods import Demonstrations, Models
     from recipe.planning.vidassist.search import ActionsOf
@@ -103,7 +103,7 @@ def read_samples(source: Source, config: VidAssistConfig) -> Samples:
     return Samples(examples, _actions(source, release, examples), shown)
 
 
-def _examples(source: Source, release: "Release | None", horizon: int) -> "list[Example]":
+def _examples(source: Source, release: "CrossTaskRelease | None", horizon: int) -> "list[Example]":
     from recipe.data.examples import read_examples
     from recipe.data.histories import read_histories, with_histories
     from recipe.evaluation.vpa.protocol import HORIZONS, cut_samples
@@ -118,7 +118,7 @@ def _examples(source: Source, release: "Release | None", horizon: int) -> "list[
     return examples if source.histories is None else with_histories(examples, read_histories(source.histories))
 
 
-def _actions(source: Source, release: "Release | None", examples: "list[Example]") -> "ActionsOf":
+def _actions(source: Source, release: "CrossTaskRelease | None", examples: "list[Example]") -> "ActionsOf":
     from recipe.config import EncoderConfig
     from recipe.corpus.encoders import open_encoder
     from recipe.planning.admissible import AdmissibleActions
@@ -136,7 +136,7 @@ def _actions(source: Source, release: "Release | None", examples: "list[Example]
     return by_goal.__getitem__
 
 
-def _listed(source: Source, release: "Release | None") -> tuple[str, ...]:
+def _listed(source: Source, release: "CrossTaskRelease | None") -> tuple[str, ...]:
     if source.actions is None:
         assert release is not None
         return release.taxonomy().actions
@@ -267,7 +267,7 @@ def _no_encoder() -> Any:
     raise InputError("a planned step is no action of CrossTask; give --root without --actions.")
 
 
-def _task(source: Source, planned_for: set[str]) -> "Task":
+def _task(source: Source, planned_for: set[str]) -> "VpaTask":
     """The samples that were planned for, as the protocol cuts them."""
     from dataclasses import replace
 

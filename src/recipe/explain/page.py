@@ -16,7 +16,7 @@ from recipe.clock import clock
 from recipe.errors import MissingExtra
 from recipe.explain.explain import in_words, parts, when
 from recipe.explain.records import AlignedNarration, Explanation, GroundedStep, Links, Match, StepEvidence
-from recipe.report.elements import Pairs, Section
+from recipe.report.elements import NamedValues, Section
 from recipe.report.html import page_environment, template
 from recipe.report.numbers import format_number
 from recipe.report.page import render
@@ -63,7 +63,7 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
     macros = vars(page_environment("recipe.explain").get_template("explanation.html.jinja").make_module(values))
     done, planned = len(explanation.history), len(explanation.continuation)
     pool = f"{done} done and {planned} planned steps · pool of {len(explanation.narrations)}"
-    pairs = Pairs(tuple((name, str(value)) for name, value in settings.items()))
+    pairs = NamedValues(tuple((name, str(value)) for name, value in settings.items()))
     return render(
         f"{explanation.goal}: why this plan earns {format_number(explanation.reward.total, 3)}",
         f"{config.verifier} verifier · {pool}",

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, insert, select, update
 
 from recipe.artifacts import JsonObject, to_json
-from recipe.evaluation.judge.plans import MEANINGS
+from recipe.evaluation.judge.plans import CONTROLS
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.measures import Measure, measure_named
 from recipe.evaluation.people.ratings import cell
@@ -245,7 +245,7 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
                 "by": row.display,
                 "account": row.account,
                 "control": row.control,
-                "control_meaning": MEANINGS.get(row.control, ""),
+                "control_meaning": CONTROLS.get(row.control, ""),
                 "value": shown[row.id]["value"],
                 "datasets": shown[row.id]["datasets"],
                 "gap": None if gap is None else rounded(to_json(gap), kind.digits, apart),

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, case, func, select
 
 from recipe.artifacts import JsonObject, to_json
 from recipe.evaluation.controls import is_beaten
-from recipe.evaluation.judge.plans import MEANINGS
+from recipe.evaluation.judge.plans import CONTROLS
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.measures import Measure, measure_named
 from recipe.evaluation.metrics import METRICS
@@ -506,7 +506,7 @@ def _against(
     mean = own["value"]["mean"] - other["value"]["mean"] if complete and other is not None else None
     return {
         "control": control,
-        "meaning": MEANINGS.get(control, ""),
+        "meaning": CONTROLS.get(control, ""),
         "difference": rounded(to_json(difference), kind.digits, mean),
         "beaten": None if difference.sign is None else is_beaten(difference),
     }

@@ -11,7 +11,18 @@ from recipe.evaluation.controls import control_sentences
 from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics, regime_colours
 from recipe.evaluation.validity.measure import Difference
 from recipe.evaluation.validity.readings import STATUSES
-from recipe.report.elements import Cell, Figure, Pairs, Plan, Plans, Section, Step, Table, headings, row
+from recipe.report.elements import (
+    Cell,
+    Figure,
+    MarkedStep,
+    NamedValues,
+    PlanColumn,
+    Plans,
+    Section,
+    Table,
+    headings,
+    row,
+)
 from recipe.report.numbers import format_number, format_seconds
 from recipe.report.page import render
 from recipe.report.plots import inline_svg, new_figure, smoothing_window
@@ -160,7 +171,9 @@ def report_sections(results: Results) -> Iterator[Section]:
         *((name, value or "defaults") for name, value in provenance.settings.items()),
         ("versions", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
     )
-    settings = Pairs(tuple((name, value) for name, value in pairs if value or name not in ("command", "versions")))
+    settings = NamedValues(
+        tuple((name, value) for name, value in pairs if value or name not in ("command", "versions"))
+    )
     yield Section("run", "How it was run", "How it was run", blocks=(*times, settings))
     if results.caveats:
         yield Section("caveats", "Caveats", "Caveats", findings=results.caveats)
@@ -178,7 +191,7 @@ def _figures(section: str, *drawings: tuple[Drawing | None, str]) -> tuple[Figur
 def _plans_side_by_side(prompts: Sequence[ShownPrompt]) -> Iterator[Plans]:
     """The plans for each prompt; the meanings of their marks stand before the first."""
     marked = any(line.status != "unknown" for prompt in prompts for plan in prompt.plans for line in plan.lines)
-    legend = tuple(Step(meaning, mark, status) for status, (mark, meaning) in STATUSES.items()) if marked else ()
+    legend = tuple(MarkedStep(meaning, mark, status) for status, (mark, meaning) in STATUSES.items()) if marked else ()
     for prompt in prompts:
         plans = []
         for plan in prompt.plans:
@@ -187,8 +200,8 @@ def _plans_side_by_side(prompts: Sequence[ShownPrompt]) -> Iterator[Plans]:
             steps = []
             for line in plan.lines:
                 mark, meaning = STATUSES.get(line.status, ("", ""))
-                steps.append(Step(line.text, mark, line.status, hint=meaning))
-            plans.append(Plan(plan.regime, tuple(steps), about))
+                steps.append(MarkedStep(line.text, mark, line.status, hint=meaning))
+            plans.append(PlanColumn(plan.regime, tuple(steps), about))
         history = f"Done: {'; '.join(prompt.history) or 'nothing yet'}."
         yield Plans(tuple(plans), prompt.goal, SPLITS.get(prompt.split, prompt.split), history, legend)
         legend = ()

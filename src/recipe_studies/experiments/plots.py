@@ -9,7 +9,7 @@ import numpy as np
 from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
 from recipe.evaluation.metrics import CONTROL, METRICS, REWARDS, regime_colours
-from recipe.evaluation.validity.measure import Difference, Lengths, Reranking
+from recipe.evaluation.validity.measure import Difference, PlanLengths, Reranking
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.plots import DASHED, STYLE, Line, Mark, curves, intervals, name_ends, new_figure
 from recipe.stats import Interval
@@ -150,7 +150,7 @@ def law_figure(results: Results) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def lengths_figure(lengths: Sequence[Lengths]) -> Figure:
+def lengths_figure(lengths: Sequence[PlanLengths]) -> Figure:
     """Shares of plans by number of steps, one row a regime and one column a split."""
     regimes = list(dict.fromkeys(one.regime for one in lengths))
     splits = list(dict.fromkeys(one.split for one in lengths))

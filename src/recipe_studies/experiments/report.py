@@ -19,11 +19,11 @@ from recipe.evaluation.match import MAIN as AGREEMENT
 from recipe.evaluation.metrics import CONTROL
 from recipe.evaluation.validity.measure import (
     Difference,
-    Lengths,
+    PlanLengths,
     PromptMeans,
+    RegimeScores,
     Reranking,
     ScoredPlan,
-    Scores,
     differences,
     mean_over_runs,
     plan_lengths,
@@ -32,7 +32,7 @@ from recipe.evaluation.validity.measure import (
     score_predictions,
     summarise,
 )
-from recipe.evaluation.validity.readings import Line
+from recipe.evaluation.validity.readings import PlanLine
 from recipe.planning.predictions import Prediction
 from recipe.progress import Progress
 from recipe.reward.scorer import PromptGroup, score_or_raise
@@ -222,7 +222,7 @@ def _stages(run_dir: Path) -> Iterator[StageTime]:
             yield StageTime(title, sum(wall for wall, _ in times), f"{several}{cpu_seconds:.0f} CPU s")
 
 
-def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, seed: int) -> Scores:
+def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, seed: int) -> RegimeScores:
     """A regime's means; that of the KL is over the plans it was estimated from."""
     row = summarise(split, regime, means, seed)
     for ranker in measured.design.rankers:
@@ -302,11 +302,11 @@ def _validations(run_dir: Path, design: Design) -> Iterator[ValidationCurve]:
             yield read_validations(run_dir / run.folder, run.regime, run.config.seed)
 
 
-def _lengths(measured: Measurement) -> Iterator[Lengths]:
+def _lengths(measured: Measurement) -> Iterator[PlanLengths]:
     """Plan lengths of the reference continuations and of every regime, all seeds together."""
     for split, examples in measured.prompts.items():
         counts = Counter(len(example.continuation) for example in examples)
-        yield Lengths(split, "reference", tuple(counts[steps] for steps in range(max(counts) + 1)))
+        yield PlanLengths(split, "reference", tuple(counts[steps] for steps in range(max(counts) + 1)))
         for regime in measured.plans:
             runs = measured.of(split, regime).values()
             yield plan_lengths(split, regime, [plan for plans in runs for plan in plans])
@@ -354,7 +354,7 @@ def _shown_prompts(run_dir: Path, config: AnyExperiment, measured: Measurement) 
         shown = tuple(
             ShownPlan(
                 regime,
-                tuple(map(Line, plan.texts)) if plan.reading is None else plan.reading.statuses(),
+                tuple(map(PlanLine, plan.texts)) if plan.reading is None else plan.reading.statuses(),
                 None if plan.validity is None else plan.validity.score,
                 reward,
             )

@@ -11,8 +11,8 @@ from typing import Literal
 from recipe.artifacts import read_json, to_json, write_json
 from recipe.errors import ComputeError
 from recipe.evaluation.metrics import METRICS
-from recipe.evaluation.validity.measure import Difference, Lengths, Reranking, Scores
-from recipe.evaluation.validity.readings import Line
+from recipe.evaluation.validity.measure import Difference, PlanLengths, RegimeScores, Reranking
+from recipe.evaluation.validity.readings import PlanLine
 from recipe.rows import from_json
 from recipe.stats import Interval
 
@@ -155,7 +155,7 @@ class ShownPlan:
 
     regime: str
     """`reference` for the gold continuation."""
-    lines: tuple[Line, ...]
+    lines: tuple[PlanLine, ...]
     validity: float | None = None
     reward: float | None = None
 
@@ -200,11 +200,11 @@ class Results:
     """The findings, one sentence each."""
     provenance: Provenance = Provenance()
     stages: tuple[StageTime, ...] = ()
-    scores: tuple[Scores, ...] = ()
+    scores: tuple[RegimeScores, ...] = ()
     differences: tuple[Difference, ...] = ()
     by_seed: tuple[Difference, ...] = ()
     """The differences of every run alone."""
-    controls: tuple[Scores, ...] = ()
+    controls: tuple[RegimeScores, ...] = ()
     """Rows of plans that are no planner's, beside `scores`; their regimes begin with `control: `."""
     control_differences: tuple[Difference, ...] = ()
     """Every regime minus every control in the main metric, on the prompts that have the control."""
@@ -213,7 +213,7 @@ class Results:
     validations: tuple[ValidationCurve, ...] = ()
     """Of the runs that validated while training."""
     rerankings: tuple[Reranking, ...] = ()
-    lengths: tuple[Lengths, ...] = ()
+    lengths: tuple[PlanLengths, ...] = ()
     prompts: tuple[ShownPrompt, ...] = ()
     hand_made: tuple[ProbePlan, ...] = ()
     """The probe plans."""

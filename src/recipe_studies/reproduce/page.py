@@ -7,7 +7,20 @@ from pathlib import Path
 from recipe.artifacts import read_json, to_json, write_json, write_text
 from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import readings_table, regime_colours
-from recipe.report.elements import Block, Cell, Figure, Heading, Pairs, Plan, Plans, Row, Section, Step, Table, headings
+from recipe.report.elements import (
+    Block,
+    Cell,
+    Figure,
+    Heading,
+    MarkedStep,
+    NamedValues,
+    PlanColumn,
+    Plans,
+    Section,
+    Table,
+    TableRow,
+    headings,
+)
 from recipe.report.markdown import render_markdown
 from recipe.report.page import render
 from recipe.report.plots import Line, Mark, Point, curves, inline_svg, intervals, scatter
@@ -156,7 +169,7 @@ def sections(results: StudyResults) -> Iterator[Section]:
     if notes:
         yield Section("notes", "What to know of these figures", "Notes", findings=tuple(dict.fromkeys(notes)))
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    run = Pairs((("command", results.command), ("versions", versions)))
+    run = NamedValues((("command", results.command), ("versions", versions)))
     yield Section("run", "How it was run", "How it was run", blocks=(run,))
 
 
@@ -172,7 +185,7 @@ def examples_table(scale: ScaleResults) -> Table:
         mixed = one.examples - sum(one.left_out.values())
         used = mixed + sum(one.left_out.get(reason, 0) for reason in MIXTURES_ALONE)
         cells += [Cell(used), Cell(mixed if one.role == "training" else None)]
-        rows.append(Row(f"{one.role}, {one.input}, {column_title(one.dataset)}", tuple(cells)))
+        rows.append(TableRow(f"{one.role}, {one.input}, {column_title(one.dataset)}", tuple(cells)))
     names = ("examples", *(REASONS[one] for one in reasons), "used", "in mixtures with weak ones")
     return Table(f"Examples, {scale.title}", "examples of", headings(*names), tuple(rows))
 
@@ -197,7 +210,7 @@ def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
         plans = []
         for plan in prompt.plans:
             accuracy = "" if plan.accuracy is None else f"{plan.accuracy:.0f} %"
-            plans.append(Plan(regime_title(plan.regime), tuple(map(Step, plan.steps)), accuracy))
+            plans.append(PlanColumn(regime_title(plan.regime), tuple(map(MarkedStep, plan.steps)), accuracy))
         yield Plans(tuple(plans), prompt.goal, history=f"Done: {'; '.join(prompt.history)}.")
 
 
@@ -215,7 +228,7 @@ def findings_table(findings: Sequence[Finding]) -> Table:
             cells.append(Cell(None if one is None else one.difference, digits, signed=True))
             cells.append(Cell(None if one is None else one.verdict))
         about = f"{claim.source}, within {claim.margin:g}" if claim.margin else claim.source
-        rows.append(Row(claim.sentence, tuple(cells), about=about))
+        rows.append(TableRow(claim.sentence, tuple(cells), about=about))
     return Table("What the paper claims", "claim", tuple(names), tuple(rows))
 
 
@@ -252,7 +265,7 @@ def made_table(scale: ScaleResults, made: TableFigures) -> Table:
             cells.append(Cell(None if figure is None else figure.value, digits))
             if column in printed:
                 cells.append(Cell(None if figure is None else figure.published, digits))
-        rows.append(Row(regime_title(name), tuple(cells)))
+        rows.append(TableRow(regime_title(name), tuple(cells)))
     several = len(scale.seeds) > 1
     about = "95% interval over seeds and prompts" if several else "95% interval over prompts; one seed"
     return Table(f"{table(made.name).title}, {scale.title}", "regime", tuple(names), tuple(rows), about)

@@ -143,7 +143,7 @@ def judge(
         _estimate(cases, config, asked_for, show_prompt, model_settings.price_in, json)
         return
     assert output is not None
-    left_out = {"other splits": own.elsewhere, "further samples": own.unused}
+    left_out = {"other splits": own.other_splits, "further samples": own.unused}
     with opened_judge(beside(model_settings, output), encoder, config, asked_for) as (asked, ledger):
         judged = asked.judge(cases, console.progress())
         spent = {} if ledger is None else ledger.numbers()

@@ -11,7 +11,7 @@ from recipe.cli import console
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
-    from recipe.evaluation.people.agreement import Agreement
+    from recipe.evaluation.people.agreement import RaterAgreement
     from recipe.report.elements import Table
 
 
@@ -83,7 +83,7 @@ def _write_sheet(
     return write_sheet(output, judged, board.examples, seed, limit)
 
 
-def _tables(found: "Agreement", title: str) -> "Iterator[Table]":
+def _tables(found: "RaterAgreement", title: str) -> "Iterator[Table]":
     from recipe.report.elements import Cell, Table, headings, row
 
     yield Table(
@@ -163,7 +163,7 @@ def ratings(
     rated = {row.example_id for row in people.rows}
     shown = [one for name, one in board.examples.items() if name in rated]
     named = system or board.sources[0].scores.system
-    left_out = {"incomplete ratings": people.incomplete, "ratings of other plans": people.elsewhere}
+    left_out = {"incomplete ratings": people.incomplete, "ratings of other plans": people.of_others}
     rows = verdict_rows(people.rows)
     scores = summarise(RubricMeasure(people.identity), named, rows, shown, seed, left_out=left_out)
     write_verdicts(rows_path(output), people.rows)

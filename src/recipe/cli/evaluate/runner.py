@@ -49,7 +49,7 @@ def evaluate_plans(
     from recipe.evaluation.measures import measured_rows, summarise
 
     rows = measured_rows(measure, selection, console.progress())
-    skipped = {"other splits": selection.elsewhere, **(left_out or {})}
+    skipped = {"other splits": selection.other_splits, **(left_out or {})}
     scores = summarise(measure, system, rows, selection.examples, seed, left_out=skipped, decoding=selection.decoding)
     return scores, rows
 

@@ -12,7 +12,7 @@ from recipe.cli.vpa import CrossTask, Order, ProtocolName, RuleName, TaxonomyNam
 
 if TYPE_CHECKING:
     from recipe.evaluation.scores import Scores
-    from recipe.evaluation.vpa.run import References
+    from recipe.evaluation.vpa.run import VpaReferences
     from recipe.planning.admissible import Embed
     from recipe.report.elements import Table
 
@@ -112,7 +112,7 @@ def _embed(name: str) -> "Embed":
     return partial(open_encoder(EncoderConfig(name=name)).encode, progress=console.progress())
 
 
-def _table(scores: "Scores", references: "References", show_published: bool) -> "Table":
+def _table(scores: "Scores", references: "VpaReferences", show_published: bool) -> "Table":
     """The result above the rows that it is read against; intervals and warnings as notes."""
     from recipe.report.elements import Cell, Heading, Table, row
 
@@ -148,7 +148,7 @@ def _intervals(scores: "Scores") -> Iterator[str]:
             yield f"T={horizon}: {one.observations:,} samples of {one.clusters:,} videos; 95% intervals: {bounds}"
 
 
-def _warnings(scores: "Scores", references: "References", show_published: bool) -> Iterator[str]:
+def _warnings(scores: "Scores", references: "VpaReferences", show_published: bool) -> Iterator[str]:
     yield references.calibration.sentence
     if show_published:
         yield "Most Probable is shown as published; no baseline here reproduces those rows."
