@@ -56,7 +56,7 @@ def _best_alone(pool: FreeAlignment) -> np.ndarray:
     return np.eye(pool.matched.shape[1])[int(pool.matched[0].argmax())]
 
 
-def _any_length(self: grounded.Lengths, number: int, draw: np.random.Generator) -> np.ndarray:
+def _any_length(self: grounded.NarrationLengths, number: int, draw: np.random.Generator) -> np.ndarray:
     return draw.choice(self.order, min(32, len(self.order)), replace=False)
 
 

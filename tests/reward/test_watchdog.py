@@ -25,7 +25,6 @@ from recipe.reward.watchdog import (
     Watchdog,
     copied_share,
     read_records,
-    repeated_share,
     replay,
     standard_error,
     step_statistics,
@@ -73,7 +72,7 @@ WORDS = [f"{verb} the {thing}" for verb in ("lift", "oil", "sand", "paint") for 
 )
 def test_lines_are_the_same_by_their_content_words(first: str, second: str, same: bool) -> None:
     assert (copied_share([first], [second]) == 1.0) is same
-    assert (repeated_share([first, second]) == 0.5) is same
+    assert (step_statistics(1, [rollout("a", (), (first, second), None)]).repeated == 0.5) is same
 
 
 def test_a_reading_by_hand() -> None:

@@ -105,9 +105,9 @@ def test_of_each_prompt_at_most_one_scored_plan_is_chosen(drawn: Any, how: Any, 
         chosen = [row for row in own if row.chosen]
         assert len(chosen) == bool(open_to)
         for row in chosen:
-            assert any(row is one for one in open_to)
+            assert any(row is record for record in open_to)
             if how == "best":
-                assert row.total == max(one.total for one in open_to)
+                assert row.reward.total == max(record.reward.total for record in open_to)
 
 
 def test_a_random_choice_is_uniform_over_the_same_plans() -> None:

@@ -99,7 +99,7 @@ def test_a_run_stops_before_its_weights_are_lost(
         with pytest.raises(ComputeError, match=str(DIVERGED)):
             train(config, scorer)
     assert not (config.output / "model").exists()
-    checkpoint = Run(config.output, {}).latest_checkpoint()
+    checkpoint = Run(config.output, config, {}).latest_checkpoint()
     assert checkpoint is not None
     assert checkpoint.name == f"checkpoint-{SAVED}"
     if change is infinite_gradient:
@@ -132,6 +132,6 @@ def test_weights_that_are_no_numbers_are_in_no_checkpoint(
         patch.setattr(torch.optim.AdamW, "step", spoiling)
         with pytest.raises(ComputeError):
             train(config, scorer)
-    checkpoint = Run(config.output, {}).latest_checkpoint()
+    checkpoint = Run(config.output, config, {}).latest_checkpoint()
     assert checkpoint is not None
     assert checkpoint.name == f"checkpoint-{SAVED}"

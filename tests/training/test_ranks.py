@@ -46,7 +46,7 @@ def cut(whole, part):
     write_json(part / "run.json", read_json(part / "run.json") | {"finished": False})
 
 try:
-    with ranks.together():
+    with ranks.distributed_run():
         for name, text in json.loads(Path(sys.argv[2]).read_text()):
             shown = Paintings() if "video" in name else None
             if "sft" in name:
@@ -59,12 +59,11 @@ try:
             scorer = Verifier(Corpus.open(config.corpus), config.reward) if ranks.main() else None
             train_grpo(config, scorer, histories=shown)
         assert ranks.gathered([ranks.rank()]) == [0, 1]
-        assert ranks.own(["a", "b", "c", "d"]) == [["a", "b"], ["c", "d"]][ranks.rank()]
         if not ranks.main():
             raise ComputeError("the second one fails")
         ranks.barrier()
 except ComputeError as error:
-    Path(sys.argv[2]).with_suffix(f".{ranks.rank()}").write_text(f"{error}, {ranks.spoken_for()}")
+    Path(sys.argv[2]).with_suffix(f".{ranks.rank()}").write_text(f"{error}, {ranks.failure_reported_elsewhere()}")
 """
 
 

@@ -17,7 +17,7 @@ from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
 from recipe.errors import InputError
 from recipe.training.base import train_base
-from recipe.training.best_of_n import _whole_records, train_best_of_n
+from recipe.training.best_of_n import train_best_of_n, whole_records
 from recipe.training.grpo import train_grpo
 from recipe.training.sft import train_sft
 
@@ -272,4 +272,4 @@ def test_a_record_that_a_machine_without_power_left_is_read_to_its_fault(
     rows = (config.output / "completions" / "round-01.jsonl").read_bytes().split(b"\n")
     partial = tmp_path / "round-01.partial"
     partial.write_bytes(b"\n".join([*rows[:9], line, *rows[9:]]))
-    assert [record.row for record in _whole_records(partial, 4, len(rows))] == [json.loads(row) for row in rows[:8]]
+    assert [record.row for record in whole_records(partial, 4, len(rows))] == [json.loads(row) for row in rows[:8]]

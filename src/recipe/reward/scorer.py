@@ -118,14 +118,14 @@ def prompt_outcomes(scorer: Scorer, prompts: Sequence[Prompt]) -> list[Outcome]:
 
 def score_or_raise(scorer: Scorer, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
     """The rewards of all plans of each group. Raises the first failure."""
-    return [[reward_of(outcome) for outcome in own] for own in outcomes_of(scorer, groups)]
-
-
-def reward_of(outcome: Outcome) -> Reward:
-    """The reward. Raises the failure that stands in its place."""
-    if isinstance(outcome, Reward):
-        return outcome
-    raise outcome
+    rewards = list[list[Reward]]()
+    for outcomes in outcomes_of(scorer, groups):
+        rewards.append([])
+        for outcome in outcomes:
+            if not isinstance(outcome, Reward):
+                raise outcome
+            rewards[-1].append(outcome)
+    return rewards
 
 
 def plain_reward(total: float, steps: int, **parts: float) -> Reward:
