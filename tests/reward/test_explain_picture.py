@@ -17,7 +17,7 @@ pytest.importorskip("jinja2")
 
 from recipe.config import RewardConfig
 from recipe.explain.explain import explain
-from recipe.explain.page import AXIS, LINE, TEXT, _apart, barcode, draw, place, render_page, segment_note
+from recipe.explain.page import AXIS, LINE, TEXT, barcode, draw, keep_apart, place, render_page, segment_note
 from recipe.explain.records import AlignedNarration, Explanation, Links, Match
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Segment
@@ -76,7 +76,7 @@ def test_links_end_at_the_middles_of_their_step_and_segment(case: tuple[AlignedN
 
 @given(alignments())
 @example((aligned_with([Segment("s0", 0.0, 2.2e-309)], [], 0), 0))  # a length that cannot divide
-def test_everything_stands_inside_and_texts_keep_apart(case: tuple[AlignedNarration, int]) -> None:
+def test_everything_stands_inside_and_texts_keepkeep_apart(case: tuple[AlignedNarration, int]) -> None:
     aligned, history = case
     picture = place(aligned, history)
     matched = {match.segment for match in aligned.matches}
@@ -94,13 +94,15 @@ def test_everything_stands_inside_and_texts_keep_apart(case: tuple[AlignedNarrat
 
 
 @given(st.lists(st.floats(0, 500), max_size=8).map(sorted))
-def test_texts_are_the_nearest_that_keep_apart(wanted: list[float]) -> None:
+def test_texts_are_the_nearest_that_keepkeep_apart(wanted: list[float]) -> None:
     size, height = 50.0, 500.0
     x = [middle - i * size for i, middle in enumerate(wanted)]
     n = len(x)
     isotonic = [max(min(np.mean(x[j : k + 1]) for k in range(i, n)) for j in range(i + 1)) for i in range(n)]
     bounded = np.clip(isotonic, size / 2, height - size / 2 - (n - 1) * size)
-    np.testing.assert_allclose(_apart(wanted, size, height), [y + i * size for i, y in enumerate(bounded)], atol=1e-6)
+    np.testing.assert_allclose(
+        keep_apart(wanted, size, height), [y + i * size for i, y in enumerate(bounded)], atol=1e-6
+    )
 
 
 def test_time_runs_down_the_axis() -> None:

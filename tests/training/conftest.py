@@ -137,7 +137,7 @@ def world_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     build_corpus(narrate(world, 16, goals=goals), folder / "corpus", corpus)
     base = BaseModelConfig(
         examples=folder / "examples.jsonl", output=folder / "base", hidden_size=32, layers=2, head_size=16,
-        context=256, steps=60, learning_rate=2e-2, bf16=False,
+        context=256, steps=20, learning_rate=2e-2, bf16=False,
     )  # fmt: skip
     return {
         "model": str(train_base(base)),
