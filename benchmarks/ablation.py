@@ -73,7 +73,7 @@ PARTS: dict[str, Part] = {
     "without relevance (corpus alone)": ({"relevance": 0.0}, {}),
     "without the vote on order": ({}, {f"{METHOD}.order_agreement": lambda precedence: 0.0}),
     "without background": ({}, {f"{METHOD}.choose_pools": None}),
-    "background of any length": ({}, {f"{METHOD}.Lengths.alike": _any_length}),
+    "background of any length": ({}, {f"{METHOD}.NarrationLengths.alike": _any_length}),
     "one-to-one alignment only": ({}, {f"{METHOD}.gains": _only(0)}),
     "coverage alignment only": ({}, {f"{METHOD}.gains": _only(1)}),
     "all narrations alike": ({}, {f"{METHOD}.weights": _evenly}),

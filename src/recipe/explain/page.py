@@ -114,7 +114,7 @@ def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> 
     what the page says where it is pointed at.
     """
     history, names = len(explanation.history), _names(explanation)
-    picture, segments = place(aligned, history), aligned.narration.segments
+    picture, segments = lay_out(aligned, history), aligned.narration.segments
     notes = [segment_note(aligned, k, names) for k in range(len(segments))]
     addresses = [links.of(aligned.narration, segment) or "" for segment in segments]
     kinds = _kinds(aligned, history)
@@ -163,13 +163,13 @@ def segment_note(aligned: AlignedNarration, segment: int, names: Sequence[str]) 
     `names` are those of the steps of h + c, such as `step 2`.
     """
     here = aligned.narration.segments[segment]
-    place = when(here) or f"segment {segment + 1}"
+    position = when(here) or f"segment {segment + 1}"
     if matches := [match for match in aligned.matches if match.segment == segment]:
         with_steps = ", ".join(f"{names[match.step]} ({match.similarity:.2f})" for match in matches)
-        return f"{place} “{here.text}”: matched with {with_steps}"
+        return f"{position} “{here.text}”: matched with {with_steps}"
     nearest = aligned.closest_step(segment)
     near = f"; nearest is {names[nearest.step]} ({nearest.similarity:.2f})" if nearest else ""
-    return f"{place} “{here.text}”: unmatched{near}"
+    return f"{position} “{here.text}”: unmatched{near}"
 
 
 def _step_note(name: str, ground: GroundedStep, aligned: AlignedNarration, step: int) -> str:
@@ -180,8 +180,8 @@ def _step_note(name: str, ground: GroundedStep, aligned: AlignedNarration, step:
             return f"{here}: unmatched"
         text = aligned.narration.segments[nearest.segment].text
         return f"{here}: unmatched; nearest is “{text}” ({nearest.similarity:.2f})"
-    place = when(ground.segment) or f"segment {ground.index + 1}"
-    return f"{here}: matched with {place} “{ground.segment.text}” ({ground.similarity:.2f})"
+    position = when(ground.segment) or f"segment {ground.index + 1}"
+    return f"{here}: matched with {position} “{ground.segment.text}” ({ground.similarity:.2f})"
 
 
 class Span(NamedTuple):
@@ -220,7 +220,7 @@ class Picture:
     ticks: tuple[Tick, ...]
 
 
-def place(aligned: AlignedNarration, history: int) -> Picture:
+def lay_out(aligned: AlignedNarration, history: int) -> Picture:
     """Lay out one alignment whose first `history` steps are those of h."""
     steps, segments = len(aligned.similarities), aligned.narration.segments
     matched = sorted({match.segment for match in aligned.matches})

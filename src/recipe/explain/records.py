@@ -231,8 +231,8 @@ class Explanation:
         for i, text in enumerate((*self.history, *self.continuation)):
             match, in_history = best.get(i), i < len(self.history)
             segment = None if match is None else aligned.narration.segments[match.segment]
-            place = (None, None, None) if match is None else (match.segment, segment, match.similarity)
-            grounded.append(GroundedStep(text, in_history, *place))
+            matched = (None, None, None) if match is None else (match.segment, segment, match.similarity)
+            grounded.append(GroundedStep(text, in_history, *matched))
         return tuple(grounded)
 
 

@@ -56,7 +56,7 @@ from recipe.errors import ComputeError, ConfigError
 from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, unlike
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.language_model import POLICY, Likelihood, PlanOrder, open_likelihood
-from recipe.reward.scorer import Prompt, PromptGroup, Steps
+from recipe.reward.scorer import Method, Prompt, PromptGroup, Steps
 from recipe.types import Hit, PooledAlignment, Reward
 
 Float64 = NDArray[np.float64]
@@ -324,7 +324,7 @@ class _GroupTexts(NamedTuple):
         return [column for row in self.rows for column in row]
 
 
-class GroundedMethod:
+class GroundedMethod(Method):
     """The grounded reward on a corpus; both pools depend on goal and history only, so that all plans share them."""
 
     def __init__(self, corpus: NarrationIndex, config: RewardConfig, backend: Backend) -> None:
@@ -400,8 +400,8 @@ class GroundedMethod:
         hits: dict[Steps, list[Hit]] = {}
         unknown = []
         for steps in dict.fromkeys(steps for prompt in missing for steps in _queries(prompt)):
-            if (found := self._hits_kept.get(steps)) is not None:
-                hits[steps] = found
+            if (kept_hits := self._hits_kept.get(steps)) is not None:
+                hits[steps] = kept_hits
             else:
                 unknown.append(steps)
         if unknown:

@@ -11,7 +11,7 @@ from recipe.alignment.reference import needleman_wunsch
 from recipe.config import RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
-from recipe.reward.scorer import PromptGroup, Steps
+from recipe.reward.scorer import Method, PromptGroup, Steps
 from recipe.types import Hit, PooledAlignment, Reward
 
 _POOLS_KEPT = 4_096
@@ -50,16 +50,12 @@ def paper_reward(aligned_history: float, aligned_full: float, config: RewardConf
     return PaperReward(baseline, rho, False, rho if config.gate == "off" else aligned_full)
 
 
-class PaperMethod:
+class PaperMethod(Method):
     """The paper's reward on a corpus; it does not read the goal."""
 
     def __init__(self, corpus: NarrationIndex, config: RewardConfig, backend: Backend) -> None:
         self._corpus, self._config, self._backend = corpus, config, backend
         self._kept = LruCache[Steps, Pool](_POOLS_KEPT)
-
-    def texts(self, group: PromptGroup) -> list[str]:
-        """The steps of h and of every plan."""
-        return group.steps
 
     def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
         """The rewards of each group's plans, after one scan of the corpus for all pools. Raises ComputeError."""

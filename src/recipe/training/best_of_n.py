@@ -71,7 +71,7 @@ from recipe.training.rewards import (
     score_completions,
 )
 from recipe.training.runs import Run, run_prompt
-from recipe.training.validation import ROWS, Measure, Sampling, Validation, divergences, require_held_out
+from recipe.training.validation import ROWS, Measure, Validation, divergences, require_held_out
 from recipe.types import Example
 
 _LOG = logging.getLogger(__name__)
@@ -189,10 +189,7 @@ class Rounds:
         self._validation = None
         if config.validation is not None:
             rows = config.completions_at_once
-            sampling = Sampling(
-                config.temperature, config.max_completion_tokens, self._ends, rows, config.seed, self._prompt
-            )
-            self._validation = Validation(config.validation, run, policy, sampling, scorer, measure, "round")
+            self._validation = Validation(config, run, policy, self._ends, rows, scorer, measure, "round")
         # The round under way, from 1, of which the one after the last measures the trained policy; optimiser steps of
         # all rounds, and of the round under way; the metrics so far, one row for the plans of each round and one for
         # each step; the optimiser in the middle of a round.

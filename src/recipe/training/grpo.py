@@ -45,7 +45,7 @@ from recipe.training.rewards import (
     score_completions,
 )
 from recipe.training.runs import Run, run_prompt, step_of
-from recipe.training.validation import ROWS, Measure, Sampling, Validation, require_held_out
+from recipe.training.validation import ROWS, Measure, Validation, require_held_out
 from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
 from recipe.types import Example
@@ -141,11 +141,8 @@ def train_grpo(
         if config.validation is not None:
             ends = [*trainer.eos_token_ids, trainer.processing_class.pad_token_id]
             rows = config.prompts_per_step * config.group_size
-            sampling = Sampling(
-                config.temperature, config.max_completion_tokens, ends, rows, config.seed, run_prompt(config)
-            )
             budget = math.inf if config.kl_budget is None else config.kl_budget
-            validation = Validation(config.validation, run, policy, sampling, scorer, measure, budget=budget)
+            validation = Validation(config, run, policy, ends, rows, scorer, measure, budget=budget)
         return fit(trainer, run, log, "GRPO", config.steps, progress, policy.video, notes, validation)
 
 
@@ -252,12 +249,13 @@ def grpo_trainer(
     """The trainer of one run, from text or from the videos of `source`; raises InputError for videos and a model of
     text.
     """
-    prompt, index = run_prompt(config), {example.example_id: place for place, example in enumerate(examples)}
+    prompt, index = run_prompt(config), {example.example_id: number for number, example in enumerate(examples)}
     # The example of each group of the whole run.
     groups = -(-config.steps // config.iterations) * config.prompts_per_step
     rows: list[dict[str, object]] = []
     for draw, example in enumerate(prompts_in_order(examples, groups, config.seed)):
-        row = {"example_id": example.example_id, "goal": example.goal, "history": list(example.history)}
+        row: dict[str, object] = {"example_id": example.example_id, "goal": example.goal}
+        row["history"] = list(example.history)
         if source is None:
             row["prompt"] = prompt.training_chat(example)
         else:

@@ -253,13 +253,13 @@ def _end_of_turn(config: TrainingSettings, reader: "Reader") -> str | tuple[Stat
     if end.written and end.token == eos:
         return f"{eos!r} ends a plan"
     if end.written:
-        said = f"the chat template ends a turn with {end.token!r}, and eos_token is {eos!r}: a plan ends at either"
+        sentence = f"the chat template ends a turn with {end.token!r}, and eos_token is {eos!r}: a plan ends at either"
     else:
         after = repr(end.text.strip()) if end.text.strip() else "nothing"
-        said = f"the chat template writes {after} after a turn, and no token: a plan ends at eos_token, {eos!r}"
+        sentence = f"the chat template writes {after} after a turn, and no token: a plan ends at eos_token, {eos!r}"
     if isinstance(config, SFTConfig):
-        return "note", f"{said}, and each continuation of the examples with {end.token!r}"
-    return "note", f"{said}; a base model may not write it before SFT has taught it"
+        return "note", f"{sentence}, and each continuation of the examples with {end.token!r}"
+    return "note", f"{sentence}; a base model may not write it before SFT has taught it"
 
 
 def _file(path: Path) -> str:
@@ -283,14 +283,14 @@ def _in_hub_cache(name: str, revision: str | None, *files: str) -> bool:
     from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
 
     try:
-        found = (try_to_load_from_cache(name, file, revision=revision) for file in files)
-        return any(isinstance(path, str) for path in found)
+        paths = (try_to_load_from_cache(name, file, revision=revision) for file in files)
+        return any(isinstance(path, str) for path in paths)
     except HFValidationError:
         return False
 
 
 def _from_hub(name: str, revision: str | None) -> tuple[State, str]:
-    """What is said of a hub's model that is not in the local cache."""
+    """Says what a hub's model that is not in the local cache would need."""
     if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
         problem = (
             "there is no such folder, it is not in the local cache of the hub, and HF_HUB_OFFLINE switches the hub off"

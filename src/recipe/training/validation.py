@@ -13,25 +13,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from peft import PeftModel
 
 from recipe.artifacts import atomic_path, read_jsonl, remove, write_jsonl
-from recipe.config import ValidationSettings
+from recipe.config import BestOfNConfig, GRPOConfig, ValidationSettings
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, thought_opening
 from recipe.models.decoding import token_log_likelihood
-from recipe.prompting import PLAIN, PlannerPrompt
 from recipe.reward.scorer import Scorer, Steps, or_none, score_plans
 from recipe.stats import Interval, paired_interval
 from recipe.text import Completion
 from recipe.training import ranks
 from recipe.training.kl_budget import TOLERANCE, plan_kl
 from recipe.training.policy import load_adapter, sample, write_errors
-from recipe.training.runs import Run
+from recipe.training.runs import Run, run_prompt
 from recipe.types import Example
 
 Measure = Callable[[Sequence[Example], Sequence[Sequence[str]]], Sequence[float | None]]
@@ -45,48 +44,37 @@ _AT_ONCE = 32
 """Plans whose likelihood is computed at once."""
 
 
-class Sampling(NamedTuple):
-    """How a run samples plans; validation does the same with random numbers of its own."""
-
-    temperature: float
-    longest: int
-    """Tokens of a completion at most."""
-    ends: Sequence[int]
-    """Tokens that end a completion."""
-    at_once: int
-    """Completions in one batch."""
-    seed: int = 0
-    prompt: PlannerPrompt = PLAIN
-
-
 class Validation:
     """The validations of one run, in every process; the first one scores, measures and writes."""
 
     def __init__(
         self,
-        settings: ValidationSettings,
+        config: GRPOConfig | BestOfNConfig,
         run: Run,
         policy: Checkpoint,
-        sampling: Sampling,
+        ends: Sequence[int],
+        at_once: int,
         scorer: Scorer | None,
         measure: Measure | None = None,
         unit: str = "step",
         budget: float = math.inf,
     ) -> None:
-        """`scorer` and `measure` are needed in the first process; `measure` only where it is not the reward. `unit` is
+        """Plans are sampled as the run samples its own, `at_once` in one batch, until one of the tokens `ends`.
+
+        `scorer` and `measure` are needed in the first process; `measure` only where it is not the reward. `unit` is
         what the steps are called in sentences. A step whose plans are further than `budget` nats is never the best.
 
         Raises InputError for examples that cannot be read, ComputeError where the measure is missing.
         """
+        settings = config.validation
+        assert settings is not None
         if measure is None and settings.measure != "reward" and ranks.main():
-            raise ComputeError(
-                f"validation chooses by {settings.measure}, which no measure computes; give its measure."
-            )
+            raise ComputeError(f"validation chooses by {settings.measure}, which has no measure here; give it.")
         self._settings, self._run, self._measure = settings, run, measure
-        self._scorer = scorer
-        self._unit, self._budget = unit, budget
-        self._tokenizer, self._sampling = policy.tokenizer, sampling
-        self._temperature = settings.temperature or sampling.temperature
+        self._scorer, self._unit, self._budget = scorer, unit, budget
+        self._tokenizer, self._ends, self._at_once = policy.tokenizer, ends, at_once
+        self._prompt, self._longest, self._seed = run_prompt(config), config.max_completion_tokens, config.seed
+        self._temperature = settings.temperature or config.temperature
         self._examples = read_training_examples(settings.examples, settings.split)[: settings.prompts]
         self.rows: list[dict[str, Any]] = []
         """One a validation, the base first; their fields are those of `validation.jsonl`."""
@@ -221,25 +209,25 @@ class Validation:
 
     def _sampled(self, model: PeftModel) -> list[tuple[int, Steps, float]]:
         """This process's share of the plans: the index of each among all, its steps, and its KL estimate in nats."""
-        chats = [self._sampling.prompt.training_chat(example) for example in self._examples]
+        chats = [self._prompt.training_chat(example) for example in self._examples]
         rendered = self._tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"]
         samples = self._settings.samples
         share = range(len(rendered) * samples)[ranks.rank() :: ranks.world()]
         opening, plans = thought_opening(self._tokenizer), list[tuple[int, Steps, float]]()
-        for first in range(0, len(share), self._sampling.at_once):
-            indices = share[first : first + self._sampling.at_once]
+        for first in range(0, len(share), self._at_once):
+            indices = share[first : first + self._at_once]
             prompts = [rendered[index // samples] for index in indices]
             written = sample(
                 model.get_base_model(),
                 prompts,
                 # The same random numbers at each validation, so that steps are compared pair by pair.
-                [f"{self._sampling.seed} validation {index // samples} {index % samples}" for index in indices],
+                [f"{self._seed} validation {index // samples} {index % samples}" for index in indices],
                 temperature=self._temperature,
-                longest=self._sampling.longest,
-                ends=self._sampling.ends,
+                longest=self._longest,
+                ends=self._ends,
             )
             steps = [
-                Completion.of(text, cut=tokens[-1] not in self._sampling.ends).steps
+                Completion.of(text, cut=tokens[-1] not in self._ends).steps
                 for text, tokens in zip(decode_completions(self._tokenizer, written, opening), written, strict=True)
             ]
             plans += zip(indices, steps, divergences(model, prompts, written, self._temperature), strict=True)
@@ -255,7 +243,7 @@ class Validation:
         rewards = [None if reward is None else reward.total for reward in scored]
         name = self._settings.measure
         values = rewards if name == "reward" or self._measure is None else list(self._measure(examples, plans))
-        means = {"reward": _mean(rewards), name: _mean(values)}
+        means: dict[str, float | None] = {"reward": _mean(rewards), name: _mean(values)}
         for key, mean in means.items():
             if mean is None:
                 raise ComputeError(

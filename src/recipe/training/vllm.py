@@ -131,8 +131,8 @@ class VllmTrainer:
     def __init__(self, *, config: GRPOConfig, on_finding: Any, **options: Any) -> None:
         self._on_finding, self._since = on_finding, 0
         video = options["prompts"].video if config.input == "video" else None
-        given = {"revision": config.revision, "tokenizer_revision": config.revision, "generation_config": "vllm"}
-        with _engine_options(**precision(bf16=use_bf16(config.bf16)), **one_video(video), **given):
+        loading = {"revision": config.revision, "tokenizer_revision": config.revision, "generation_config": "vllm"}
+        with _engine_options(**precision(bf16=use_bf16(config.bf16)), **one_video(video), **loading):
             super().__init__(**options)
         trainer: Any = self
         trainer.vllm_generation._iter_named_params = functools.partial(merged_weights, trainer.model)

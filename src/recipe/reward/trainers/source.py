@@ -65,17 +65,17 @@ def read_rows(read: Callable[..., Row], *columns: Iterable[Any]) -> list[Row | I
     return rows
 
 
-def row_of(completion: Any, *places: Any) -> Row:
-    """A completion with its goal and history, from the first of `places` that holds a goal.
+def row_of(completion: Any, *prompts: Any) -> Row:
+    """A completion with its goal and history, from the first of `prompts` that holds a goal.
 
-    A place is a mapping, the text of a JSON object, or an object with the attributes. Raises InputError, which names
+    A prompt is a mapping, the text of a JSON object, or an object with the attributes. Raises InputError, which names
     the field.
 
     >>> row_of("1. Pour", None, '{"goal": "Make tea", "history": ["Boil water"]}')
     Row(goal='Make tea', history=('Boil water',), completion='1. Pour')
     """
-    for place in places:
-        value = _parsed(place) if isinstance(place, str) else place
+    for prompt in prompts:
+        value = _parsed(prompt) if isinstance(prompt, str) else prompt
         if value is None or isinstance(value, str | list):
             continue
         if not isinstance(value, Mapping):
