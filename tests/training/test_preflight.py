@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any
 
@@ -127,18 +126,3 @@ def test_two_steps_are_taken_and_nothing_is_left(
         assert 3600 * measured.hours == pytest.approx(cost.STARTING + steps * measured.step_seconds)
     assert (measured.plan_seconds is not None) == (stage == "best-of-n")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_json_of_a_check(
-    base_model: Path, examples_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from recipe.cli.train import check
-
-    path = tmp_path / "sft.toml"
-    path.write_text(f'model = "{base_model}"\nexamples = "{examples_file}"\noutput = "{tmp_path / "run"}"\n')
-    check(path, None, False, ["seed=3"], True)
-    printed = json.loads(capsys.readouterr().out)
-    assert (printed["stage"], printed["ready"]) == ("sft", True)
-    with pytest.raises(SystemExit):
-        check(path, None, True, ['examples="none"'], True)
-    assert not json.loads(capsys.readouterr().out)["ready"]

@@ -377,6 +377,8 @@ def _base_model(name: str, revision: str | None, weights: str | None) -> JsonObj
         return {**smollm2_identity(), "name": HUB}
     if not _in_folder(name):
         return {"name": name, "revision": revision}
+    if weights and Path(weights).is_absolute():  # a folder without weights stands for itself
+        weights = Path(weights).name
     base: JsonObject = {"name": None, "weights": weights}
     try:
         earlier = read_json(Path(name) / CARD)
