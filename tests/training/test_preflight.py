@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 from typing import Any
 
@@ -5,6 +6,7 @@ import pytest
 from peft import get_peft_model
 
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
+from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
 from recipe.training import cost
 from recipe.training.cost import Rates, measure
@@ -118,10 +120,12 @@ def test_two_steps_are_taken_and_nothing_is_left(
         "sft": lambda: SFTConfig(**given, epochs=5, batch_size=2),
         "best-of-n": lambda: BestOfNConfig(**given, **reward, n=2, rounds=3, batch_size=2, completions_at_once=4),
     }[stage]()
-    measured = measure(config, 12)
+    measured = measure(config)
     assert measured.step_seconds > 0
     assert measured.memory > 1e6
-    steps = {"base": base_config.steps, "sft": 5 * 6}.get(stage)
+    steps = {"base": base_config.steps, "sft": 5 * math.ceil(len(read_training_examples(config.examples)) / 2)}.get(
+        stage
+    )
     if steps is not None:
         assert 3600 * measured.hours == pytest.approx(cost.STARTING + steps * measured.step_seconds)
     assert (measured.plan_seconds is not None) == (stage == "best-of-n")

@@ -136,11 +136,10 @@ def _check(
         checked = check_run(stage, settings)
     measurement = None
     if measured and checked.ready:
-        from recipe.data.examples import read_training_examples
         from recipe.training.cost import measure
 
         with progress().task("two steps of the run"):
-            measurement = measure(settings, len(read_training_examples(settings.examples, settings.split)))
+            measurement = measure(settings)
     if as_json:
         steps = {} if measurement is None else {"measurement": to_json(measurement)}
         print_json(({"config": resolved} if settings_too else {}) | to_json(checked) | steps)

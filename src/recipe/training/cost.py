@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, RewardTrainingSettings, Settings, SFTConfig
+from recipe.data.examples import read_training_examples
 from recipe.progress import Advance
 
 AnyTraining = BaseModelConfig | SFTConfig | GRPOConfig | BestOfNConfig
@@ -87,8 +88,8 @@ class _Measured(Exception):
     """Ends a run after its second step."""
 
 
-def measure(config: AnyTraining, examples: int) -> Measurement:
-    """Two real steps of a run on so many examples, in a folder that is removed; of several, the second counts.
+def measure(config: AnyTraining) -> Measurement:
+    """Two real steps of a run, in a folder that is removed; the second one counts.
 
     Raises as the training does: ComputeError where memory does not suffice, InputError for what cannot be read.
     """
@@ -100,6 +101,7 @@ def measure(config: AnyTraining, examples: int) -> Measurement:
 
     ranks.single("recipe train check --measure")
     clock, scorer, use = _TwoSteps(), None, None
+    examples = len(read_training_examples(config.examples, config.split))
     if isinstance(config, RewardTrainingSettings) and config.corpus is not None:
         from recipe.corpus.store import Corpus  # noqa: PLC0415
         from recipe.reward.language_model import POLICY  # noqa: PLC0415
