@@ -1,11 +1,8 @@
 """Runs that are killed and started again end as ones that were never stopped."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,7 @@ ROUND = 12
 BEST_OF_N = ("sampling", "scoring", "steps", "closing")
 """Moments at which runs of best-of-N are killed."""
 
-# One process loads the packages, and a child of it is killed in each run.
+# Each run is killed in a process of its own.
 DOOMED = f"""
 import json, os, signal, sys
 from contextlib import contextmanager
@@ -37,7 +34,6 @@ from recipe.training.base import train_base
 from recipe.training.best_of_n import train_best_of_n
 from recipe.training.grpo import train_grpo
 from recipe.training.sft import train_sft
-sys.path.insert(0, sys.argv[1])
 from conftest import LengthScorer, Paintings
 
 def die():
@@ -68,7 +64,7 @@ MOMENTS = {{
     "closing": (LengthScorer(), Deadly("round 3: plans", 4)),
 }}
 
-for name, text in json.loads(sys.argv[2]).items():
+for name, text in json.loads(sys.argv[1]).items():
     child = os.fork()
     if child == 0:
         shown = Paintings() if "video" in name else None
@@ -87,6 +83,7 @@ for name, text in json.loads(sys.argv[2]).items():
 
 @pytest.fixture(scope="module")
 def killed(
+    in_child: Any,
     base_model: Path,
     base_config: BaseModelConfig,
     video_model: Path,
@@ -109,10 +106,7 @@ def killed(
         "video-sft": SFTConfig(**seeing, **sft, output=folder / "video-sft"),
         "video-grpo": GRPOConfig(**seeing, **grpo, output=folder / "video-grpo"),
     }
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    settings = json.dumps({name: run.model_dump_json() for name, run in runs.items()})
-    doomed = [sys.executable, "-c", DOOMED, str(Path(__file__).parent), settings]
-    subprocess.run(doomed, env=environment, check=True)
+    assert in_child(DOOMED, json.dumps({name: run.model_dump_json() for name, run in runs.items()})) == 0
     return runs
 
 

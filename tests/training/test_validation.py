@@ -1,9 +1,6 @@
 """Validation while training: what is chosen, kept and merged, and that prompts are held out."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -156,7 +153,6 @@ def test_the_reward_needs_no_measure_and_is_the_scorers(config: GRPOConfig, scor
 # The process is killed after a validation that found a better step, before its checkpoint.
 DOOMED = """
 import os, signal, sys
-sys.path.insert(0, sys.argv[1])
 from conftest import LengthScorer
 from recipe.config import GRPOConfig
 import recipe.training.grpo as grpo
@@ -170,19 +166,19 @@ def deadly(self, model, step):
     return row
 Validation.validate = deadly
 length = lambda examples, plans: [len(plan) / 10 for plan in plans]
-grpo.train_grpo(GRPOConfig.model_validate_json(sys.argv[2]), LengthScorer(), measure=length)
+grpo.train_grpo(GRPOConfig.model_validate_json(sys.argv[1]), LengthScorer(), measure=length)
 """
 
 
-def test_a_killed_run_ends_with_the_same_rows_and_the_same_choice(config: GRPOConfig, scorer: Any) -> None:
+def test_a_killed_run_ends_with_the_same_rows_and_the_same_choice(
+    config: GRPOConfig, scorer: Any, in_child: Any
+) -> None:
     def length(examples: Sequence[Example], plans: Sequence[Sequence[str]]) -> list[float | None]:
         return [len(plan) / 10 for plan in plans]
 
     every = config.validation.model_copy(update={"every": 1})
     config = config.model_copy(update={"validation": every, "kl_budget": 1e-3})
-    doomed = [sys.executable, "-c", DOOMED, str(Path(__file__).parent), config.model_dump_json()]
-    done = subprocess.run(doomed, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
-    assert done.returncode == -9
+    assert in_child(DOOMED, config.model_dump_json()) == -9
     assert [row["step"] for row in rows(config)] == [0, 1, 2, 3]
     whole = config.model_copy(update={"output": config.output.with_name("whole")})
     models = [train_grpo(one, scorer, measure=length) for one in (config, whole)]
