@@ -302,7 +302,7 @@ def test_a_step_raises_the_likelihood_of_the_plans_that_are_trained_on(config: B
 
 
 class InOrder(SilentSFTTrainer):
-    def _get_train_sampler(self, *_: Any) -> SequentialSampler[Any]:
+    def _get_train_sampler(self, *_: Any) -> SequentialSampler:
         return SequentialSampler(self.train_dataset)
 
 
