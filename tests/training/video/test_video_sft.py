@@ -102,7 +102,7 @@ def test_a_prompt_that_fills_the_room_is_refused_by_name(config: SFTConfig, pain
 def test_accumulation_and_recomputed_activations_change_nothing(config: SFTConfig, paintings: Any) -> None:
     plain = config.model_copy(update={"lora": LoraSettings(dropout=0.0), "epochs": 1, "learning_rate": 1e-3})
     weights = []
-    for changed in ({}, {"micro_batch": 1}, {"gradient_checkpointing": True}):
+    for changed in ({}, {"micro_batch": 1, "gradient_checkpointing": True}):
         output = config.output.with_name(f"run-{len(weights)}")
         model = train_sft(plain.model_copy(update={**changed, "output": output}), histories=paintings)
         weights.append(load_file(model / "model.safetensors"))
