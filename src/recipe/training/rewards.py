@@ -52,20 +52,23 @@ def open_reward_run(
         inputs["corpus"] = config.corpus
     elif scorer is not None:
         raise ConfigError("reward_service names the scorer of this run; give no other.")
-    else:
-        from recipe.training.served import ServedReward  # noqa: PLC0415 - an extra of its own
-
-        scorer = service = ServedReward(config)
-        closing.callback(service.client.close)
-        inputs["reward"] = service.reward = ranks.from_main(service.first_reward)
-        settings = parse_config(service.reward["settings"], RewardConfig, f"{config.reward_service}, verifier")
-        config = config.model_copy(update={"reward": settings})
     if (validation := config.validation) is not None:
         # Their content counts and not their place.
         inputs["validation examples"] = validation.examples
         if validation.graphs is not None:
             inputs["validation graphs"] = validation.graphs
-    return config, scorer, open_run(stage, config, config.output, {**inputs, **(further or {})})
+    with ExitStack() as opened:  # ends the connection at once where the run cannot be opened
+        if config.corpus is None:
+            from recipe.training.served import ServedReward  # noqa: PLC0415 - an extra of its own
+
+            scorer = service = ServedReward(config)
+            opened.callback(service.client.close)
+            inputs["reward"] = service.reward = ranks.from_main(service.first_reward)
+            settings = parse_config(service.reward["settings"], RewardConfig, f"{config.reward_service}, verifier")
+            config = config.model_copy(update={"reward": settings})
+        run = open_run(stage, config, config.output, {**inputs, **(further or {})})
+        closing.push(opened.pop_all())
+    return config, scorer, run
 
 
 def covered_examples(
