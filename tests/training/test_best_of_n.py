@@ -326,7 +326,7 @@ def test_without_dropout_a_round_learns_as_trls_trainer_does(config: BestOfNConf
                 output_dir=str(tmp_path / "trl"), use_cpu=True, bf16=False, report_to=[], disable_tqdm=True,
                 per_device_train_batch_size=config.batch_size, num_train_epochs=1, learning_rate=config.learning_rate,
                 lr_scheduler_type="cosine", warmup_steps=config.warmup, max_length=None, logging_steps=1,
-                save_strategy="no", dataset_kwargs={"skip_prepare_dataset": True},
+                save_strategy="no", dataset_kwargs={"skip_prepare_dataset": True}, seed=config.seed,
             ),
             train_dataset=Dataset.from_list([rows[index] for index in order]),
             processing_class=policy.tokenizer,
