@@ -76,7 +76,7 @@ def test_links_end_at_the_middles_of_their_step_and_segment(case: tuple[AlignedN
 
 @given(alignments())
 @example((aligned_with([Segment("s0", 0.0, 2.2e-309)], [], 0), 0))  # a length that cannot divide
-def test_everything_stands_inside_and_texts_keepkeep_apart(case: tuple[AlignedNarration, int]) -> None:
+def test_everything_stands_inside_and_texts_keep_apart(case: tuple[AlignedNarration, int]) -> None:
     aligned, history = case
     picture = lay_out(aligned, history)
     matched = {match.segment for match in aligned.matches}
@@ -94,7 +94,7 @@ def test_everything_stands_inside_and_texts_keepkeep_apart(case: tuple[AlignedNa
 
 
 @given(st.lists(st.floats(0, 500), max_size=8).map(sorted))
-def test_texts_are_the_nearest_that_keepkeep_apart(wanted: list[float]) -> None:
+def test_texts_are_the_nearest_that_keep_apart(wanted: list[float]) -> None:
     size, height = 50.0, 500.0
     x = [middle - i * size for i, middle in enumerate(wanted)]
     n = len(x)
