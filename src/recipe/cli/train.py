@@ -106,36 +106,49 @@ def check(
         Literal["base", "sft", "grpo", "best-of-n"] | None,
         typer.Option(help="What trains.", show_default="the one that the settings fit"),
     ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Take two real steps, and print the hours of the run and its peak memory.")
+    ] = False,
     changes: Changes = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look for data, corpus, model, packages, memory and disk of a run, and estimate its time; nothing is started.
+    """Look for data, corpus, model, packages, memory and disk of a run; with --measure also take two of its steps.
 
-    Exit code 1 where something is missing.
+    Exit code 1 where something is missing. Nothing is written.
 
     Example: recipe train check configs/grpo-qwen2.5-3b.toml
     """
     from recipe.training.preflight import load_training
 
-    found, settings = load_training(config, stage, tuple(changes or ()))
-    _check(found, settings, as_json, settings_too=False)
+    stage, settings = load_training(config, stage, tuple(changes or ()))
+    _check(stage, settings, as_json, measured=measure)
 
 
-def _check(stage: "Stage", settings: "AnyTraining", as_json: bool, *, settings_too: bool) -> None:
+def _check(
+    stage: "Stage", settings: "AnyTraining", as_json: bool, *, settings_too: bool = False, measured: bool = False
+) -> None:
     """Print what a run needs and takes; ends the command with exit code 1 where something is missing."""
     from recipe.artifacts import to_json
-    from recipe.training.preflight import check_run, estimate_lines
+    from recipe.training.preflight import check_run, estimate_lines, measurement_lines
 
     resolved = settings.model_dump(mode="json")
     with progress().task("checking the run"):
         checked = check_run(stage, settings)
+    measurement = None
+    if measured and checked.ready:
+        from recipe.training.cost import measure
+
+        with progress().task("two steps of the run"):
+            measurement = measure(settings)
     if as_json:
-        print_json(({"config": resolved} if settings_too else {}) | to_json(checked))
+        steps = {} if measurement is None else {"measurement": to_json(measurement)}
+        print_json(({"config": resolved} if settings_too else {}) | to_json(checked) | steps)
     else:
         if settings_too:
             print_json(resolved)
         print_findings(checked.findings)
-        print_lines(*estimate_lines(checked.estimate))
+        lines = estimate_lines(checked.estimate) if measurement is None else measurement_lines(measurement)
+        print_lines(*lines)
     if not checked.ready:
         raise SystemExit(RecipeError.exit_code)
 
@@ -205,12 +218,12 @@ def _run(
     from recipe.training import ranks
 
     try:
-        with ranks.together():
+        with ranks.distributed_run():
             train = prepare(settings)
             with locked(settings.output) if ranks.main() else nullcontext():
                 model = train()
     except Exception:
-        if ranks.spoken_for():
+        if ranks.failure_reported_elsewhere():
             raise SystemExit(RecipeError.exit_code) from None
         raise
     if not ranks.main():

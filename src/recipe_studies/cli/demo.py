@@ -57,9 +57,7 @@ def run(
     workers: Workers = None,
     controls: Annotated[bool, typer.Option("--controls", help="Train the controls beside the regimes.")] = False,
     changes: console.Changes = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List stages, what is missing and hours of training; start nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List stages and what is missing; start nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run the experiment of a config, on your own narrations and benchmarks or on the embedded world; write a report.
@@ -86,7 +84,6 @@ def _check(config: "AnyExperiment", run_dir: Path, data: Path | None, as_json: b
     from recipe.artifacts import to_json
 
     with console.progress().task("checking the run"):
-        from recipe.training.preflight import duration
         from recipe_studies.experiments.preflight import check_experiment
 
         checked = check_experiment(config, run_dir, data)
@@ -95,15 +92,10 @@ def _check(config: "AnyExperiment", run_dir: Path, data: Path | None, as_json: b
     else:
         console.print_findings(checked.findings)
         for stage in checked.stages:
-            takes = "" if stage.seconds is None else f"  {duration(stage.seconds)}"
-            console.print_lines(f"{'done' if stage.done else 'to do':<8} {stage.name}{takes}")
+            console.print_lines(f"{'done' if stage.done else 'to do':<8} {stage.name}")
         if checked.stages:
             done = sum(stage.done for stage in checked.stages)
-            left = duration(3600 * checked.hours)
-            console.print_lines(
-                f"{done} of {len(checked.stages)} stages are done",
-                f"training and sampling that are left: {left} on one worker of {config.workers}, estimated",
-            )
+            console.print_lines(f"{done} of {len(checked.stages)} stages are done")
     if not checked.ready:
         raise SystemExit(RecipeError.exit_code)
 
