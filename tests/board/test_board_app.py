@@ -17,9 +17,9 @@ from recipe.errors import InputError
 from recipe.types import Example
 from recipe_apps.board.app import create_app
 from recipe_apps.board.backup import backup, restore
+from recipe_apps.board.models import Track
 from recipe_apps.board.standings import refresh, stale_boards
 from recipe_apps.board.store import Board
-from recipe_apps.board.tables import tracks
 
 
 class Visitor:
@@ -168,13 +168,8 @@ def test_no_reference_leaves_the_server(
         [replace(one, continuation=tuple(f"{step} {secret}" for step in one.continuation)) for one in examples]
     )
     settings = ScorerSettings(measure="validity")
-    with open_scorer(settings, hidden) as scorer:
-        add_track(
-            board,
-            replace(board.track("world"), name="hidden", reference_set=hidden.sha),
-            hidden,
-            [(settings, scorer.identity)],
-        )
+    identity = open_scorer(settings, hidden).identity
+    add_track(board, replace(board.track("world"), name="hidden"), hidden, [(settings, identity)])
     assert references
     about = {"track": "hidden", "system": "mine"}
     sent = ann.ask("POST", "/api/submissions", 201, params=about, content=lines(examples, 0.5))
@@ -315,7 +310,7 @@ def test_bad_submissions_store_nothing(
 
 
 def test_the_quota_is_told(board: Board, ann: Visitor, examples: list[Example]) -> None:
-    board.database.write(lambda connection: connection.execute(update(tracks).values(day_quota=1)))
+    board.database.write(lambda connection: connection.execute(update(Track).values(day_quota=1)))
     ann.send(lines(examples))
     assert ann.send(lines(examples, 0.5), 429)["error"]["code"] == "quota_used"
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import update
 
 from recipe.artifacts import to_json
 from recipe.evaluation.measures import measure_named
@@ -25,6 +26,7 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_apps.board import work
 from recipe_apps.board.app import create_app
+from recipe_apps.board.models import Track
 from recipe_apps.board.scoring import LEAST
 from recipe_apps.board.standings import refresh, rounded, stale_boards
 from recipe_apps.board.store import Board
@@ -70,22 +72,15 @@ def truth(examples: list[Example]) -> dict[str, int]:
 def client(board: Board, monkeypatch: pytest.MonkeyPatch, truth: dict[str, int]) -> Iterator[TestClient]:
     real = work.open_scorer
 
-    class Opened:
-        def __init__(self, *given: Any) -> None:
-            self._context = real(*given)
+    def opened(*given: Any) -> Any:
+        scorer = real(*given)
+        scorer.measure = Right(truth)
+        return scorer
 
-        def __enter__(self) -> Any:
-            scorer = self._context.__enter__()
-            scorer.measure = Right(truth)
-            return scorer
-
-        def __exit__(self, *raised: Any) -> None:
-            self._context.__exit__(*raised)
-
-    monkeypatch.setattr(work, "open_scorer", Opened)
-    with TestClient(create_app(board), base_url="http://127.0.0.1") as opened:
-        opened.headers["Authorization"] = f"Bearer {board.add_account('ann')}"
-        yield opened
+    monkeypatch.setattr(work, "open_scorer", opened)
+    with TestClient(create_app(board), base_url="http://127.0.0.1") as client:
+        client.headers["Authorization"] = f"Bearer {board.add_account('ann')}"
+        yield client
 
 
 def sent(client: TestClient, board: Board, steps: Mapping[str, int], system: str = "mine") -> str:
@@ -303,7 +298,7 @@ def test_the_account_stands_beside_a_name_that_another_has(
         assert {row["account"] for row in rows if not row["control"]} == {"ann"}
         lines = list(csv.DictReader(io.StringIO(client.get(f"/api/boards/{scorer}.csv").text)))
         assert {row["account"] for row in lines if not row["control"]} == {"ann"}
-        board.database.write(lambda connection: connection.exec_driver_sql("UPDATE tracks SET day_quota = 100"))
+        board.database.write(lambda session: session.execute(update(Track).values(day_quota=100)))
 
 
 FORMULAS = [
@@ -333,7 +328,7 @@ def test_no_text_is_a_formula(text: str) -> None:
 
 
 def test_no_cell_of_a_table_is_a_formula(client: TestClient, board: Board, examples: list[Example]) -> None:
-    board.database.write(lambda connection: connection.exec_driver_sql("UPDATE tracks SET day_quota = 100"))
+    board.database.write(lambda session: session.execute(update(Track).values(day_quota=100)))
     client.patch("/api/me", json={"display": "＝1+1"})
     for place, system in enumerate(("=1", "a;=1", 'a";=1', "same", "same too")):
         sent(client, board, dict.fromkeys((one.example_id for one in examples), 12 + place // 4), system)

@@ -15,8 +15,8 @@ from sqlalchemy import select
 from recipe.errors import InputError
 from recipe.types import Example
 from recipe_apps.board.app import create_app
+from recipe_apps.board.models import Base, Job
 from recipe_apps.board.store import Board, Entry
-from recipe_apps.board.tables import jobs, metadata, scorers
 from recipe_apps.board.validation import check_submission
 from recipe_apps.board.work import Queue
 
@@ -32,7 +32,7 @@ def client(board: Board) -> Iterator[TestClient]:
 
 
 def scorer_of(board: Board) -> str:
-    return str(board.database.query(lambda connection: connection.execute(select(scorers.c.id)).scalar_one()))
+    return board.scorers()[0].id
 
 
 def refused(answer: Any, field: str = "") -> None:
@@ -78,7 +78,7 @@ def test_every_number_is_one_that_both_databases_know(board: Board, client: Test
 def test_every_field_of_a_message_refuses_every_text(board: Board, client: TestClient, examples: list[Example]) -> None:
     board.add_account("ann")
     checked = check_submission(lines(examples), board.questions(board.track("world")), 1)
-    sent, _ = board.submit("ann", "world", checked.sha, checked.content, checked.plans, Entry("mine"))
+    sent, _ = board.submit("ann", "world", checked, Entry("mine"))
     scorer = scorer_of(board)
     messages = [
         ("POST", "/api/owner/accounts", "name"), ("POST", "/api/owner/accounts", "display"),
@@ -147,9 +147,7 @@ def test_machine_texts_are_mended_not_refused(board: Board) -> None:
     job = queue.claim([scorer_of(board)])
     assert job is not None
     queue.later(job, "the endpoint said \x00 and \ud800", 0.0, 1)
-    [reason] = board.database.query(
-        lambda connection: connection.execute(select(jobs.c.reason).where(jobs.c.id == job.number)).scalars().all()
-    )
+    [reason] = board.database.scalars(select(Job.reason).where(Job.id == job.id))
     assert "\x00" not in reason
     assert reason.startswith("the endpoint said")
     with pytest.raises(InputError):
@@ -158,7 +156,7 @@ def test_machine_texts_are_mended_not_refused(board: Board) -> None:
         Queue(board, "w" * 81, 30.0).register(["validity"])
 
 
-COLUMNS = [(table, column) for table in metadata.sorted_tables for column in table.columns if column.name != "id"]
+COLUMNS = [(table, column) for table in Base.metadata.sorted_tables for column in table.columns if column.name != "id"]
 VALUES = st.one_of(st.text(), st.sampled_from(TEXTS), st.integers(), st.floats(), st.none(), st.booleans())
 
 

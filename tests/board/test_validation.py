@@ -130,6 +130,7 @@ def test_several_plans_of_a_question() -> None:
 plans = st.lists(st.text(st.characters(categories=["L", "N", "Zs"]), min_size=1).filter(str.strip), max_size=4)
 
 
+@settings(max_examples=40)
 @given(st.lists(plans, min_size=4, max_size=4), st.permutations(range(4)), st.booleans())
 def test_order_spacing_and_dropped_fields_make_no_other_submission(
     steps: list[list[str]], order: list[int], spaced: bool
@@ -153,7 +154,7 @@ leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 json_values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.binary() | st.lists(json_values).map(lambda rows: "\n".join(map(json.dumps, rows)).encode()))
 @example(b'{"example_id": "q0", "steps": [')
 @example(b'{"example_id": "\\u0000", "steps": []}')

@@ -45,7 +45,7 @@ class BoardClient(HttpClient):
         self.has_token = token is not None
 
     def check(self, track: str, data: bytes) -> JsonObject:
-        """What the board's validator says of predictions; nothing is stored."""
+        """The outcome of the board's check of predictions; nothing is stored."""
         return self.send("POST", "/api/check", params={"track": track}, **_lines(data))
 
     def submit(
@@ -73,9 +73,9 @@ class BoardClient(HttpClient):
         """A submission once all its jobs have ended. Raises ComputeError where that takes longer than `timeout`."""
         until = time.monotonic() + timeout
         while True:
-            found = self.submission(identity)
-            if all(job["state"] in _ENDED for job in found["submission"]["jobs"]):
-                return found
+            value = self.submission(identity)
+            if all(job["state"] in _ENDED for job in value["submission"]["jobs"]):
+                return value
             if time.monotonic() > until:
                 raise ComputeError(f"submission {identity} is not scored after {timeout:g} s; look again later.")
             progress()
