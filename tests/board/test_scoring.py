@@ -220,19 +220,14 @@ def test_a_judge_that_gives_the_references_no_verdict_is_away(none: Any, referen
 
 OUTAGES = {
     "500": Reply(500, "oh no"),
-    "503": Reply(503),
     "429": Reply(429, '{"error": {"message": "slow down"}}'),
     "401": Reply(401, '{"error": {"message": "no key"}}'),
-    "402": Reply(402, "pay"),
-    "403": Reply(403, "forbidden"),
     "404": Reply(404, '{"error": {"message": "no such model"}}'),
-    "400": Reply(400, '{"error": {"message": "the model is being loaded"}}'),
     "400 too long": Reply(400, '{"error": {"message": "maximum context length is 0 tokens"}}'),
     "a page": Reply(body="<html>gateway</html>", kind="text/html"),
     "an error with 200": Reply(body='{"error": "overloaded"}'),
     "a dropped connection": completion("{}" * 50)._replace(drop=True),
     "nothing": completion(""),
-    "noise": completion("!!!!!!!!!!!!!!"),
     "a cut": completion("{", "length"),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from board_helpers import submit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -17,8 +18,7 @@ from recipe.stats import macro_interval, macro_intervals
 from recipe_apps.board.app import create_app
 from recipe_apps.board.scoring import MOST_UNSCORED, Figures
 from recipe_apps.board.standings import as_csv, places_of, standings_of
-from recipe_apps.board.store import Board, Entry
-from recipe_apps.board.validation import check_submission
+from recipe_apps.board.store import Board
 from recipe_apps.board.views import Views
 from recipe_apps.board.work import Queue
 
@@ -105,10 +105,8 @@ def test_pairs_are_over_what_both_score() -> None:
 def entered(board: Board, account: str, system: str, values: Any, share: float) -> str:
     """A scored submission with these values of its questions, of which a share has no verdict."""
     names = board.questions(board.track("world"))
-    checked = check_submission(
-        "".join(json.dumps({"example_id": name, "steps": [system]}) + "\n" for name in names).encode(), names, 1
-    )
-    sent, _ = board.submit(account, "world", checked, Entry(system))
+    rows = [{"example_id": name, "steps": [system]} for name in names]
+    sent, _ = submit(board, account, "".join(json.dumps(row) + "\n" for row in rows).encode(), system)
     queue = Queue(board, "w", 30.0)
     boards = [scorer.id for scorer in queue.scorers(["validity"])]
     while (job := queue.claim(boards)) is not None:
@@ -121,6 +119,7 @@ def entered(board: Board, account: str, system: str, values: Any, share: float) 
     return sent
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_refusing_does_not_beat_answering(board: Board) -> None:
     board.add_account("ann")
     [scorer] = [row.id for row in board.scorers()]

@@ -11,36 +11,23 @@ from threading import Barrier, Event
 from typing import Any
 
 import pytest
-from board_helpers import CONTROLS, lines, score_all
-from sqlalchemy import select, text, update
+from board_helpers import CONTROLS, ask, lines, score_all, set_quotas, submit
+from sqlalchemy import select, text
 
 from recipe.errors import ComputeError, InputError
 from recipe.types import Example
 from recipe_apps.board.database import Database
-from recipe_apps.board.models import Job, LogLine, Score, Scorer, Submission, Track, WorkerSign
+from recipe_apps.board.models import Job, LogLine, Score, Scorer, Submission, WorkerSign
 from recipe_apps.board.setup import rescore
-from recipe_apps.board.store import Board, Entry
-from recipe_apps.board.validation import check_submission
+from recipe_apps.board.store import Board
 from recipe_apps.board.views import Views
 from recipe_apps.board.work import LONGEST_LEASE, Queue
 
 
-def ask(board: Board, query: Any) -> list[Any]:
-    return list(board.database.scalars(query))
-
-
 def sender(board: Board, examples: list[Example]) -> Callable[[int], str]:
-    board.database.write(
-        lambda connection: connection.execute(update(Track).values(day_quota=1_000, total_quota=1_000))
-    )
+    set_quotas(board, day_quota=1_000, total_quota=1_000)
     board.add_account("ann")
-    questions = board.questions(board.track("world"))
-
-    def send(number: int) -> str:
-        checked = check_submission(lines(examples, 0.5, f"wait {number} minutes"), questions, 1)
-        return board.submit("ann", "world", checked, Entry(f"s {number}"))[0]
-
-    return send
+    return lambda number: submit(board, "ann", lines(examples, 0.5, f"wait {number} minutes"), f"s {number}")[0]
 
 
 def whole(board: Board) -> None:
@@ -222,7 +209,7 @@ def test_a_clock_that_was_wrong_locks_no_account_out_and_gives_no_quota(
     board: Board, examples: list[Example], clock: Callable[[float], None]
 ) -> None:
     send = sender(board, examples)
-    board.database.write(lambda connection: connection.execute(update(Track).values(day_quota=2)))
+    set_quotas(board, day_quota=2)
     clock(3_600.0)
     send(1)
     clock(0.0)  # an hour back: what was sent just now still counts

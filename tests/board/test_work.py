@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("openai")
-from board_helpers import CONTROLS, lines, score_all
+from board_helpers import CONTROLS, ask, lines, score_all, set_quotas, submit
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, select, update
@@ -26,22 +26,18 @@ from recipe.evaluation.validity.scores import ValidityMeasure
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
 from recipe_apps.board import work
-from recipe_apps.board.models import Job, LogLine, Score, Scorer, Submission, Track
+from recipe_apps.board.models import Job, LogLine, Score, Scorer, Submission
 from recipe_apps.board.scoring import Figures, open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import rescore
 from recipe_apps.board.standings import standings_of
-from recipe_apps.board.store import Board, Entry
-from recipe_apps.board.validation import check_submission, read_content
+from recipe_apps.board.store import Board
+from recipe_apps.board.validation import read_content
 from recipe_apps.board.work import MOST_ATTEMPTS, Queue, Worker
 
 CHAIN = {("", "queued"), ("queued", "running"), ("running", "queued"), ("running", "scored"), ("running", "failed"),
          ("queued", "cancelled"), ("running", "cancelled"), ("failed", "queued"), ("cancelled", "queued")}  # fmt: skip
 """Changes of a job's state that may be."""
-
-
-def ask(board: Board, query: Any) -> list[Any]:
-    return list(board.database.scalars(query))
 
 
 def in_state(board: Board, state: str) -> int:
@@ -96,11 +92,11 @@ def test_what_ends_a_line_elsewhere_ends_no_row(texts: list[str]) -> None:
     assert read_content(content.encode()) == [Prediction(text, (text,), place) for place, text in enumerate(texts)]
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_submission_with_such_characters_is_scored(board: Board, examples: list[Example]) -> None:
     board.add_account("ann")
     odd = "wait" + "".join(f"{end}a minute" for end in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\r\n")
-    checked = check_submission(lines(examples, 1.0, odd), board.questions(board.track("world")), 1)
-    sent, _ = board.submit("ann", "world", checked, Entry("odd"))
+    sent, _ = submit(board, "ann", lines(examples, 1.0, odd), "odd")
     queue, _ = queue_of(board)
     assert len(queue.predictions(sent)) == len(examples)
     assert score_all(board) == in_state(board, "scored") == CONTROLS + 1
@@ -108,12 +104,10 @@ def test_a_submission_with_such_characters_is_scored(board: Board, examples: lis
 
 
 def test_several_workers_share_the_queue(board: Board, examples: list[Example]) -> None:
-    board.database.write(lambda connection: connection.execute(update(Track).values(day_quota=100)))
+    set_quotas(board, day_quota=100)
     board.add_account("ann")
-    track = board.track("world")
     for number in range(12):
-        checked = check_submission(lines(examples, 1.0, f"wait {number} minutes"), board.questions(track), 1)
-        board.submit("ann", "world", checked, Entry(f"system {number}"))
+        submit(board, "ann", lines(examples, 1.0, f"wait {number} minutes"), f"system {number}")
     counts = list[int]()
     workers = [Worker(board, f"worker {number}", ["validity"], poll=0.01) for number in range(4)]
     threads = [Thread(target=lambda one=one: counts.append(one.run(until_empty=True))) for one in workers]  # type: ignore[misc]
@@ -220,6 +214,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], Faulty
     return install
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_judge_that_is_away_fails_nothing(
     board: Board, faulty: Callable[[Exception, int], Faulty], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +239,7 @@ def verdict_on(body: dict[str, Any], _: int) -> Reply:
     return completion(json.dumps(dict.fromkeys(CRITERIA, 5 if good else 2)))
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_cheat_that_makes_the_judge_refuse_has_no_place(board: Board, examples: list[Example]) -> None:
     settings = ScorerSettings(measure="judge", model="org/judge", judge=JudgeConfig(reasks=0))
     identity = open_scorer(settings, board.references(board.track("world").reference_set)).identity
@@ -258,8 +254,7 @@ def test_a_cheat_that_makes_the_judge_refuse_has_no_place(board: Board, examples
             for place, one in enumerate(examples)
         ]
         content = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        checked = check_submission(content, board.questions(board.track("world")), 1)
-        board.submit("ann", "world", checked, Entry(system))
+        submit(board, "ann", content, system)
     with serving(verdict_on) as server:
         asked = ModelConfig(model="org/judge", endpoint=server.url, concurrency=8)
         worker = Worker(board, "w", ["validity", "judge"], judge=asked, poll=0.01)
@@ -273,6 +268,7 @@ def test_a_cheat_that_makes_the_judge_refuse_has_no_place(board: Board, examples
     legal(board)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_fault_of_the_program_is_tried_three_times(board: Board, faulty: Callable[[Exception, int], Faulty]) -> None:
     inner = faulty(ZeroDivisionError("a secret reference"), 10**6)
     assert Worker(board, "w", ["validity"], poll=0.01).run(until_empty=True) == 0
@@ -282,12 +278,14 @@ def test_a_fault_of_the_program_is_tried_three_times(board: Board, faulty: Calla
     legal(board)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_plans_that_cannot_be_scored_fail_at_once(board: Board, faulty: Callable[[Exception, int], Faulty]) -> None:
     faulty(InputError("the plan is wrong."), 1)
     assert Worker(board, "w", ["validity"], poll=0.01).run(until_empty=True) == CONTROLS - 1
     assert in_state(board, "failed") == 1
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_worker_of_another_version_takes_nothing(board: Board) -> None:
     [identity] = ask(board, select(Scorer.identity))
     changed: JsonObject = identity | {"program": "0.0.1"}
@@ -321,6 +319,7 @@ def test_another_version_scores_again_on_a_board_of_its_own(board: Board, monkey
     legal(board)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_track_of_an_earlier_version_is_refused_with_the_remedy(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:

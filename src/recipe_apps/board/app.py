@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from recipe import __version__
 from recipe.artifacts import JsonObject, to_json
@@ -52,11 +52,7 @@ _MOST = (1 << 63) - 1
 _HTML, _LINES = "text/html; charset=utf-8", "application/x-ndjson"
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class NewAccount(_Message):
+class NewAccount(BaseModel, extra="forbid", strict=True):
     """A new account."""
 
     name: Annotated[str, Field(max_length=64)]
@@ -64,13 +60,13 @@ class NewAccount(_Message):
     display: Annotated[str, Field(max_length=80)] = ""
 
 
-class AccountChange(_Message):
+class AccountChange(BaseModel, extra="forbid", strict=True):
     """What an account may change of itself."""
 
     display: Annotated[str, Field(max_length=80)]
 
 
-class SubmissionChange(_Message):
+class SubmissionChange(BaseModel, extra="forbid", strict=True):
     """What may be changed of a submission."""
 
     private: bool | None = None
@@ -78,14 +74,14 @@ class SubmissionChange(_Message):
     note: Annotated[str | None, Field(max_length=2_000)] = None
 
 
-class TrackChange(_Message):
+class TrackChange(BaseModel, extra="forbid", strict=True):
     """What an owner changes of a track."""
 
     published: bool | None = None
     closed: bool | None = None
 
 
-class RescoreRequest(_Message):
+class RescoreRequest(BaseModel, extra="forbid", strict=True):
     """Settings of the scorer that are to change, KEY=VALUE each."""
 
     changes: Annotated[tuple[str, ...], Field(max_length=20)] = Field(default=(), strict=False)
@@ -123,7 +119,7 @@ class BoardService:
     def owner(self, request: Request) -> Account:
         """The owner who asks. Raises Refusal for everybody else."""
         account = self.submitter(request)
-        if not account.is_owner:
+        if not account.role == "owner":
             raise Refusal("forbidden", "Only an owner of the board may do that.")
         return account
 
@@ -131,7 +127,7 @@ class BoardService:
         """Who asks, if the submission is theirs. Raises Refusal."""
         account = self.submitter(request)
         own = select(Submission.id).where(Submission.id == identity, Submission.account == account.name)
-        if not (account.is_owner or self.board.database.scalars(own)):
+        if not (account.role == "owner" or self.board.database.scalars(own)):
             raise Refusal("not_found", f"There is no submission {identity[:40]!r} of this account.")
         return account
 

@@ -7,7 +7,6 @@ what was running is queued again, since the workers that held it are not there.
 
 import sqlite3
 import zlib
-from collections.abc import Iterator
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -93,7 +92,7 @@ def restore(file: Path, url: str) -> tuple[int, list[str]]:
                 if not isinstance(error.orig, RecipeError):
                     raise
                 raise InputError(f"{file}: {error.orig}") from None
-            except (_Unreadable, zlib.error, ValueError, TypeError, LookupError, RecursionError) as error:
+            except (zlib.error, ValueError, TypeError, LookupError, RecursionError) as error:
                 problem = f"it is damaged, or no board wrote it ({first_line(error)})"
                 raise InputError.at(file, problem, _REMEDY) from None
             now, reason = target.now(into), "the board was restored from a backup"
@@ -123,14 +122,25 @@ def _copy(source: Database, target: Database, into: Session, known: dict[str, An
     """Copy all tables from one state of the source; returns the number of rows.
 
     With `known`, the file is not this program's: each row is checked, and standings and workers stay behind, which are
-    made again. Raises what `_require_sound` raises, and _Unreadable.
+    made again. Raises what `_require_sound` raises, and ValueError for a file that cannot be read to its end.
     """
     copied = 0
     with source.read() as out:
         for table in _TABLES:
             if known is not None and table.name in ("standings", "workers"):
                 continue
-            for rows in _blocks(out, table, known is not None):
+            query, blocks = select(table).execution_options(yield_per=_ROWS), None
+            while True:
+                try:
+                    blocks = blocks or out.execute(query).mappings().partitions(_ROWS)
+                    rows = [dict(row) for row in next(blocks, ())]
+                except DBAPIError as error:
+                    if known is None:
+                        raise
+                    # Of the file that is read: not to be tried again, as a failure of the target would be.
+                    raise ValueError(first_line(error.orig or error)) from None
+                if not rows:
+                    break
                 if known is not None:
                     for row in rows:
                         _require_sound(known, table, row)
@@ -142,22 +152,6 @@ def _copy(source: Database, target: Database, into: Session, known: dict[str, An
             last = f"SELECT setval({sequence}, coalesce(max(id), 0) + 1, false) FROM {table.name}"  # noqa: S608 - names of our own tables
             into.execute(text(last))
     return copied
-
-
-class _Unreadable(Exception):
-    """The file cannot be read to its end."""
-
-
-def _blocks(out: Session, table: Table, checked: bool) -> Iterator[list[dict[str, Any]]]:
-    query = select(table).execution_options(yield_per=_ROWS)
-    try:
-        for block in out.execute(query).mappings().partitions(_ROWS):
-            yield [dict(row) for row in block]
-    except DBAPIError as error:
-        if not checked:
-            raise
-        # Of the file that is read: not to be tried again, as a failure of the target would be.
-        raise _Unreadable(first_line(error.orig or error)) from None
 
 
 def _require_sound(known: dict[str, Any], table: Table, row: dict[str, Any]) -> None:

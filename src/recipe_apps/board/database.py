@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -22,7 +22,7 @@ try:
     from alembic.migration import MigrationContext
     from alembic.script import ScriptDirectory
     from alembic.util import CommandError
-    from sqlalchemy import Connection, Select, create_engine, event, inspect, select, text
+    from sqlalchemy import Connection, Select, String, cast, create_engine, event, inspect, select, text
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import (
         ArgumentError,
@@ -114,6 +114,16 @@ class Database:
         with Session(self._reader, expire_on_commit=False) as session, session.begin():
             yield session
 
+    @contextmanager
+    def _writing(self) -> Iterator[Session]:
+        """A transaction that writes, which further calls in this thread join."""
+        with Session(self.writer, expire_on_commit=False) as session, session.begin():
+            self._within.session = session
+            try:
+                yield session
+            finally:
+                self._within.session = None
+
     def write(self, change: Callable[[Session], Result], patience: float = PATIENCE) -> Result:
         """Run `change` in one transaction, all or nothing; again where the database went away meanwhile.
 
@@ -123,31 +133,11 @@ class Database:
 
         What `change` writes or asks by further calls, in its thread, is a part of the same transaction.
         """
-        outer: Session | None = getattr(self._within, "session", None)
-        if outer is not None:
-            return change(outer)
-
-        def run() -> Result:
-            with Session(self.writer, expire_on_commit=False) as session, session.begin():
-                self._within.session = session
-                try:
-                    return change(session)
-                finally:
-                    self._within.session = None
-
-        return self._retried(run, patience)
+        return self._retried(self._writing, change, patience)
 
     def query(self, ask: Callable[[Session], Result], patience: float = PATIENCE) -> Result:
         """As `write`, for what only reads."""
-        outer: Session | None = getattr(self._within, "session", None)
-        if outer is not None:
-            return ask(outer)
-
-        def run() -> Result:
-            with self.read() as session:
-                return ask(session)
-
-        return self._retried(run, patience)
+        return self._retried(self.read, ask, patience)
 
     def rows(self, statement: Select[Any], patience: float = PATIENCE) -> Sequence[Any]:
         """The rows of one question, with a field for each of its columns."""
@@ -165,11 +155,20 @@ class Database:
         """Give all connections back."""
         self.engine.dispose()
 
-    def _retried(self, call: Callable[[], Result], patience: float) -> Result:
+    def _retried(
+        self,
+        begin: Callable[[], AbstractContextManager[Session]],
+        call: Callable[[Session], Result],
+        patience: float,
+    ) -> Result:
+        outer: Session | None = getattr(self._within, "session", None)
+        if outer is not None:
+            return call(outer)
         until, pause, conflicts = time.monotonic() + patience, 0.05, 0
         while True:
             try:
-                return call()
+                with begin() as session:
+                    return call(session)
             except IntegrityError:
                 conflicts += 1
                 if conflicts > _CONFLICTS:
@@ -219,13 +218,15 @@ class Database:
             empty = not inspect(connection).has_table("meta") or connection.execute(select(Meta.key)).first() is None
             oldest = None
             if version == head:
-                oldest = connection.execute(select(Score.figures).order_by(Score.created).limit(1)).scalar()
+                # As text: a file of anybody may hold what is no JSON.
+                figures = select(cast(Score.figures, String)).order_by(Score.created).limit(1)
+                oldest = connection.execute(figures).scalar()
         if empty or version is None:
             raise missing
         if version != head:
             problem = f"the board in {shown} has the tables of version {version}, and this program {head}"
             raise InputError(f"{problem}; run `recipe board upgrade`, or the program of the board's version.")
-        if oldest is not None and "unscored_share" not in oldest:
+        if oldest is not None and '"unscored_share"' not in oldest:
             problem = f"the board in {shown} holds scores of a version before 0.3.0"
             raise InputError(f"{problem}; make a new board with `recipe board init`, and send the plans to it.")
 

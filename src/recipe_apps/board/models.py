@@ -54,32 +54,40 @@ class Checked(TypeDecorator[Any]):
     """The type of a column whose values are checked before either database sees them, in rows and in questions.
 
     SQLite takes a NUL, PostgreSQL does not; a number of 65 bits is another error in each. `mended` texts, which the
-    program says itself, lose what a person's text is refused for.
+    program says itself, lose what a person's text is refused for. A `whole` number has 32 bits, a `long` one 64.
     """
 
     impl, cache_ok = String, True
 
     def __init__(
-        self, field: str, kind: Literal["text", "mended", "number", "json"] = "text", length: int | None = None
+        self,
+        field: str,
+        kind: Literal["text", "mended", "whole", "long", "number", "json"] = "text",
+        length: int | None = None,
     ) -> None:
         """`length`: characters of a text at most. Raises InputError with `field` for a value that cannot be kept."""
         super().__init__()
         self.field, self.kind, self.length = field, kind, length
         text = LongText() if length is None else String(length)
-        self.impl = {"number": Float(), "json": JSON()}.get(kind, text)
+        # SQLite counts rows in plain integers only.
+        long = BigInteger().with_variant(Integer(), "sqlite")
+        self.impl = {"whole": Integer(), "long": long, "number": Float(), "json": JSON()}.get(kind, text)
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         if self.kind == "json":
             try:
                 json.dumps(value, allow_nan=False)
             except (TypeError, ValueError, RecursionError):
-                raise InputError(
-                    f"field {self.field!r} holds a number that JSON does not know; give another."
-                ) from None
+                problem = "holds a number that JSON does not know; give another"
+                raise InputError(f"field {self.field!r} {problem}.") from None
             if half_character(value) is not None:
                 raise InputError(f"field {self.field!r} holds half a character; repair or remove it.")
         elif value is None:
             return None
+        elif self.kind in ("whole", "long"):
+            bits = 32 if self.kind == "whole" else 64
+            if not (isinstance(value, int) and -(1 << bits - 1) <= value < 1 << bits - 1):
+                raise InputError(f"field {self.field!r} is no whole number of {bits} bits; give a smaller one.")
         elif self.kind == "number":
             if not (isinstance(value, int | float) and -_LARGEST < value < _LARGEST):
                 raise InputError(f"field {self.field!r} is no finite number; give one.")
@@ -88,25 +96,6 @@ class Checked(TypeDecorator[Any]):
                 value = _UNKEPT.sub("\N{REPLACEMENT CHARACTER}", value)[: self.length]
             storable(self.field, value, self.length)
         return value
-
-
-class Whole(TypeDecorator[int]):
-    """The type of a column of whole numbers of 32 or 64 bits."""
-
-    impl, cache_ok = Integer, True
-
-    def __init__(self, field: str, bits: int = 32) -> None:
-        """Raises InputError with `field` for any other value."""
-        super().__init__()
-        self.field, self.bits = field, bits
-        if bits > 32:
-            # SQLite counts rows in plain integers only.
-            self.impl = BigInteger().with_variant(Integer(), "sqlite")  # type: ignore[assignment]
-
-    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
-        if value is None or (isinstance(value, int) and -(1 << self.bits - 1) <= value < 1 << self.bits - 1):
-            return value
-        raise InputError(f"field {self.field!r} is no whole number of {self.bits} bits; give a smaller one.")
 
 
 class Base(MappedAsDataclass, DeclarativeBase, kw_only=True, repr=False, eq=False):
@@ -140,11 +129,6 @@ class Account(Base):
     created: Mapped[float] = mapped_column(Checked("created", "number"), default=0.0)
     revoked: Mapped[float | None] = mapped_column(Checked("revoked", "number"), default=None)
 
-    @property
-    def is_owner(self) -> bool:
-        """Whether the board is theirs."""
-        return self.role == "owner"
-
 
 class Token(Base):
     """A token is `rb_ID_SECRET`; of the secret the database knows a keyed hash."""
@@ -171,18 +155,18 @@ class Track(Base):
 
     __tablename__ = "tracks"
     name: Mapped[str] = mapped_column(Checked("name", length=64), primary_key=True)
-    position: Mapped[int] = mapped_column(Whole("position"), default=0)
+    position: Mapped[int] = mapped_column(Checked("position", "whole"), default=0)
     title: Mapped[str] = mapped_column(Checked("title", length=200))
     about: Mapped[str] = mapped_column(Checked("about"), default="")
     reference_set: Mapped[str] = mapped_column(ForeignKey("reference_sets.sha"), default="")
-    plans: Mapped[int] = mapped_column(Whole("plans"), default=1)
+    plans: Mapped[int] = mapped_column(Checked("plans", "whole"), default=1)
     """Plans that a submission holds for each question."""
     shown_examples: Mapped[list[str]] = mapped_column(Checked("shown_examples", "json"), default_factory=list)
     """Ids of questions that a system's page shows with its plans."""
     published: Mapped[bool] = mapped_column(default=True)
     closed: Mapped[bool] = mapped_column(default=False)
-    day_quota: Mapped[int] = mapped_column(Whole("day_quota"), default=5)
-    total_quota: Mapped[int] = mapped_column(Whole("total_quota"), default=100)
+    day_quota: Mapped[int] = mapped_column(Checked("day_quota", "whole"), default=5)
+    total_quota: Mapped[int] = mapped_column(Checked("total_quota", "whole"), default=100)
 
 
 class Scorer(Base):
@@ -197,7 +181,7 @@ class Scorer(Base):
     identity: Mapped[JsonObject] = mapped_column(Checked("identity", "json"))
     created: Mapped[float] = mapped_column(Checked("created", "number"))
     retired: Mapped[float | None] = mapped_column(Checked("retired", "number"), default=None)
-    revision: Mapped[int] = mapped_column(Whole("revision"), default=0)
+    revision: Mapped[int] = mapped_column(Checked("revision", "whole"), default=0)
 
 
 class Submission(Base):
@@ -212,7 +196,7 @@ class Submission(Base):
     sha: Mapped[str] = mapped_column(Checked("sha", length=64))
     content: Mapped[bytes]
     """The canonical plans, compressed."""
-    plans: Mapped[int] = mapped_column(Whole("plans"))
+    plans: Mapped[int] = mapped_column(Checked("plans", "whole"))
     link: Mapped[str] = mapped_column(Checked("link", length=300))
     note: Mapped[str] = mapped_column(Checked("note"))
     control: Mapped[str] = mapped_column(Checked("control", length=32))
@@ -226,11 +210,11 @@ class Job(Base):
 
     __tablename__ = "jobs"
     __table_args__ = (UniqueConstraint("submission", "scorer"), Index(None, "state", "id"))
-    id: Mapped[int] = mapped_column(Whole("id", 64), Identity(), primary_key=True, init=False)
+    id: Mapped[int] = mapped_column(Checked("id", "long"), Identity(), primary_key=True, init=False)
     submission: Mapped[str] = mapped_column(ForeignKey("submissions.id"))
     scorer: Mapped[str] = mapped_column(ForeignKey("scorers.id"), index=True)
     state: Mapped[State] = mapped_column(Checked("state", length=16), default="queued")
-    attempts: Mapped[int] = mapped_column(Whole("attempts"), default=0)
+    attempts: Mapped[int] = mapped_column(Checked("attempts", "whole"), default=0)
     not_before: Mapped[float] = mapped_column(Checked("not_before", "number"))
     worker: Mapped[str] = mapped_column(Checked("worker", length=80), default="")
     lease: Mapped[str] = mapped_column(Checked("lease", length=32), default="")
@@ -257,7 +241,7 @@ class Standing(Base):
 
     __tablename__ = "standings"
     scorer: Mapped[str] = mapped_column(ForeignKey("scorers.id"), primary_key=True)
-    revision: Mapped[int] = mapped_column(Whole("revision"))
+    revision: Mapped[int] = mapped_column(Checked("revision", "whole"))
     made: Mapped[float] = mapped_column(Checked("made", "number"))
     rows: Mapped[bytes]
 
@@ -276,7 +260,7 @@ class LogLine(Base):
     """An action of a person or a state of a job; triggers of the database refuse to change or delete a line."""
 
     __tablename__ = "log"
-    id: Mapped[int] = mapped_column(Whole("id", 64), Identity(), primary_key=True, init=False)
+    id: Mapped[int] = mapped_column(Checked("id", "long"), Identity(), primary_key=True, init=False)
     time: Mapped[float] = mapped_column(Checked("time", "number"))
     actor: Mapped[str] = mapped_column(Checked("actor", length=80))
     action: Mapped[str] = mapped_column(Checked("action", length=32))

@@ -156,8 +156,11 @@ def label_of(settings: ScorerSettings) -> str:
     return f"{title} ({settings.encoder})" if by_encoder else title
 
 
-def require_usable(settings: ScorerSettings, references: References) -> None:
-    """Check settings that no other field can tell. Raises InputError."""
+def open_scorer(settings: ScorerSettings, references: References, model: "Model | None" = None) -> OpenScorer:
+    """The scorer of these settings on a set of references; a judge asks `model`, and is not asked without it.
+
+    Raises InputError for settings, encoders or graphs that cannot be used.
+    """
     if settings.measure not in (known := board_measures()):
         raise InputError(f"measure {settings.measure!r} is unknown; known are {', '.join(known)}.")
     if settings.measure == "judge" and not settings.model:
@@ -168,14 +171,6 @@ def require_usable(settings: ScorerSettings, references: References) -> None:
         raise InputError("'graphs' goes with measure = 'validity'; remove the key.")
     if len(references.examples) < LEAST:
         raise InputError(f"a track needs {LEAST} examples or more, so that no figure tells of single ones.")
-
-
-def open_scorer(settings: ScorerSettings, references: References, model: "Model | None" = None) -> OpenScorer:
-    """The scorer of these settings on a set of references; a judge asks `model`, and is not asked without it.
-
-    Raises InputError for settings, encoders or graphs that cannot be used.
-    """
-    require_usable(settings, references)
     with TemporaryDirectory(prefix="recipe-board-") as parent:
         folder = Path(parent, "graphs")  # its name is a part of the measure's identity
         folder.mkdir()

@@ -19,8 +19,9 @@ from recipe.planning.predictions import Prediction, read_predictions
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
+from recipe_apps.board.database import transaction
 from recipe_apps.board.models import Submission, Track
-from recipe_apps.board.scoring import control_predictions, label_of, open_scorer, require_usable
+from recipe_apps.board.scoring import control_predictions, label_of, open_scorer
 from recipe_apps.board.settings import BoardSettings, ScorerSettings, stored_settings
 from recipe_apps.board.store import BOARD, Board, Entry, References
 from recipe_apps.board.validation import Limits, check_submission
@@ -44,18 +45,34 @@ _ERRORS = {"few": 0.1, "some": 0.25, "many": 0.5}
 """Chance of an error at each step of the plans that a program writes."""
 
 
-def fill_board(board: Board, settings: BoardSettings, root: Path, actor: str = BOARD) -> None:
+@transaction
+def fill_board(board: Board, session: Session, settings: BoardSettings, root: Path, actor: str = BOARD) -> None:
     """Add the tracks of a board's settings with their scorers and control rows; paths are relative to `root`.
 
     All or nothing. Raises InputError for examples, graphs or encoders that cannot be read.
     """
-    prepared = []
+    names = [track.name for track in settings.tracks]
+    if len(set(names)) < len(names):
+        raise InputError("two tracks have one name; names must differ.")
     for track in settings.tracks:
-        examples = read_examples(root / track.examples, track.split)
-        graphs = {str(scorer.graphs) for scorer in track.scorers if scorer.graphs is not None}
-        if len(graphs) > 1:
+        examples, graphs = read_examples(root / track.examples, track.split), None
+        paths = {str(scorer.graphs) for scorer in track.scorers if scorer.graphs is not None}
+        if len(paths) > 1:
             raise InputError(f"track {track.name!r}: its scorers read different task graphs; make two tracks.")
-        references = References.of(examples, _graph_files(root / graphs.pop()) if graphs else None)
+        for path in map(root.joinpath, paths):
+            files = [path] if path.is_file() else sorted(path.glob("*.json"))
+            if not files:
+                raise InputError.at(path, "no task graph is there", "give a JSON file, or a folder of JSON files")
+            try:
+                graphs = {file.name: file.read_text(encoding="utf-8") for file in files}
+            except UnicodeDecodeError as error:
+                problem = f"a task graph is not UTF-8 at byte {error.start}"
+                raise InputError.at(path, problem, "save it as UTF-8") from None
+        references = References.of(examples, graphs)
+        scorers = [
+            scorer if scorer.root is None else scorer.model_copy(update={"root": root / scorer.root})
+            for scorer in track.scorers
+        ]
         row = Track(
             name=track.name,
             title=track.title or track.name,
@@ -66,32 +83,8 @@ def fill_board(board: Board, settings: BoardSettings, root: Path, actor: str = B
             day_quota=track.day_quota,
             total_quota=track.total_quota,
         )
-        scorers = [
-            scorer if scorer.root is None else scorer.model_copy(update={"root": root / scorer.root})
-            for scorer in track.scorers
-        ]
         identities = [(scorer, open_scorer(scorer, references).identity) for scorer in scorers]
-        prepared.append((row, references, identities))
-    names = [track.name for track in settings.tracks]
-    if len(set(names)) < len(names):
-        raise InputError("two tracks have one name; names must differ.")
-
-    def add(_: Session) -> None:
-        for row, references, identities in prepared:
-            add_track(board, row, references, identities, actor)
-
-    board.database.write(add)
-
-
-def _graph_files(path: Path) -> dict[str, str]:
-    """Task graphs as files by name. Raises InputError where there are none."""
-    files = [path] if path.is_file() else sorted(path.glob("*.json"))
-    if not files:
-        raise InputError.at(path, "no task graph is there", "give a JSON file, or a folder of JSON files")
-    try:
-        return {file.name: file.read_text(encoding="utf-8") for file in files}
-    except UnicodeDecodeError as error:
-        raise InputError.at(path, f"a task graph is not UTF-8 at byte {error.start}", "save it as UTF-8") from None
+        add_track(board, row, references, identities, actor)
 
 
 def _drawn(examples: Sequence[Example], count: int) -> list[str]:
@@ -100,27 +93,23 @@ def _drawn(examples: Sequence[Example], count: int) -> list[str]:
     return sorted(names, key=lambda name: sha256(f"public {name}".encode()).hexdigest())[:count]
 
 
+@transaction
 def add_track(
     board: Board,
+    session: Session,
     track: Track,
     references: References,
     identities: Sequence[tuple[ScorerSettings, dict[str, Any]]],
     actor: str = BOARD,
 ) -> None:
-    """Add a track with its scorers, and submit its control rows: all or nothing."""
-    for settings, _ in identities:
-        require_usable(settings, references)
-
-    def add(_: Session) -> None:
-        board.add_track(track, references, actor)
-        for settings, identity in identities:
-            stored = settings.model_dump(mode="json")
-            board.add_scorer(track.name, settings.measure, label_of(settings), stored, identity, actor)
-        added = board.track(track.name)
-        for control, plans in control_predictions(references, added.plans).items():
-            send(board, BOARD, added, plans, Entry(control, note="A control row.", control=control))
-
-    board.database.write(add)
+    """Add a track with its scorers, each with the identity that it has when it is open, and submit its control rows."""
+    board.add_track(track, references, actor)
+    for settings, identity in identities:
+        stored = settings.model_dump(mode="json")
+        board.add_scorer(track.name, settings.measure, label_of(settings), stored, identity, actor)
+    added = board.track(track.name)
+    for control, plans in control_predictions(references, added.plans).items():
+        send(board, BOARD, added, plans, Entry(control, note="A control row.", control=control))
 
 
 def send(board: Board, account: str, track: Track, plans: Sequence[Prediction], entry: Entry) -> str:
@@ -156,14 +145,8 @@ def rescore(
         problem = f"track {track.name!r} is of an earlier version: it lacks the control row {lacking[0]!r}"
         raise InputError(f"{problem}; make a new board with `recipe board init`.")
 
-    def change(_: Session) -> tuple[str, int]:
-        values = settings.model_dump(mode="json")
-        new, jobs = board.add_scorer(row.track, settings.measure, label_of(settings), values, identity, actor)
-        if not keep:
-            board.retire(scorer, actor)
-        return new, jobs
-
-    return board.database.write(change)
+    values, replaced = settings.model_dump(mode="json"), "" if keep else scorer
+    return board.add_scorer(row.track, settings.measure, label_of(settings), values, identity, actor, replaced)
 
 
 def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Board, dict[str, str]]:

@@ -37,7 +37,7 @@ from recipe.evaluation.people.ratings import cell
 from recipe.stats import Interval, macro_intervals
 from recipe_apps.board.models import Account, Score, Scorer, Standing, Submission
 from recipe_apps.board.scoring import LEAST, MOST_UNSCORED
-from recipe_apps.board.store import Board, pack
+from recipe_apps.board.store import Board, packed
 
 Array = NDArray[np.float64]
 _AT_ONCE = 64
@@ -114,7 +114,7 @@ def refresh(board: Board, scorer: str) -> Standing:
     kept = board.database.scalars(select(Standing).where(Standing.scorer == scorer))
     if kept and kept[0].revision == revision:
         return kept[0]
-    rows = pack(standings_of(board, scorer))
+    rows = packed(standings_of(board, scorer))
 
     def keep(session: Session) -> Standing:
         # Servers may make standings at once: what one made of older scores never replaces what is newer.

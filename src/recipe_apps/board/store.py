@@ -77,7 +77,7 @@ class References:
             for name in ("history", "continuation", "told_history"):
                 row[name] = None if row.get(name) is None else tuple(row[name])
             examples.append(Example(**row))
-        return cls(sha, tuple(examples), None if graphs is None else unpack(graphs))
+        return cls(sha, tuple(examples), None if graphs is None else json.loads(zlib.decompress(graphs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +193,7 @@ class Board:
         now = self.database.now(session)
         session.execute(update(Account).where(Account.name == name).values(display=display))
         note(session, now, name, "display name", name, reason=display)
-        for board in session.scalars(select(Scorer.id).order_by(Scorer.id)).all():
-            touch(session, board)
+        touch(session, session.scalars(select(Scorer.id)).all())
 
     def account_of(self, token: str) -> Account | None:
         """Who holds a token; None for one that is unknown or revoked."""
@@ -237,7 +236,7 @@ class Board:
             raise InputError(f"track {track.name!r} exists; take another name.")
         if session.get(ReferenceSet, references.sha) is None:
             lines = "".join(json.dumps(to_json(example), ensure_ascii=False) + "\n" for example in references.examples)
-            graphs = None if references.graphs is None else pack(dict(references.graphs))
+            graphs = None if references.graphs is None else packed(dict(references.graphs))
             session.add(
                 ReferenceSet(sha=references.sha, examples=zlib.compress(lines.encode(), 6), graphs=graphs)
             )  # fmt: skip
@@ -269,12 +268,14 @@ class Board:
 
     def references(self, sha: str) -> References:
         """A set of references."""
-        if sha not in self._references:
+        references = self._references.get(sha)
+        if references is None:
             [row] = self.database.scalars(select(ReferenceSet).where(ReferenceSet.sha == sha))
+            references = References.read(sha, zlib.decompress(row.examples), row.graphs)
             if len(self._references) >= _REFERENCE_SETS:
                 self._references.clear()
-            self._references[sha] = References.read(sha, zlib.decompress(row.examples), row.graphs)
-        return self._references[sha]
+            self._references[sha] = references
+        return references
 
     def questions(self, track: Track) -> dict[str, Example]:
         """The questions of a track by id: its examples without their continuations."""
@@ -322,10 +323,11 @@ class Board:
     def add_scorer(
         self, session: Session, track: str, measure: str, label: str, settings: JsonObject, identity: JsonObject,
         actor: str = BOARD,
+        replaced: str = "",
     ) -> tuple[str, int]:  # fmt: skip
         """A scorer of a track, and a job for each of its submissions; returns its board's id and the number of jobs.
 
-        A scorer that is there already is taken up again, and gets the jobs that it lacks.
+        A scorer that is there already is taken up again, and gets the jobs that it lacks. `replaced` is retired.
         """
         board = fingerprint(identity)[:16]
         now = self.database.now(session)
@@ -349,7 +351,9 @@ class Board:
         identities = session.scalars(lacking.order_by(Submission.created)).all()
         for submission in identities:
             self._queue(session, now, actor, submission, board)
-        touch(session, board)
+        touch(session, [board])
+        if replaced:
+            self.retire(replaced, actor)
         return board, len(identities)
 
     @transaction
@@ -372,7 +376,7 @@ class Board:
         Raises InputError for a closed track and for names that cannot be used, QuotaExceeded where the quota is used.
         """
         system = one_line("system", entry.system, 80)
-        link, remark = web_address(entry.link), note_text(entry.note)
+        link, remark = web_address(entry.link), storable("note", "\n".join(entry.note.strip().splitlines()), 2_000)
         now = self.database.now(session)
         # One submission of an account at a time, so that two at once cannot both take the last of a quota.
         session.execute(select(Account.name).where(Account.name == account).with_for_update())
@@ -416,13 +420,13 @@ class Board:
         """Change what may be changed of a submission. Raises InputError."""
         values: dict[str, Any] = {} if private is None else {"private": private}
         values |= {} if link is None else {"link": web_address(link)}
-        values |= {} if remark is None else {"note": note_text(remark)}
+        values |= {} if remark is None else {"note": storable("note", "\n".join(remark.strip().splitlines()), 2_000)}
         if not values:
             return
         now = self.database.now(session)
         session.execute(update(Submission).where(Submission.id == identity).values(**values))
         note(session, now, account, "submission changed", identity, reason=", ".join(values))
-        touch_boards_of(session, identity)
+        touch(session, session.scalars(select(Job.scorer).where(Job.submission == identity)).all())
 
     @transaction
     def withdraw(self, session: Session, identity: str, account: str) -> None:
@@ -433,7 +437,7 @@ class Board:
         if session.execute(still.values(withdrawn=now)).rowcount:  # type: ignore[attr-defined]
             note(session, now, account, "withdrawn", identity)
             self._cancel(session, now, account, Job.submission == identity, "the submission was withdrawn")
-            touch_boards_of(session, identity)
+            touch(session, session.scalars(select(Job.scorer).where(Job.submission == identity)).all())
 
     def used(self, session: Session, now: float, account: str, track: str) -> tuple[int, int]:
         """Submissions of an account that count on a track: in the last 24 hours, and in all."""
@@ -477,12 +481,9 @@ class Board:
         job = session.scalars(select(Job).where(ended).with_for_update()).first()
         if job is None:
             raise Unknown(f"there is no job {number} that failed or was cancelled.")
-        over = select(Submission.id, Scorer.id).where(
-            Submission.id == job.submission,
-            Scorer.id == job.scorer,
-            or_(Submission.withdrawn.is_not(None), Scorer.retired.is_not(None)),
-        )
-        if session.execute(over).first() is not None:
+        withdrawn = session.scalar(select(Submission.withdrawn).where(Submission.id == job.submission))
+        retired = session.scalar(select(Scorer.retired).where(Scorer.id == job.scorer))
+        if withdrawn is not None or retired is not None:
             raise InputError(f"job {number} is of a withdrawn submission or a retired scorer; it stays as it is.")
         before = job.state
         job.state, job.attempts, job.not_before, job.queued, job.ended, job.reason = "queued", 0, now, now, None, ""
@@ -498,25 +499,15 @@ def note(
     session.execute(insert(LogLine).values(time=now, reason=reason[:1_000], **values))
 
 
-def touch(session: Session, board: str) -> None:
-    """Say that what a board shows has changed."""
-    session.execute(update(Scorer).where(Scorer.id == board).values(revision=Scorer.revision + 1))
+def touch(session: Session, boards: Iterable[str]) -> None:
+    """Say that what these boards show has changed."""
+    for board in sorted(boards):
+        session.execute(update(Scorer).where(Scorer.id == board).values(revision=Scorer.revision + 1))
 
 
-def touch_boards_of(session: Session, submission: str) -> None:
-    """Say that what is shown of a submission has changed."""
-    for board in session.scalars(select(Job.scorer).where(Job.submission == submission).order_by(Job.scorer)).all():
-        touch(session, board)
-
-
-def pack(value: object) -> bytes:
+def packed(value: object) -> bytes:
     """A value as compressed JSON."""
     return zlib.compress(json.dumps(value, ensure_ascii=False).encode(), 6)
-
-
-def unpack(blob: bytes) -> Any:
-    """The value that `pack` compressed."""
-    return json.loads(zlib.decompress(blob))
 
 
 def random_id(length: int) -> str:
@@ -535,11 +526,6 @@ def one_line(field: str, name: str, longest: int) -> str:
     if not text or len(text) > longest or not text.isprintable():
         raise InputError(f"field {field!r} is empty, longer than {longest} characters, or holds control characters.")
     return text
-
-
-def note_text(note: str) -> str:
-    """A note, of several lines perhaps. Raises InputError where it is too long or holds control characters."""
-    return storable("note", "\n".join(note.strip().splitlines()), 2_000)
 
 
 def web_address(link: str) -> str:

@@ -114,25 +114,25 @@ def check_submission(
     else:
         # Line feeds alone end a line, as in JSON lines.
         for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-            if line := line.strip():
-                row = _read(line, number, limits, checked)
-                if row is None:
-                    continue
-                example, sample, steps = row
-                if isinstance(example, str) and example not in questions:
-                    where, remedy = ("a question of another track", "choose the right track")
-                    if example not in other_ids:
-                        where, remedy = ("no question of this track", "give ids of the questions only")
-                    checked.add(number, "example_id", f"{quoted_value(example)} is {where}", remedy)
-                if type(sample) is int and sample >= plans:
-                    several = f"number the plans of a question 0 to {plans - 1}"
-                    remedy = several if plans > 1 else "leave it out, or give 0"
-                    checked.add(number, "sample", f"{quoted_value(sample)} is no number of a plan here", remedy)
-                if isinstance(example, str) and example in questions and type(sample) is int and 0 <= sample < plans:
-                    first, _ = rows.setdefault((example, sample), (number, steps))
-                    if first != number:
-                        problem = f"plan {sample} of {quoted_value(example)} was already given in line {first}"
-                        checked.add(number, "sample", problem, "keep one, or number them")
+            line = line.strip()
+            row = _read(line, number, limits, checked) if line else None
+            if row is None:
+                continue
+            example, sample, steps = row
+            if isinstance(example, str) and example not in questions:
+                where, remedy = ("a question of another track", "choose the right track")
+                if example not in other_ids:
+                    where, remedy = ("no question of this track", "give ids of the questions only")
+                checked.add(number, "example_id", f"{quoted_value(example)} is {where}", remedy)
+            if type(sample) is int and sample >= plans:
+                several = f"number the plans of a question 0 to {plans - 1}"
+                remedy = several if plans > 1 else "leave it out, or give 0"
+                checked.add(number, "sample", f"{quoted_value(sample)} is no number of a plan here", remedy)
+            if isinstance(example, str) and example in questions and type(sample) is int and 0 <= sample < plans:
+                first, _ = rows.setdefault((example, sample), (number, steps))
+                if first != number:
+                    problem = f"plan {sample} of {quoted_value(example)} was already given in line {first}"
+                    checked.add(number, "sample", problem, "keep one, or number them")
         if not rows and checked.ok:
             checked.add(None, "", "the file holds no plans", "give one JSON object a line")
         missing = [(name, sample) for name in questions for sample in range(plans) if (name, sample) not in rows]

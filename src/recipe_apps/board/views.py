@@ -32,7 +32,7 @@ from recipe_apps.board.models import (
 )
 from recipe_apps.board.scoring import LEAST
 from recipe_apps.board.standings import differences_from_controls, metric_digits, public_figures, refresh, rounded
-from recipe_apps.board.store import Board, Unknown, unpack
+from recipe_apps.board.store import Board, Unknown
 from recipe_apps.board.validation import read_content
 from recipe_apps.board.work import WORKER_TIMEOUT
 
@@ -93,7 +93,17 @@ class Views:
         if wanted := query.get("q", "").casefold().strip():
             named = ("system", "by", "account", "control")
             rows = [row for row in rows if wanted in " ".join(row[name] for name in named).casefold()]
-        rows = _sorted(rows, query.get("sort", "place"), query.get("order", ""))
+        key, order = query.get("sort", "place"), query.get("order", "")
+        if key in ("system", "by"):
+            rows = sorted(rows, key=lambda row: str(row[key]).casefold(), reverse=order == "down")
+        elif key == "date":
+            rows = sorted(rows, key=lambda row: row["created"], reverse=order != "up")
+        elif key != "place":  # a dataset; a row without a figure of it comes last
+            without = [row for row in rows if not row["datasets"].get(key)]
+            rows = [row for row in rows if row["datasets"].get(key)]
+            rows = sorted(rows, key=lambda row: row["datasets"][key]["mean"], reverse=order != "up") + without
+        elif order == "up":
+            rows = rows[::-1]
         pages, number = max(1, -(-len(rows) // PAGE)), query.get("page", "1")
         page = min(max(1, int(number) if number.isdecimal() and len(number) < 8 else 1), pages)
         about = {
@@ -138,7 +148,7 @@ class Views:
         if kept is None or self.board.scorer(board).revision != kept[0]:
             stored = self.board.database.scalars(select(Standing).where(Standing.scorer == board))
             standing = stored[0] if stored else refresh(self.board, board)
-            value = unpack(standing.rows)
+            value = json.loads(zlib.decompress(standing.rows))
             value["by_submission"] = {row["submission"]: row for row in value["rows"]}
             kept = self._standings[board] = standing.revision, standing.made, value
         return kept[1:]
@@ -180,9 +190,9 @@ class Views:
         now, counts, signs, at, times = self.board.database.query(
             lambda session: (
                 self.board.database.now(session),
-                {state: count for state, count in session.execute(counted)},
+                dict(session.execute(counted).all()),
                 session.scalars(select(WorkerSign).order_by(WorkerSign.name)).all(),
-                {worker: submission for worker, submission in session.execute(at_work)},
+                dict(session.execute(at_work).all()),
                 session.scalars(durations).all(),
             )
         )
@@ -319,7 +329,9 @@ class Views:
                     "by": row.display,
                     **_picked(submission, "account", "created", "private", "withdrawn", "control", "link", "note"),
                     "plans": submission.plans,
-                    "sha": submission.sha if _owns(submission, viewer) else "",
+                    "sha": submission.sha
+                    if viewer and (viewer.role == "owner" or viewer.name == submission.account)
+                    else "",
                     "state": state,
                     "jobs": of_row,
                 }
@@ -470,25 +482,10 @@ def _picked(row: object, *names: str) -> JsonObject:
 
 def _are_visible(track: Track, viewer: Account | None) -> bool:
     """Whether the results of a track are for this viewer."""
-    return track.published or (viewer is not None and viewer.is_owner)
-
-
-def _owns(submission: Submission, viewer: Account | None) -> bool:
-    return viewer is not None and (viewer.is_owner or viewer.name == submission.account)
+    return track.published or (viewer is not None and viewer.role == "owner")
 
 
 def _may_see(submission: Submission, viewer: Account | None) -> bool:
-    return _owns(submission, viewer) or (not submission.private and submission.withdrawn is None)
-
-
-def _sorted(rows: list[JsonObject], key: str, order: str) -> list[JsonObject]:
-    """Rows by a column; by place as they are. A row without a figure comes last."""
-    if key == "place":
-        return rows[::-1] if order == "up" else rows
-    if key in ("system", "by"):
-        return sorted(rows, key=lambda row: str(row[key]).casefold(), reverse=order == "down")
-    if key == "date":
-        return sorted(rows, key=lambda row: row["created"], reverse=order != "up")
-    with_figure = [row for row in rows if row["datasets"].get(key)]
-    without = [row for row in rows if not row["datasets"].get(key)]
-    return sorted(with_figure, key=lambda row: row["datasets"][key]["mean"], reverse=order != "up") + without
+    """Whether a submission is the viewer's, or everybody's."""
+    own = viewer is not None and (viewer.role == "owner" or viewer.name == submission.account)
+    return own or (not submission.private and submission.withdrawn is None)

@@ -71,13 +71,14 @@ class Queue:
 
     def claim(self, boards: Collection[str]) -> Job | None:
         """The oldest job of these boards that may run now, leased; None where there is none."""
-
-        def any_at_all(session: Session) -> bool:
-            due, lost = _claimable(self.database.now(session), boards)
-            return session.scalars(select(Job.id).where(due | lost).limit(1)).first() is not None
-
         # Most polls find nothing: they should not take SQLite's only lock of writers.
-        return self._take(boards) if self.database.query(any_at_all, self.patience) else None
+        claimable = self.database.query(
+            lambda session: session.scalars(
+                select(Job.id).where(or_(*_claimable(self.database.now(session), boards))).limit(1)
+            ).all(),
+            self.patience,
+        )
+        return self._take(boards) if claimable else None
 
     @transaction
     def _take(self, session: Session, boards: Collection[str]) -> Job | None:
@@ -131,7 +132,7 @@ class Queue:
             blob = zlib.compress(np.asarray(values, dtype="<f8").tobytes(), 6)
             score = {"figures": to_json(figures), "per_example": blob, "created": now}
             session.add(Score(submission=job.submission, scorer=job.scorer, **score))
-            touch(session, job.scorer)
+            touch(session, [job.scorer])
         return True
 
     @transaction
