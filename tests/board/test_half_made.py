@@ -80,7 +80,11 @@ def each_step(stop_at: Callable[[int], None], change: Callable[[], object], whol
         return tried - 1
 
 
-def test_a_board_is_made_whole_or_not(database: str, stop_at: Callable[[int], None]) -> None:
+def test_a_board_is_made_whole_or_not(
+    database: str, stop_at: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recipe_apps.board.setup._HALF", 20)
+
     def nothing() -> bool:
         with pytest.raises(InputError, match="recipe board init"):
             Board.open(database).close()
@@ -101,15 +105,14 @@ def test_a_board_is_made_whole_or_not(database: str, stop_at: Callable[[int], No
 def test_a_process_that_is_killed_leaves_no_half_made_board(database: str) -> None:
     script = """
 import os, signal, sys
-from recipe_apps.board import store
-from recipe_apps.board.setup import demo_board
+from recipe_apps.board import setup, store
 noted = store.note
 def note(*given, **more):
     noted(*given, **more)
     if given[3] == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
-store.note = note
-demo_board(sys.argv[1], None, "hash:64")
+store.note, setup._HALF = note, 20
+setup.demo_board(sys.argv[1], None, "hash:64")
 """
     for action in ("board made", "track added", "submitted"):
         done = subprocess.run([sys.executable, "-c", script, database, action], check=False, env=os.environ)

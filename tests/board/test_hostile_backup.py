@@ -107,7 +107,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from recipe_apps.board.work import Worker
 
     folder = tmp_path_factory.mktemp("sound")
-    board, _ = demo_board(f"sqlite:///{folder / 'board.db'}", None, "hash:64")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("recipe_apps.board.setup._HALF", 20)
+        board, _ = demo_board(f"sqlite:///{folder / 'board.db'}", None, "hash:64")
     board.add_account("olga", "owner")
     score = Worker(board, "w", ["validity", "proxy"], poll=0.01)
     score.run(until_empty=True)

@@ -17,7 +17,7 @@ from sqlalchemy import select, text
 from recipe.errors import ComputeError, InputError
 from recipe.types import Example
 from recipe_apps.board.database import Database
-from recipe_apps.board.models import Job, LogLine, Score, Scorer, Submission, WorkerSign
+from recipe_apps.board.models import Heartbeat, Job, LogLine, Score, Scorer, Submission
 from recipe_apps.board.setup import rescore
 from recipe_apps.board.store import Board
 from recipe_apps.board.views import Views
@@ -185,7 +185,7 @@ def test_a_clock_that_goes_back_holds_no_job(board: Board, clock: Callable[[floa
     assert LONGEST_LEASE < 86_400.0
     queue = Views(board).queue()
     assert queue["estimate"] is None or queue["estimate"] >= 0
-    assert len(ask(board, select(WorkerSign))) == 2
+    assert len(ask(board, select(Heartbeat))) == 2
 
 
 def test_a_living_worker_keeps_its_job_over_a_clock_that_goes_back(

@@ -28,7 +28,7 @@ from recipe_apps.web.guard import Intake, PageHeaders, WebMetrics, body_schema, 
 from recipe_apps.web.refusals import Refusal, read
 
 try:
-    from fastapi import Depends, FastAPI, Path, Query, Request, Response
+    from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
     from sqlalchemy import select
     from starlette.concurrency import run_in_threadpool
 except ModuleNotFoundError as error:
@@ -181,257 +181,15 @@ class BoardService:
         return Response(page, refusal.status, refusal.headers, media_type=_HTML)
 
 
-def create_app(board: Board, *, local_only: bool = False) -> FastAPI:
-    """The pages and the API of a board; with `local_only` requests must name this machine by a loopback name."""
-    service = BoardService(board)
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(service.keep_standings())
-        yield
-        task.cancel()
-
-    app = FastAPI(title=board.title, version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.board = service
-    _add_pages(app, service)
-    _add_boards(app, service)
-    _add_submissions(app, service)
-    _add_owner(app, service)
-    protect(app, service.metrics, None, "docs/board.md")
-    app.add_exception_handler(RecipeError, service.refused)
-    app.add_middleware(PageHeaders, local_only=local_only)
-    return app
+router = APIRouter()
 
 
-def _add_pages(app: FastAPI, service: BoardService) -> None:
-    views, pages = service.views, service.pages
-
-    @app.get("/", include_in_schema=False)
-    def index() -> Response:
-        """All tracks and boards."""
-        return service.page("index", "", lambda: pages.render("index", value=views.index()))
-
-    @app.get("/boards/{identity}", include_in_schema=False)
-    def table(identity: str, request: Request) -> Response:
-        """One board."""
-        query = _query(request)
-        key = str(sorted(query.items()))
-        return service.page(f"board {identity}", key, lambda: pages.board(views.table(identity, query), query))
-
-    @app.get("/systems/{identity}", include_in_schema=False)
-    def system(identity: str) -> Response:
-        """One submission."""
-        return service.page(
-            f"system {identity}", "", lambda: pages.render("system", value=views.submission(identity))
-        )  # fmt: skip
-
-    @app.get("/submit", include_in_schema=False)
-    @app.get("/mine", include_in_schema=False)
-    @app.get("/owner", include_in_schema=False)
-    def shell(request: Request) -> Response:
-        """A page that its script fills for the holder of a token."""
-        return Response(pages.render(request.url.path.removeprefix("/")), media_type=_HTML)
-
-    @app.get("/static/board.css", include_in_schema=False)
-    @app.get("/static/board.js", include_in_schema=False)
-    def file(request: Request) -> Response:
-        """The pages' style, and their script."""
-        content, media_type = pages.files[request.url.path.removeprefix("/static/")]
-        return Response(content, media_type=media_type)
+async def _service(request: Request) -> BoardService:
+    service: BoardService = request.app.state.board
+    return service
 
 
-def _add_boards(app: FastAPI, service: BoardService) -> None:
-    views = service.views
-
-    @app.get("/api/boards")
-    def boards(request: Request) -> Response:
-        """All tracks with their boards, and the queue."""
-        return json_response(views.index(service.account(request)))
-
-    @app.get("/api/boards/{identity}.csv")
-    def table(identity: str, request: Request) -> Response:
-        """All rows of a board as CSV."""
-        text = as_csv(*views.rows(identity, service.account(request)))
-        headers = {"Content-Disposition": f'attachment; filename="board-{identity[:16]}.csv"'}
-        return Response(text, headers=headers, media_type="text/csv; charset=utf-8")
-
-    @app.get("/api/boards/{identity}")
-    def board(identity: str, request: Request) -> Response:
-        """One board; `q`, `all`, `sort`, `order` and `page` choose among its rows."""
-        return json_response(views.table(identity, _query(request), service.account(request)))
-
-    @app.get("/healthz")
-    def healthz() -> Response:
-        """The process answers, and its database too."""
-        views.queue()
-        return json_response({"status": "alive"})
-
-    @app.get("/metrics")
-    def metrics() -> Response:
-        """Counters in Prometheus's format."""
-        return service.metrics.response()
-
-    @app.get("/api/tracks/{track}/questions.jsonl")
-    def questions(track: str) -> Response:
-        """Goals and histories to plan for."""
-        headers = {"Content-Disposition": 'attachment; filename="questions.jsonl"'}
-        return Response("".join(views.questions(track)), headers=headers, media_type=_LINES)
-
-
-def _add_submissions(app: FastAPI, service: BoardService) -> None:
-    board, views = service.board, service.views
-
-    @app.post("/api/check")
-    async def check(request: Request, track: Annotated[str, Query(max_length=64)]) -> Response:
-        """Every problem of a submission, as `recipe board check` finds them; nothing is kept.
-
-        Without a token for smaller submissions only, and for few at once.
-        """
-        _require_plain(request)
-        known = await run_in_threadpool(service.account, request) is not None
-        intake = service.intake if known else service.anonymous
-        async with intake.body(request) as data:
-            return json_response(
-                _validation_response(await intake.work(lambda: service.check(data, track), wait=known))
-            )
-
-    @app.post("/api/submissions", status_code=201)
-    async def submit(
-        request: Request,
-        track: Annotated[str, Query(max_length=64)],
-        system: Annotated[str, Query(max_length=80)],
-        link: Annotated[str, Query(max_length=300)] = "",
-        note: Annotated[str, Query(max_length=2_000)] = "",
-        private: bool = False,
-    ) -> Response:
-        """Send plans for a track; what was sent before is the same submission."""
-        account = await run_in_threadpool(service.submitter, request)
-        _require_plain(request)
-
-        def take() -> Response:
-            checked = service.check(data, track)
-            if not checked.ok:
-                count = len(checked.problems) + checked.more
-                refusal = Refusal("invalid_submission", f"{count} problems; nothing was stored.")
-                service.metrics.failed(refusal.code)
-                return json_response(refusal.envelope | _validation_response(checked), refusal.status)
-            entry = Entry(system, link, note, private)
-            identity, new = board.submit(account.name, track, checked, entry)
-            state = views.submission(identity, account)["submission"]["state"]
-            return json_response({"id": identity, "state": state, "new": new}, 201 if new else 200)
-
-        async with service.intake.body(request) as data:
-            return await service.intake.work(take)
-
-    @app.get("/api/submissions/{identity}")
-    def submission(identity: str, request: Request) -> Response:
-        """One submission with its states, its results and what it is compared with."""
-        return json_response(views.submission(identity, service.account(request)))
-
-    @app.patch("/api/submissions/{identity}", openapi_extra=body_schema(SubmissionChange.model_json_schema()))
-    def change(
-        identity: str, request: Request, message: Annotated[SubmissionChange, _body(SubmissionChange)]
-    ) -> Response:
-        """Make a submission private or public, change its link or note."""
-        account = service.may_change(request, identity)
-        board.change_submission(
-            identity, account.name, private=message.private, link=message.link, remark=message.note
-        )  # fmt: skip
-        return json_response(views.submission(identity, account)["submission"])
-
-    @app.post("/api/submissions/{identity}/withdraw")
-    def withdraw(identity: str, request: Request) -> Response:
-        """Take a submission off all boards, for good."""
-        account = service.may_change(request, identity)
-        board.withdraw(identity, account.name)
-        return json_response(views.submission(identity, account)["submission"])
-
-    @app.get("/api/me")
-    def me(request: Request) -> Response:
-        """The token's account, and its quotas."""
-        return json_response(views.me(service.submitter(request)))
-
-    @app.patch("/api/me", openapi_extra=body_schema(AccountChange.model_json_schema()))
-    def rename(request: Request, message: Annotated[AccountChange, _body(AccountChange)]) -> Response:
-        """Change the name that pages show."""
-        board.rename(service.submitter(request).name, message.display)
-        return json_response(views.me(service.submitter(request)))
-
-    @app.get("/api/me/submissions")
-    def own(request: Request) -> Response:
-        """The account's submissions, newest first."""
-        return json_response({"submissions": views.mine(service.submitter(request))})
-
-
-def _add_owner(app: FastAPI, service: BoardService) -> None:
-    board, views = service.board, service.views
-
-    @app.get("/api/owner")
-    def overview(request: Request) -> Response:
-        """Accounts, tracks, boards, failed jobs and the newest lines of the log."""
-        return json_response(views.owner(service.owner(request)))
-
-    @app.get("/api/owner/log")
-    def log(request: Request, before: Annotated[int | None, Query(ge=1, le=_MOST)] = None) -> Response:
-        """Lines of the log before a number, newest first."""
-        service.owner(request)
-        return json_response({"log": views.log(before)})
-
-    @app.post("/api/owner/accounts", openapi_extra=body_schema(NewAccount.model_json_schema()))
-    def add(request: Request, message: Annotated[NewAccount, _body(NewAccount)]) -> Response:
-        """A new account with a token, which is shown this once."""
-        token = board.add_account(message.name, message.role, message.display, service.owner(request).name)
-        return json_response({"name": message.name, "token": token}, 201)
-
-    @app.post("/api/owner/accounts/{name}/token")
-    def token(name: str, request: Request) -> Response:
-        """A further token of an account."""
-        return json_response({"token": board.new_token(name, service.owner(request).name)}, 201)
-
-    @app.post("/api/owner/accounts/{name}/revoke")
-    def revoke(name: str, request: Request) -> Response:
-        """End an account and its tokens."""
-        board.revoke(name, service.owner(request).name)
-        return json_response({"name": name})
-
-    @app.post("/api/owner/tracks/{name}", openapi_extra=body_schema(TrackChange.model_json_schema()))
-    def track(name: str, request: Request, message: Annotated[TrackChange, _body(TrackChange)]) -> Response:
-        """Publish or hide results, close or open a track."""
-        actor = service.owner(request).name
-        board.change_track(name, published=message.published, closed=message.closed, actor=actor)
-        return json_response({"name": name})
-
-    @app.post("/api/owner/jobs/{job}/again")
-    def again(job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
-        """Queue a job that failed or was cancelled once more."""
-        board.again(job, service.owner(request).name)
-        return json_response({"job": job})
-
-    @app.post("/api/owner/jobs/{job}/cancel")
-    def cancel(job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
-        """Cancel a job that has not ended."""
-        board.cancel_job(job, service.owner(request).name)
-        return json_response({"job": job})
-
-    @app.post("/api/owner/boards/{identity}/rescore", openapi_extra=body_schema(RescoreRequest.model_json_schema()))
-    def again_by(
-        identity: str, request: Request, message: Annotated[RescoreRequest, _body(RescoreRequest, may_lack=True)]
-    ) -> Response:
-        """Score all submissions again by this program's scorer, with changed settings; a new board."""
-        new, count = rescore(board, identity, message.changes, message.keep, service.owner(request).name)
-        return json_response({"board": new, "jobs": count}, 201)
-
-    @app.post("/api/owner/boards/{identity}/retire")
-    def retire(identity: str, request: Request) -> Response:
-        """Take a scorer out of use; its board stays readable."""
-        board.retire(identity, service.owner(request).name)
-        return json_response({"board": identity})
-
-
-def _query(request: Request) -> dict[str, str]:
-    """What a request chooses among the rows of a board. Raises InputError."""
-    values = request.query_params
-    return {name: storable(name, values[name], longest) for name, longest in _QUERY.items() if name in values}
+Service = Annotated[BoardService, Depends(_service)]
 
 
 def _body(kind: type[BaseModel], may_lack: bool = False) -> Any:
@@ -446,6 +204,275 @@ def _body(kind: type[BaseModel], may_lack: bool = False) -> Any:
             return read(data, kind)
 
     return Depends(read_body)
+
+
+def create_app(board: Board, *, local_only: bool = False) -> FastAPI:
+    """The pages and the API of a board; with `local_only` requests must name this machine by a loopback name."""
+    service = BoardService(board)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(service.keep_standings())
+        yield
+        task.cancel()
+
+    app = FastAPI(title=board.title, version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.board = service
+    app.router.routes.extend(router.routes)  # not included as a router, whose paths the counters would not see
+    protect(app, service.metrics, None, "docs/board.md")
+    app.add_exception_handler(RecipeError, service.refused)
+    app.add_middleware(PageHeaders, local_only=local_only)
+    return app
+
+
+@router.get("/", include_in_schema=False)
+def index(service: Service) -> Response:
+    """All tracks and boards."""
+    return service.page("index", "", lambda: service.pages.render("index", value=service.views.index()))
+
+
+@router.get("/boards/{identity}", include_in_schema=False)
+def board_page(service: Service, identity: str, request: Request) -> Response:
+    """One board."""
+    query = _query(request)
+    key = str(sorted(query.items()))
+    return service.page(
+        f"board {identity}", key, lambda: service.pages.board(service.views.table(identity, query), query)
+    )
+
+
+@router.get("/systems/{identity}", include_in_schema=False)
+def system(service: Service, identity: str) -> Response:
+    """One submission."""
+    return service.page(
+        f"system {identity}", "", lambda: service.pages.render("system", value=service.views.submission(identity))
+    )  # fmt: skip
+
+
+@router.get("/submit", include_in_schema=False)
+@router.get("/mine", include_in_schema=False)
+@router.get("/owner", include_in_schema=False)
+def shell(service: Service, request: Request) -> Response:
+    """A page that its script fills for the holder of a token."""
+    return Response(service.pages.render(request.url.path.removeprefix("/")), media_type=_HTML)
+
+
+@router.get("/static/board.css", include_in_schema=False)
+@router.get("/static/board.js", include_in_schema=False)
+def file(service: Service, request: Request) -> Response:
+    """The pages' style, and their script."""
+    content, media_type = service.pages.files[request.url.path.removeprefix("/static/")]
+    return Response(content, media_type=media_type)
+
+
+@router.get("/api/boards")
+def boards(service: Service, request: Request) -> Response:
+    """All tracks with their boards, and the queue."""
+    return json_response(service.views.index(service.account(request)))
+
+
+@router.get("/api/boards/{identity}.csv")
+def table(service: Service, identity: str, request: Request) -> Response:
+    """All rows of a board as CSV."""
+    text = as_csv(*service.views.rows(identity, service.account(request)))
+    headers = {"Content-Disposition": f'attachment; filename="board-{identity[:16]}.csv"'}
+    return Response(text, headers=headers, media_type="text/csv; charset=utf-8")
+
+
+@router.get("/api/boards/{identity}")
+def board(service: Service, identity: str, request: Request) -> Response:
+    """One board; `q`, `all`, `sort`, `order` and `page` choose among its rows."""
+    return json_response(service.views.table(identity, _query(request), service.account(request)))
+
+
+@router.get("/api/tracks/{track}/questions.jsonl")
+def questions(service: Service, track: str) -> Response:
+    """Goals and histories to plan for."""
+    headers = {"Content-Disposition": 'attachment; filename="questions.jsonl"'}
+    return Response("".join(service.views.questions(track)), headers=headers, media_type=_LINES)
+
+
+@router.post("/api/check")
+async def check(service: Service, request: Request, track: Annotated[str, Query(max_length=64)]) -> Response:
+    """Every problem of a submission, as `recipe board check` finds them; nothing is kept.
+
+    Without a token for smaller submissions only, and for few at once.
+    """
+    _require_plain(request)
+    known = await run_in_threadpool(service.account, request) is not None
+    intake = service.intake if known else service.anonymous
+    async with intake.body(request) as data:
+        return json_response(_validation_response(await intake.work(lambda: service.check(data, track), wait=known)))
+
+
+@router.post("/api/submissions", status_code=201)
+async def submit(
+    service: Service,
+    request: Request,
+    track: Annotated[str, Query(max_length=64)],
+    system: Annotated[str, Query(max_length=80)],
+    link: Annotated[str, Query(max_length=300)] = "",
+    note: Annotated[str, Query(max_length=2_000)] = "",
+    private: bool = False,
+) -> Response:
+    """Send plans for a track; what was sent before is the same submission."""
+    account = await run_in_threadpool(service.submitter, request)
+    _require_plain(request)
+
+    def take() -> Response:
+        checked = service.check(data, track)
+        if not checked.ok:
+            count = len(checked.problems) + checked.more
+            refusal = Refusal("invalid_submission", f"{count} problems; nothing was stored.")
+            service.metrics.failed(refusal.code)
+            return json_response(refusal.envelope | _validation_response(checked), refusal.status)
+        entry = Entry(system, link, note, private)
+        identity, new = service.board.submit(account.name, track, checked, entry)
+        state = service.views.submission(identity, account)["submission"]["state"]
+        return json_response({"id": identity, "state": state, "new": new}, 201 if new else 200)
+
+    async with service.intake.body(request) as data:
+        return await service.intake.work(take)
+
+
+@router.get("/api/submissions/{identity}")
+def submission(service: Service, identity: str, request: Request) -> Response:
+    """One submission with its states, its results and what it is compared with."""
+    return json_response(service.views.submission(identity, service.account(request)))
+
+
+@router.patch("/api/submissions/{identity}", openapi_extra=body_schema(SubmissionChange.model_json_schema()))
+def change(
+    service: Service, identity: str, request: Request, message: Annotated[SubmissionChange, _body(SubmissionChange)]
+) -> Response:
+    """Make a submission private or public, change its link or note."""
+    account = service.may_change(request, identity)
+    service.board.change_submission(
+        identity, account.name, private=message.private, link=message.link, remark=message.note
+    )  # fmt: skip
+    return json_response(service.views.submission(identity, account)["submission"])
+
+
+@router.post("/api/submissions/{identity}/withdraw")
+def withdraw(service: Service, identity: str, request: Request) -> Response:
+    """Take a submission off all boards, for good."""
+    account = service.may_change(request, identity)
+    service.board.withdraw(identity, account.name)
+    return json_response(service.views.submission(identity, account)["submission"])
+
+
+@router.get("/api/me")
+def me(service: Service, request: Request) -> Response:
+    """The token's account, and its quotas."""
+    return json_response(service.views.me(service.submitter(request)))
+
+
+@router.patch("/api/me", openapi_extra=body_schema(AccountChange.model_json_schema()))
+def rename(service: Service, request: Request, message: Annotated[AccountChange, _body(AccountChange)]) -> Response:
+    """Change the name that pages show."""
+    service.board.rename(service.submitter(request).name, message.display)
+    return json_response(service.views.me(service.submitter(request)))
+
+
+@router.get("/api/me/submissions")
+def own(service: Service, request: Request) -> Response:
+    """The account's submissions, newest first."""
+    return json_response({"submissions": service.views.mine(service.submitter(request))})
+
+
+@router.get("/api/owner")
+def overview(service: Service, request: Request) -> Response:
+    """Accounts, tracks, boards, failed jobs and the newest lines of the log."""
+    return json_response(service.views.owner(service.owner(request)))
+
+
+@router.get("/api/owner/log")
+def log(service: Service, request: Request, before: Annotated[int | None, Query(ge=1, le=_MOST)] = None) -> Response:
+    """Lines of the log before a number, newest first."""
+    service.owner(request)
+    return json_response({"log": service.views.log(before)})
+
+
+@router.post("/api/owner/accounts", openapi_extra=body_schema(NewAccount.model_json_schema()))
+def add(service: Service, request: Request, message: Annotated[NewAccount, _body(NewAccount)]) -> Response:
+    """A new account with a token, which is shown this once."""
+    token = service.board.add_account(message.name, message.role, message.display, service.owner(request).name)
+    return json_response({"name": message.name, "token": token}, 201)
+
+
+@router.post("/api/owner/accounts/{name}/token")
+def token(service: Service, name: str, request: Request) -> Response:
+    """A further token of an account."""
+    return json_response({"token": service.board.new_token(name, service.owner(request).name)}, 201)
+
+
+@router.post("/api/owner/accounts/{name}/revoke")
+def revoke(service: Service, name: str, request: Request) -> Response:
+    """End an account and its tokens."""
+    service.board.revoke(name, service.owner(request).name)
+    return json_response({"name": name})
+
+
+@router.post("/api/owner/tracks/{name}", openapi_extra=body_schema(TrackChange.model_json_schema()))
+def track(
+    service: Service, name: str, request: Request, message: Annotated[TrackChange, _body(TrackChange)]
+) -> Response:
+    """Publish or hide results, close or open a track."""
+    actor = service.owner(request).name
+    service.board.change_track(name, published=message.published, closed=message.closed, actor=actor)
+    return json_response({"name": name})
+
+
+@router.post("/api/owner/jobs/{job}/again")
+def again(service: Service, job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
+    """Queue a job that failed or was cancelled once more."""
+    service.board.again(job, service.owner(request).name)
+    return json_response({"job": job})
+
+
+@router.post("/api/owner/jobs/{job}/cancel")
+def cancel(service: Service, job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
+    """Cancel a job that has not ended."""
+    service.board.cancel_job(job, service.owner(request).name)
+    return json_response({"job": job})
+
+
+@router.post("/api/owner/boards/{identity}/rescore", openapi_extra=body_schema(RescoreRequest.model_json_schema()))
+def again_by(
+    service: Service,
+    identity: str,
+    request: Request,
+    message: Annotated[RescoreRequest, _body(RescoreRequest, may_lack=True)],
+) -> Response:
+    """Score all submissions again by this program's scorer, with changed settings; a new board."""
+    new, count = rescore(service.board, identity, message.changes, message.keep, service.owner(request).name)
+    return json_response({"board": new, "jobs": count}, 201)
+
+
+@router.post("/api/owner/boards/{identity}/retire")
+def retire(service: Service, identity: str, request: Request) -> Response:
+    """Take a scorer out of use; its board stays readable."""
+    service.board.retire(identity, service.owner(request).name)
+    return json_response({"board": identity})
+
+
+@router.get("/healthz")
+def healthz(service: Service) -> Response:
+    """The process answers, and its database too."""
+    service.views.queue()
+    return json_response({"status": "alive"})
+
+
+@router.get("/metrics")
+def metrics(service: Service) -> Response:
+    """Counters in Prometheus's format."""
+    return service.metrics.response()
+
+
+def _query(request: Request) -> dict[str, str]:
+    """What a request chooses among the rows of a board. Raises InputError."""
+    values = request.query_params
+    return {name: storable(name, values[name], longest) for name, longest in _QUERY.items() if name in values}
 
 
 def _require_plain(request: Request) -> None:

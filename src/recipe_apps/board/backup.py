@@ -22,7 +22,7 @@ from recipe.artifacts import atomic_path, fingerprint
 from recipe.errors import ConfigError, InputError, RecipeError, first_line
 from recipe.evaluation.measures import board_measures
 from recipe_apps.board.database import Database
-from recipe_apps.board.models import Account, Base, Job, Role, State, WorkerSign
+from recipe_apps.board.models import Account, Base, Heartbeat, Job, Role, State
 from recipe_apps.board.scoring import Figures
 from recipe_apps.board.settings import stored_settings
 from recipe_apps.board.store import BOARD, References, is_account, note, one_line, web_address
@@ -99,7 +99,7 @@ def restore(file: Path, url: str) -> tuple[int, list[str]]:
             for job in into.scalars(select(Job).where(Job.state == "running")).all():
                 job.state, job.lease, job.lease_until, job.reason = "queued", "", None, reason
                 note(into, now, BOARD, "job", job.submission, job.scorer, "running", "queued", reason)
-            into.execute(delete(WorkerSign))
+            into.execute(delete(Heartbeat))
             owners = select(Account.name).where(Account.role == "owner", Account.revoked.is_(None))
             return rows, list(into.scalars(owners.order_by(Account.name)))
 

@@ -246,7 +246,7 @@ class Standing(Base):
     rows: Mapped[bytes]
 
 
-class WorkerSign(Base):
+class Heartbeat(Base):
     """A worker's last sign of life."""
 
     __tablename__ = "workers"

@@ -219,8 +219,8 @@ def _read(line: bytes, number: int, limits: Limits, checked: Checked) -> tuple[o
         return checked.add(number, "", "not a JSON object", remedy)
     steps: list[str] = []
     try:
-        if isinstance(given := values.get("steps"), list) and len(given) > limits.steps:
-            checked.add(number, "steps", f"{len(given):,} steps are too many", f"give {limits.steps} at most")
+        if isinstance(raw := values.get("steps"), list) and len(raw) > limits.steps:
+            checked.add(number, "steps", f"{len(raw):,} steps are too many", f"give {limits.steps} at most")
         else:
             row: Any = validated(text, _Row, context=limits)
             steps = row.steps

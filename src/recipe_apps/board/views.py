@@ -20,6 +20,7 @@ from recipe.evaluation.measures import measure_named
 from recipe.evaluation.metrics import METRICS
 from recipe_apps.board.models import (
     Account,
+    Heartbeat,
     Job,
     LogLine,
     Score,
@@ -28,7 +29,6 @@ from recipe_apps.board.models import (
     Submission,
     Token,
     Track,
-    WorkerSign,
 )
 from recipe_apps.board.scoring import LEAST
 from recipe_apps.board.standings import differences_from_controls, metric_digits, public_figures, refresh, rounded
@@ -191,7 +191,7 @@ class Views:
             lambda session: (
                 self.board.database.now(session),
                 dict(session.execute(counted).all()),
-                session.scalars(select(WorkerSign).order_by(WorkerSign.name)).all(),
+                session.scalars(select(Heartbeat).order_by(Heartbeat.name)).all(),
                 dict(session.execute(at_work).all()),
                 session.scalars(durations).all(),
             )

@@ -27,7 +27,7 @@ from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.models.model import Model, open_model
 from recipe.planning.predictions import Prediction
 from recipe_apps.board.database import transaction
-from recipe_apps.board.models import Job, Score, Scorer, State, Submission, WorkerSign
+from recipe_apps.board.models import Heartbeat, Job, Score, Scorer, State, Submission
 from recipe_apps.board.scoring import Figures, OpenScorer, open_scorer
 from recipe_apps.board.settings import stored_settings
 from recipe_apps.board.store import BOARD, Board, note, random_id, touch
@@ -60,14 +60,14 @@ class Queue:
     @transaction
     def register(self, session: Session, measures: Sequence[str]) -> None:
         """Say that this worker lives, and which measures it computes."""
-        sign = WorkerSign(name=self._worker, measures=list(measures), seen=self.database.now(session))
+        sign = Heartbeat(name=self._worker, measures=list(measures), seen=self.database.now(session))
         session.merge(sign)
 
     @transaction
-    def seen(self, session: Session) -> None:
-        """A sign of life."""
+    def beat(self, session: Session) -> None:
+        """Say that this worker still lives."""
         now = self.database.now(session)
-        session.execute(update(WorkerSign).where(WorkerSign.name == self._worker).values(seen=now))
+        session.execute(update(Heartbeat).where(Heartbeat.name == self._worker).values(seen=now))
 
     def claim(self, boards: Collection[str]) -> Job | None:
         """The oldest job of these boards that may run now, leased; None where there is none."""
@@ -208,7 +208,7 @@ class Worker:
         """Work until `stop`, or until nothing is left; returns the number of jobs scored."""
         done = 0
         self._queue.register(self._measures)
-        with self._stack, _repeated(min(self._lease / 3, WORKER_TIMEOUT / 4), self._queue.seen):
+        with self._stack, _repeated(min(self._lease / 3, WORKER_TIMEOUT / 4), self._queue.beat):
             while not self._stop.is_set():
                 usable = []
                 for scorer in self._queue.scorers(self._measures):
@@ -290,9 +290,9 @@ def _repeated(seconds: float, call: Callable[[], object]) -> Iterator[None]:
                 if call() is False:
                     return
             except RecipeError as error:
-                _LOG.warning("no sign of life could be given: %s", error)
+                _LOG.warning("the heartbeat of a worker or a lease failed: %s", error)
 
-    thread = threading.Thread(target=repeat, name="sign of life", daemon=True)
+    thread = threading.Thread(target=repeat, name="heartbeat", daemon=True)
     thread.start()
     try:
         yield
