@@ -1,4 +1,4 @@
-"""The client of a board: when it asks again, and what it says of a refusal (other answers: tests/reward/test_client.py)."""
+"""The client of a board: when it asks again, and what it says of a refusal (see also tests/reward/test_client.py)."""
 
 import time
 from types import SimpleNamespace

@@ -215,18 +215,8 @@ def numbers(value: object, field: str = "") -> Iterator[tuple[str, float]]:
 
 
 TIMES = {
-    "created",
-    "queued",
-    "started",
-    "ended",
-    "time",
-    "as_of",
-    "seen",
-    "estimate",
-    "retired",
-    "withdrawn",
-    "revoked",
-}
+    "created", "queued", "started", "ended", "time", "as_of", "seen", "estimate", "retired", "withdrawn", "revoked"
+}  # fmt: skip
 
 
 def test_no_answer_holds_more_digits_than_its_page(
@@ -302,24 +292,9 @@ def test_the_account_stands_beside_a_name_that_another_has(
 
 
 FORMULAS = [
-    "=1",
-    "+1",
-    "-1",
-    "@a",
-    "\t=1",
-    " =1",
-    "\r=1",
-    "\n=1",
-    "\u00a0=1",
-    "\ufeff=1",
-    "\u200b=1",
-    "＝1",
-    "＋1",
-    "－1",
-    "＠a",
-    "﹢1",
-    "﹣1",
-]
+    "=1", "+1", "-1", "@a", "\t=1", " =1", "\r=1", "\n=1", "\u00a0=1", "\ufeff=1", "\u200b=1",
+    "＝1", "＋1", "－1", "＠a", "﹢1", "﹣1",
+]  # fmt: skip
 
 
 def test_no_cell_of_a_table_is_a_formula(client: TestClient, board: Board, examples: list[Example]) -> None:

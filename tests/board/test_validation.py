@@ -99,20 +99,10 @@ def test_many_faults_are_counted() -> None:
     assert (len(checked.problems), checked.more) == (10, 240)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\n \n",
-        gzip.compress(b"x", mtime=0),
-        b"PK\x03\x04",
-        "é\n".encode("latin-1"),
-        b"\xff\xfe{\x00",
-        b"x" * 300_000,
-    ],
-)
-def test_files_that_are_none(data: bytes) -> None:
-    assert not check_submission(data, QUESTIONS, 1).ok
+def test_files_that_are_none() -> None:
+    archives = gzip.compress(b"x", mtime=0), b"PK\x03\x04"
+    for data in (b"", b"\n \n", *archives, "é\n".encode("latin-1"), b"\xff\xfe{\x00", b"x" * 300_000):
+        assert not check_submission(data, QUESTIONS, 1).ok
 
 
 def test_a_file_that_is_too_large_is_not_read() -> None:

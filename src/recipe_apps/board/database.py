@@ -22,7 +22,7 @@ try:
     from alembic.migration import MigrationContext
     from alembic.script import ScriptDirectory
     from alembic.util import CommandError
-    from sqlalchemy import Connection, Select, String, cast, create_engine, event, inspect, select, text
+    from sqlalchemy import Connection, Executable, Select, String, cast, create_engine, event, inspect, select, text
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import (
         ArgumentError,
@@ -74,7 +74,7 @@ def transaction(
     """Let a method of an object with `database` and `patience` run in one transaction, by `Database.write`."""
 
     @wraps(method)
-    def run(self: Any, *args: P.args, **kwargs: P.kwargs) -> Result:
+    def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         written: Result = self.database.write(lambda session: method(self, session, *args, **kwargs), self.patience)
         return written
 
@@ -139,11 +139,11 @@ class Database:
         """As `write`, for what only reads."""
         return self._retried(self.read, ask, patience)
 
-    def rows(self, statement: Select[Any], patience: float = PATIENCE) -> Sequence[Any]:
+    def rows(self, statement: Executable, patience: float = PATIENCE) -> Sequence[Any]:
         """The rows of one question, with a field for each of its columns."""
         return self.query(lambda session: session.execute(statement).all(), patience)
 
-    def scalars(self, statement: Select[tuple[Result]], patience: float = PATIENCE) -> Sequence[Result]:
+    def scalars(self, statement: Select[Result], patience: float = PATIENCE) -> Sequence[Result]:
         """The values of a question for one column, or for the rows of one table."""
         return self.query(lambda session: session.scalars(statement).all(), patience)
 

@@ -71,7 +71,7 @@ class Checked(TypeDecorator[Any]):
         text = LongText() if length is None else String(length)
         # SQLite counts rows in plain integers only.
         long = BigInteger().with_variant(Integer(), "sqlite")
-        self.impl = {"whole": Integer(), "long": long, "number": Float(), "json": JSON()}.get(kind, text)
+        self.impl = {"whole": Integer(), "long": long, "number": Float(), "json": JSON()}.get(kind, text)  # type: ignore[assignment]
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         if self.kind == "json":
@@ -155,8 +155,8 @@ class Track(Base):
 
     __tablename__ = "tracks"
     name: Mapped[str] = mapped_column(Checked("name", length=64), primary_key=True)
-    position: Mapped[int] = mapped_column(Checked("position", "whole"), default=0)
     title: Mapped[str] = mapped_column(Checked("title", length=200))
+    position: Mapped[int] = mapped_column(Checked("position", "whole"), default=0)
     about: Mapped[str] = mapped_column(Checked("about"), default="")
     reference_set: Mapped[str] = mapped_column(ForeignKey("reference_sets.sha"), default="")
     plans: Mapped[int] = mapped_column(Checked("plans", "whole"), default=1)
@@ -213,13 +213,13 @@ class Job(Base):
     id: Mapped[int] = mapped_column(Checked("id", "long"), Identity(), primary_key=True, init=False)
     submission: Mapped[str] = mapped_column(ForeignKey("submissions.id"))
     scorer: Mapped[str] = mapped_column(ForeignKey("scorers.id"), index=True)
+    not_before: Mapped[float] = mapped_column(Checked("not_before", "number"))
+    queued: Mapped[float] = mapped_column(Checked("queued", "number"))
     state: Mapped[State] = mapped_column(Checked("state", length=16), default="queued")
     attempts: Mapped[int] = mapped_column(Checked("attempts", "whole"), default=0)
-    not_before: Mapped[float] = mapped_column(Checked("not_before", "number"))
     worker: Mapped[str] = mapped_column(Checked("worker", length=80), default="")
     lease: Mapped[str] = mapped_column(Checked("lease", length=32), default="")
     lease_until: Mapped[float | None] = mapped_column(Checked("lease_until", "number"), default=None)
-    queued: Mapped[float] = mapped_column(Checked("queued", "number"))
     started: Mapped[float | None] = mapped_column(Checked("started", "number"), default=None)
     ended: Mapped[float | None] = mapped_column(Checked("ended", "number"), default=None)
     reason: Mapped[str] = mapped_column(Checked("reason", "mended"), default="")

@@ -97,7 +97,7 @@ def _differences(
         known = np.flatnonzero(np.isfinite(apart[row])).tolist()
         if known:
             names = [[of_examples[index] for index in known] for of_examples in (datasets, clusters)]
-            [intervals[row]] = macro_intervals(apart[row][known][None], *names)
+            [intervals[row]] = macro_intervals(apart[row][known][None], names[0], names[1])
     return intervals
 
 

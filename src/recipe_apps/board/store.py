@@ -399,12 +399,11 @@ class Board:
                     f"the quota of track {track!r} is used: {total} of {rules.total_quota} in all; ask the owner."
                 )
         identity = random_id(12)
-        about = {"link": link, "note": remark, "control": entry.control, "private": entry.private, "created": now}
         content = zlib.compress(checked.content, 6)
         session.add(
             Submission(
                 id=identity, track=track, account=account, system=system, sha=checked.sha, content=content,
-                plans=checked.plans, **about,
+                plans=checked.plans, link=link, note=remark, control=entry.control, private=entry.private, created=now,
             )
         )  # fmt: skip
         note(session, now, account, "submitted", identity, reason=f"{system}, track {track}")

@@ -200,23 +200,24 @@ def _distinct(pairs: list[tuple[str, Any]]) -> JsonObject:
 
 def _read(line: bytes, number: int, limits: Limits, checked: Checked) -> tuple[object, object, list[str]] | None:
     """Id, number of the plan and steps of one line, whose problems are added; None where it is no JSON object."""
-    remedy = "give one JSON object a line"
-    if len(line) > limits.line:
-        return checked.add(number, "", f"the line is longer than {limits.line:,} bytes", "shorten its steps")
+    remedy, field, problem = "give one JSON object a line", "", ""
+    values: Any = None
     try:
         text = line.decode("utf-8")
-        values = json.loads(text, object_pairs_hook=_distinct)
+        values = json.loads(text, object_pairs_hook=_distinct) if len(line) <= limits.line else None
     except UnicodeDecodeError as error:
-        problem = f"the text is not UTF-8 at byte {error.start} of the line"
-        return checked.add(number, "", problem, "save the file as UTF-8")
+        problem, remedy = f"the text is not UTF-8 at byte {error.start} of the line", "save the file as UTF-8"
     except KeyError as error:
-        return checked.add(number, error.args[0], "the key stands twice in the object", "keep one")
+        field, problem, remedy = error.args[0], "the key stands twice in the object", "keep one"
     except json.JSONDecodeError as error:
-        return checked.add(number, "", f"not valid JSON ({error.msg} at column {error.colno})", remedy)
+        problem = f"not valid JSON ({error.msg} at column {error.colno})"
     except (RecursionError, ValueError):
-        return checked.add(number, "", "nested too deeply, or a number of too many digits", remedy)
+        problem = "nested too deeply, or a number of too many digits"
+    if len(line) > limits.line:
+        problem, remedy = f"the line is longer than {limits.line:,} bytes", "shorten its steps"
     if not isinstance(values, dict):
-        return checked.add(number, "", "not a JSON object", remedy)
+        checked.add(number, field, problem or "not a JSON object", remedy)
+        return None
     steps: list[str] = []
     try:
         if isinstance(raw := values.get("steps"), list) and len(raw) > limits.steps:

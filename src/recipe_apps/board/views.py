@@ -193,7 +193,7 @@ class Views:
                 dict(session.execute(counted).all()),
                 session.scalars(select(Heartbeat).order_by(Heartbeat.name)).all(),
                 dict(session.execute(at_work).all()),
-                session.scalars(durations).all(),
+                [seconds for seconds in session.scalars(durations) if seconds is not None],
             )
         )
         alive = [

@@ -85,13 +85,13 @@ class Queue:
         now = self.database.now(session)
         due, lost = _claimable(now, boards)
         # Workers that take jobs at the same moment skip each other's rows, and never wait for them.
-        for job in session.scalars(select(Job).where(lost).with_for_update(skip_locked=True)).all():
-            job.state, job.lease, job.lease_until, job.not_before = "queued", "", None, now
-            job.reason = f"worker {job.worker} gave no sign of life, and its lease ended"
-            if job.attempts >= MOST_ATTEMPTS:
-                job.state, job.ended = "failed", now
-                job.reason = f"{job.attempts} workers died while they scored this; the owner has to look"
-            note(session, now, BOARD, "job", job.submission, job.scorer, "running", job.state, job.reason)
+        for row in session.scalars(select(Job).where(lost).with_for_update(skip_locked=True)).all():
+            row.state, row.lease, row.lease_until, row.not_before = "queued", "", None, now
+            row.reason = f"worker {row.worker} gave no sign of life, and its lease ended"
+            if row.attempts >= MOST_ATTEMPTS:
+                row.state, row.ended = "failed", now
+                row.reason = f"{row.attempts} workers died while they scored this; the owner has to look"
+            note(session, now, BOARD, "job", row.submission, row.scorer, "running", row.state, row.reason)
         oldest = select(Job).where(due).order_by(Job.id).limit(1).with_for_update(skip_locked=True)
         job = session.scalars(oldest).first()
         if job is not None:
