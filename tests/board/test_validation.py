@@ -99,20 +99,10 @@ def test_many_faults_are_counted() -> None:
     assert (len(checked.problems), checked.more) == (10, 240)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\n \n",
-        gzip.compress(b"x", mtime=0),
-        b"PK\x03\x04",
-        "é\n".encode("latin-1"),
-        b"\xff\xfe{\x00",
-        b"x" * 300_000,
-    ],
-)
-def test_files_that_are_none(data: bytes) -> None:
-    assert not check_submission(data, QUESTIONS, 1).ok
+def test_files_that_are_none() -> None:
+    archives = gzip.compress(b"x", mtime=0), b"PK\x03\x04"
+    for data in (b"", b"\n \n", *archives, "é\n".encode("latin-1"), b"\xff\xfe{\x00", b"x" * 300_000):
+        assert not check_submission(data, QUESTIONS, 1).ok
 
 
 def test_a_file_that_is_too_large_is_not_read() -> None:
@@ -130,6 +120,7 @@ def test_several_plans_of_a_question() -> None:
 plans = st.lists(st.text(st.characters(categories=["L", "N", "Zs"]), min_size=1).filter(str.strip), max_size=4)
 
 
+@settings(max_examples=40)
 @given(st.lists(plans, min_size=4, max_size=4), st.permutations(range(4)), st.booleans())
 def test_order_spacing_and_dropped_fields_make_no_other_submission(
     steps: list[list[str]], order: list[int], spaced: bool
@@ -153,7 +144,7 @@ leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 json_values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.binary() | st.lists(json_values).map(lambda rows: "\n".join(map(json.dumps, rows)).encode()))
 @example(b'{"example_id": "q0", "steps": [')
 @example(b'{"example_id": "\\u0000", "steps": []}')

@@ -127,11 +127,10 @@ def upgrade(database: Database = _DEFAULT) -> None:
 
     Example: recipe board upgrade --database runs/board.db
     """
-    from recipe_apps.board.tables import Database as Opened
-    from recipe_apps.board.tables import upgrade as migrate
+    from recipe_apps.board.database import Database as Opened
 
     opened = Opened(database)
-    migrate(opened)
+    opened.upgrade()
     opened.close()
 
 
@@ -206,9 +205,9 @@ def worker(
 
         judge = judge.model_copy(update={"cache": cache_folder() / "board"})
     with _opened(database) as board:
-        from recipe_apps.board.work import Worker, worker_name
+        from recipe_apps.board.work import Worker
 
-        working = Worker(board, name or worker_name(), asked, lease, judge if judge.endpoint else None)
+        working = Worker(board, name, asked, lease, judge if judge.endpoint else None)
         before = [signal.signal(number, lambda *_: working.stop()) for number in (signal.SIGTERM, signal.SIGINT)]
         try:
             done = working.run(until_empty)
@@ -418,19 +417,19 @@ def export(
 
     require_writable(output)
     with _opened(database) as opened:
+        from recipe_apps.board.models import Account
         from recipe_apps.board.standings import as_csv, refresh
-        from recipe_apps.board.store import Account
         from recipe_apps.board.views import Views
 
         views = Views(opened)
-        owner = Account("owner", "", "owner")
+        owner = Account(name="owner", display="", role="owner")
         summary = views.table(board, {}, owner)["board"]
         refresh(opened, board)
-        value, datasets = Views(opened).rows(board, owner)
+        rows, datasets = Views(opened).rows(board, owner)
     if output.suffix == ".json":
-        write_json(output, {"board": summary} | value)
+        write_json(output, {"board": summary, "rows": rows})
     else:
-        write_text(output, as_csv(value, datasets))
+        write_text(output, as_csv(rows, datasets))
 
 
 @account.command("add")
@@ -485,10 +484,10 @@ def accounts(database: Database = _DEFAULT, json: AsJson = False) -> None:
     """
     with _opened(database) as board:
         from recipe.report.elements import Table, headings, row
-        from recipe_apps.board.store import Account
+        from recipe_apps.board.models import Account
         from recipe_apps.board.views import Views
 
-        found = Views(board).owner(Account("owner", "", "owner"))["accounts"]
+        found = Views(board).owner(Account(name="owner", display="", role="owner"))["accounts"]
     if json:
         console.print_json(found)
         return
