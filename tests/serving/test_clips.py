@@ -73,7 +73,7 @@ def test_a_clip_is_read_up_to_the_cut(serve: Any, clip: bytes) -> None:
 
 def test_a_planner_that_sees_plans_from_the_clip(serve: Any, clip: bytes) -> None:
     engine = Watching(["1. add the leaves"])
-    with serve(engine=engine, sees_video=True, witness=None) as page:
+    with serve(engine=engine, sees_video=True, evidence=None) as page:
         about = send(page, clip).json()
         events = page.events(page.begin(clip=about["id"], until=2.0, plans=1))
         assert [event.data["text"] for event in events if event.kind == "step"] == ["add the leaves"]
@@ -88,7 +88,7 @@ def test_a_vision_language_model_reads_and_plans(serve: Any, clip: bytes, tiny_v
     assert engine.reads_video
     phi = Phi(engine, PhiConfig(frames=frames, max_tokens=12))
     planner = Planner(engine, SamplingConfig(max_tokens=12))
-    with serve(planner=planner, phi=phi, frames=frames, sees_video=True, witness=None) as page:
+    with serve(planner=planner, phi=phi, frames=frames, sees_video=True, evidence=None) as page:
         about = send(page, clip).json()
         read = page.events(page.begin(kind="reading", clip=about["id"], until=2.0))
         assert [event.kind for event in read][-2:] == ["reading", "done"]

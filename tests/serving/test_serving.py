@@ -4,21 +4,29 @@ import asyncio
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.serving.conftest import SALAD, TEA, SlowEngine, httpx2, plan_text
 from typer.testing import CliRunner
 
 from recipe.cli import app
+from recipe.config import RewardConfig
+from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.evaluation.people.ratings import read_ratings
 from recipe.models.protocol import WrittenPieces
 from recipe.planning.predictions import read_predictions
+from recipe.reward.scorer import PromptGroup, Steps
+from recipe.reward.verifier import Verifier
+from recipe.types import Reward
 
 from recipe_apps.serving import runs  # isort: skip
+from recipe_apps.serving.evidence import CorpusEvidence  # isort: skip
 from recipe_apps.serving.messages import PageSettings  # isort: skip
 
 
@@ -85,7 +93,7 @@ def test_a_run_is_over_only_once_its_last_event_can_be_read(monkeypatch: pytest.
     """Readers hold no lock: one that looks while the last event is made must not end without it."""
     made, over = runs.format_sse_event, []
     loop = asyncio.new_event_loop()
-    run = runs.Run("plan", "make tea", (), 0, [runs.PlanSoFar()], loop)
+    run = runs.Run("plan", "make tea", (), 0, [()], loop)
 
     def look(**event: str) -> bytes:
         over.append(run.over)
@@ -95,7 +103,7 @@ def test_a_run_is_over_only_once_its_last_event_can_be_read(monkeypatch: pytest.
     assert run.publish("started", {}, "running")
     assert run.publish("done", {}, "done")
     assert not run.publish("failed", {}, "failed")
-    assert (over, run.over, run.events) == ([False, False], True, 2)
+    assert (over, run.over, len(run.events)) == ([False, False], True, 2)
 
     async def read() -> list[bytes]:
         return [event async for event in run.follow(1)]
@@ -114,7 +122,7 @@ def test_an_unknown_task_is_said_to_be_unknown(serve: Any) -> None:
 
 
 def test_without_a_corpus_plans_come_without_evidence(serve: Any) -> None:
-    with serve(witness=None) as page:
+    with serve(evidence=None) as page:
         events = page.events(page.begin(plans=2))
         assert "evidence" not in kinds(events)
         assert events[-2].data == {"order": [0, 1], "rewards": [None, None], "same": [[1, 2, 3, 4, 5]] * 2}
@@ -186,14 +194,14 @@ def test_hundreds_of_idle_readers_leave_room_for_others(serve: Any) -> None:
         assert refused.json()["error"]["code"] == "too_many_readers"
         assert read(honest, runs[0]).status_code == 429, "a run has readers enough, whoever they are"
         assert read(honest, runs[5]).status_code == 200
-        assert len(page.app.state.page._readers) == 1 + 4 + 2
+        assert len(page.app.state.page.readers) == 1 + 4 + 2
         for answer in answers:
             answer.close()
-        while page.app.state.page._readers.total() > 3:
+        while page.app.state.page.readers.total() > 3:
             time.sleep(0.01)
         assert read(idle, runs[0]).status_code == 200
         engine.go.set()
-    assert not page.app.state.page._readers
+    assert not page.app.state.page.readers
 
 
 def test_one_visitor_fills_half_of_the_queue_at_most(serve: Any) -> None:
@@ -230,7 +238,7 @@ def test_runs_that_nobody_reads_are_cancelled_and_old_ones_forgotten(serve: Any)
     settings = PageSettings(absent_seconds=0.1, keep_seconds=0.1)
     with serve(pause=0.2, settings=settings) as page:
         run = page.begin(plans=1)
-        known = page.app.state.page.runs.known(run)
+        known = page.app.state.page.runs.require(run)
         until = time.monotonic() + 300
         while not known.over and time.monotonic() < until:
             time.sleep(0.05)
@@ -294,9 +302,47 @@ def test_what_changed_is_told_with_the_order_that_narrations_say(serve: Any) -> 
         assert order["grounds"][0]["before"]["text"] == "now add the leaves"
 
 
-def test_of_planned_steps_with_one_text_the_first_is_done(witness: Any) -> None:
+@pytest.mark.parametrize("verifier", ["grounded", "paper"])
+def test_a_plan_that_grows_by_a_step_costs_one_reward(tea_corpus: Corpus, verifier: str) -> None:
+    """What was scored is known; the figures are those of one fresh scoring of all beginnings.
+
+    They are equal up to the last bits of float32: a matrix product rounds otherwise where it has other columns beside.
+    """
+    scored: list[Steps] = []
+
+    class Counting(Verifier):
+        def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+            scored.extend(plan for group in groups for plan in group.plans)
+            return super().score_groups(groups)
+
+    prompt, config = ("make tea", ("boil the water",)), RewardConfig(verifier=verifier)
+    evidence = CorpusEvidence(Counting(tea_corpus, config))
+    for count in range(1, len(TEA) + 1):
+        plans = [(prompt, TEA[:count]), (prompt, SALAD[:count])]
+        grown = evidence.gains(plans)
+    assert sorted(scored) == sorted({steps[:count] for steps in (TEA, SALAD) for count in range(len(TEA) + 1)})
+    rewards, adds = evidence.without_each_step(prompt, [TEA, SALAD])
+    assert len(scored) == len(set(scored)) == 11 + 2 * (len(TEA) - 1), "the plan without its last step is known"
+
+    fresh = Verifier(tea_corpus, config)
+    for steps, own, reward, added in zip((TEA, SALAD), grown, rewards, adds, strict=True):
+        beginnings = fresh.score(goal=prompt[0], history=prompt[1], continuations=[steps[:n] for n in range(6)])
+        parts = [one.parts for one in beginnings]
+        values = (
+            [part["gain"] - part["background"] for part in parts]
+            if verifier == "grounded"
+            else [one.total for one in beginnings]
+        )
+        assert own == pytest.approx(list(np.diff(values)), abs=1e-6)
+        shorter = [steps[:n] + steps[n + 1 :] for n in range(5)]
+        whole, *without = fresh.score(goal=prompt[0], history=prompt[1], continuations=[steps, *shorter])
+        assert reward.total == pytest.approx(whole.total, abs=1e-6)
+        assert added == pytest.approx([whole.total - one.total for one in without], abs=1e-6)
+
+
+def test_of_planned_steps_with_one_text_the_first_is_done(evidence: Any) -> None:
     plan = ("warm the pot", "steep for four minutes", "steep for four minutes", "pour the tea")
-    found = witness.deviation("make tea", ("boil the water",), plan, ("boil the water", *plan[:2]))
+    found = evidence.deviation("make tea", ("boil the water",), plan, ("boil the water", *plan[:2]))
     assert [step["state"] for step in found["steps"]] == ["done", "done", "open", "open"]
     assert found["orders"] == []
 

@@ -48,7 +48,7 @@ app = create_app(Served(Planner(ReplayEngine({})), "none", sees_video=True), set
 page = app.state.page
 with listen("127.0.0.1", 0) as bound:
     Path(sys.argv[2]).write_text(f"{bound.getsockname()[1]} {page.clips.folder}")
-    run_service(app, bound, page.drain, settings.drain_seconds)
+    run_service(app, bound, page.runs.close, settings.drain_seconds)
 """
 
 

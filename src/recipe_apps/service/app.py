@@ -76,7 +76,7 @@ class RewardService:
 
     async def rewards(self, request: Request, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
         """The rewards of each group's plans. Raises Refusal."""
-        client = client_of(request.client.host if request.client else "")
+        client = client_of(request.client)
         return await self.batcher.rewards(groups, request.is_disconnected, client) if groups else []
 
     def on_disk(self) -> OnDisk | None:

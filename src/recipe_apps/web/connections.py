@@ -74,7 +74,7 @@ def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             self._seen, self._idle, self._unsent, self._head = None, True, 0, 0
             self._restart()
             self.begun, self._whole = self.since, 0
-            self.address = client_of(self.client[0] if self.client else "")
+            self.address = client_of(self.client)
             held[self.address] += 1
             self._look = self.loop.call_later(limits.every, self._watch)
             if held[self.address] > most_of_one:

@@ -6,7 +6,6 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Any, TypeVar
 from urllib.parse import quote_from_bytes
@@ -229,18 +228,21 @@ class Intake:
         return await to_thread.run_sync(call, limiter=self._limiter)
 
 
-@lru_cache(maxsize=4096)
-def client_of(address: str) -> str:
-    """What counts as one client: an address, and in IPv6 its network of 64 bits, which one customer has for himself.
+def client_of(peer: Sequence[Any] | None) -> str:
+    """What counts as one client: the address of (address, port), and in IPv6 its network of 64 bits.
 
-    >>> client_of("192.0.2.7"), client_of("2001:db8::7"), client_of("::ffff:192.0.2.7")
-    ('192.0.2.7', '2001:db8::/64', '192.0.2.7')
+    One customer has such a network for himself.
+
+    >>> [client_of((address, 80)) for address in ("192.0.2.7", "2001:db8::7", "::ffff:192.0.2.7")]
+    ['192.0.2.7', '2001:db8::/64', '192.0.2.7']
     """
+    if not peer:
+        return ""
     with suppress(ValueError):
-        known = ip_address(address)
-        if known.version == 6:
-            return str(known.ipv4_mapped or ip_network((int(known) >> 64 << 64, 64)))
-    return address
+        address = ip_address(peer[0])
+        if address.version == 6:
+            return str(address.ipv4_mapped or ip_network((int(address) >> 64 << 64, 64)))
+    return str(peer[0])
 
 
 def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
