@@ -130,7 +130,7 @@ class PlannerPage:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Refusal("not_json", "Send JSON with the content type application/json.")
         async with self.intake.body(request) as body:
-            return await self.intake.work(lambda: read(body, kind), len(body))
+            return await self.intake.work(read, body, kind, size=len(body))
 
 
 def create_app(

@@ -23,9 +23,9 @@ _LOG = logging.getLogger(__name__)
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 LIMITS = ConnectionLimits()
-_RARELY = (20_000, 50, 50)
+_GC_THRESHOLDS = (20_000, 50, 50)
 """Thresholds of garbage collection: a request makes hundreds of objects, none of them in a cycle."""
-_TURN = 0.0002
+_SWITCH_INTERVAL = 0.0002
 """Seconds that the event loop may keep the interpreter while a thread that computes waits for it."""
 
 
@@ -90,8 +90,8 @@ def run_service(
     # A server that has ended raises the signals again that ended it, for handlers like these.
     before = {number: signal.signal(number, _ended) for number in (signal.SIGTERM, signal.SIGINT)}
     collected, switched = gc.get_threshold(), sys.getswitchinterval()
-    gc.set_threshold(*_RARELY)
-    sys.setswitchinterval(_TURN)
+    gc.set_threshold(*_GC_THRESHOLDS)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     try:
         _Server(config, drain, broken).run([bound])
     finally:
