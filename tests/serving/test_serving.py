@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.serving.conftest import SALAD, TEA, SlowEngine, httpx2, plan_text
-from typer.testing import CliRunner
 
-from recipe.cli import app
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
@@ -28,11 +26,6 @@ from recipe.types import Reward
 from recipe_apps.serving import runs  # isort: skip
 from recipe_apps.serving.evidence import CorpusEvidence  # isort: skip
 from recipe_apps.serving.messages import PageSettings  # isort: skip
-
-
-def command(*arguments: str) -> None:
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
 
 
 def kinds(events: list[Any]) -> list[str]:
@@ -185,10 +178,10 @@ def test_hundreds_of_idle_readers_leave_room_for_others(serve: Any) -> None:
 
         idle, honest = visitor("127.0.0.2"), visitor("127.0.0.3")
         runs = [page.begin(plans=1) for _ in range(6)]
-        answers = [read(idle, run) for run in runs for _ in range(50)]
+        answers = [read(idle, run) for run in runs for _ in range(10)]
         counts = Counter((answer.status_code, answer.headers.get("retry-after")) for answer in answers)
-        assert counts == {(200, None): 20, (429, "1"): 280}
-        assert [sum(one.is_success for one in answers[at : at + 50]) for at in range(0, 300, 50)] == [8, 8, 4, 0, 0, 0]
+        assert counts == {(200, None): 20, (429, "1"): 40}
+        assert [sum(one.is_success for one in answers[at : at + 10]) for at in range(0, 60, 10)] == [8, 8, 4, 0, 0, 0]
         refused = answers[-1]
         refused.read()
         assert refused.json()["error"]["code"] == "too_many_readers"
@@ -376,12 +369,6 @@ def test_feedback_is_kept_where_evaluation_reads_it(serve: Any, tmp_path: Path) 
         said = {"plan": 0, "rater": "ann", "scores": scores}
         assert page.client.post(f"/api/runs/{again}/feedback", json=said).status_code == 201
     assert len(read_ratings(keep / "ratings.jsonl").ratings) == 2
-    judge, human = tmp_path / "judge.json", tmp_path / "human.json"
-    files = ["--examples", str(keep / "examples.jsonl")]
-    asked = ["evaluate", "judge", str(keep / "predictions.jsonl"), *files, "--judge", "proxy", "--encoder", "hash:256"]
-    command(*asked, "--output", str(judge))
-    rated = ["evaluate", "ratings", str(keep / "ratings.jsonl"), "--judge", str(judge), *files, "--output", str(human)]
-    command(*rated)
 
 
 def test_feedback_is_refused_where_nothing_is_kept(serve: Any) -> None:
