@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from recipe import __version__
@@ -38,61 +37,24 @@ _LOOK = 10.0
 """Seconds between two looks at the corpus's folder."""
 
 
-class CorpusWatch:
-    """Compares the corpus in a folder with the one that was opened there, reading the manifest when it has changed."""
-
-    def __init__(self, folder: Path, served: str) -> None:
-        self.folder, self.served = folder, served
-        self.id: str | None = served
-        """Of the corpus that lies in the folder now; None where there is none that can be read."""
-        self._stamp: tuple[int, int, int] | None = None
-
-    @property
-    def replaced(self) -> bool:
-        """Whether the folder no longer holds the corpus that is served."""
-        return self.id != self.served
-
-    def look(self) -> None:
-        """Read what the folder holds now; a change is logged once."""
-        try:
-            status = (self.folder / MANIFEST).stat()
-            stamp = status.st_ino, status.st_size, status.st_mtime_ns
-        except OSError:
-            stamp = -1, -1, -1
-        if stamp == self._stamp:
-            return
-        self._stamp, before = stamp, self.id
-        try:
-            self.id = open_manifest(self.folder)["id"]
-        except (CorpusError, OSError):
-            self.id = None
-        if self.id == before:
-            return
-        if not self.replaced:
-            _LOG.warning("%s holds the corpus that is served again", self.folder)
-        else:
-            held = "no readable corpus" if self.id is None else f"corpus {self.id}"
-            advice = "restart it to serve the corpus that is there now"
-            _LOG.warning("%s now holds %s; the service continues with %s: %s", self.folder, held, self.served, advice)
-
-
 class RewardService:
     """What the endpoints share: the batcher, the limits, the counters, and the corpus that is served."""
 
     def __init__(
-        self,
-        scorer: Scorer,
-        settings: ServiceSettings,
-        warm: Callable[[], object] | None,
-        corpus: Corpus | None,
+        self, scorer: Scorer, settings: ServiceSettings, warm: Callable[[], object] | None, corpus: Corpus | None
     ) -> None:
-        self.settings = settings
+        self.settings, self.corpus = settings, corpus
         self.metrics, self.intake = ServiceMetrics(), Intake(settings.max_body)
         self.batcher = Batcher(scorer, settings, self.metrics, warm)
         self.draining = False
-        self.watch = None if corpus is None else CorpusWatch(corpus.folder, corpus.manifest["id"])
+        self.served: str | None = None
+        """The corpus that is served, by its id."""
+        self.on_disk: str | None = None
+        """The corpus that lies in the folder now; None where there is none that can be read."""
+        self._stamp: tuple[int, int, int] | None = None
         if corpus is not None:
-            self.metrics.corpus.labels(corpus.manifest["id"]).set(1)
+            self.served = self.on_disk = corpus.manifest["id"]
+            self.metrics.corpus.labels(self.served).set(1)
         self.metrics.gauge("queue_plans", "Plans that wait.", follow=lambda: self.batcher.waiting)
         self.metrics.gauge("ready", "1 where requests are welcome.", follow=lambda: float(self.unready is None))
 
@@ -106,10 +68,29 @@ class RewardService:
         return await self.batcher.rewards(groups, request.is_disconnected, client_of(request.client))
 
     def look(self) -> None:
-        """Read what the corpus's folder holds now."""
-        if self.watch is not None:
-            self.watch.look()
-            self.metrics.replaced.set(self.watch.replaced)
+        """Read what the corpus's folder holds now, where its manifest has changed; a change is logged once."""
+        if self.corpus is None:
+            return
+        folder = self.corpus.folder
+        try:
+            status = (folder / MANIFEST).stat()
+            stamp = status.st_ino, status.st_size, status.st_mtime_ns
+        except OSError:
+            stamp = -1, -1, -1
+        if stamp == self._stamp:
+            return
+        self._stamp, before = stamp, self.on_disk
+        try:
+            self.on_disk = open_manifest(folder)["id"]
+        except (CorpusError, OSError):
+            self.on_disk = None
+        self.metrics.replaced.set(self.on_disk != self.served)
+        if self.on_disk == self.served != before:
+            _LOG.warning("%s holds the corpus that is served again", folder)
+        elif self.on_disk != before:
+            held = "no readable corpus" if self.on_disk is None else f"corpus {self.on_disk}"
+            advice = "restart it to serve the corpus that is there now"
+            _LOG.warning("%s now holds %s; the service continues with %s: %s", folder, held, self.served, advice)
 
     async def keep_looking(self) -> None:
         """Look at the folder at intervals, so that a change is logged also where nobody asks."""
@@ -215,14 +196,14 @@ def create_app(
             "corpus": None,
             "encoder": None,
         }
-        if corpus is not None and service.watch is not None:
+        if corpus is not None:
             await run_in_threadpool(service.look)
             manifest = corpus.manifest
             about["corpus"] = {
                 "folder": str(corpus.folder),
                 **{name: manifest[name] for name in ("id", "narrations", "segments")},
                 "too_small": None if config is None else config.contrast_problem(manifest["narrations"]),
-                "on_disk": {"id": service.watch.id, "replaced": service.watch.replaced},
+                "on_disk": {"id": service.on_disk, "replaced": service.on_disk != service.served},
             }
             about["encoder"] = manifest["encoder"]
         return json_response(about)

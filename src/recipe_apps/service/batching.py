@@ -157,7 +157,8 @@ class Batcher:
         for index, (goal, history, _) in enumerate(plans):
             prompts.setdefault((goal, history), []).append(index)
         groups = [PromptGroup(*prompt, [plans[index][2] for index in own]) for prompt, own in prompts.items()]
-        self._metrics.batch(len(plans), len(groups))
+        self._metrics.batch_plans.observe(len(plans))
+        self._metrics.batch_prompts.observe(len(groups))
         scored: dict[int, Scored] = {}
         for own, outcomes in zip(prompts.values(), self._score(groups), strict=True):
             self._metrics.rewards([outcome for outcome in outcomes if isinstance(outcome, Reward)])

@@ -14,8 +14,8 @@ class ServiceMetrics(WebMetrics):
 
     def __init__(self) -> None:
         super().__init__("recipe_reward")
-        self._batch = self.histogram("batch_plans", "Plans in a batch.", _SIZES)
-        self._prompts = self.histogram("batch_prompts", "Distinct prompts in a batch.", _SIZES)
+        self.batch_plans = self.histogram("batch_plans", "Plans in a batch.", _SIZES)
+        self.batch_prompts = self.histogram("batch_prompts", "Distinct prompts in a batch.", _SIZES)
         self.batch_seconds = self.histogram("batch_seconds", "Time of scoring a batch.", SECONDS)
         self._plans = self.counter("plans", "Plans scored.")
         self._gated = self.counter("gated", "Rewards below the gate.")
@@ -26,11 +26,6 @@ class ServiceMetrics(WebMetrics):
         replaced = "1 where the folder on disk no longer holds the corpus served."
         self.replaced = self.gauge("corpus_replaced", replaced)
         self.corpus = self.gauge("corpus", "1 for the corpus that is served.", "id")
-
-    def batch(self, plans: int, prompts: int) -> None:
-        """A batch is about to be scored."""
-        self._batch.observe(plans)
-        self._prompts.observe(prompts)
 
     def rewards(self, rewards: Sequence[Reward]) -> None:
         """Plans of one prompt were scored."""
