@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.perception.test_uploads import LISTS, wide_jpeg
 from tests.serving.conftest import SlowEngine
 
 from recipe.config import FrameConfig, PhiConfig, SamplingConfig
@@ -97,25 +98,30 @@ def test_a_vision_language_model_reads_and_plans(serve: Any, clip: bytes, tiny_v
         assert planned[-1].data["tokens"] > 0
 
 
-def test_what_is_no_clip_is_refused_and_not_kept(serve: Any, clip: bytes) -> None:
-    with serve(phi=Phi(SlowEngine(["none"])), settings=PageSettings(max_clip=100_000, max_clip_seconds=2.0)) as page:
+def test_what_is_no_clip_is_refused_and_not_kept(serve: Any, clip: bytes, tmp_path: Path) -> None:
+    phi = Phi(SlowEngine(["none"]))
+    with serve(phi=phi, settings=PageSettings(max_clip_seconds=2.0)) as page:
         long = send(page, clip)
         assert (long.status_code, long.json()["error"]["code"]) == (422, "bad_clip")
-    with serve(phi=Phi(SlowEngine(["none"])), settings=PageSettings(max_clip=100_000)) as page:
+    # tests/perception/test_uploads.py has all hostile files, against the process that reads.
+    hostile = [wide_jpeg(tmp_path / "wide.avi").read_bytes(), next(iter(LISTS.values()))]
+    with serve(phi=phi, settings=PageSettings(max_clip=1_000_000, clips=1)) as page:
         header = b"\x00\x00\x00\x20ftypisom" + bytes(20) + b"\x00\x00\x00\x01mdat" + (4 << 30).to_bytes(8, "big")
         assert send(page, b"").json()["error"]["code"] in ("bad_clip", "missing_field")
-        for body in (b"no video", header):
+        for body in (b"no video", header, *hostile):
             answer = send(page, body)
             assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_clip"), body[:20]
             message = answer.json()["error"]["message"]
             assert message.endswith(".")
+            assert ". " not in message
             assert "recipe-clips" not in message
-        big = send(page, bytes(100_001))
+        big = send(page, bytes(1_000_001))
         assert (big.status_code, big.json()["error"]["code"]) == (413, "body_too_large")
         assert send(page, clip, **{"Content-Type": "video/mp4"}).status_code == 422
         assert left(page) == []
-        gone = page.client.post("/api/runs", json={"goal": "tea", "kind": "reading", "clip": "a", "until": 1.0})
-        assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_clip")
+        unknown = page.client.post("/api/runs", json={"goal": "tea", "kind": "reading", "clip": "a", "until": 1.0})
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_clip")
+        assert send(page, clip).status_code == 201, "what was refused takes no room"
 
 
 def until_left(page: Any, count: int) -> None:

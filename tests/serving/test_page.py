@@ -402,22 +402,18 @@ def test_leaving_cancels_and_reloading_does_not(page: Page, server: MockServer) 
     until(lambda: len(server.bodies("DELETE", "")) == 1)
 
 
-@pytest.mark.parametrize(("status", "code"), [(429, "too_many_runs"), (503, "queue_full")])
-def test_a_refusal_is_told_and_the_next_try_works(page: Page, server: MockServer, status: int, code: str) -> None:
-    server.refusals = [(status, code, "The queue is full; try again in a minute.")]
-    plan(page)
-    finished(page, "The queue is full; try again in a minute.")
-    page.get_by_role("button", name="Plan", exact=True).click()
-    finished(page)
-
-
-def test_a_goal_is_asked_for_and_a_missing_token_is_named(page: Page, server: MockServer) -> None:
+def test_a_refusal_is_told_and_the_next_try_works(page: Page, server: MockServer) -> None:
     page.get_by_role("button", name="Plan", exact=True).click()
     expect(page.locator("#goal-note")).to_contain_text("Say what is to be done.")
-    server.refusals = [(401, "unauthorized", "The token is absent or wrong; send it as a bearer.")]
-    plan(page)
-    finished(page, "This server needs a token.")
-    assert len(server.bodies("POST", "/runs")) == 1
+    full, no_token = "The queue is full; try again in a minute.", "This server needs a token."
+    refusals = [(429, "too_many_runs", full), (503, "queue_full", full), (401, "unauthorized", "It is absent.")]
+    for refusal, told in zip(refusals, (full, full, no_token), strict=True):
+        server.refusals = [refusal]
+        plan(page)
+        finished(page, told)
+    assert len(server.bodies("POST", "/runs")) == 3
+    page.get_by_role("button", name="Plan", exact=True).click()
+    finished(page)
 
 
 def test_a_task_that_the_corpus_does_not_know_is_a_guess_in_words(page: Page, server: MockServer) -> None:

@@ -31,7 +31,7 @@ _CLOSE = 0.2
 the same text."""
 _VOTE = 0.2
 """Similarity that both steps of a pair need in a narration, for it to say in which order they come."""
-_REWARDS_KEPT = 16_384
+_REWARDS_KEPT = 8_192
 """Rewards in memory: those of every beginning of all plans under way, and of what remains of them without a step."""
 
 Row = dict[str, Any]

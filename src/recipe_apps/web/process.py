@@ -32,16 +32,15 @@ _SWITCH_INTERVAL = 0.0002
 class _Server(uvicorn.Server):
     """Calls `drain` at the first signal, and ends where `broken` says so."""
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], None], broken: Callable[[], bool]) -> None:
-        super().__init__(config)
-        self._drain, self._broken = drain, broken
+    drain: Callable[[], None]
+    broken: Callable[[], bool]
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._drain()
+        self.drain()
         super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
-        return await super().on_tick(counter) or self._broken()
+        return await super().on_tick(counter) or self.broken()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -87,13 +86,15 @@ def run_service(
         server_header=False,
         date_header=False,
     )
+    server = _Server(config)
+    server.drain, server.broken = drain, broken
     # A server that has ended raises the signals again that ended it, for handlers like these.
     before = {number: signal.signal(number, _ended) for number in (signal.SIGTERM, signal.SIGINT)}
     collected, switched = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_INTERVAL)
     try:
-        _Server(config, drain, broken).run([bound])
+        server.run([bound])
     finally:
         gc.set_threshold(*collected)
         sys.setswitchinterval(switched)
