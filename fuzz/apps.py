@@ -32,7 +32,7 @@ from recipe_apps.board.store import Board, References
 from recipe_apps.service.app import create_app as reward_app
 from recipe_apps.serving.app import Served
 from recipe_apps.serving.app import create_app as page_app
-from recipe_apps.serving.evidence import Witness
+from recipe_apps.serving.evidence import CorpusEvidence
 from recipe_apps.serving.feedback import FeedbackStore
 
 ENCODER = os.environ.get("FUZZ_ENCODER", "hash:64")
@@ -186,8 +186,8 @@ def reward() -> Service:
 @cache
 def page() -> Service:
     """The planner page with evidence and feedback."""
-    witness = Witness(Verifier(Corpus.open(corpus()), RewardConfig(verifier="grounded")))
-    served = Served(planner=Planner(Written()), model="m", witness=witness)
+    evidence = CorpusEvidence(Verifier(Corpus.open(corpus()), RewardConfig(verifier="grounded")))
+    served = Served(planner=Planner(Written()), model="m", evidence=evidence)
     return Service(page_app(served, feedback=FeedbackStore(_folder() / "kept")))
 
 

@@ -383,7 +383,7 @@ class Views:
                 against.append(
                     {
                         "control": control,
-                        "meaning": MEANINGS.get(control, ""),
+                        "meaning": CONTROLS.get(control, ""),
                         "difference": rounded(to_json(difference), kind.digits, mean),
                         "beaten": None if difference.sign is None else is_beaten(difference),
                     }

@@ -16,7 +16,7 @@ from recipe.errors import InputError
 if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
     from recipe.models.model import Model
-    from recipe_apps.serving.evidence import Witness
+    from recipe_apps.serving.evidence import CorpusEvidence
 
 _DEMO = Path("runs/demo")
 """Where `make demo` writes."""
@@ -128,7 +128,7 @@ def serve(
         nullcontext() if describing is None else opened(describing, frames) as describer,
     ):
         opened_corpus = None if corpus is None else Corpus.open(corpus)
-        witness = None if opened_corpus is None else _witness(opened_corpus, config, method, link)
+        evidence = None if opened_corpus is None else _open_evidence(opened_corpus, config, method, link)
         at_endpoint = model_settings.endpoint is not None
         if not at_endpoint:
             _few_threads(model)
@@ -138,8 +138,8 @@ def serve(
             sees_video=model.reads_video or reads_video,
             phi=None if describer is None else Phi(describer, PhiConfig(frames=frames)),
             phi_name=_shown_name(phi or ""),
-            witness=witness,
-            corpus=None if witness is None or opened_corpus is None else _about(witness, opened_corpus),
+            evidence=evidence,
+            corpus=None if evidence is None or opened_corpus is None else _about(evidence, opened_corpus),
             frames=frames,
             default=default,
             examples=offered,
@@ -150,7 +150,7 @@ def serve(
         log.info("open %s", address_of(host, bound))
         page = app.state.page
         connections = LIMITS._replace(per_address=per_address)
-        run_service(app, bound, page.drain, limits.drain_seconds, limits=connections)
+        run_service(app, bound, page.runs.close, limits.drain_seconds, limits=connections)
 
 
 def _of_demo(given: ModelConfig, examples: Path | None) -> tuple[ModelConfig, Path, Path | None, str]:
@@ -180,21 +180,22 @@ def _goals(file: Path) -> list[tuple[str, tuple[str, ...]]]:
     return list(first.items())[:_OFFERED]
 
 
-def _witness(corpus: "Corpus", config: Path | None, method: str | None, link: str) -> "Witness":
+def _open_evidence(corpus: "Corpus", config: Path | None, method: str | None, link: str) -> "CorpusEvidence":
     """The verifier on the corpus, the grounded one unless another is named, with its memory warm."""
     from recipe.explain.records import Links
     from recipe.reward.verifier import Verifier
-    from recipe_apps.serving.evidence import Witness
+    from recipe_apps.serving.evidence import CorpusEvidence
 
     chosen = settings(config, method or ("grounded" if config is None else None), None)
-    witness = Witness(Verifier(corpus, chosen), Links(link))
-    witness.warm_up()
-    return witness
+    evidence = CorpusEvidence(Verifier(corpus, chosen), Links(link))
+    # Loads the encoder and the corpus's pages, so that the first visitor does not wait for them.
+    evidence.evidence([(("make tea", ("boil the water",)), ("pour the water", "wait"))])
+    return evidence
 
 
-def _about(witness: "Witness", corpus: "Corpus") -> dict[str, Any]:
+def _about(evidence: "CorpusEvidence", corpus: "Corpus") -> dict[str, Any]:
     manifest = corpus.manifest
-    problem = witness.verifier.config.contrast_problem(manifest["narrations"])
+    problem = evidence.verifier.config.contrast_problem(manifest["narrations"])
     return {name: manifest[name] for name in ("id", "narrations", "segments")} | {"too_small": problem}
 
 
