@@ -19,7 +19,7 @@ from recipe.models.protocol import WrittenPieces
 from recipe.planning.predictions import read_predictions
 
 from recipe_apps.serving import runs  # isort: skip
-from recipe_apps.serving.messages import PageSettings  # isort: skip
+from recipe_apps.serving.settings import PageSettings  # isort: skip
 
 
 def command(*arguments: str) -> None:

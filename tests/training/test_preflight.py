@@ -6,11 +6,12 @@ import pytest
 from peft import get_peft_model
 
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
+from recipe.config.training import read_training
 from recipe.errors import ConfigError
 from recipe.training import cost
 from recipe.training.cost import Device, Lengths, Rates, Shape
 from recipe.training.policy import load_policy, lora_config
-from recipe.training.preflight import check_run, load_training
+from recipe.training.preflight import check_run
 from recipe.training.sft import train_sft
 
 SHAPE = Shape(1_000_000, 0, 1000, layers=4, hidden=64, heads=4, kv_width=32, vocabulary=512)
@@ -88,18 +89,18 @@ def test_a_corpus_is_opened_with_its_encoder(world_run: dict[str, Any], tmp_path
 def test_the_stage_follows_from_the_settings(lines: str, stage: str, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(lines)
-    assert load_training(path)[0] == stage
+    assert read_training(path)[0] == stage
 
 
 def test_settings_that_fit_several_stages_or_none(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"')
-    with pytest.raises(ConfigError, match="grpo and best-of-n; name one with --stage"):
-        load_training(path)
-    assert load_training(path, "grpo")[0] == "grpo"
+    with pytest.raises(ConfigError, match="grpo and best-of-n; add the key 'stage'"):
+        read_training(path)
+    assert read_training(path, ["stage=grpo"])[0] == read_training(path, stage="grpo")[0] == "grpo"
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\ngroup_sise = 4')
     with pytest.raises(ConfigError, match="did you mean 'group_size'"):
-        load_training(path)
+        read_training(path)
 
 
 def test_seconds_of_a_run() -> None:
@@ -138,9 +139,9 @@ def test_json_of_a_check(
 
     path = tmp_path / "sft.toml"
     path.write_text(f'model = "{base_model}"\nexamples = "{examples_file}"\noutput = "{tmp_path / "run"}"\n')
-    check(path, None, ["seed=3"], True)
+    check(config=path, stage=None, changes=["seed=3"], as_json=True)
     printed = json.loads(capsys.readouterr().out)
     assert (printed["stage"], printed["ready"]) == ("sft", True)
     with pytest.raises(SystemExit):
-        check(path, None, ['examples="none"'], True)
+        check(config=path, stage=None, changes=['examples="none"'], as_json=True)
     assert not json.loads(capsys.readouterr().out)["ready"]

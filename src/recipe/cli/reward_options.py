@@ -22,7 +22,6 @@ Pool = Annotated[
     typer.Option(help="Steps that retrieve the pool: h for both scores, h + c for both, or each its own."),
 ]
 Config = Annotated[Path | None, typer.Option(help="Reward settings, a TOML file; the paper's by default.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def settings(config: Path | None, method: str | None, pool: str | None) -> "RewardConfig":

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import date, time
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeGuard, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -14,12 +14,6 @@ from recipe.errors import ConfigError
 
 Positive = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-
-
-class Flag(NamedTuple):
-    """Command-line name of a field, in place of the one that its own name makes; without a name it has no flag."""
-
-    name: str | None = None
 
 
 class Settings(BaseModel):
@@ -184,13 +178,10 @@ def _walk(kind: type[Settings], location: tuple[int | str, ...]) -> tuple[list[s
             continue
         names.append(part)
         if field := here.model_fields.get(part):
-            members = [kind for kind in get_args(field.annotation) or [field.annotation] if _is_settings(kind)]
+            kinds = get_args(field.annotation) or [field.annotation]
+            members = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings)]
             if isinstance(field.discriminator, str):
                 tagged = {get_args(kind.model_fields[field.discriminator].annotation)[0]: kind for kind in members}
             elif members:
                 here = members[0]
     return names, sorted(here.model_fields)
-
-
-def _is_settings(kind: Any) -> TypeGuard[type[Settings]]:
-    return isinstance(kind, type) and issubclass(kind, Settings)

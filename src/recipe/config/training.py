@@ -3,14 +3,16 @@
 *Stated* marks a value that the paper gives, with the place; *ours* marks a value that it does not give.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from recipe.config.base import Config, Fraction, Positive, Settings
+from recipe.config.base import Config, Fraction, Positive, Settings, parse_config, read_config
 from recipe.config.models import FrameConfig
 from recipe.config.reward import RewardConfig
+from recipe.errors import ConfigError
 
 Metrics = Literal["tensorboard", "wandb"]
 
@@ -340,3 +342,42 @@ def _checked_micro_batch(config: Config, micro: int | None, whole: int, name: st
     if micro is not None and whole % micro:
         raise ValueError(f"micro_batch {micro} does not divide {name}, which is {whole}")
     return config
+
+
+Stage = Literal["base", "sft", "grpo", "best-of-n"]
+AnyTraining = BaseModelConfig | SFTConfig | GRPOConfig | BestOfNConfig
+STAGES: dict[Stage, type[BaseModelConfig] | type[SFTConfig] | type[GRPOConfig] | type[BestOfNConfig]] = {
+    "base": BaseModelConfig,
+    "sft": SFTConfig,
+    "grpo": GRPOConfig,
+    "best-of-n": BestOfNConfig,
+}
+
+
+def read_training(path: Path, changes: Sequence[str] = (), stage: Stage | None = None) -> tuple[Stage, AnyTraining]:
+    """What a config of training trains, and its settings: as its key `stage` says, else the only one that they fit.
+
+    Raises ConfigError where the key is not `stage`, where there is none and the settings fit several or none, and for
+    settings that cannot be used.
+    """
+    raw = read_config(path, changes)
+    named = raw.pop("stage", stage)
+    if named not in (None, *STAGES):
+        raise ConfigError(f"{path}: key 'stage': give one of {', '.join(STAGES)} (given: {named!r}).")
+    if stage not in (None, named):
+        raise ConfigError(f"{path}: key 'stage' is {named!r}; run `recipe train {named}`, or change the key.")
+    if named is not None:
+        return named, parse_config(raw, STAGES[named], str(path), changes)
+    fitting: dict[Stage, AnyTraining] = {}
+    for name, kind in STAGES.items():
+        try:
+            fitting[name] = parse_config(raw, kind, str(path), changes)
+        except ConfigError:
+            continue
+    if len(fitting) == 1:
+        return next(iter(fitting.items()))
+    if fitting:
+        raise ConfigError(f"{path}: the settings fit {' and '.join(fitting)}; add the key 'stage' with one of them.")
+    # The stage with the fewest unknown keys is meant; its error says what is wrong.
+    nearest = min(STAGES, key=lambda name: (len(raw.keys() - STAGES[name].model_fields.keys()), name == "base"))
+    return nearest, parse_config(raw, STAGES[nearest], str(path), changes)

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, Settings, SFTConfig
+from recipe.config.training import AnyTraining
 
-AnyTraining = BaseModelConfig | SFTConfig | GRPOConfig | BestOfNConfig
 GIGABYTE = 1e9
 PROCESS = 1.0e9
 """Bytes of Python with torch, transformers and TRL."""

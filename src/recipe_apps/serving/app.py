@@ -27,12 +27,12 @@ from recipe_apps.serving.feedback import FeedbackStore
 from recipe_apps.serving.messages import (
     DeviationRequest,
     FeedbackRequest,
-    PageSettings,
     RunRequest,
     clean_steps,
     clean_text,
 )
 from recipe_apps.serving.runs import PlanSoFar, Run, Runs
+from recipe_apps.serving.settings import PageSettings
 from recipe_apps.serving.writers import Examiner, PageMetrics, Writer
 from recipe_apps.web.guard import Intake, PageHeaders, body_schema, client_of, json_response, protect
 from recipe_apps.web.refusals import Refusal, read
