@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import pytest
 import typer
-from tests.cli.conftest import Recipe
+from tests.cli.conftest import PROGRESS, TRAINED, Recipe, write_toml
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -133,7 +133,7 @@ def test_every_command_has_help() -> None:
     for words, found in every:
         text = found.get_help(typer.Context(found, info_name=words[-1]))
         assert text.startswith(f"Usage: {words[-1]} "), words
-        assert "Example: recipe" in text, words
+        assert f"Example: recipe {' '.join(words)} " in f"{' '.join(text.split())} ", words
         flags = [flag for parameter in found.params for flag in parameter.opts]
         assert len(flags) == len({*flags}), words
 
@@ -149,6 +149,7 @@ JSON = (
     "data prepare --procedures procedures.jsonl --output prepared.jsonl",
     "reward score --corpus corpus --input prompts.jsonl",
     "reward explain --corpus corpus --goal g --history boil --continuation pour",
+    "train sft sft.toml --dry-run",
     f"{MATCH} --output m.json",
     f"{MATCH} --output n.json --system other",
     "evaluate validity plans.jsonl --examples examples.jsonl",
@@ -161,10 +162,12 @@ JSON = (
 
 
 def test_json_is_alone_on_standard_output_and_parses(recipe: Recipe) -> None:
+    write_toml(recipe.folder / "sft.toml", TRAINED)
     for line in JSON:
         outcome = recipe(*line.split(), "--json")
         assert outcome.code in (0, 1), (line, outcome.err)
         assert json.loads(outcome.out or "null") is not None, (line, outcome.err)
+        assert all(PROGRESS.fullmatch(told) for told in outcome.err.splitlines()), outcome.err
         text = recipe(*line.split())
         assert text.code == outcome.code, (line, text.err)
         assert text.out.strip(), line

@@ -120,7 +120,7 @@ class PlainGroup(TyperGroup):
                 del self._entries[name]
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 line = (
-                    f"the command {name!r} of {entry.module} cannot be loaded ({reason}); repair or remove the package."
+                    f"the command {name!r} of {entry.module} cannot be loaded ({reason}); repair or remove its package."
                 )
                 err.print(line, markup=False, highlight=False, soft_wrap=True)
                 continue

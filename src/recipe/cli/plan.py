@@ -13,9 +13,9 @@ from recipe.cli import console
 from recipe.cli.console import Shown, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import MODEL, beside, opened, phi_settings
-from recipe.cli.reward_options import Method
+from recipe.cli.reward_options import Config, Method, open_verifier
 from recipe.clock import read_clock
-from recipe.config import FrameConfig, ModelConfig, RewardConfig, SamplingConfig
+from recipe.config import FrameConfig, ModelConfig, SamplingConfig
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     model=MODEL,
     sampling=SettingsTable(SamplingConfig, ("temperature", "max_tokens", "seed"), "How plans are sampled"),
     frames=SettingsTable(FrameConfig),
-    reward=SettingsTable(RewardConfig),
 )
 @shows
 def plan(
@@ -49,6 +48,7 @@ def plan(
     count: Annotated[int, typer.Option(min=1, help="Plans to sample for each prompt.")] = 1,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded and ranked.")] = None,
     method: Method = None,
+    config: Config = None,
     examples: Annotated[Path | None, typer.Option(help="Examples file to plan for.")] = None,
     split: Annotated[str, typer.Option(help="Only examples of this split.")] = "",
     videos: Annotated[Path | None, typer.Option(help="With --examples: folder of their videos to plan from.")] = None,
@@ -64,7 +64,6 @@ def plan(
     model: ModelConfig,
     sampling: SamplingConfig,
     frames: FrameConfig,
-    reward: RewardConfig,
 ) -> Shown:
     """Plan the rest of a procedure, or of every example in a file; a single plan is shown as it is written.
 
@@ -72,10 +71,8 @@ def plan(
 
     Example: recipe plan --model Qwen/Qwen2.5-VL-3B-Instruct --video clip.mp4 --until 00:41 --goal "make tea"
     """
-    if corpus is None and (method or reward.model_fields_set):
-        raise InputError("--verifier and settings of the reward go with --corpus; give the corpus folder.")
-    if method is not None:
-        reward = reward.model_copy(update={"verifier": method})
+    if corpus is None and (method or config):
+        raise InputError("--verifier and --config go with --corpus; give the corpus folder.")
     describing = phi_settings(model, phi, phi_endpoint)
     from recipe.planning.planner import Planner
     from recipe.prompting import open_prompt
@@ -90,7 +87,7 @@ def plan(
             )
         chosen, missing = _examples(examples, split, videos, histories, skip_missing)
         require_writable(output)
-        verifier = _verifier(corpus, reward)
+        verifier = None if corpus is None else open_verifier(corpus, config, method)
         with opened(beside(model, output), frames) as writer:
             return _planned(
                 Planner(writer, sampling, template), chosen, missing, videos, frames, count, verifier, output
@@ -100,21 +97,13 @@ def plan(
     if videos or histories or skip_missing:
         raise InputError("--videos, --histories and --skip-missing go with --examples; give --video for a single goal.")
     request = _request(goal, tuple(history or ()), video, until, describing, frames)
-    verifier = _verifier(corpus, reward)
+    verifier = None if corpus is None else open_verifier(corpus, config, method)
     with opened(model, frames) as writer:
         planner = Planner(writer, sampling, template)
         if verifier is None and count == 1 and not as_json:
             _write_as_it_comes(planner, request)
             return Shown(None)
         return _plans(planner, request, count, verifier)
-
-
-def _verifier(corpus: Path | None, reward: RewardConfig) -> "Verifier | None":
-    """The verifier on a corpus folder, opened once all else has been read; None without one."""
-    from recipe.corpus.store import Corpus
-    from recipe.reward.verifier import Verifier
-
-    return None if corpus is None else Verifier(Corpus.open(corpus), reward)
 
 
 def _request(

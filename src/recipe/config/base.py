@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import date, time
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -20,6 +20,8 @@ class Settings(BaseModel):
     """Base of all settings: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
+    stage: ClassVar[str] = ""
+    """Of settings of training: what the key `stage` of their file says."""
 
 
 Config = TypeVar("Config", bound=Settings)
@@ -30,7 +32,10 @@ def load_config(path: Path, kind: type[Config], changes: Sequence[str] = ()) -> 
 
     Raises ConfigError with the field and the nearest known key.
     """
-    return parse_config(read_config(path, changes), kind, str(path), changes)
+    raw = read_config(path, changes)
+    if kind.stage and (named := raw.pop("stage", kind.stage)) != kind.stage:
+        raise ConfigError(f"{path}: key 'stage' is {named!r}; run `recipe train {path}`, or change the key.")
+    return parse_config(raw, kind, str(path), changes)
 
 
 _DEEPEST = 50

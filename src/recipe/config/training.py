@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from recipe.config.base import Config, Fraction, Positive, Settings, parse_config, read_config
+from recipe.config.base import Config, Fraction, Positive, Settings, load_config, parse_config, read_config
 from recipe.config.models import FrameConfig
 from recipe.config.reward import RewardConfig
 from recipe.errors import ConfigError
@@ -22,6 +22,8 @@ class BaseModelConfig(Settings):
 
     The paper has no such model: every setting is ours.
     """
+
+    stage = "base"
 
     examples: Path
     """Training texts: examples as JSON lines, each rendered as one chat."""
@@ -138,6 +140,8 @@ class FineTuningSettings(TrainingSettings):
 class SFTConfig(FineTuningSettings):
     """Supervised fine-tuning: token cross-entropy on the continuation, with fused AdamW (stated, appendix A.4)."""
 
+    stage = "sft"
+
     max_tokens: Positive = 1024
     """Ours. Longer prompt-and-continuation pairs are cut; a video's own tokens count."""
 
@@ -251,6 +255,8 @@ class GRPOConfig(RewardTrainingSettings):
     give its merged `model/` folder as `model`: the reference policy is then the SFT checkpoint (stated, appendix A.4).
     """
 
+    stage = "grpo"
+
     steps: Positive = 500
     """Ours. Optimiser steps; appendix A.3 speaks of "the first few thousand steps" without a number of all."""
     prompts_per_step: Positive = 8
@@ -309,6 +315,8 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     trained is one adapter, which goes on through the rounds; each round has an optimiser and a schedule of its own.
     """
 
+    stage = "best-of-n"
+
     rounds: Positive = 1
     """Rounds of sampling, choosing and fine-tuning."""
     n: Annotated[int, Field(ge=2)] = 8
@@ -357,17 +365,15 @@ STAGES: dict[Stage, type[BaseModelConfig] | type[SFTConfig] | type[GRPOConfig] |
 def read_training(path: Path, changes: Sequence[str] = (), stage: Stage | None = None) -> tuple[Stage, AnyTraining]:
     """What a config of training trains, and its settings: as its key `stage` says, else the only one that they fit.
 
-    Raises ConfigError where the key is not `stage`, where there is none and the settings fit several or none, and for
-    settings that cannot be used.
+    Raises ConfigError where the key is another than `stage`, where there is none and the settings fit several or none,
+    and for settings that cannot be used.
     """
     raw = read_config(path, changes)
-    named = raw.pop("stage", stage)
-    if named not in (None, *STAGES):
-        raise ConfigError(f"{path}: key 'stage': give one of {', '.join(STAGES)} (given: {named!r}).")
-    if stage not in (None, named):
-        raise ConfigError(f"{path}: key 'stage' is {named!r}; run `recipe train {named}`, or change the key.")
+    named = stage or raw.get("stage")
     if named is not None:
-        return named, parse_config(raw, STAGES[named], str(path), changes)
+        if str(named) not in STAGES:
+            raise ConfigError(f"{path}: key 'stage': give one of {', '.join(STAGES)} (given: {named!r}).")
+        return named, load_config(path, STAGES[named], changes)
     fitting: dict[Stage, AnyTraining] = {}
     for name, kind in STAGES.items():
         try:

@@ -9,8 +9,8 @@ import typer
 
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import ASKED, FLAGS, opened, phi_settings
-from recipe.cli.reward_options import Method, service_token
-from recipe.config import FrameConfig, ModelConfig, PhiConfig, RewardConfig, SamplingConfig
+from recipe.cli.reward_options import Method, service_token, settings
+from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig
 from recipe.errors import InputError
 from recipe_apps.serving.settings import PageSettings
 
@@ -29,12 +29,14 @@ _SMALL = 200_000_000
     model=SettingsTable(ModelConfig, FLAGS, ASKED, defaults={"model": ""}),
     sampling=SettingsTable(SamplingConfig, ("temperature", "max_tokens", "seed"), "How plans are sampled"),
     frames=SettingsTable(FrameConfig),
-    reward=SettingsTable(RewardConfig),
     page=SettingsTable(PageSettings),
 )
 def serve(
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: each step is shown with its narrations.")] = None,
     method: Method = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Reward settings, a TOML file. Default: the grounded reward.")
+    ] = None,
     phi: Annotated[str | None, typer.Option(help="Model that reads clips for a planner that reads text.")] = None,
     phi_endpoint: Annotated[str | None, typer.Option(help="Address of the endpoint that serves --phi.")] = None,
     reads_video: Annotated[
@@ -66,7 +68,6 @@ def serve(
     model: ModelConfig,
     sampling: SamplingConfig,
     frames: FrameConfig,
-    reward: RewardConfig,
     page: PageSettings,
 ) -> None:
     """Serve the planner page: type a goal, watch the plan being written, see which narrations support each step.
@@ -84,10 +85,9 @@ def serve(
     from recipe_apps.web.process import LIMITS, LOG_FORMAT, LOOPBACK, address_of, listen, require_guarded, run_service
 
     describing = phi_settings(model, phi, phi_endpoint)
-    if corpus is None and (method or reward.model_fields_set):
-        raise InputError("--verifier and settings of the reward go with --corpus; give the corpus folder.")
-    if method is not None or "verifier" not in reward.model_fields_set:
-        reward = reward.model_copy(update={"verifier": method or "grounded"})
+    if corpus is None and (method or config):
+        raise InputError("--verifier and --config go with --corpus; give the corpus folder.")
+    reward = settings(config, method or ("grounded" if config is None else None), None)
     default = ""
     if not model.model:
         if corpus is not None:

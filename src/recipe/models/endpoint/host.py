@@ -101,7 +101,7 @@ def failure_of(error: Exception, url: str, timeout: float) -> TransientError | I
         response = error.response
         return _failure_of_status(response.status_code, response.text, url, retry_after(response.headers))
     if isinstance(error, TimeoutError | openai.APITimeoutError):
-        remedy = "check that the endpoint is not overloaded or still loading, or allow more with --set model.timeout=600"
+        remedy = "check that the endpoint is not overloaded or still loading, or allow more with model.timeout"
         return TransientError(f"no answer within {timeout:g} s", remedy)
     if isinstance(error, Unreadable):
         remedy = "check that the address is the root of an OpenAI-compatible API, which usually ends in /v1"
@@ -279,7 +279,7 @@ class Host:
             raise refused
         if not self.fields.fall(name, sent):
             problem = str(refused).removeprefix(f"{self.url}: ").partition("; ")[0]
-            raise InputError.at(self.url, problem, "choose a form that it accepts with --set model.structured=...") from None
+            raise InputError.at(self.url, problem, "choose a form that it accepts: model.structured") from None
         _LOG.info("%s: it does not take %s as sent; asking without", self.url, name)
 
     async def _pause(

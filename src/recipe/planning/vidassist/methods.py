@@ -203,7 +203,7 @@ def _proposers(config: VidAssistConfig, models: Models, shown: Demonstrations) -
         found.append(language_model(models.model, sampling, shown))
     if config.proposers != "original":
         if models.recipe is None:
-            raise InputError("no planner is given that proposes; give --recipe-model, or --set vidassist.proposers=original.")
+            raise InputError("no planner is given that proposes; give --recipe-model, or vidassist.proposers=original.")
         found.append(planner(models.recipe, sampling))
     return tuple(found)
 
