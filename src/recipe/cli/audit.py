@@ -131,8 +131,11 @@ def audit(
         "procedures": [str(path) for path in procedures],
         "verifiers": {name: scorer.config.model_dump(mode="json") for name, scorer in scorers.items()},
     }
-    found = audit_rewards(
-        [NamedScorer(name, one, one.config.contrast_problem(len(corpus)) or "") for name, one in scorers.items()],
+    result = audit_rewards(
+        [
+            NamedScorer(name, scorer, scorer.config.contrast_problem(len(corpus)) or "")
+            for name, scorer in scorers.items()
+        ],
         corpus,
         chosen,
         embeddings.stacked,
@@ -141,9 +144,9 @@ def audit(
         progress(),
         predictions,
     )
-    written = [] if output is None else write_audit(found, output)
+    written = [] if output is None else write_audit(result, output)
     lost = [f"- Unusable rows left out: {len(skipped)}; the first is {skipped[0]}"] if skipped else []
-    return Shown(found, [*lost, *_lines(found), *map(str, written)])
+    return Shown(result, [*lost, *_lines(result), *map(str, written)])
 
 
 def _read(files: Sequence[Path], skip_bad: bool) -> "tuple[list[Procedure], list[str]]":
@@ -182,15 +185,15 @@ def _sampled(
     return {file.stem.removeprefix(PREFIX): predictions}
 
 
-def _lines(found: "Audit") -> "Iterator[str | Table]":
+def _lines(audited: "Audit") -> "Iterator[str | Table]":
     """The sentences, then a table with rewards as columns, then what holds without each source."""
     from recipe.audit.attack import BEST_OF
     from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
     from recipe.audit.lodo import points
     from recipe.report.elements import Cell, Table, headings, row
 
-    yield from (f"- {sentence}" for sentence in (found.answer, *found.findings))
-    rewards = found.rewards
+    yield from (f"- {sentence}" for sentence in (audited.answer, *audited.findings))
+    rewards = audited.rewards
     # Intervals are shown where the rewards are so few that the terminal has room for them.
     bounded = WIDEST_NAME + sum(max(len(reward.name), WIDEST_CELL) + 2 for reward in rewards) <= out.width
 
@@ -198,41 +201,41 @@ def _lines(found: "Audit") -> "Iterator[str | Table]":
         cells = (Cell(value, 0, percent=True, part="all" if bounded else "mean") for value in shares)
         return row(name, *cells, section=section)
 
-    rows = [share("mean", (one.mean for one in rewards)), share("worst", (one.worst for one in rewards))]
+    rows = [share("mean", (reward.mean for reward in rewards)), share("worst", (reward.worst for reward in rewards))]
     for group in GROUPS:
-        rows.append(share(group, (one.groups.get(group) for one in rewards), group))
+        rows.append(share(group, (reward.groups.get(group) for reward in rewards), group))
         names = (name for name in CORRUPTIONS if GROUP_OF[name] == group)
-        rows += [share(name, (one.classes.get(name) for one in rewards), group) for name in names]
+        rows += [share(name, (reward.classes.get(name) for reward in rewards), group) for name in names]
     rows = [line for line in rows if any(cell.value is not None for cell in line.cells)]
-    rows.append(share("alternative", (one.alternative for one in rewards), "other figures"))
-    for system in dict.fromkeys(system for one in rewards for system in one.samples):
-        own = (one.samples[system].true_wins if system in one.samples else None for one in rewards)
+    rows.append(share("alternative", (reward.alternative for reward in rewards), "other figures"))
+    for system in dict.fromkeys(system for reward in rewards for system in reward.samples):
+        own = (reward.samples[system].true_wins if system in reward.samples else None for reward in rewards)
         rows.append(share(f"samples: {system}", own, "other figures"))
     for name, attacks in (
-        ("greedy attack wins", [one.attack for one in rewards]),
-        (f"best of {BEST_OF} wins", [one.best_of for one in rewards]),
+        ("greedy attack wins", [reward.attack for reward in rewards]),
+        (f"best of {BEST_OF} wins", [reward.best_of for reward in rewards]),
     ):
         if any(attacks):
             wins = (None if attack is None else attack.beats_true.mean for attack in attacks)
             rows.append(row(name, *(Cell(value, 0, percent=True) for value in wins), section="other figures"))
     for name, cells in (
-        ("r with length", [Cell(one.length_correlation, 2, signed=True) for one in rewards]),
-        ("true ones gated", [Cell(one.gated, 0, percent=True) for one in rewards]),
-        ("coverage", [Cell(one.coverage, 2) for one in rewards]),
-        ("seconds", [Cell(one.seconds, 1) for one in rewards]),
+        ("r with length", [Cell(reward.length_correlation, 2, signed=True) for reward in rewards]),
+        ("true ones gated", [Cell(reward.gated, 0, percent=True) for reward in rewards]),
+        ("coverage", [Cell(reward.coverage, 2) for reward in rewards]),
+        ("seconds", [Cell(reward.seconds, 1) for reward in rewards]),
     ):
         rows.append(row(name, *cells, section="other figures"))
-    yield Table("P(true > corrupted)", "", headings(*(one.name for one in rewards)), tuple(rows))
-    if (lodo := found.lodo) is None:
+    yield Table("P(true > corrupted)", "", headings(*(reward.name for reward in rewards)), tuple(rows))
+    if (lodo := audited.lodo) is None:
         return
     chosen = [
-        row(one.source, one.chosen, points(one.over_default), points(one.over_relevance)) for one in lodo.left_out
+        row(fold.source, fold.chosen, points(fold.over_default), points(fold.over_relevance)) for fold in lodo.left_out
     ]
     chosen.append(row("mean", "", points(lodo.over_default), points(lodo.over_relevance)))
     columns = headings("chosen on the others", "against the default", "against relevance")
     yield Table("", "left out", columns, tuple(chosen))
     rows = []
     for name, by in lodo.figures.items():
-        figures = ([own.mean.mean, own.worst, own.gaming_worst] for own in (by[one.source] for one in lodo.left_out))
+        figures = ([own.mean.mean, own.worst, own.gaming_worst] for own in (by[fold.source] for fold in lodo.left_out))
         rows.append(row(name, *(" / ".join("-" if x is None else f"{100 * x:.0f}" for x in own) for own in figures)))
-    yield Table("", "MEAN / WORST / gaming", headings(*(one.source for one in lodo.left_out)), tuple(rows))
+    yield Table("", "MEAN / WORST / gaming", headings(*(fold.source for fold in lodo.left_out)), tuple(rows))

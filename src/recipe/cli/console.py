@@ -109,8 +109,8 @@ class PlainGroup(TyperGroup):
                 names.insert(0, ctx.info_name)
                 ctx = ctx.parent
             self._entries = {entry.name: entry for entry in entry_points(group=".".join(("recipe.commands", *names)))}
-        wanted = [only] if only in self._entries else list(self._entries)
-        for name in wanted:
+        names = [only] if only in self._entries else list(self._entries)
+        for name in names:
             if name in self.commands:
                 continue
             entry = self._entries[name]
@@ -242,11 +242,11 @@ class Shown(NamedTuple):
 def shows(command: Callable[..., Shown]) -> Callable[..., None]:
     """Give a command `--json`, and print what it returns; one with the parameter `as_json` is told of the option."""
     signature = inspect.signature(command)
-    told = "as_json" in signature.parameters
+    knows = "as_json" in signature.parameters
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
-        as_json = arguments["as_json"] if told else arguments.pop("as_json")
+        as_json = arguments["as_json"] if knows else arguments.pop("as_json")
         shown = command(**arguments)
         if as_json:
             typer.echo(json_text(to_json(shown.value)))
@@ -269,7 +269,9 @@ def shows(command: Callable[..., Shown]) -> Callable[..., None]:
     json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
     kept = [parameter for name, parameter in signature.parameters.items() if name != "as_json"]
     run.__signature__ = signature.replace(parameters=[*kept, json_option])  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in (*kept, json_option)} | {"return": None}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*kept, json_option)} | {
+        "return": None
+    }
     return run
 
 
@@ -375,6 +377,6 @@ def _sentence(error: Exception) -> str | None:
     lines = (error.strerror or str(error) or type(error).__name__).splitlines()
     reason = f"{lines[0][0].lower()}{lines[0][1:]}".rstrip(".")
     path = error.filename2 or error.filename
-    place = "" if path is None else f"{path}: "
+    file = "" if path is None else f"{path}: "
     remedy = _REMEDIES.get(error.errno or 0, "check the path and the space on its disk")
-    return f"{place}{reason}; {remedy}."
+    return f"{file}{reason}; {remedy}."

@@ -159,8 +159,8 @@ def verify(
             f"segments encoded again: {result.sampled:,}; largest cosine deviation {result.deviation:.1e} "
             f"({result.tolerance:.0e} allowed); the bounds of their codes hold"
         )
-    found = {"corpus": str(folder), "id": corpus.manifest["id"], "intact": True, **result._asdict()}
-    return Shown(found, lines)
+    value = {"corpus": str(folder), "id": corpus.manifest["id"], "intact": True, **result._asdict()}
+    return Shown(value, lines)
 
 
 @app.command()

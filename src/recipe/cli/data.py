@@ -356,8 +356,8 @@ def _diagnosed(diagnosis: "Diagnosis") -> tuple[dict[str, Any], list[str | Text]
             works.append(f"{diagnosis.graphs:,} task graphs")
         if diagnosis.with_video is not None:
             works.append(f"the Video configuration on {diagnosis.with_video:,} videos")
-    place = f"  {diagnosis.folder}" if diagnosis.folder else ""
-    heading = Text.assemble(f"{diagnosis.name}: ", (diagnosis.state, _COLOURS[diagnosis.state]), place)
+    folder = f"  {diagnosis.folder}" if diagnosis.folder else ""
+    heading = Text.assemble(f"{diagnosis.name}: ", (diagnosis.state, _COLOURS[diagnosis.state]), folder)
     lines = []
     if diagnosis.state == "absent":
         lines.append(f"to be put into {diagnosis.name}/: {benchmark.download}")

@@ -103,7 +103,7 @@ def _from_files(path: Path, example_id: str, predictions: Path | None, sample: i
         raise InputError.at(path, f"there is no example {example_id!r}", remedy)
     plan = named[0].continuation
     if predictions is not None:
-        sampled = {one.sample: one.steps for one in read_predictions(predictions) if one.example_id == example_id}
+        sampled = {plan.sample: plan.steps for plan in read_predictions(predictions) if plan.example_id == example_id}
         if sample not in sampled:
             problem = f"there is no sample {sample} of {example_id!r}"
             listed = ", ".join(map(str, sorted(sampled))) or "none"

@@ -109,7 +109,7 @@ def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
         kept = [parameter for name, parameter in signature.parameters.items() if name not in tables]
         parameters = [*kept, *options.values(), *further]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": None}
         return run
 
     return decorate

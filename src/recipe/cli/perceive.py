@@ -95,23 +95,23 @@ def perceive(
         kind = "trace"
         names = known_benchmarks(benchmark or [])
         if procedures is not None:
-            wanted = read_procedures(procedures).procedures
+            chosen_procedures = read_procedures(procedures).procedures
         else:
             assert root is not None
-            wanted = read_benchmarks(require_benchmarks(root, names), console.progress())
-        wanted = [video for video in wanted if split in ("", video.split)]
-        if not wanted:
+            chosen_procedures = read_benchmarks(require_benchmarks(root, names), console.progress())
+        chosen_procedures = [video for video in chosen_procedures if split in ("", video.split)]
+        if not chosen_procedures:
             raise InputError(f"no video is in split {split!r}; choose another split or none.")
-        chosen = trace_clips(wanted[:limit], VideoFolder(videos), skip_missing)
+        chosen = trace_clips(chosen_procedures[:limit], VideoFolder(videos), skip_missing)
     require_writable(target)
     local, settings = model.endpoint is None, beside(model, target)
     # With devices their processes load the weights, and this one reads the answers that are kept.
-    with opened(settings.model_copy(update={"replay": settings.replay or bool(shared)}), phi.frames) as asked:
+    with opened(settings.model_copy(update={"replay": settings.replay or bool(shared)}), phi.frames) as engine:
         run = (
-            PhiOnDevices(asked, settings, shared, phi, kind, together=batch_size, skip_unreadable=skip_bad)
+            PhiOnDevices(engine, settings, shared, phi, kind, together=batch_size, skip_unreadable=skip_bad)
             if shared
             else PhiRun(
-                asked,
+                engine,
                 phi,
                 kind,
                 together=batch_size if local else 1,
@@ -125,10 +125,10 @@ def perceive(
         first = next(iter(result.unreadable.values()), "")
         raise InputError(f"none of {len(chosen.clips)} videos can be read or described; the first: {first}")
     if examples is not None:
-        written = write_described_histories(target, rows, result, model.model, run, asked.ledger.prices)
+        written = write_described_histories(target, rows, result, model.model, run, engine.ledger.prices)
     else:
-        written = write_described_traces(target, wanted[:limit], result, asked.ledger.prices)
-    named = {"name": model.model} | asked.identity
+        written = write_described_traces(target, chosen_procedures[:limit], result, engine.ledger.prices)
+    named = {"name": model.model} | engine.identity
     manifest = write_manifest(target, kind, named, phi, run, chosen, result, written)
     counts = {
         "output": str(target),

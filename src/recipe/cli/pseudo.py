@@ -56,7 +56,7 @@ def pseudo(
         from recipe.mining.quality import DATA, measure_quality, quality_tables, write_quality
 
         require_writable(report / DATA)
-    wanted = None if examples is None else read_training_examples(examples, split)
+    prompts = None if examples is None else read_training_examples(examples, split)
     known = [video for path in annotations or [] for video in read_procedures(path).procedures]
     exclusions = Exclusions.read(exclude, exclude_split, ids) if exclude else None
     opened = Corpus.open(corpus)
@@ -64,7 +64,7 @@ def pseudo(
     work = output.with_name(f".{output.name}.work")
     try:
         mined = mine(
-            opened, mining, wanted, exclusions=exclusions, limit=limit, seed=seed, work=work, progress=progress()
+            opened, mining, prompts, exclusions=exclusions, limit=limit, seed=seed, work=work, progress=progress()
         )
         if not mined.examples:
             reasons = "; ".join(f"{DROPPED[reason]}: {count:,}" for reason, count in mined.dropped.items())
@@ -86,14 +86,14 @@ def pseudo(
         "dropped": {reason: mined.dropped[reason] for reason in DROPPED if mined.dropped[reason]},
         "segments": mined.segments,
         "step_like": mined.step_like,
-        "checked": [one._asdict() for one in checked],
+        "checked": [check._asdict() for check in checked],
     }
     lines: list[Any] = [f"left out: {count:,} {DROPPED[reason]}" for reason, count in result["dropped"].items()]
     written: list[Path] = []
     if report is not None:
-        quality = measure_quality(mined, opened, mining, examples=wanted or (), procedures=known, seed=seed)
+        quality = measure_quality(mined, opened, mining, examples=prompts or (), procedures=known, seed=seed)
         written, lines = write_quality(quality, report), [*quality_tables(quality)]
         result["quality"] = to_json(quality)
-    excluded = (f"excluded: {one.line}" for one in checked if one.line)
-    told = f"{len(mined.examples):,} examples written to {output}, their origins to {origins}"
-    return Shown(result, [*lines, *excluded, told, *map(str, written)])
+    excluded = (f"excluded: {check.line}" for check in checked if check.line)
+    sentence = f"{len(mined.examples):,} examples written to {output}, their origins to {origins}"
+    return Shown(result, [*lines, *excluded, sentence, *map(str, written)])

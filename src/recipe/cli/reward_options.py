@@ -29,8 +29,8 @@ def settings(config: Path | None, method: str | None, pool: str | None) -> "Rewa
     from recipe.config import RewardConfig, load_config
 
     chosen = RewardConfig() if config is None else load_config(config, RewardConfig)
-    given = {name: value for name, value in (("verifier", method), ("pool", pool)) if value is not None}
-    return chosen.model_copy(update=given)
+    options = {name: value for name, value in (("verifier", method), ("pool", pool)) if value is not None}
+    return chosen.model_copy(update=options)
 
 
 def open_verifier(corpus: Path, config: Path | None, method: str | None, pool: str | None = None) -> "Verifier":

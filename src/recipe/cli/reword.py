@@ -64,7 +64,7 @@ def reword(
     report_path = output.with_name(f"{output.stem}.report.json")
     require_writable(output)
     require_writable(report_path)
-    videos = [one for one in _videos(root, benchmark, procedures, examples) if split in (None, one.split)]
+    videos = [video for video in _videos(root, benchmark, procedures, examples) if split in (None, video.split)]
     if not videos:
         raise InputError(f"no video is in split {split!r}; choose another split or none.")
     if prompt is None:
@@ -76,23 +76,25 @@ def reword(
             raise InputError.at(prompt, "the text is not UTF-8", "convert the file to UTF-8") from None
     else:
         raise not_a_file(prompt)
-    with opened(beside(model, output)) as asked:
+    with opened(beside(model, output)) as engine:
 
         def ask(chats: "Sequence[Chat]", attempt: int) -> list[str | None]:
             requests = [ModelRequest(chat, sampling, attempt, rewording.SCHEMA) for chat in chats]
-            outcomes = asked.answer(requests, progress(), refusals="return" if attempt else "raise if all")
-            return [None if isinstance(one, Refusal) or unanswered(one) else one.text for one in outcomes]
+            outcomes = engine.answer(requests, progress(), refusals="return" if attempt else "raise if all")
+            return [
+                None if isinstance(outcome, Refusal) or unanswered(outcome) else outcome.text for outcome in outcomes
+            ]
 
         result = rewording.reword(videos, ask, template, bound=new_words, reasks=reasks, seed=sampling.seed)
         report: dict[str, Any] = {
             "output": str(output),
             **result.report,
-            "model": {"name": model.model} | asked.identity,
+            "model": {"name": model.model} | engine.identity,
             "prompt": fingerprint(template),
             "sampling": sampling.model_dump(include={"temperature", "max_tokens", "seed"}),
             "new_words": new_words,
             "reasks": reasks,
-            "ledger": asked.ledger.numbers(),
+            "ledger": engine.ledger.numbers(),
         }
     write_procedures(output, result.videos)
     write_json(report_path, report)
@@ -151,6 +153,6 @@ def _tables(report: dict[str, Any]) -> "list[Table]":
             caption="Some steps",
             first="label",
             headings=headings("reworded"),
-            rows=tuple(row(one["label"], one["worded"] or "the label stays") for one in report["samples"]),
+            rows=tuple(row(sample["label"], sample["worded"] or "the label stays") for sample in report["samples"]),
         ),
     ]

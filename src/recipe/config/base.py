@@ -85,7 +85,7 @@ def read_toml(text: str) -> dict[str, Any]:
 def _deeper_than(most: int, value: Any) -> bool:
     """Whether a plain value nests more than `most` tables and lists."""
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else None
-    return inner is not None and (most == 0 or any(_deeper_than(most - 1, one) for one in inner))
+    return inner is not None and (most == 0 or any(_deeper_than(most - 1, below) for below in inner))
 
 
 def changed_values(values: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
@@ -135,8 +135,8 @@ def parse_config(raw: dict[str, Any], kind: type[Config], origin: str, changes: 
         return kind.model_validate(raw)
     except ValidationError as error:
         key, sentence = _explain(error.errors(include_url=False), kind)
-        given = (change for change in changes if f"{key}.".startswith(f"{change.partition('=')[0].strip()}."))
-        change = next(given, None) if key else None
+        named = (change for change in changes if f"{key}.".startswith(f"{change.partition('=')[0].strip()}."))
+        change = next(named, None) if key else None
         raise ConfigError(f"{origin if change is None else f'--set {change}'}: {sentence}") from None
 
 

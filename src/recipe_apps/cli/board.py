@@ -92,8 +92,8 @@ def init(
     if demo == (config is not None):
         raise InputError("give one of a file of settings and --demo.")
     if demo:
-        given = run if run is not None else (_DEMO if (_DEMO / "data" / "test.jsonl").is_file() else None)
-        board, tokens = demo_board(database, given, encoder)
+        folder = run if run is not None else (_DEMO if (_DEMO / "data" / "test.jsonl").is_file() else None)
+        board, tokens = demo_board(database, folder, encoder)
     else:
         from recipe.config import load_config
         from recipe_apps.board.settings import BoardSettings
@@ -188,10 +188,10 @@ def worker(
     _stand_back()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     known = board_measures()
-    asked = [one for one in known if one != "judge" or model.endpoint]
+    chosen = [measure for measure in known if measure != "judge" or model.endpoint]
     if measures:
-        asked = [one.strip() for one in measures.split(",")]
-        if unknown := [one for one in asked if one not in known]:
+        chosen = [measure.strip() for measure in measures.split(",")]
+        if unknown := [measure for measure in chosen if measure not in known]:
             raise InputError(f"measure {unknown[0]!r} is unknown; known are {', '.join(known)}.")
     if model.model:
         raise InputError("the board names the judge; leave --judge out.")
@@ -204,7 +204,7 @@ def worker(
     with _opened(database) as board:
         from recipe_apps.board.work import Worker, worker_name
 
-        working = Worker(board, name or worker_name(), asked, lease, judge if judge.endpoint else None)
+        working = Worker(board, name or worker_name(), chosen, lease, judge if judge.endpoint else None)
         before = [signal.signal(number, lambda *_: working.stop()) for number in (signal.SIGTERM, signal.SIGINT)]
         try:
             done = working.run(until_empty)
@@ -232,10 +232,10 @@ def check(
     if not file.is_file():
         raise not_a_file(file)
     limits = Limits()
-    asked = {one.example_id: one for one in read_examples(questions, questions=True)}
+    by_id = {question.example_id: question for question in read_examples(questions, questions=True)}
     with file.open("rb") as stream:
         data = stream.read(limits.bytes + 1)
-    checked = check_submission(data, asked, plans, limits)
+    checked = check_submission(data, by_id, plans, limits)
     fields = ("line", "field", "problem", "remedy")
     problems = [{name: getattr(problem, name) for name in fields} for problem in checked.problems]
     value = {"ok": checked.ok, "plans": checked.plans, "sha": checked.sha, "problems": problems, "more": checked.more}
@@ -497,8 +497,8 @@ def _boards(value: dict[str, Any]) -> "Table":
     from recipe.report.elements import Cell, Table, headings, row
 
     rows = []
-    for one in value["tracks"]:
-        for board in one["boards"]:
+    for track in value["tracks"]:
+        for board in track["boards"]:
             leader = board["leader"]
             figure = Cell(None) if leader is None else Cell(leader["value"]["mean"], board["digits"])
             rows.append(
@@ -508,7 +508,7 @@ def _boards(value: dict[str, Any]) -> "Table":
                     board["systems"],
                     leader["system"] if leader else "",
                     figure,
-                    section=one["title"],
+                    section=track["title"],
                 )
             )
     queue = value["queue"]

@@ -3,7 +3,7 @@
 import logging
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -111,7 +111,7 @@ def serve(
         opened(model, frames) as writer,
         nullcontext() if describing is None else opened(describing, frames) as describer,
     ):
-        witness = about = None
+        witness, about = None, dict[str, Any]()
         if corpus is not None:
             from recipe.explain.records import Links
             from recipe.reward.verifier import Verifier
@@ -133,7 +133,7 @@ def serve(
             phi=None if describer is None else Phi(describer, PhiConfig(frames=frames)),
             phi_name=_shown_name(phi or ""),
             witness=witness,
-            corpus=about,
+            corpus=about or None,
             frames=frames,
             default=default,
             examples=offered,

@@ -112,28 +112,28 @@ def _cost_tables(costs: "list[Estimate]") -> "Iterator[Table]":
     from recipe.report.elements import NONE, Cell, Table, headings, row
 
     rows = (
-        row("runs to train", *(one.training_runs for one in costs)),
-        row("stages done", *(f"{one.done} of {one.stages}" for one in costs)),
-        row("device hours", *(one.hours for one in costs)),
-        row("endpoint hours", *(one.endpoint_hours for one in costs)),
-        row(f"hours with {costs[0].workers} workers", *(one.wall_hours for one in costs)),
-        row("GB memory", *(one.memory_gb for one in costs)),
-        row("GB disk", *(one.disk_gb for one in costs)),
+        row("runs to train", *(cost.training_runs for cost in costs)),
+        row("stages done", *(f"{cost.done} of {cost.stages}" for cost in costs)),
+        row("device hours", *(cost.hours for cost in costs)),
+        row("endpoint hours", *(cost.endpoint_hours for cost in costs)),
+        row(f"hours with {costs[0].workers} workers", *(cost.wall_hours for cost in costs)),
+        row("GB memory", *(cost.memory_gb for cost in costs)),
+        row("GB disk", *(cost.disk_gb for cost in costs)),
     )
-    notes = tuple(f"Costs of {one.scale}: {one.source}." for one in costs)
-    scales = headings(*(one.scale for one in costs))
+    notes = tuple(f"Costs of {cost.scale}: {cost.source}." for cost in costs)
+    scales = headings(*(cost.scale for cost in costs))
     yield Table("What is left to do", "scale", scales, rows, notes=notes)
-    for one in costs:
-        kinds = tuple(row(kind.kind, kind.stages, kind.hours, kind.endpoint_hours) for kind in one.kinds)
+    for cost in costs:
+        kinds = tuple(row(kind.kind, kind.stages, kind.hours, kind.endpoint_hours) for kind in cost.kinds)
         prompts = (
-            f"{one.prompts:,} prompts of the test, {'counted' if one.counted else 'as the scale says or assumed'}."
+            f"{cost.prompts:,} prompts of the test, {'counted' if cost.counted else 'as the scale says or assumed'}."
         )
         columns = headings("stages", "device hours", "endpoint hours")
-        yield Table(f"Stages of {one.scale}", "kind", columns, kinds, notes=(prompts,))
-        tables = tuple(row(name, hours) for name, hours in one.tables.items())
+        yield Table(f"Stages of {cost.scale}", "kind", columns, kinds, notes=(prompts,))
+        tables = tuple(row(name, hours) for name, hours in cost.tables.items())
         alone = ("What several tables need is counted for each.",)
-        yield Table(f"Tables of {one.scale}", "table", headings("device hours"), tables, notes=alone)
-        if not one.roles:
+        yield Table(f"Tables of {cost.scale}", "table", headings("device hours"), tables, notes=alone)
+        if not cost.roles:
             continue
         roles = tuple(
             row(
@@ -144,11 +144,11 @@ def _cost_tables(costs: "list[Estimate]") -> "Iterator[Table]":
                 role.hours,
                 NONE if role.cost is None else Cell(role.cost, 2),
             )
-            for role in one.roles
+            for role in cost.roles
         )
         columns = headings("calls", "M in", "M out", "hours", "cost")
         notes = ("Calls are counted, at most; tokens (M in, M out) and hours are assumed (docs/reproduce.md).",)
-        for role in one.roles:
+        for role in cost.roles:
             bound = "" if role.max_calls is None else f", max_calls is {role.max_calls:,}"
             notes += (f"{role.role}: {role.model}; {role.reasks:,} reasks at most; {role.kept:,} answers kept{bound}.",)
-        yield Table(f"Models behind endpoints, {one.scale}", "role", columns, roles, notes=notes)
+        yield Table(f"Models behind endpoints, {cost.scale}", "role", columns, roles, notes=notes)

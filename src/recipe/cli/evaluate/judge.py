@@ -237,16 +237,16 @@ def diversity(
     if chosen is not None:
         require_writable(chosen)
     seed = judge.seed
-    asked = chosen_prompts(read_judged(plans.examples, plans.split, histories, judge.history), prompts, seed)
+    to_plan = chosen_prompts(read_judged(plans.examples, plans.split, histories, judge.history), prompts, seed)
     if chosen is not None:
-        write_examples(chosen, asked)
+        write_examples(chosen, to_plan)
     if predictions is None:
         if chosen is None:
             raise InputError("the predictions are missing: give their file, or --chosen to write what to plan for.")
-        written = {"prompts": len(asked), "chosen": str(chosen)}
-        return Shown(written, [f"{len(asked):,} prompts to plan for: {chosen}"])
+        written = {"prompts": len(to_plan), "chosen": str(chosen)}
+        return Shown(written, [f"{len(to_plan):,} prompts to plan for: {chosen}"])
     planned = read_predictions(predictions)
-    sampled = sampled_plans(asked, planned, read_examples(plans.examples), samples, fewer, judge)
+    sampled = sampled_plans(to_plan, planned, read_examples(plans.examples), samples, fewer, judge)
     if dry_run:
         pairs_asked = questions(sampled.prompts, order_check, seed)
         tokens = sum(len(message["content"]) for pair in pairs_asked for message in render(pair)) // 4

@@ -52,13 +52,18 @@ def agreement(
         if not examples:
             raise InputError("a sheet shows goals, histories and references; give --examples.")
         board = gather(template, examples)
-        judged = [one for source in board.sources for one in judgements_of(source) if controls or not one.control]
+        judged = [
+            judgement
+            for source in board.sources
+            for judgement in judgements_of(source)
+            if controls or not judgement.control
+        ]
         rows = write_sheet(output, judged, board.examples, seed, limit)
         return Shown({"rows": rows, "output": str(output)}, [f"{rows:,} plans to rate in {output}"])
     if not files:
         raise InputError("there is nothing to compare; give scores of `recipe evaluate judge`.")
     between, within = agreement_of(gather(files, examples or []), read_people(ratings or []), controls, seed)
-    result = {"between": to_json(between), "repeats": {name: to_json(one) for name, one in within.items()}}
+    result = {"between": to_json(between), "repeats": {name: to_json(agreement) for name, agreement in within.items()}}
     if output is not None:
         write_json(output, result)
     named = {} if between is None else {"agreement": between}
@@ -66,21 +71,21 @@ def agreement(
     return Shown(result, [table for title, of in named.items() for table in _tables(of, title)])
 
 
-def _tables(found: "Agreement", title: str) -> "Iterator[Table]":
+def _tables(agreement: "Agreement", title: str) -> "Iterator[Table]":
     from recipe.report.elements import Cell, Table, headings, row
 
     yield Table(
-        caption=f"{title}: {len(found.raters)} raters, {found.plans:,} plans rated twice or more",
+        caption=f"{title}: {len(agreement.raters)} raters, {agreement.plans:,} plans rated twice or more",
         first="measure",
         headings=headings("alpha", "95% interval", "plans"),
         rows=tuple(
-            row(name.replace("_", " "), "", one.reason, "")
-            if one.alpha is None
-            else row(name.replace("_", " "), *Cell(one.alpha, 2).split(), one.alpha.observations)
-            for name, one in found.alpha.items()
+            row(name.replace("_", " "), "", alpha.reason, "")
+            if alpha.alpha is None
+            else row(name.replace("_", " "), *Cell(alpha.alpha, 2).split(), alpha.alpha.observations)
+            for name, alpha in agreement.alpha.items()
         ),
     )
-    if (spread := found.spread) is not None:
+    if (spread := agreement.spread) is not None:
         shares = spread.variance or {}
         yield Table(
             caption=f"{title}: accuracy on the {spread.plans:,} plans that all rated, percent",
@@ -98,7 +103,7 @@ def _tables(found: "Agreement", title: str) -> "Iterator[Table]":
                 ),
             ),
         )
-    for names, measures in found.pairs.items():
+    for names, measures in agreement.pairs.items():
         yield Table(
             caption=f"{names}: shares of plans, first minus second, rank correlation",
             first="measure",
@@ -144,7 +149,7 @@ def ratings(
     board = gather([judge], examples)
     people = human_verdicts(read_people(files), judgements_of(board.sources[0]))
     rated = {row.example_id for row in people.rows}
-    shown = [one for name, one in board.examples.items() if name in rated]
+    shown = [example for name, example in board.examples.items() if name in rated]
     named = system or board.sources[0].scores.system
     left_out = {"incomplete ratings": people.incomplete, "ratings of other plans": people.elsewhere}
     rows = verdict_rows(people.rows)

@@ -122,7 +122,11 @@ def measured(*without: str) -> Callable[[Callable[..., Shown]], Callable[..., Sh
             ]
             for shared in (_FIRST, _LAST)
         )
-        own = [one.replace(kind=one.KEYWORD_ONLY) for name, one in signature.parameters.items() if name != "plans"]
+        own = [
+            parameter.replace(kind=parameter.KEYWORD_ONLY)
+            for name, parameter in signature.parameters.items()
+            if name != "plans"
+        ]
         run.__signature__ = signature.replace(parameters=[*first, *own, *last])  # type: ignore[attr-defined]
         return run
 
