@@ -15,10 +15,8 @@ from recipe.errors import InputError
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
-    from recipe.audit.perturb import AuditPrompt
     from recipe.audit.results import Audit
     from recipe.config import RewardConfig
-    from recipe.planning.predictions import Prediction
     from recipe.report.elements import Row, Table
     from recipe.stats import Interval
     from recipe.types import Procedure
@@ -96,9 +94,11 @@ def audit(
 
     require_packages({"report": "the audit", "cpu": "corpus search"})
     from recipe.audit.measure import Extent, audit_rewards, audited_prompts
-    from recipe.audit.samples import read_samples, write_prompts
+    from recipe.audit.samples import PREFIX, prompt_examples, read_samples, sample_file, write_prompts
     from recipe.audit.score import NamedScorer
     from recipe.corpus.store import Corpus
+    from recipe.planning.planner import Planner
+    from recipe.planning.predictions import write_predictions
     from recipe.reward.embeddings import StepEmbeddings
     from recipe.reward.verifier import Verifier
 
@@ -122,8 +122,12 @@ def audit(
     }
     if model.model and output is not None:
         _, prompts = audited_prompts(corpus, chosen, embeddings.stacked, extent)
-        sampled = sampling.model_copy(update={"seed": seed})
-        predictions |= _sampled(model, sampled, prompts, samples_per_prompt, output)
+        file = sample_file(output, model.model)
+        with opened(beside(model, file)) as engine:
+            planner = Planner(engine, sampling.model_copy(update={"seed": seed}))
+            sampled = planner.predict(prompt_examples(prompts), samples_per_prompt, progress())
+        write_predictions(file, sampled)
+        predictions[file.stem.removeprefix(PREFIX)] = sampled
     record = {  # what it takes to run the audit again
         "corpus": str(folder),
         "narrations": len(corpus),
@@ -168,21 +172,6 @@ def _settings(name: str, config: Path | None) -> "RewardConfig":
         return settings(Path(name.partition("=")[2]), None, None)
     method, _, pool = name.partition(":")
     return settings(config, method, pool or None)
-
-
-def _sampled(
-    model_settings: ModelConfig, sampling: SamplingConfig, prompts: "Sequence[AuditPrompt]", count: int, output: Path
-) -> "dict[str, list[Prediction]]":
-    """What the model writes for the prompts, kept in the output folder."""
-    from recipe.audit.samples import PREFIX, prompt_examples, sample_file
-    from recipe.planning.planner import Planner
-    from recipe.planning.predictions import write_predictions
-
-    file = sample_file(output, model_settings.model)
-    with opened(beside(model_settings, file)) as model:
-        predictions = Planner(model, sampling).predict(prompt_examples(prompts), count, progress())
-    write_predictions(file, predictions)
-    return {file.stem.removeprefix(PREFIX): predictions}
 
 
 def _lines(audited: "Audit") -> "Iterator[str | Table]":

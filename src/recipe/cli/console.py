@@ -178,36 +178,30 @@ class Bars:
 
     @contextmanager
     def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
-        display = self._enter()
-        bar = display.add_task(description, total=total)
-        try:
-            yield lambda n: display.advance(bar, n)
-        finally:
-            display.stop_task(bar)
-            self._leave()
-
-    def _enter(self) -> RichProgress:
-        with self._lock:
+        with self._lock:  # tasks of several threads share one display, which the last of them takes down
             if self._display is None:
-                self._display = RichProgress(
+                columns = (
                     SpinnerColumn(),
                     TextColumn("{task.description}"),
                     BarColumn(),
                     MofNCompleteColumn(),
                     TimeElapsedColumn(),
                     TimeRemainingColumn(),
-                    console=err,
                 )
+                self._display = RichProgress(*columns, console=err)
                 self._display.start()
+            display = self._display
             self._under_way += 1
-            return self._display
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._under_way -= 1
-            if self._under_way == 0 and self._display is not None:
-                self._display.stop()
-                self._display = None
+        bar = display.add_task(description, total=total)
+        try:
+            yield lambda n: display.advance(bar, n)
+        finally:
+            display.stop_task(bar)
+            with self._lock:
+                self._under_way -= 1
+                if self._under_way == 0:
+                    display.stop()
+                    self._display = None
 
 
 def progress() -> Progress:

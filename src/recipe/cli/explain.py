@@ -16,7 +16,7 @@ from recipe.reward.scorer import PromptGroup
 from recipe.text import plan_steps
 
 if TYPE_CHECKING:
-    from recipe.explain.records import AlignedNarration, Explanation, Links
+    from recipe.explain.records import Explanation, Links
 
 _BAR = 8
 """Characters of the longest bar."""
@@ -77,39 +77,35 @@ def _prompt(
     predictions: Path | None,
     sample: int,
 ) -> PromptGroup:
-    if examples is not None:
-        if goal or history or continuation is not None:
-            raise InputError("A plan comes from --examples or from --goal, --history, --continuation; not from both.")
-        return _from_files(examples, example, predictions, sample)
-    if predictions is not None or example:
-        raise InputError("--predictions and --example go with --examples, which holds the goal and the history.")
-    for option, texts in (("--goal", [goal]), ("--history", history)):
-        if any(not text.strip() for text in texts):
-            raise InputError(f"{option} is missing or empty; give it a text.")
-    if continuation is None:
-        raise InputError("--continuation is missing; give the plan, one step a line.")
-    return PromptGroup(goal, tuple(history), [plan_steps(continuation)])
-
-
-def _from_files(path: Path, example_id: str, predictions: Path | None, sample: int) -> PromptGroup:
-    """The plan that was sampled for an example, or the example's own continuation. Raises InputError."""
+    """The plan of the options, the one that was sampled for an example, or the example's own. Raises InputError."""
+    if examples is None:
+        if predictions is not None or example:
+            raise InputError("--predictions and --example go with --examples, which holds the goal and the history.")
+        for option, texts in (("--goal", [goal]), ("--history", history)):
+            if any(not text.strip() for text in texts):
+                raise InputError(f"{option} is missing or empty; give it a text.")
+        if continuation is None:
+            raise InputError("--continuation is missing; give the plan, one step a line.")
+        return PromptGroup(goal, tuple(history), [plan_steps(continuation)])
+    if goal or history or continuation is not None:
+        raise InputError("A plan comes from --examples or from --goal, --history, --continuation; not from both.")
     from recipe.data.examples import read_examples
     from recipe.planning.predictions import read_predictions
 
-    examples = read_examples(path)
-    named = [example for example in examples if example.example_id == example_id]
-    if not named:
-        remedy = f"give --example one of its ids, such as {examples[0].example_id!r}"
-        raise InputError.at(path, f"there is no example {example_id!r}", remedy)
-    plan = named[0].continuation
+    every = read_examples(examples)
+    chosen = next((row for row in every if row.example_id == example), None)
+    if chosen is None:
+        remedy = f"give --example one of its ids, such as {every[0].example_id!r}"
+        raise InputError.at(examples, f"there is no example {example!r}", remedy)
+    plan = chosen.continuation
     if predictions is not None:
-        sampled = {plan.sample: plan.steps for plan in read_predictions(predictions) if plan.example_id == example_id}
+        sampled = {plan.sample: plan.steps for plan in read_predictions(predictions) if plan.example_id == example}
         if sample not in sampled:
-            problem = f"there is no sample {sample} of {example_id!r}"
+            problem = f"there is no sample {sample} of {example!r}"
             listed = ", ".join(map(str, sorted(sampled))) or "none"
             raise InputError.at(predictions, problem, f"samples of it in the file: {listed}")
         plan = sampled[sample]
-    return PromptGroup(named[0].goal, named[0].history, [plan])
+    return PromptGroup(chosen.goal, chosen.history, [plan])
 
 
 def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Iterator[str | Text | Table]:
@@ -158,19 +154,14 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
     for rank, aligned in enumerate(shown, start=1):
         narration = aligned.narration
         yield f"{rank}. {aligned.score:.3f}  {narration.title or 'without a title'} ({narration.video_id})"
-        yield Text(f"   {_matches(explanation, aligned)}", "dim")
+        steps, segments = len(explanation.evidence), narration.segments
+        words = (
+            f"matches {steps - len(aligned.unmatched_steps)} of {steps} steps, leaves "
+            f"{len(aligned.unmatched_segments)} of {len(segments)} segments unmatched, "
+            f"retrieved with {aligned.retrieved:.3f}"
+        )
+        if (end := aligned.history_end(history)) is not None:
+            words += f"; the history ends at {when(segments[end]) or f'segment {end + 1}'}"
+        yield Text(f"   {words}", "dim")
         if address := links.of(narration):
             yield f"   {address}"
-
-
-def _matches(explanation: "Explanation", aligned: "AlignedNarration") -> str:
-    """What of a narration is matched, and where the history ends in it."""
-    from recipe.explain.explain import when
-
-    steps, segments = len(explanation.evidence), aligned.narration.segments
-    text = (
-        f"matches {steps - len(aligned.unmatched_steps)} of {steps} steps, leaves {len(aligned.unmatched_segments)} "
-        f"of {len(segments)} segments unmatched, retrieved with {aligned.retrieved:.3f}"
-    )
-    end = aligned.history_end(len(explanation.history))
-    return text if end is None else f"{text}; the history ends at {when(segments[end]) or f'segment {end + 1}'}"
