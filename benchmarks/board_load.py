@@ -233,7 +233,7 @@ def main() -> None:
         endpoint = ThreadingHTTPServer(("127.0.0.1", 0), FakeJudge)
         threading.Thread(target=endpoint.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{endpoint.server_port}/v1"
-        flags = ["--measures", "judge", "--endpoint", address, "--tries", "2", "--patience", "2"]
+        flags = ["--measures", "judge", "--endpoint", address, "--set", "model.tries=2", "--set", "model.patience=2"]
         flags += ["--cache", str(folder / "cache")]
     tokens = [board.add_account(f"client-{number}") for number in range(given.clients)]
     data = [plans_of(board, number) for number in range(given.submissions)]

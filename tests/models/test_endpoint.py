@@ -216,7 +216,7 @@ def test_what_lasts_is_one_error_that_names_address_and_remedy(tmp_path: Path, k
 def test_a_slow_endpoint_times_out() -> None:
     with engine_asking(lambda body, before: GOOD, timeout=0.2, tries=2) as (server, engine):
         server.held_from = 0
-        with pytest.raises(ComputeError, match=r"no answer within 0.2 s \(2 tries in \d+ s\).*--timeout"):
+        with pytest.raises(ComputeError, match=r"no answer within 0.2 s \(2 tries in \d+ s\).*model.timeout"):
             texts_of(engine, CHATS[:1], 1, SAMPLING)
         server.held_from = math.inf
 

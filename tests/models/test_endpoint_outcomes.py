@@ -190,7 +190,7 @@ def test_the_form_that_is_set_is_sent_or_an_error(form: str) -> None:
             engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
             assert all("response_format" not in body for body in server.requests)
         else:
-            with pytest.raises(InputError, match=rf"response_format.type {form} .*--structured"):
+            with pytest.raises(InputError, match=rf"response_format.type {form} .*model.structured"):
                 engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
             assert len(server.requests) <= 4
 
@@ -393,7 +393,7 @@ def test_an_error_with_status_200_is_the_error_that_it_names(status: int, tries:
 @pytest.mark.parametrize(
     ("message", "hint"),
     [
-        ("Use 'max_completion_tokens' instead.", "--token-limit max_completion_tokens"),
+        ("Use 'max_completion_tokens' instead.", "model.token_limit=max_completion_tokens"),
         ("'temperature' is 1", "temperature"),
     ],
 )

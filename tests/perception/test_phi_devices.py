@@ -139,7 +139,7 @@ def test_the_command_on_two_devices_tells_what_it_tells_on_one(
 
     def perceive(output: str, *more: object) -> dict[str, Any]:
         words = ("perceive", "--videos", tmp_path, "--examples", tmp_path / "e", "--output", tmp_path / output)
-        frames = ("--model", seeing, "--max-pixels", 56 * 56, "--max-tokens", 4, "--json")
+        frames = ("--model", seeing, "--set", f"phi.frames.max_pixels={56 * 56}", "--max-tokens", 4, "--json")
         monkeypatch.setattr(sys, "argv", ["recipe", *map(str, (*words, *frames, *more))])
         with pytest.raises(SystemExit) as stop:
             main()

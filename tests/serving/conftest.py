@@ -27,7 +27,7 @@ pytest.importorskip("fastapi")
 from recipe_apps.serving.app import Served, create_app  # noqa: E402
 from recipe_apps.serving.evidence import CorpusEvidence  # noqa: E402
 from recipe_apps.serving.feedback import FeedbackStore  # noqa: E402
-from recipe_apps.serving.messages import PageSettings  # noqa: E402
+from recipe_apps.serving.settings import PageSettings  # noqa: E402
 
 TEA = ("warm the pot", "add the leaves", "pour the water", "steep for four minutes", "pour the tea")
 SALAD = ("wash the lettuce", "slice the tomato", "chop the onion", "mix oil and vinegar", "toss the salad")

@@ -15,7 +15,7 @@ from recipe.models.local import LocalEngine
 from recipe.models.protocol import ModelRequest, Stopped, WrittenPieces, videos
 from recipe.perception.phi import Phi
 from recipe.planning.planner import Planner
-from recipe_apps.serving.messages import PageSettings
+from recipe_apps.serving.settings import PageSettings
 
 av = pytest.importorskip("av")
 

@@ -17,7 +17,7 @@ from mock_api import PLANS, MockServer  # noqa: E402
 from playwright.sync_api import Browser, Page, expect  # noqa: E402
 from pydantic import SecretStr  # noqa: E402
 
-from recipe_apps.serving.messages import PageSettings  # noqa: E402
+from recipe_apps.serving.settings import PageSettings  # noqa: E402
 
 from .conftest import TEA, plan_text  # noqa: E402
 

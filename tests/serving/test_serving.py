@@ -25,7 +25,7 @@ from recipe.types import Reward
 
 from recipe_apps.serving import runs  # isort: skip
 from recipe_apps.serving.evidence import CorpusEvidence  # isort: skip
-from recipe_apps.serving.messages import PageSettings  # isort: skip
+from recipe_apps.serving.settings import PageSettings  # isort: skip
 
 
 def kinds(events: list[Any]) -> list[str]:

@@ -16,7 +16,7 @@ from tests.serving.conftest import SlowEngine
 from recipe.children import isolated
 from recipe.perception import uploads
 from recipe.perception.phi import Phi
-from recipe_apps.serving.messages import PageSettings
+from recipe_apps.serving.settings import PageSettings
 
 httpx2 = pytest.importorskip("httpx2")
 HANGS = b"hangs"
@@ -39,7 +39,7 @@ from recipe.models.protocol import ReplayEngine
 from recipe.perception import uploads
 from recipe.planning.planner import Planner
 from recipe_apps.serving.app import Served, create_app
-from recipe_apps.serving.messages import PageSettings
+from recipe_apps.serving.settings import PageSettings
 from recipe_apps.web.process import listen, run_service
 
 uploads.isolated = lambda _: isolated(Path(sys.argv[1]).read_text())

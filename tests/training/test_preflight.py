@@ -6,12 +6,13 @@ import pytest
 from peft import get_peft_model
 
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
+from recipe.config.training import read_training
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
 from recipe.training import cost
 from recipe.training.cost import Rates, measure
 from recipe.training.policy import load_policy, lora_config
-from recipe.training.preflight import check_run, load_training
+from recipe.training.preflight import check_run
 from recipe.training.sft import train_sft
 
 NAMED: dict[str, Any] = {"model": "m", "examples": "e", "output": "o"}
@@ -85,18 +86,18 @@ def test_a_corpus_is_opened_with_its_encoder(world_run: dict[str, Any], tmp_path
 def test_the_stage_follows_from_the_settings(lines: str, stage: str, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(lines)
-    assert load_training(path)[0] == stage
+    assert read_training(path)[0] == stage
 
 
 def test_settings_that_fit_several_stages_or_none(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"')
-    with pytest.raises(ConfigError, match="grpo and best-of-n; name one with --stage"):
-        load_training(path)
-    assert load_training(path, "grpo")[0] == "grpo"
+    with pytest.raises(ConfigError, match="grpo and best-of-n; add the key 'stage'"):
+        read_training(path)
+    assert read_training(path, ["stage=grpo"])[0] == read_training(path, stage="grpo")[0] == "grpo"
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\ngroup_sise = 4')
     with pytest.raises(ConfigError, match="did you mean 'group_size'"):
-        load_training(path)
+        read_training(path)
 
 
 def test_seconds_of_a_run() -> None:

@@ -313,7 +313,7 @@ def sampling_settings(name: str, revision: str | None = None) -> dict[str, int |
         )  # fmt: skip
     if file is None:
         problem = "it has no generation_config.json whose sampling could be imitated"
-        raise InputError.at(f"model {name!r}", problem, "leave --imitate out")
+        raise InputError.at(f"model {name!r}", problem, "leave sampling.imitate out")
     held = read_json(Path(file))
     settings: dict[str, int | float] = {}
     for field, (least, most) in _BOUNDS.items():

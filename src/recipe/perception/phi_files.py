@@ -115,7 +115,7 @@ def write_described_traces(path: Path, procedures: Iterable[Procedure], result: 
     if not rows:
         first = next(iter(result.descriptions.values())).answer.text
         problem = f"no step in {len(empty):,} answers; the first: {quoted(first)}"
-        raise InputError.at(path, problem, "give a model that takes video, or more frames (--max-frames)")
+        raise InputError.at(path, problem, "give a model that takes video, or more frames (phi.frames.max_frames)")
     write_procedures(path, rows)
     return _written(len(rows), empty, result, prices)
 

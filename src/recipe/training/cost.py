@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, RewardTrainingSettings, Settings, SFTConfig
+from recipe.config.training import AnyTraining
 from recipe.data.examples import read_training_examples
 from recipe.progress import Advance
 
-AnyTraining = BaseModelConfig | SFTConfig | GRPOConfig | BestOfNConfig
 STARTING = 10.0
 """Seconds in which a process starts and loads a model."""
 

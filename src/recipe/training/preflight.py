@@ -20,27 +20,19 @@ from recipe.config import (
     RewardTrainingSettings,
     SFTConfig,
     TrainingSettings,
-    parse_config,
-    read_config,
 )
+from recipe.config.training import AnyTraining, Stage
 from recipe.corpus.encoders import encoder_extra
 from recipe.data.examples import read_examples, read_training_examples
 from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError, install_command, require_packages
 from recipe.memory import available
 from recipe.prompting import open_prompt
 from recipe.text import planner_messages
-from recipe.training.cost import AnyTraining, Measurement
+from recipe.training.cost import Measurement
 
 if TYPE_CHECKING:
     from recipe.models.checkpoints import Reader
 
-Stage = Literal["base", "sft", "grpo", "best-of-n"]
-STAGES: dict[Stage, type[BaseModelConfig] | type[SFTConfig] | type[GRPOConfig] | type[BestOfNConfig]] = {
-    "base": BaseModelConfig,
-    "sft": SFTConfig,
-    "grpo": GRPOConfig,
-    "best-of-n": BestOfNConfig,
-}
 State = Literal["ok", "note", "missing"]
 
 GIGABYTE = 1e9
@@ -83,29 +75,6 @@ class Preflight:
     """None where the model's size is not known."""
     ready: bool = field(default=False)
     """Whether nothing is missing."""
-
-
-def load_training(path: Path, stage: Stage | None = None, changes: tuple[str, ...] = ()) -> tuple[Stage, AnyTraining]:
-    """The stage and the settings of a config of training; without `stage` the only one that the settings fit.
-
-    Raises ConfigError where they fit several or none.
-    """
-    raw = read_config(path, changes)
-    if stage is not None:
-        return stage, parse_config(raw, STAGES[stage], str(path), changes)
-    fitting: dict[Stage, AnyTraining] = {}
-    for name, kind in STAGES.items():
-        try:
-            fitting[name] = parse_config(raw, kind, str(path), changes)
-        except ConfigError:
-            continue
-    if len(fitting) == 1:
-        return next(iter(fitting.items()))
-    if fitting:
-        raise ConfigError(f"{path}: the settings fit {' and '.join(fitting)}; name one with --stage.")
-    # The stage with the fewest unknown keys is meant; its error says what is wrong.
-    nearest = min(STAGES, key=lambda name: (len(raw.keys() - STAGES[name].model_fields.keys()), name == "base"))
-    return nearest, parse_config(raw, STAGES[nearest], str(path), changes)
 
 
 def check_run(stage: Stage, config: AnyTraining) -> Preflight:

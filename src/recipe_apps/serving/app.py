@@ -28,12 +28,12 @@ from recipe_apps.serving.feedback import FeedbackStore
 from recipe_apps.serving.messages import (
     DeviationRequest,
     FeedbackRequest,
-    PageSettings,
     RunRequest,
     clean_steps,
     clean_text,
 )
 from recipe_apps.serving.runs import Run, Runs
+from recipe_apps.serving.settings import PageSettings
 from recipe_apps.serving.writers import EvidenceWorker, PageMetrics, Writer
 from recipe_apps.web.guard import Intake, PageHeaders, body_schema, client_of, json_response, protect
 from recipe_apps.web.refusals import Message, Refusal, read

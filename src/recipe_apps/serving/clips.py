@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from recipe.config import FrameConfig
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.types import Frames
-from recipe_apps.serving.messages import PageSettings
+from recipe_apps.serving.settings import PageSettings
 from recipe_apps.web.refusals import Refusal
 
 if TYPE_CHECKING:

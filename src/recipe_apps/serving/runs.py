@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from recipe.errors import MissingExtra
 from recipe.planning.planner import Request
 from recipe.reward.scorer import Steps
-from recipe_apps.serving.messages import PageSettings
+from recipe_apps.serving.settings import PageSettings
 from recipe_apps.web.refusals import Refusal
 
 try:

@@ -99,7 +99,7 @@ def failure_of(error: Exception, url: str, timeout: float) -> TransientError | I
         response = error.response
         return _failure_of_status(response.status_code, response.text, url, retry_after(response.headers))
     if isinstance(error, TimeoutError | openai.APITimeoutError):
-        remedy = "check that the endpoint is not overloaded or still loading, or allow more with --timeout"
+        remedy = "check that the endpoint is not overloaded or still loading, or allow more with model.timeout"
         return TransientError(f"no answer within {timeout:g} s", remedy)
     if isinstance(error, Unreadable):
         remedy = "check that the address is the root of an OpenAI-compatible API, which usually ends in /v1"
@@ -133,7 +133,7 @@ def _failure_of_status(status: int, text: str, url: str, wait: float | None = No
     remedy = _REMEDIES.get(status, "change the request: its frames, its length or the model")
     of_the_chat = status == 413 or any(word in text.lower() for word in _OF_THE_CHAT)
     if "max_completion_tokens" in text and not of_the_chat:
-        remedy = "give --token-limit max_completion_tokens"
+        remedy = "give --set model.token_limit=max_completion_tokens"
     elif "temperature" in text:
         remedy = "give a temperature that the model takes"
     failure = InputError.at(url, problem, remedy)
@@ -194,7 +194,7 @@ class Host:
                     raise
                 if not self.fields.fall(name, sent):
                     problem = str(refused).removeprefix(f"{self.url}: ").partition("; ")[0]
-                    raise InputError.at(self.url, problem, "choose a form that it accepts with --structured") from None
+                    raise InputError.at(self.url, problem, "choose a form that it accepts: model.structured") from None
                 _LOG.info("%s: it does not take %s as sent; asking without", self.url, name)
             except TransientError as failure:
                 tries, unread = tries + 1, unread + failure.unread

@@ -298,7 +298,7 @@ def plan_actions(
         proposers.append(ModelProposer("original", models.model, sampling, "propose", shown))
     if config.proposers != "original":
         if models.recipe is None:
-            raise InputError("no planner is given that proposes; give --recipe-model, or --proposers original.")
+            raise InputError("no planner is given that proposes; give --recipe-model, or vidassist.proposers=original.")
         proposers.append(ModelProposer("recipe", models.recipe, sampling, None, {}))
     every: dict[str, Value] = {
         "generation": text_generation,
