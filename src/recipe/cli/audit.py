@@ -94,7 +94,7 @@ def audit(
 
     require_packages({"report": "the audit", "cpu": "corpus search"})
     from recipe.audit.measure import Extent, audit_rewards, audited_prompts
-    from recipe.audit.samples import PREFIX, prompt_examples, read_samples, sample_file, write_prompts
+    from recipe.audit.samples import PREFIX, prompt_examples, read_samples, sample_file
     from recipe.audit.score import NamedScorer
     from recipe.corpus.store import Corpus
     from recipe.planning.planner import Planner
@@ -114,7 +114,7 @@ def audit(
     if prompts_output is not None:
         require_writable(prompts_output)
         _, prompts = audited_prompts(corpus, chosen, embeddings.stacked, extent)
-        count = write_prompts(prompts_output, prompts)
+        count = write_examples(prompts_output, prompt_examples(prompts))
         return Shown({"prompts": count, "output": str(prompts_output)}, [f"{count} prompts in {prompts_output}"])
     scorers = {
         title: Verifier(corpus, _settings(name, config), embeddings=embeddings)

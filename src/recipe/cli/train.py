@@ -97,7 +97,7 @@ def check(
     ] = False,
     changes: Changes = None,
 ) -> Shown:
-    """Look for data, corpus, model, packages, memory and disk of a run, and estimate its time; nothing is started.
+    """Look for data, corpus, model, packages, memory and disk of a run; with --measure also take two of its steps.
 
     Exit code 1 where something is missing. Nothing is written.
 
@@ -105,18 +105,28 @@ def check(
     """
     from recipe.config.training import read_training
 
-    return _checked(*read_training(config, changes or (), stage))
+    return _checked(*read_training(config, changes or (), stage), measured=measure)
 
 
-def _checked(stage: "Stage", settings: Any, shown: dict[str, Any] | None = None) -> Shown:
+def _checked(
+    stage: "Stage", settings: Any, shown: dict[str, Any] | None = None, *, measured: bool = False
+) -> Shown:
     """What a run needs and takes, below the settings in `shown`; exit code 1 where something is missing."""
-    from recipe.training.preflight import check_run, estimate_lines
+    from recipe.training.preflight import check_run, estimate_lines, measurement_lines
 
     with progress().task("checking the run"):
         checked = check_run(stage, settings)
-    settings_lines = [] if shown is None else [json_text(shown)]
-    lines = [*settings_lines, *finding_lines(checked.findings), *estimate_lines(checked.estimate)]
+    lines = [*([] if shown is None else [json_text(shown)]), *finding_lines(checked.findings)]
     value = ({} if shown is None else {"config": shown}) | to_json(checked)
+    if measured and checked.ready:
+        from recipe.training.cost import measure
+
+        with progress().task("two steps of the run"):
+            measurement = measure(settings)
+        lines += measurement_lines(measurement)
+        value["measurement"] = to_json(measurement)
+    else:
+        lines += estimate_lines(checked.estimate)
     return Shown(value, lines, 0 if checked.ready else RecipeError.exit_code)
 
 
@@ -182,7 +192,7 @@ def _run(stage: "Stage | None", path: Path, changes: Sequence[str], dry_run: boo
     from recipe.training import ranks
 
     try:
-        with ranks.together():
+        with ranks.distributed_run():
             train = _trainer(stage, settings)
             with locked(settings.output) if ranks.main() else nullcontext():
                 model = train()

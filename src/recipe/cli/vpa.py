@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from recipe.data.crosstask import StepOrder
     from recipe.evaluation.vpa.protocol import Protocol, Rule
     from recipe.planning.vidassist.methods import Models
-    from recipe.planning.vidassist.models import Demonstrations
+    from recipe.planning.vidassist.methods import Demonstrations
     from recipe.planning.vidassist.search import ActionsOf
     from recipe.types import Example
 
@@ -82,7 +82,7 @@ def read_samples(source: Source, config: VidAssistConfig) -> "Samples":
     from recipe.data.histories import read_histories, with_histories
     from recipe.evaluation.vpa.protocol import HORIZONS, cut_samples, read_release
     from recipe.planning.admissible import AdmissibleActions
-    from recipe.planning.vidassist.models import demonstrations
+    from recipe.planning.vidassist.methods import demonstrations
 
     if source.root is None and (source.examples is None or source.actions is None):
         raise InputError("give --root, CrossTask as published; or --examples with --actions, a file of actions.")
@@ -380,4 +380,4 @@ def trace(
         columns = headings("proposed as (cosine, margin)", *(name.replace("_", " ") for name in names), "total")
         lines.append(Table(f"{step.step}. {step.action}", "candidate", columns, tuple(rows)))
         lines += [f"no action in: {visible(lost)}" for lost in step.lost]
-    return Shown([step.model_dump() for step in steps], lines)
+    return Shown(to_json(steps), lines)

@@ -203,7 +203,7 @@ def worker(
     with _opened(database) as board:
         from recipe_apps.board.work import Worker
 
-        working = Worker(board, name or worker_name(), chosen, lease, judge if judge.endpoint else None)
+        working = Worker(board, name, chosen, lease, judge if judge.endpoint else None)
         before = [signal.signal(number, lambda *_: working.stop()) for number in (signal.SIGTERM, signal.SIGINT)]
         try:
             done = working.run(until_empty)
@@ -469,7 +469,7 @@ def accounts(database: Database = _DEFAULT) -> Shown:
         from recipe_apps.board.models import Account
         from recipe_apps.board.views import Views
 
-        known = Views(board).owner(Account("owner", "", "owner"))["accounts"]
+        known = Views(board).owner(Account(name="owner", display="", role="owner"))["accounts"]
     rows = tuple(
         row(of["name"], of["role"], of["display"], of["submissions"], "revoked" if of["revoked"] else "")
         for of in known

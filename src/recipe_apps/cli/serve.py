@@ -85,6 +85,8 @@ def serve(
     from recipe_apps.web.process import LIMITS, LOG_FORMAT, LOOPBACK, address_of, listen, require_guarded, run_service
 
     describing = phi_settings(model, phi, phi_endpoint)
+    if describing is not None:  # smaller frames than a planner's, unless the size is given
+        frames = PhiConfig().frames.model_copy(update=frames.model_dump(exclude_unset=True))
     if corpus is None and (method or config):
         raise InputError("--verifier and --config go with --corpus; give the corpus folder.")
     reward = settings(config, method or ("grounded" if config is None else None), None)
@@ -111,15 +113,16 @@ def serve(
         opened(model, frames) as writer,
         nullcontext() if describing is None else opened(describing, frames) as describer,
     ):
-        witness, about = None, dict[str, Any]()
+        evidence, about = None, dict[str, Any]()
         if corpus is not None:
             from recipe.explain.records import Links
             from recipe.reward.verifier import Verifier
-            from recipe_apps.serving.evidence import Witness
+            from recipe_apps.serving.evidence import CorpusEvidence
 
             opened_corpus = Corpus.open(corpus)
-            witness = Witness(Verifier(opened_corpus, reward), Links(link))
-            witness.warm_up()
+            evidence = CorpusEvidence(Verifier(opened_corpus, reward), Links(link))
+            # Loads the encoder and the corpus's pages, so that the first visitor does not wait for them.
+            evidence.evidence([(("make tea", ("boil the water",)), ("pour the water", "wait"))])
             manifest = opened_corpus.manifest
             about = {name: manifest[name] for name in ("id", "narrations", "segments")}
             about |= {"too_small": reward.contrast_problem(manifest["narrations"])}
@@ -132,7 +135,7 @@ def serve(
             sees_video=writer.reads_video or reads_video,
             phi=None if describer is None else Phi(describer, PhiConfig(frames=frames)),
             phi_name=_shown_name(phi or ""),
-            witness=witness,
+            evidence=evidence,
             corpus=about or None,
             frames=frames,
             default=default,
@@ -142,9 +145,8 @@ def serve(
         )
         app = create_app(served, limits, feedback=feedback, local_only=host in LOOPBACK)
         log.info("open %s", address_of(host, bound))
-        state = app.state.page
         connections = LIMITS._replace(per_address=limits.per_address)
-        run_service(app, bound, state.drain, limits.drain_seconds, limits=connections)
+        run_service(app, bound, app.state.page.runs.close, limits.drain_seconds, limits=connections)
 
 
 def _of_demo(given: ModelConfig, examples: Path | None) -> tuple[ModelConfig, Path, Path | None, str]:

@@ -169,7 +169,7 @@ def judge(
         texts = [[example.example_id, example.goal, example.history, example.continuation] for example in chosen]
         identity = replace(identity, settings=identity.settings | {"worded references": fingerprint(texts)[:12]})
     measure = RubricMeasure(identity) if failures is None else CriticalFailuresMeasure(identity)
-    left_out = {"other splits": own.elsewhere, "further samples": own.unused}
+    left_out = {"other splits": own.other_splits, "further samples": own.unused}
     decoding = distinct_decodings(plan.decoding for plan in planned)
     system = plans.system or plans.predictions.stem
     scores = summarise(measure, system, verdict_rows(judged), chosen, judge.seed, spent, left_out, decoding)

@@ -71,7 +71,7 @@ def agreement(
     return Shown(result, [table for title, of in named.items() for table in _tables(of, title)])
 
 
-def _tables(agreement: "Agreement", title: str) -> "Iterator[Table]":
+def _tables(agreement: "RaterAgreement", title: str) -> "Iterator[Table]":
     from recipe.report.elements import Cell, Table, headings, row
 
     yield Table(

@@ -71,7 +71,7 @@ class Plans:
         from recipe.evaluation.measures import measured_rows, summarise
 
         rows = measured_rows(measure, selection, console.progress())
-        skipped = {"other splits": selection.elsewhere, **(left_out or {})}
+        skipped = {"other splits": selection.other_splits, **(left_out or {})}
         named, decoding = self.system or self.predictions.stem, selection.decoding
         scores = summarise(measure, named, rows, selection.examples, self.seed, left_out=skipped, decoding=decoding)
         return scores, rows
