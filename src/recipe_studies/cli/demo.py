@@ -114,8 +114,8 @@ def _run(config: "AnyExperiment", run_dir: Path, data: Path | None, as_json: boo
 
     require_packages_of(config)
     from recipe.artifacts import to_json
+    from recipe_studies.experiments.expand import run_experiment
     from recipe_studies.experiments.results import load_results
-    from recipe_studies.experiments.stages import run_experiment
 
     run_experiment(config, run_dir, data, console.progress())
     results = load_results(run_dir / "report.json")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from recipe.config import BaseModelConfig, GRPOConfig
 from recipe.data.benchmarks import BENCHMARKS, find_benchmark
@@ -11,7 +10,7 @@ from recipe.errors import RecipeError
 from recipe.prompting import open_prompt
 from recipe.training.cost import STARTING, Rates, training_seconds
 from recipe.training.preflight import Finding, encoder_at_hand, model_findings, model_rates, tried
-from recipe_studies.experiments.design import Design, design_of
+from recipe_studies.experiments.expand import expand, read_inputs
 from recipe_studies.experiments.schedule import Stage, finished_stages, require_run_folder
 from recipe_studies.experiments.settings import (
     AnyExperiment,
@@ -22,7 +21,8 @@ from recipe_studies.experiments.settings import (
     WorldSource,
     require_packages_of,
 )
-from recipe_studies.experiments.stages import Sampling, Training, plan_stages
+from recipe_studies.experiments.stages import Sampling, Training
+from recipe_studies.experiments.study import Study, study_of
 
 _WITHOUT_PATHS = {"seed": 0, "output": Path("o"), "examples": Path("e"), "corpus": None, "validation": None}
 
@@ -39,7 +39,7 @@ class StageState:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentCheck:
-    """What was found for an experiment."""
+    """The inputs, stages and remaining hours of an experiment."""
 
     findings: tuple[Finding, ...]
     stages: tuple[StageState, ...]
@@ -54,32 +54,29 @@ def check_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = N
 
     Raises ConfigError for settings of a stage that cannot be used.
     """
-    design = design_of(config)
-    findings = [*_inputs(config, data), tried("output", lambda: _folder(run_dir))]
-    stages: list[Stage] = []
-    if not any(one.state == "missing" for one in findings):
-        stages = plan_stages(config, data)
+    study = study_of(config)
+
+    def folder_state() -> str:
+        require_run_folder(run_dir)
+        return f"{run_dir}: {'a run that is continued' if run_dir.is_dir() else 'a new run'}"
+
+    findings = (*_inputs(config, data), tried("output", folder_state))
+    ready = all(finding.state != "missing" for finding in findings)
+    stages = expand(study, read_inputs(config, data)) if ready else []
     done = {*finished_stages(run_dir, stages)}
-    seconds = dict(_seconds(config, design, [one for one in stages if one.name not in done]))
-    states = tuple(StageState(one.name, one.name in done, seconds.get(one.name)) for one in stages)
-    return ExperimentCheck(
-        tuple(findings), states, sum(seconds.values()) / 3600, all(one.state != "missing" for one in findings)
-    )
-
-
-def _folder(run_dir: Path) -> str:
-    require_run_folder(run_dir)
-    return f"{run_dir}: {'a run that is continued' if run_dir.is_dir() else 'a new run'}"
-
-
-def _packages(config: AnyExperiment) -> str:
-    require_packages_of(config)
-    return "all are installed"
+    seconds = dict(_seconds(study, [stage for stage in stages if stage.name not in done]))
+    states = tuple(StageState(stage.name, stage.name in done, seconds.get(stage.name)) for stage in stages)
+    return ExperimentCheck(findings, states, sum(seconds.values()) / 3600, ready)
 
 
 def _inputs(config: AnyExperiment, data: Path | None) -> Iterator[Finding]:
     """Packages, model, encoder, narrations and benchmarks; each that is missing has a line of its own."""
-    packages = tried("packages", lambda: _packages(config))
+
+    def package_state() -> str:
+        require_packages_of(config)
+        return "all are installed"
+
+    packages = tried("packages", package_state)
     yield packages
     installed = packages.state != "missing"
     if config.model and installed:
@@ -92,60 +89,55 @@ def _inputs(config: AnyExperiment, data: Path | None) -> Iterator[Finding]:
     if isinstance(source, WorldSource):
         yield Finding("data", "ok", "drawn from the embedded world")
         return
-    known = source.known if isinstance(source, ProceduresSource) else ()
     for file in dict.fromkeys((*source.procedures, *source.narrations, *source.wrong_narrations)):
         if (root / file).exists():
             yield Finding("data", "ok", str(root / file))
         else:
             yield Finding("data", "missing", f"{root / file}: the file does not exist; give its folder with --data")
+    known = source.known if isinstance(source, ProceduresSource) else ()
     for name in dict.fromkeys((*source.benchmarks, *known)):
-        yield _benchmark(root, name)
+        if name not in BENCHMARKS:
+            known_names = ", ".join(BENCHMARKS)
+            yield Finding("data", "missing", f"benchmark {name!r} is unknown; known are {known_names}")
+        elif (folder := find_benchmark(root, name)) is not None:
+            yield Finding("data", "ok", f"benchmark {name} in {folder}")
+        else:
+            benchmark = BENCHMARKS[name]
+            origin = f"{benchmark.download}; home page {benchmark.home}"
+            yield Finding("data", "missing", f"benchmark {name} is not in {root}; {origin}")
 
 
-def _benchmark(root: Path, name: str) -> Finding:
-    if name not in BENCHMARKS:
-        return Finding("data", "missing", f"benchmark {name!r} is unknown; known are {', '.join(BENCHMARKS)}")
-    if (folder := find_benchmark(root, name)) is not None:
-        return Finding("data", "ok", f"benchmark {name} in {folder}")
-    one = BENCHMARKS[name]
-    return Finding("data", "missing", f"benchmark {name} is not in {root}; {one.download}; home page {one.home}")
-
-
-def _seconds(config: AnyExperiment, design: Design, stages: list[Stage]) -> Iterator[tuple[str, float]]:
+def _seconds(study: Study, stages: list[Stage]) -> Iterator[tuple[str, float]]:
     """Names and seconds of the stages that train or sample, where the model's size is known."""
+    config, source = study.config, study.config.source
+    prompts = source.test
+    if isinstance(source, FilesSource):
+        prompts *= len(source.benchmarks) + len(source.procedures)
+    elif isinstance(source, WorldSource) and not isinstance(source, TeachingWorld):
+        prompts *= 2  # held-out cut points and held-out goals
     known: dict[str, Rates | None] = {}
-
-    def rates(run: Any) -> Rates | None:
-        plain = run.model_copy(update={key: value for key, value in _WITHOUT_PATHS.items() if hasattr(run, key)})
-        key = repr(plain)
-        if key not in known:
-            try:
-                known[key] = model_rates(run, config.model, design.base)
-            except RecipeError:
-                known[key] = None
-        return known[key]
-
     for stage in stages:
         own = stage.settings
-        if isinstance(own, Training) and (found := rates(own.config)) is not None:
-            yield stage.name, STARTING + training_seconds(own.config, found, _training_examples(config, own.config))
+        if isinstance(own, Training):
+            run = own.config
         elif isinstance(own, Sampling) and not isinstance(config, VideoConfig):
-            sampled = GRPOConfig(
+            run = GRPOConfig(
                 model="m", examples=Path("e"), output=Path("o"), corpus=Path("c"),
                 prompts_per_step=own.sampling.batch_size, group_size=2, max_completion_tokens=own.sampling.max_tokens,
             )  # fmt: skip
-            if (found := rates(sampled)) is not None:
-                yield stage.name, STARTING + found.plan_seconds * _prompts(config) * own.samples
-
-
-def _training_examples(config: AnyExperiment, run: Any) -> int:
-    return config.source.documents if isinstance(run, BaseModelConfig) else config.source.train
-
-
-def _prompts(config: AnyExperiment) -> int:
-    """Test prompts of an experiment."""
-    source = config.source
-    if isinstance(source, FilesSource):
-        return source.test * (len(source.benchmarks) + len(source.procedures))
-    drawn_twice = isinstance(source, WorldSource) and not isinstance(source, TeachingWorld)
-    return source.test * (2 if drawn_twice else 1)
+        else:
+            continue
+        # Runs that differ in paths and seed only take the same time, and a measurement takes seconds.
+        key = repr(run.model_copy(update={name: v for name, v in _WITHOUT_PATHS.items() if hasattr(run, name)}))
+        if key not in known:
+            try:
+                known[key] = model_rates(run, config.model, study.arms[0].config)
+            except RecipeError:
+                known[key] = None
+        if (rates := known[key]) is None:
+            continue
+        if isinstance(own, Training):
+            examples = source.documents if isinstance(run, BaseModelConfig) else source.train
+            yield stage.name, STARTING + training_seconds(run, rates, examples)
+        else:
+            yield stage.name, STARTING + rates.plan_seconds * prompts * own.samples

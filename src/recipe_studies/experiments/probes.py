@@ -11,10 +11,10 @@ from recipe.config import RewardConfig
 from recipe.data.examples import read_examples
 from recipe.progress import Progress
 from recipe.types import Example, Reward
-from recipe_studies.experiments.design import CORPUS, TEST
 from recipe_studies.experiments.results import ProbePlan, RewardParts
+from recipe_studies.experiments.study import CORPUS, TEST
 
-PROBES = "hand_made.json"
+PROBES = "probe_rewards.json"
 PROMPTS = 60
 """Test prompts that the plans are made for, at most."""
 SMALL_TALK_LINES = 12
@@ -43,7 +43,7 @@ class ProbeRewards:
 
 
 def reward_probes(run_dir: Path, settings: ProbeRewards, progress: Progress) -> None:
-    """Mean reward and its parts of every kind of probe plan over the same prompts, to `hand_made.json`."""
+    """Mean reward and its parts of every kind of probe plan over the same prompts, to `probe_rewards.json`."""
     from recipe.corpus.store import Corpus
     from recipe.reward.scorer import PromptGroup, score_or_raise
     from recipe.reward.verifier import Verifier

@@ -10,11 +10,11 @@ examples. What is left out is listed in `data/absent.json` (test) and `data/abse
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from recipe.artifacts import file_sha256, read_json, remove, write_json
+from recipe.artifacts import read_json, remove, write_json
 from recipe.config import MiningConfig
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.histories import read_histories, with_histories
@@ -25,7 +25,7 @@ from recipe.perception.videos import VideoFolder
 from recipe.progress import Progress
 from recipe.types import Example, Procedure, Step
 from recipe.world.examples import TextNoise
-from recipe_studies.experiments.design import TEST, TRAIN
+from recipe_studies.experiments.study import TEST, TRAIN
 from recipe_studies.reproduce.tables import PERCENTAGES
 
 PROMPTS, PSEUDO = "data/prompts.jsonl", "data/pseudo.jsonl"
@@ -64,17 +64,15 @@ class Supervision:
     """Where pseudo-traces come from; without a file they are simulated with these errors."""
 
     phi: TextNoise
-    traces: Path | None = field(default=None, repr=False)
+    traces: Path | None = None
     cuts: WeakCuts = "trace"
     """Where pseudo-traces are cut."""
-    videos: Path | None = field(default=None, repr=False)
+    videos: Path | None = None
     """Folder of videos that the policy reads; an example without a video or a time is left out of all training."""
     present: str = ""
     """A fingerprint of the videos that are there."""
     content: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "content", "" if self.traces is None else file_sha256(self.traces))
+    """Hash of `traces`."""
 
 
 def supervise(run_dir: Path, settings: Supervision, progress: Progress) -> None:
@@ -111,18 +109,16 @@ class Prompts:
     """Where the histories of test examples come from; without a file they are simulated with these errors."""
 
     phi: TextNoise
-    histories: Path | None = field(default=None, repr=False)
+    histories: Path | None = None
     clean: bool = False
     """Leave the histories as annotated: the policy reads frames."""
-    videos: Path | None = field(default=None, repr=False)
+    videos: Path | None = None
     shown: tuple[str, ...] = ()
     """Datasets whose videos a policy of the study reads: an example of theirs needs a video, and a time."""
     present: str = ""
     """A fingerprint of the videos that are there."""
     content: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "content", "" if self.histories is None else file_sha256(self.histories))
+    """Hash of `histories`."""
 
 
 def write_prompts(run_dir: Path, settings: Prompts, progress: Progress) -> None:
@@ -148,10 +144,11 @@ def write_prompts(run_dir: Path, settings: Prompts, progress: Progress) -> None:
         else:
             training = read_examples(run_dir / TRAIN)
             words = sorted({step for example in training for step in (*example.history, *example.continuation)})
-            told = [
-                replace(one, told_history=perceived(one.history, words, f"told {one.example_id}", settings.phi))
-                for one in tested
-            ]
+            told = []
+            for example in tested:
+                key = f"told {example.example_id}"
+                history = add_perception_noise(example.history, words, key, settings.phi)
+                told.append(replace(example, told_history=history))
         write_examples(run_dir / PROMPTS, told)
         advance(1)
     _write_left_out(run_dir / LEFT_OUT["test"], drawn, left_out)
@@ -261,7 +258,7 @@ def _one_a_video(examples: Sequence[Example]) -> list[Example]:
 def simulated_trace(example: Example, vocabulary: Sequence[str], noise: TextNoise) -> Procedure:
     """The pseudo-trace of an example's whole video as a simulated Phi writes it."""
     whole = (*example.history, *example.continuation)
-    steps = perceived(whole, vocabulary, f"trace {example.source} {example.video_id}", noise)
+    steps = add_perception_noise(whole, vocabulary, f"trace {example.source} {example.video_id}", noise)
     return Procedure(
         video_id=example.video_id,
         source=example.source,
@@ -271,12 +268,14 @@ def simulated_trace(example: Example, vocabulary: Sequence[str], noise: TextNois
     )
 
 
-def perceived(steps: Sequence[str], vocabulary: Sequence[str], key: str, noise: TextNoise) -> tuple[str, ...]:
+def add_perception_noise(
+    steps: Sequence[str], vocabulary: Sequence[str], key: str, noise: TextNoise
+) -> tuple[str, ...]:
     """Steps as a simulated Phi writes them; `key` draws the errors, foreign steps come from `vocabulary`.
 
     At least one step is left of one or more.
 
-    >>> perceived(("boil the water", "pour it"), ["cut the wood"], "a", TextNoise(0, 0, 0, 0, 0))
+    >>> add_perception_noise(("boil the water", "pour it"), ["cut the wood"], "a", TextNoise(0, 0, 0, 0, 0))
     ('boil the water', 'pour it')
     """
     rng = random.Random(key)
@@ -304,7 +303,7 @@ class PseudoLabels:
     """Examples at most; None: as many as there are training examples."""
 
 
-def label(run_dir: Path, settings: PseudoLabels, progress: Progress) -> None:
+def mine_pseudo_labels(run_dir: Path, settings: PseudoLabels, progress: Progress) -> None:
     """Write the pseudo-labelled examples and the report on them; texts of the test give none.
 
     Raises InputError where the corpus gives none.

@@ -1,17 +1,19 @@
 """A study as a page and as Markdown: each table beside the paper's figures, its claims in sentences, and its figure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recipe.artifacts import from_json, read_json, to_json, write_json, write_text
+from recipe.artifacts import from_json, read_json, write_text
 from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import readings_table, regime_colours
-from recipe.report.elements import Block, Cell, Figure, Heading, Pairs, Plan, Plans, Row, Section, Step, Table, headings
+from recipe.report.elements import Block, Cell, Figure, Heading, Row, Section, Table, headings
 from recipe.report.markdown import render_markdown
 from recipe.report.page import render
 from recipe.report.plots import Line, Mark, Point, curves, inline_svg, intervals, scatter
 from recipe.stats import Interval
+from recipe_studies.experiments.page import plans_side_by_side, run_section
+from recipe_studies.experiments.results import Provenance
 from recipe_studies.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
 from recipe_studies.reproduce.findings import DATASETS, Finding, TableFigures
 from recipe_studies.reproduce.study import names, regime
@@ -65,10 +67,7 @@ class StudyResults:
     """All that a study found."""
 
     title: str
-    created: str
-    command: str
-    versions: dict[str, str]
-    device: str
+    provenance: Provenance
     scales: tuple[ScaleResults, ...]
 
     @property
@@ -77,24 +76,16 @@ class StudyResults:
         return tuple(one for scale in self.scales for made in scale.tables for one in made.findings)
 
 
-def write_results(output: Path, results: StudyResults) -> Path:
-    """Write `results.json`, and `report.html` and `report.md` from it; returns the page."""
-    # Keys stay in order, because the page shows them so.
-    write_json(output / RESULTS, to_json(results), sort_keys=False)
-    return rerender(output)
-
-
 def rerender(output: Path) -> Path:
-    """Write the page and its Markdown from the `results.json` beside them; raises InputError when that is missing."""
-    results = load_results(output / RESULTS)
+    """Write the page and its Markdown from the `results.json` beside them.
+
+    Raises InputError where it is missing, and names a part that is missing or of the wrong kind.
+    """
+    path = output / RESULTS
+    results = from_json(read_json(path), StudyResults, str(path))
     write_text(output / PAGE, render_page(results))
     write_text(output / MARKDOWN, render_markdown(results.title, summary(results), list(sections(results))))
     return output / PAGE
-
-
-def load_results(path: Path) -> StudyResults:
-    """Read `results.json`; raises InputError naming the part that is missing or of the wrong kind."""
-    return from_json(read_json(path), StudyResults, str(path))
 
 
 def render_page(results: StudyResults) -> str:
@@ -103,10 +94,10 @@ def render_page(results: StudyResults) -> str:
         one.regime for scale in results.scales for made in scale.tables for one in (*made.figures, *made.controls)
     ]
     known = [name for one in TABLES for name in one.regimes]
-    when = results.created.replace("T", " ").replace("+00:00", " UTC")
+    when = results.provenance.created.replace("T", " ").replace("+00:00", " UTC")
     return render(
         results.title,
-        f"{when} · {results.device}",
+        f"{when} · {results.provenance.device}",
         summary(results),
         list(sections(results)),
         colours=regime_colours(regime_title(name) for name in (*known, *measured)),
@@ -154,9 +145,7 @@ def sections(results: StudyResults) -> Iterator[Section]:
     notes = tuple(note for scale in results.scales for note in (*scale.notes, *scale.missing))
     if notes:
         yield Section("notes", "What to know of these figures", "Notes", findings=tuple(dict.fromkeys(notes)))
-    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    run = Pairs((("command", results.command), ("versions", versions)))
-    yield Section("run", "How it was run", "How it was run", blocks=(run,))
+    yield run_section(results.provenance)
 
 
 def examples_table(scale: ScaleResults) -> Table:
@@ -192,12 +181,11 @@ def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
         yield made_table(scale, made)
     read = ((f"{regime_title(one.regime)}, {column_title(one.column)}", one.readings) for one in made.figures)
     yield from readings_table(table(made.name).title, read, 3 if made.name == "diversity" else 1)
-    for prompt in made.prompts:
-        plans = []
-        for plan in prompt.plans:
-            accuracy = "" if plan.accuracy is None else f"{plan.accuracy:.0f} %"
-            plans.append(Plan(regime_title(plan.regime), tuple(map(Step, plan.steps)), accuracy))
-        yield Plans(tuple(plans), prompt.goal, history=f"Done: {'; '.join(prompt.history)}.")
+    titled = [
+        replace(prompt, plans=tuple(replace(plan, regime=regime_title(plan.regime)) for plan in prompt.plans))
+        for prompt in made.prompts
+    ]
+    yield from plans_side_by_side(titled)
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:

@@ -16,18 +16,13 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from recipe.config import (
-    BaseModelConfig,
-    BestOfNConfig,
     CorpusConfig,
     Fraction,
     FrameConfig,
-    GRPOConfig,
     JudgeConfig,
-    ModelConfig,
     Positive,
     SamplingConfig,
     Settings,
-    SFTConfig,
     changed_values,
     check_table,
     load_config,
@@ -36,6 +31,8 @@ from recipe.config import (
 from recipe.errors import ConfigError, EncoderMismatch, InputError
 from recipe.training.cost import Rates
 from recipe.world.examples import TextNoise
+from recipe_studies.experiments.models import EndpointModel
+from recipe_studies.experiments.settings import TABLES
 
 EngineName = Literal["transformers", "vllm"]
 
@@ -130,37 +127,6 @@ class Scale(Settings):
 
 PHI = TextNoise(drop=0.15, swap=0.15, alien=0.15, repeat=0.08, stop=0.05)
 """Errors of a simulated Phi, where no pseudo-traces and histories are given. Ours."""
-
-
-class EndpointModel(ModelConfig):
-    """A model behind an endpoint, with one budget and one cache for all stages of a run folder."""
-
-    endpoint: str
-    """Base address of an OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
-    max_calls: Annotated[int, Field(ge=0)] | None = None
-    """Most answers to pay for in all stages of the run folder, earlier calls included: as many as `cache` may hold."""
-
-    @field_validator("max_tokens_total")
-    @classmethod
-    def _calls_only(cls, value: int | None) -> int | None:
-        if value is not None:
-            raise ValueError("tokens are not counted over several stages; give max_calls")
-        return value
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        # The repr is part of a stage's fingerprint. Address, speed, price and budget change no answer.
-        fields = (
-            "model",
-            "clips",
-            "jpeg_quality",
-            "max_pixels",
-            "token_limit",
-            "send_seed",
-            "structured",
-            "extra_body",
-        )
-        yield from ((name, value) for name, value in super().__repr_args__() if name not in ModelConfig.model_fields)
-        yield from ((name, getattr(self, name)) for name in fields)
 
 
 class JudgeModel(EndpointModel):
@@ -317,13 +283,8 @@ def sized(name: str, *, quick: bool, changes: Sequence[str] = ()) -> Scale:
     if not changes:
         return chosen
     changed = parse_config(changed_values(chosen.model_dump(), changes), Scale, f"scale {name!r}", changes)
-    for table, kind in (
-        ("base", BaseModelConfig),
-        ("sft", SFTConfig),
-        ("grpo", GRPOConfig),
-        ("best_of_n", BestOfNConfig),
-    ):
-        check_table(getattr(changed, table), kind, f"scale {name!r}, [{table}]")
+    for table in ("base", "sft", "grpo", "best_of_n"):
+        check_table(getattr(changed, table), TABLES[table], f"scale {name!r}, [{table}]")
     return changed
 
 
@@ -350,23 +311,10 @@ def check_inputs(study: Study, scale: Scale) -> Iterator[str]:
             )
 
 
-def sft_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: int) -> SFTConfig:
-    """The SFT run of a regime at a scale. Raises ConfigError."""
-    return parse_config(
-        _merged({"seed": seed}, scale.sft, regime.sft or {}, paths), SFTConfig, f"{regime.title}, [sft]"
-    )
-
-
-def grpo_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: int) -> GRPOConfig:
-    """The GRPO run of a regime at a scale. Raises ConfigError."""
-    given = _merged({"seed": seed}, scale.grpo, regime.grpo or {}, paths)
-    return parse_config(given, GRPOConfig, f"{regime.title}, [grpo]")
-
-
-def best_of_n_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: int) -> BestOfNConfig:
-    """The run in best-of-N rounds of a regime at a scale. Raises ConfigError."""
-    given = _merged({"seed": seed}, scale.best_of_n, regime.best_of_n or {}, paths)
-    return parse_config(given, BestOfNConfig, f"{regime.title}, [best_of_n]")
+def training_config(scale: Scale, regime: Regime, table: str, paths: Mapping[str, Any], seed: int) -> Any:
+    """The run of a regime's table `sft`, `grpo` or `best_of_n` at a scale. Raises ConfigError."""
+    given = _merged({"seed": seed}, getattr(scale, table), getattr(regime, table) or {}, paths)
+    return parse_config(given, TABLES[table], f"{regime.title}, [{table}]")
 
 
 def for_videos(scale: Scale) -> Scale:
