@@ -62,11 +62,11 @@ def reproduce(
     """
     from recipe.artifacts import to_json
     from recipe.errors import require_packages
-    from recipe_studies.reproduce.study import Endpoints, Study, load_endpoints
+    from recipe_studies.reproduce.study import Endpoints, PaperStudy, load_endpoints
 
     require_packages({"cpu": "corpus search", "train": "training", "report": "the report"})
     endpoints = Endpoints() if models is None else load_endpoints(models, output)
-    study = Study(
+    study = PaperStudy(
         tables=tuple(tables),
         scales=tuple(dict.fromkeys(scale)),
         data=None if data == "world" else _folder(data),

@@ -105,7 +105,7 @@ def _validated_gains(results: Results) -> list[str]:
             gain, longer = changes.get((split, regime, metric)), changes.get((split, regime, "steps"))
             if gain is None or longer is None:
                 continue
-            verb = {1: "gained", -1: "lost", 0: "did not change", None: "may have changed"}[gain.sign]
+            verb = {1: "gained", -1: "lost", 0: "showed no change in", None: "may have changed"}[gain.sign]
             metrics = rows[split, regime]
             lengths = [f"{_signed(longer, 1)} against the base"]
             if "length_error" in metrics:

@@ -77,8 +77,8 @@ def render_html(results: Results) -> str:
     """The whole page. The same results give the same page."""
     names = (
         *results.regimes(),
-        *(one.regime for one in results.controls),
-        *(one.regime for one in results.differences),
+        *(scores.regime for scores in results.controls),
+        *(change.regime for change in results.differences),
         *(plan.regime for prompt in results.prompts for plan in prompt.plans),
     )
     shown, provenance = headline(results), results.provenance
@@ -294,14 +294,17 @@ def _score_tables(results: Results) -> Iterator[Table | Figure]:
             SPLITS.get(split, split),
             "regime",
             headings(*(METRICS.get(name, name) for name in metrics)),
-            tuple(row(one.regime, *(metric_cell(one.metrics.get(name), name) for name in metrics)) for one in rows),
+            tuple(
+                row(scores.regime, *(metric_cell(scores.metrics.get(name), name) for name in metrics))
+                for scores in rows
+            ),
             f"{rows[0].prompts} prompts, {rows[0].samples} samples each; mean and 95% interval, clustered by goal",
         )
 
 
 def _difference_tables(differences: Sequence[Difference], first: str, about: str) -> Iterator[Table | Figure]:
-    for split in dict.fromkeys(one.split for one in differences):
-        own = {(one.regime, one.metric): one.value for one in differences if one.split == split}
+    for split in dict.fromkeys(change.split for change in differences):
+        own = {(change.regime, change.metric): change.value for change in differences if change.split == split}
         regimes, metrics = (list(dict.fromkeys(names)) for names in zip(*own, strict=True))
         yield Table(
             SPLITS.get(split, split),

@@ -62,20 +62,20 @@ def reward_probes(run_dir: Path, settings: ProbeRewards, progress: Progress) -> 
     rng = random.Random(settings.seed)
     groups = []
     for example in prompts:
-        other = rng.choice([one for one in examples if one.goal != example.goal] or [example])
+        other = rng.choice([example for example in examples if example.goal != example.goal] or [example])
         plans = [perturb(example, other, rng) for perturb in perturbations.values()]
         groups.append(PromptGroup.of(example.goal, example.history, plans))
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
     with progress.task("rewarding probe plans"):
         rewards = score_or_raise(verifier, groups)
     probes = []
-    for place, name in enumerate(perturbations):
+    for index, name in enumerate(perturbations):
         validity = None
         if world is not None:
-            plans = [group.plans[place] for group in groups]
+            plans = [group.plans[index] for group in groups]
             pairs = zip(groups, plans, strict=True)
             validity = fmean(score_plan(world, group.goal, group.history, plan).score for group, plan in pairs)
-        probes.append(ProbePlan(name, mean_parts([own[place] for own in rewards]), validity))
+        probes.append(ProbePlan(name, mean_parts([own[index] for own in rewards]), validity))
     write_json(run_dir / PROBES, to_json(probes))
 
 

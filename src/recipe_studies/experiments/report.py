@@ -119,9 +119,14 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
         differences=tuple(
             difference
             for split in measured.prompts
-            for one in study.contrasts
+            for contrast in study.contrasts
             for difference in differences(
-                split, one.name or one.regime, means[split, one.regime], one.baseline, means[split, one.baseline], seed
+                split,
+                contrast.name or contrast.regime,
+                means[split, contrast.regime],
+                contrast.baseline,
+                means[split, contrast.baseline],
+                seed,
             )
         ),
         by_seed=tuple(_by_seed(measured, seed)),
@@ -250,8 +255,8 @@ def _controls(
                 found += control_differences(split, {regime: means[split, regime]}, {name: row}, metric, seed)
     main = "score" if measured.world is not None else AGREEMENT
     for split in measured.prompts:
-        for one in study.controls:
-            regime_means, control_means = ({name: means[split, name]} for name in (one.regime, one.baseline))
+        for contrast in study.controls:
+            regime_means, control_means = ({name: means[split, name]} for name in (contrast.regime, contrast.baseline))
             for metric in (main, *judge_metrics):
                 found += control_differences(split, regime_means, control_means, metric, seed)
     return {

@@ -90,7 +90,7 @@ class StageList(list[Stage]):
         needs: dict[str, Stage] = {}
         for read in reads:
             path = PurePath(folder, read)
-            writer = next((writers[place] for place in (path, *path.parents) if place in writers), None)
+            writer = next((writers[parent] for parent in (path, *path.parents) if parent in writers), None)
             assert writer is not None, f"stage {name} reads {path}, which no stage before it writes"
             needs[writer.name] = writer
         name = f"{folder}-{name}" if folder else name
@@ -116,11 +116,11 @@ def plain_settings(value: Any, ignored: frozenset[str]) -> Any:
     elif is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(name): plain_settings(one, ignored) for name, one in value.items() if name not in ignored}
+        return {str(name): plain_settings(item, ignored) for name, item in value.items() if name not in ignored}
     if isinstance(value, (tuple, list)):
-        return [plain_settings(one, ignored) for one in value]
+        return [plain_settings(item, ignored) for item in value]
     if isinstance(value, (set, frozenset)):
-        return sorted(plain_settings(one, ignored) for one in value)
+        return sorted(plain_settings(item, ignored) for item in value)
     return str(value) if isinstance(value, PurePath) else value
 
 

@@ -340,7 +340,7 @@ def _teaching(config: TeachingConfig) -> Study:
         for arm in config.arms:
             corpus = CORPUS
             if arm == "wrong" or (arm == "lists" and not config.by_lists):
-                corpus = _level_folder("lists" if arm == "lists" else 0)
+                corpus = f"corpora/{'lists' if arm == 'lists' else 0}"
             once: dict[ArmName, tuple[Optimiser, ...]] = {"gold": ("grpo",), "random": ("best-of-n",)}
             for optimiser in once.get(arm, config.optimisers):
                 wanted.append((seed, arm, ARM_REGIMES[arm], corpus, optimiser))
@@ -349,7 +349,7 @@ def _teaching(config: TeachingConfig) -> Study:
             regime = ARM_REGIMES[same] if same in config.arms else f"{level} covering {unit}"
             law[level] = f"{regime}{ROUNDS}" if several and first == "best-of-n" else regime
             if same not in config.arms:
-                corpus = CORPUS if level == covering else _level_folder(level)
+                corpus = CORPUS if level == covering else f"corpora/{level}"
                 wanted.append((seed, f"level-{level}", regime, corpus, first))
     arms = [Arm(BASE, BASE, base_config(config), (PlanSet(BASE, "plans/base.jsonl"),))]
     corpora: dict[str, CoverageLevel] = {}
@@ -376,7 +376,7 @@ def _teaching(config: TeachingConfig) -> Study:
         arms.append(Arm(f"{name}-{seed}", f"teach-{name}-{seed}", run, (plans,), regime, exact))
     rankers = [Ranker(name, None if name == "relevance" else _verifier(config, name)) for name in config.rankers]
     for level in law:
-        corpus = CORPUS if level == covering else _level_folder(level)
+        corpus = CORPUS if level == covering else f"corpora/{level}"
         rankers.append(Ranker(f"narrations-{level}", grounded, corpus, base_only=True))
         if corpus != CORPUS:
             corpora[corpus] = level
@@ -403,10 +403,6 @@ def _teaching(config: TeachingConfig) -> Study:
         corpora=corpora,
         law=law,
     )
-
-
-def _level_folder(level: CoverageLevel) -> str:
-    return f"corpora/{level}"
 
 
 def _video(config: VideoConfig) -> Study:

@@ -271,12 +271,11 @@ def _counts(made: ScaleRuns, below: str, finished: Collection[str], folder: Path
     examples, prompts = (VIDEO_EXAMPLES, VIDEO_PROMPTS) if below else (EXAMPLES, PROMPTS)
     if made.on_world:
         return scale.world.get("train", examples), 2 * scale.world.get("test", prompts), False
-    sources = [stage.settings.source for stage in made.stages if isinstance(stage.settings, DataSettings)]
-    folders = [stage.folder for stage in made.stages if isinstance(stage.settings, DataSettings)]
     tested = 1
-    for source, place in zip(sources, folders, strict=True):
-        if place == below and isinstance(source, FilesSource):
-            tested = len(source.benchmarks)
+    for stage in made.stages:
+        own = stage.settings
+        if stage.folder == below and isinstance(own, DataSettings) and isinstance(own.source, FilesSource):
+            tested = len(own.source.benchmarks)
     return scale.train or examples, tested * scale.test if scale.test else prompts, False
 
 

@@ -55,8 +55,8 @@ from recipe_studies.reproduce.data import (
 )
 from recipe_studies.reproduce.study import (
     CONTROL_REGIMES,
+    PaperStudy,
     Scale,
-    Study,
     check_inputs,
     for_videos,
     needed_regimes,
@@ -154,7 +154,7 @@ class ScaleRuns:
         return needed
 
 
-def restrict(study: Study, whole: ScaleRuns) -> ScaleRuns:
+def restrict(study: PaperStudy, whole: ScaleRuns) -> ScaleRuns:
     """What a call asks for, of all that can be done at a scale: some tables, and of their regimes those of the call."""
     wanted = tuple(paper for paper in tables(study.tables) if paper in whole.tables)
     names = needed_regimes([row for paper in wanted for row in paper.regimes], study.regimes)
@@ -176,7 +176,7 @@ def restrict(study: Study, whole: ScaleRuns) -> ScaleRuns:
     return replace(part, stages=tuple(stage for stage in whole.stages if stage.name in needed))
 
 
-def expand(study: Study, name: str) -> ScaleRuns:
+def expand(study: PaperStudy, name: str) -> ScaleRuns:
     """All stages of a study at a scale, of every table that can be made there, whichever the call asks for.
 
     The same study and files give the same stages. A run is measured before the next one, so that tables fill up one by
@@ -209,7 +209,7 @@ def expand(study: Study, name: str) -> ScaleRuns:
     same = {name: SAME_ON_WORLD[name] for name in text if study.on_world and name in SAME_ON_WORLD}
     stages, runs = StageList(), list[Run]()
     videos = {} if study.data is None else _video_sizes(study.data.resolve())
-    _add_text(stages, runs, study, name, scale, [one for one in text if one not in same], videos)
+    _add_text(stages, runs, study, name, scale, [name for name in text if name not in same], videos)
     for alias, own in same.items():
         runs += [replace(run, regime=alias, same_as=own) for run in runs if run.regime == own]
     drawn = [name for name in names if regime(name).input == "video"]
@@ -237,7 +237,7 @@ def expand(study: Study, name: str) -> ScaleRuns:
     )
 
 
-def _reason_against(paper: PaperTable, study: Study, scale: Scale, name: str) -> str:
+def _reason_against(paper: PaperTable, study: PaperStudy, scale: Scale, name: str) -> str:
     """Why a table cannot be made; empty where it can."""
     if paper.name == "frontier" and not study.endpoints.frontier:
         return "it asks models behind endpoints; name them as [frontier.NAME] in the file of --models."
@@ -276,7 +276,7 @@ class Configuration:
 def _add_text(
     stages: StageList,
     runs: list[Run],
-    study: Study,
+    study: PaperStudy,
     name: str,
     scale: Scale,
     names: Sequence[str],
@@ -320,7 +320,7 @@ def _add_text(
 
 def _add_cut_data(
     stages: StageList,
-    study: Study,
+    study: PaperStudy,
     scale: Scale,
     root: Path,
     benchmarks: tuple[str, ...],
@@ -361,7 +361,7 @@ def _add_supervision(stages: StageList, supervision: Supervision, prompts: Promp
     stages.add("prompts", write_prompts, prompts, written, (TRAIN, TEST), ignored=ignored, **own)
 
 
-def _perceived(study: Study, root: Path, videos: "VideoSizes") -> tuple[Supervision, Prompts]:
+def _perceived(study: PaperStudy, root: Path, videos: "VideoSizes") -> tuple[Supervision, Prompts]:
     """What Phi read of the benchmarks' videos, from files where they are given.
 
     Test examples of the Video configuration's datasets need a video for every table, so that all tables are of the
@@ -381,7 +381,7 @@ def _perceived(study: Study, root: Path, videos: "VideoSizes") -> tuple[Supervis
     return Supervision(study.phi, traces, content=contents[0]), prompts
 
 
-def _add_drawn_video(stages: StageList, runs: list[Run], study: Study, scale: Scale, names: Sequence[str]) -> None:
+def _add_drawn_video(stages: StageList, runs: list[Run], study: PaperStudy, scale: Scale, names: Sequence[str]) -> None:
     """The Video configuration on drawn clips: the tower and its pre-training are those of the video demo."""
     config = demo_config("video", quick=study.quick)
     assert isinstance(config, VideoConfig)
@@ -406,7 +406,7 @@ def _add_drawn_video(stages: StageList, runs: list[Run], study: Study, scale: Sc
 
 
 def _add_real_video(
-    stages: StageList, runs: list[Run], study: Study, scale: Scale, names: Sequence[str], videos: "VideoSizes"
+    stages: StageList, runs: list[Run], study: PaperStudy, scale: Scale, names: Sequence[str], videos: "VideoSizes"
 ) -> None:
     """The Video configuration on the videos of `data`: trained on CrossTask alone (paper, section 4.4)."""
     assert study.data is not None
@@ -433,7 +433,7 @@ def _add_real_video(
         _add_regime(stages, runs, study, start, name)
 
 
-def _add_regime(stages: StageList, runs: list[Run], study: Study, start: Configuration, name: str) -> None:
+def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: Configuration, name: str) -> None:
     """A regime with every seed: its training, its plans, and what is measured of them."""
     chosen, scale, folder = regime(name), start.scale, start.folder
     weak_share = chosen.weak
@@ -461,7 +461,7 @@ def _add_regime(stages: StageList, runs: list[Run], study: Study, start: Configu
 
 
 def _add_measures(
-    stages: StageList, study: Study, start: Configuration, run: Run, model: str, is_external: bool
+    stages: StageList, study: PaperStudy, start: Configuration, run: Run, model: str, is_external: bool
 ) -> None:
     """The plans of a run's model, their scores, and what single tables measure of them."""
     chosen, scale, on_world = regime(run.regime), start.scale, study.on_world

@@ -78,7 +78,7 @@ class Finding:
         digits = 3 if self.column == "diversity" else 1
         bounds = f" (no interval: {self.difference.reason})" if self.difference.reason else ""
         if self.difference.low is not None and self.difference.high is not None:
-            low, high = (format_signed(one, digits) for one in (self.difference.low, self.difference.high))
+            low, high = (format_signed(bound, digits) for bound in (self.difference.low, self.difference.high))
             bounds = f" [{low}, {high}]"
         within = f", margin {format_number(self.margin, 2 if digits == 3 else 0)}" if self.margin else ""
         mean = format_signed(self.difference.mean, digits)
@@ -215,8 +215,8 @@ def load_values(
     """
     if known is None:
         known = {}
-        for place in dict.fromkeys(run.folder for run in runs):
-            for example in read_examples(folder / place / PROMPTS):
+        for below in dict.fromkeys(run.folder for run in runs):
+            for example in read_examples(folder / below / PROMPTS):
                 on_world = example.split in WORLD_SPLITS
                 dataset = example.split if on_world else example.source
                 known[example.example_id] = dataset, example.goal if on_world else video_of(example)

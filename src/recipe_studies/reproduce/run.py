@@ -23,13 +23,13 @@ from recipe_studies.reproduce.data import (
 from recipe_studies.reproduce.expand import DATA_STAGES, VIDEO, ScaleRuns, expand, restrict
 from recipe_studies.reproduce.findings import measure_table
 from recipe_studies.reproduce.page import RESULTS, ScaleResults, StudyResults, rerender
-from recipe_studies.reproduce.study import Study, names
-from recipe_studies.reproduce.tables import ALL, TABLES, published_scale
+from recipe_studies.reproduce.study import PaperStudy, names
+from recipe_studies.reproduce.tables import ALL, TABLES, PaperTable, published_scale
 
 _LOG = logging.getLogger(__name__)
 
 
-def study_cost(study: Study, output: Path, workers: int = 1) -> list[tuple[Estimate, ScaleRuns]]:
+def study_cost(study: PaperStudy, output: Path, workers: int = 1) -> list[tuple[Estimate, ScaleRuns]]:
     """What is left to do at each scale, and its cost. Raises as `reproduce` before anything is run."""
     made = [restrict(study, expand(study, name)) for name in study.scales]
     return [
@@ -47,7 +47,7 @@ def visible_devices() -> tuple[str, ...]:
     return tuple(map(str, range(torch.cuda.device_count())))
 
 
-def reproduce(study: Study, output: Path, workers: int, progress: Progress, command: str = "") -> StudyResults:
+def reproduce(study: PaperStudy, output: Path, workers: int, progress: Progress, command: str = "") -> StudyResults:
     """Run what is missing, several runs beside each other, and write the tables; returns them.
 
     Tables that earlier calls finished with the same settings are written again beside those of this call.
@@ -87,10 +87,15 @@ def reproduce(study: Study, output: Path, workers: int, progress: Progress, comm
     return results
 
 
-def _results(study: Study, asked: ScaleRuns | None, whole: ScaleRuns, folder: Path) -> ScaleResults:
-    """The tables that the call asks for, and others of which earlier calls ran and measured every regime and seed."""
+def finished_tables(whole: ScaleRuns, folder: Path) -> list[PaperTable]:
+    """The tables of which every regime was run and measured with every seed."""
     done = set(finished_stages(folder, whole.stages))
-    runs = {paper: whole for paper in whole.tables if (stages := whole.table_stages(paper)) and stages <= done}
+    return [paper for paper in whole.tables if (stages := whole.table_stages(paper)) and stages <= done]
+
+
+def _results(study: PaperStudy, asked: ScaleRuns | None, whole: ScaleRuns, folder: Path) -> ScaleResults:
+    """The tables that the call asks for, and others of which earlier calls ran and measured every regime and seed."""
+    runs = dict.fromkeys(finished_tables(whole, folder), whole)
     if asked is not None:
         runs |= dict.fromkeys(asked.tables, asked)
     stage_names = {stage.name for stage in whole.stages}
@@ -120,7 +125,7 @@ def _results(study: Study, asked: ScaleRuns | None, whole: ScaleRuns, folder: Pa
     )
 
 
-def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
+def _notes(study: PaperStudy, made: ScaleRuns, folder: Path) -> Iterator[str]:
     """What a reader has to know of the data, in sentences."""
     yield (
         "A claim holds where the whole interval of its difference is on the claimed side, does not hold where it is on "

@@ -198,7 +198,7 @@ def load_endpoints(file: Path, output: Path) -> Endpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class PaperStudy:
     """What one call of `recipe reproduce` is asked for."""
 
     tables: tuple[str, ...]
@@ -288,7 +288,7 @@ def sized(name: str, *, quick: bool, changes: Sequence[str] = ()) -> Scale:
     return changed
 
 
-def check_inputs(study: Study, scale: Scale) -> Iterator[str]:
+def check_inputs(study: PaperStudy, scale: Scale) -> Iterator[str]:
     """What a reader has to know of the models and the corpus that a study is given, in sentences.
 
     Raises InputError for a model's folder that is not there, CorpusError for a corpus that is not there, unfinished or

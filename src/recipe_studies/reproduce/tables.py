@@ -95,10 +95,10 @@ class PaperTable:
         if not row.table:
             return None
         table = published(row.table)
-        groups = {one.group for one in table.rows}
+        groups = {printed.group for printed in table.rows}
         group = row.group.replace(SCALE, scale if scale in groups else FALLBACK)
-        keys = [one.key for one in table.columns]
-        known = any((one.group, one.name) == (group, row.row) for one in table.rows)
+        keys = [column.key for column in table.columns]
+        known = any((printed.group, printed.name) == (group, row.row) for printed in table.rows)
         return table.value(group, row.row, column) if known and column in keys else None
 
 
@@ -365,16 +365,18 @@ SHOWN_PROMPTS = 6
 
 def table(name: str) -> PaperTable:
     """A table by its name. Raises ConfigError for another name."""
-    for one in TABLES:
-        if one.name == name:
-            return one
-    raise ConfigError(f"{name!r} is none of the tables; they are {', '.join(one.name for one in TABLES)}, or {ALL!r}.")
+    for paper in TABLES:
+        if paper.name == name:
+            return paper
+    raise ConfigError(
+        f"{name!r} is none of the tables; they are {', '.join(paper.name for paper in TABLES)}, or {ALL!r}."
+    )
 
 
 def tables(names: Sequence[str]) -> list[PaperTable]:
     """The tables of these names, each once, in the paper's order; `all` is every one. Raises ConfigError."""
-    wanted = {one.name for one in TABLES} if ALL in names else {table(name).name for name in names}
-    return [one for one in TABLES if one.name in wanted]
+    wanted = {paper.name for paper in TABLES} if ALL in names else {table(name).name for name in names}
+    return [paper for paper in TABLES if paper.name in wanted]
 
 
 def published_scale(title: str) -> str:
