@@ -306,7 +306,3 @@ def test_inputs_are_checked_before_the_start(tmp_path: Path, data: Path) -> None
     (data / "narrations" / "more.jsonl").touch()
     with pytest.raises(InputError, match=r"more\.jsonl"):
         planned(data, "main")
-
-
-def test_corpora_of_pretrained_scales_are_encoded_as_corpus_build_does() -> None:
-    assert {scale(name).corpus.encoder.dtype for name in ("135m", "0.5b", "3b", "7b")} == {"auto"}

@@ -29,7 +29,8 @@ GOALS = ("make tea", "bake bread", "fly a kite", "fix a tyre")
 
 
 def claim(direction: str, margin: float = 0.0) -> Claim:
-    return Claim("a claim", "somewhere", "rl", "base", direction, margin=margin)  # type: ignore[arg-type]
+    given = {"sentence": "a claim", "source": "somewhere", "first": "rl", "second": "base"}
+    return Claim.model_validate({**given, "direction": direction, "margin": margin})
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,8 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     config, stages = study.config, StageList()
     source, seed = config.source, config.seed
     drawn = data.DataSettings(source, seed, content=inputs.tasks_content, root=inputs.root)
-    teaching = isinstance(config, TeachingConfig)
-    documents = () if config.model and teaching else (DOCUMENTS,)
-    if teaching:
+    if isinstance(config, TeachingConfig):
+        documents = () if config.model else (DOCUMENTS,)
         outputs = (TRAIN, VALIDATION, HELD_OUT, *documents)
         if isinstance(source, ProceduresSource):
             stages.add("data", data.split_procedures, drawn, (*outputs, *data.CORPUS_FILES), ignored=INPUT_PATHS)
@@ -136,9 +135,9 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
         stages.add("prompts", data.choose_prompts, config.prompts, (TEST,), (VALIDATION, HELD_OUT))
     elif isinstance(source, WorldSource):
         noisy = data.DataSettings(source, seed, TextNoise(**config.noise))
-        stages.add("data", data.draw_world, noisy, (TRAIN, TEST, *documents, NARRATIONS))
+        stages.add("data", data.draw_world, noisy, (TRAIN, TEST, DOCUMENTS, NARRATIONS))
     else:
-        stages.add("data", data.cut_benchmarks, drawn, (TRAIN, TEST, *documents), ignored=INPUT_PATHS)
+        stages.add("data", data.cut_benchmarks, drawn, (TRAIN, TEST, DOCUMENTS), ignored=INPUT_PATHS)
     base = study.arms[0].config
     if base is not None:
         stages.add("base", train, Training(base), (BASE,), (DOCUMENTS,))
@@ -224,7 +223,7 @@ def _add_teaching_corpus(stages: StageList, config: TeachingConfig, folder: str,
     if isinstance(source, ProceduresSource):
         narrations, lists, wrong = data.CORPUS_FILES
         covering, most = (narrations, source.covering) if source.narrations else (lists, source.lists)
-        each = level or most
+        each = most if level in (0, "lists") else int(level)
         if level == "lists":
             covering, each = lists, source.lists
         reads = (covering, wrong) if level == 0 else (covering,)

@@ -144,8 +144,9 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
             for arm in study.reward_arms
             for finding in replay(read_records(run_dir / arm.folder)).findings
         ),
-        **_controls(measured, means, seed),
     )
+    controls, gaps = _controls(measured, means, seed)
+    results = replace(results, controls=controls, control_differences=gaps)
     if study.reward is not None:
         probes = run_dir / PROBES
         results = replace(results, hand_made=from_json(read_json(probes), tuple[ProbePlan, ...], str(probes)))
@@ -233,7 +234,7 @@ def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, 
 
 def _controls(
     measured: Measurement, means: dict[tuple[str, str], PromptMeans], seed: int
-) -> dict[str, tuple[Scores, ...] | tuple[Difference, ...]]:
+) -> tuple[tuple[Scores, ...], tuple[Difference, ...]]:
     """Rows of the controls, and each regime minus each control that it has to beat."""
     study = measured.study
     judge_metrics = ("proxy",) if study.judged else ()
@@ -245,24 +246,21 @@ def _controls(
             few = f", {len(own)} prompts" if len(own) < len(ids) else ""
             if own:
                 rows[split, f"{CONTROL}{control}{few}"] = prompt_means(own)
-    found: list[Difference] = []
+    gaps: list[Difference] = []
     for (split, name), row in rows.items():
         for regime in measured.plans:
             # A random sample of the base is no control of the base itself, and controls are not compared.
             if (regime == BASE and name == f"{CONTROL}{SAMPLE}") or regime.startswith(CONTROL):
                 continue
             for metric in (AGREEMENT, *judge_metrics):
-                found += control_differences(split, {regime: means[split, regime]}, {name: row}, metric, seed)
+                gaps += control_differences(split, {regime: means[split, regime]}, {name: row}, metric, seed)
     main = "score" if measured.world is not None else AGREEMENT
     for split in measured.prompts:
         for contrast in study.controls:
             regime_means, control_means = ({name: means[split, name]} for name in (contrast.regime, contrast.baseline))
             for metric in (main, *judge_metrics):
-                found += control_differences(split, regime_means, control_means, metric, seed)
-    return {
-        "controls": tuple(summarise(split, name, row, seed) for (split, name), row in rows.items()),
-        "control_differences": tuple(found),
-    }
+                gaps += control_differences(split, regime_means, control_means, metric, seed)
+    return tuple(summarise(split, name, row, seed) for (split, name), row in rows.items()), tuple(gaps)
 
 
 def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:

@@ -380,7 +380,7 @@ def _teaching(config: TeachingConfig) -> Study:
         rankers.append(Ranker(f"narrations-{level}", grounded, corpus, base_only=True))
         if corpus != CORPUS:
             corpora[corpus] = level
-    choices = {f"best of {config.best_of}, {name}": name for name in config.rankers}
+    choices: dict[str, str] = {f"best of {config.best_of}, {name}": name for name in config.rankers}
     choices |= {f"best of {config.best_of}, {level} covering {unit}": f"narrations-{level}" for level in law}
     regimes = list(dict.fromkeys(arm.regime for arm in arms[1:]))
     against_base = tuple(map(Contrast, regimes))

@@ -211,9 +211,8 @@ def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, w
     kinds = []
     for kind in (*shown, "scores", "diversity", "VPA"):
         if own_names := by_kind.get(kind):
-            device, endpoint = (
-                sum(seconds[name] for name in own_names if (name in waiting) == asks) / 3600 for asks in (False, True)
-            )
+            device = sum(seconds[name] for name in own_names if name not in waiting) / 3600
+            endpoint = sum(asked[name].seconds for name in own_names if name in waiting) / 3600
             kinds.append(StageCost(kind, len(own_names), device, endpoint))
     roles: dict[str, list[EndpointCalls]] = {}
     for call in asked.values():

@@ -189,9 +189,9 @@ def expand(study: PaperStudy, name: str) -> ScaleRuns:
     wanted = tables(study.tables)
     needed_regimes((), study.regimes)
     missing = list(check_inputs(study, scale))
-    for benchmark in PAPERS if study.data is not None else ():
-        if find_benchmark(study.data, benchmark) is None:
-            missing.append(f"Dataset {benchmark} is not in {study.data}: {_origin(benchmark)}")
+    if study.data is not None:
+        absent = [benchmark for benchmark in PAPERS if find_benchmark(study.data, benchmark) is None]
+        missing += [f"Dataset {benchmark} is not in {study.data}: {_origin(benchmark)}" for benchmark in absent]
     possible: list[PaperTable] = []
     for paper in TABLES:
         if not (reason := _reason_against(paper, study, scale, name)):
@@ -344,21 +344,20 @@ def _add_cut_data(
         test=scale.test or UNLIMITED,
     )
     cut = data.DataSettings(source, 0, content=benchmarks_content(root, benchmarks), root=root)
-    outputs, own = (TRAIN, TEST, DOCUMENTS), {"ignored": INPUT_PATHS, "folder": folder}
-    stages.add("data", data.cut_benchmarks, cut, outputs, gpu=False, **own)
+    outputs = (TRAIN, TEST, DOCUMENTS)
+    stages.add("data", data.cut_benchmarks, cut, outputs, ignored=INPUT_PATHS, gpu=False, folder=folder)
     _add_supervision(stages, supervision, prompts, folder)
     if study.corpus is None:
         held = fingerprint([file_sha256(file) for file in narrations])
         corpus = data.FilesCorpus(scale.corpus, CORPUS, narrations, held, without_tests=True)
-        stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), (TEST,), **own)
+        stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), (TEST,), ignored=INPUT_PATHS, folder=folder)
 
 
 def _add_supervision(stages: StageList, supervision: Supervision, prompts: Prompts, folder: str = "") -> None:
     """What is trained on, and apart from it what is tested: files that the test lacks must not change the training."""
-    ignored, own = ("traces", "histories", "videos"), {"gpu": False, "folder": folder}
-    stages.add("supervision", supervise, supervision, SUPERVISED, (TRAIN,), ignored=ignored, **own)
-    written = (PROMPTS, LEFT_OUT["test"])
-    stages.add("prompts", write_prompts, prompts, written, (TRAIN, TEST), ignored=ignored, **own)
+    places, written = ("traces", "histories", "videos"), (PROMPTS, LEFT_OUT["test"])
+    stages.add("supervision", supervise, supervision, SUPERVISED, (TRAIN,), ignored=places, gpu=False, folder=folder)
+    stages.add("prompts", write_prompts, prompts, written, (TRAIN, TEST), ignored=places, gpu=False, folder=folder)
 
 
 def _perceived(study: PaperStudy, root: Path, videos: "VideoSizes") -> tuple[Supervision, Prompts]:
@@ -444,8 +443,8 @@ def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: Co
         run = Run(name, seed, folder)
         runs.append(run)
         model, is_external = start.model, start.is_external_model
-        for kind in ("sft", "grpo", "best_of_n") if seed is not None else ():
-            if getattr(chosen, kind) is None:
+        for kind in ("sft", "grpo", "best_of_n"):
+            if seed is None or getattr(chosen, kind) is None:
                 continue
             output = f"runs/{run.name}/{kind.replace('_', '-')}"
             read = PSEUDO if kind == "sft" and chosen.labels == "corpus" else examples
