@@ -10,7 +10,7 @@ from recipe.artifacts import to_json, write_json
 from recipe.config import RewardConfig
 from recipe.data.examples import read_examples
 from recipe.progress import Progress
-from recipe.types import Example, Reward
+from recipe.types import Example
 from recipe_studies.experiments.results import ProbePlan, RewardParts
 from recipe_studies.experiments.study import CORPUS, TEST
 
@@ -75,17 +75,8 @@ def reward_probes(run_dir: Path, settings: ProbeRewards, progress: Progress) -> 
             plans = [group.plans[index] for group in groups]
             pairs = zip(groups, plans, strict=True)
             validity = fmean(score_plan(world, group.goal, group.history, plan).score for group, plan in pairs)
-        probes.append(ProbePlan(name, mean_parts([own[index] for own in rewards]), validity))
+        own = [group_rewards[index] for group_rewards in rewards]
+        names = ("total", "aligned_history", "aligned_full", "rho", "gated")
+        means = {part: fmean(getattr(reward, part) for reward in own) for part in names}
+        probes.append(ProbePlan(name, RewardParts(**means, plans=len(own)), validity))
     write_json(run_dir / PROBES, to_json(probes))
-
-
-def mean_parts(rewards: Sequence[Reward]) -> RewardParts:
-    """Means of the parts of several rewards."""
-    return RewardParts(
-        total=fmean(reward.total for reward in rewards),
-        aligned_history=fmean(reward.aligned_history for reward in rewards),
-        aligned_full=fmean(reward.aligned_full for reward in rewards),
-        rho=fmean(reward.rho for reward in rewards),
-        gated=fmean(reward.gated for reward in rewards),
-        plans=len(rewards),
-    )

@@ -217,6 +217,24 @@ def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, w
     roles: dict[str, list[EndpointCalls]] = {}
     for call in asked.values():
         roles.setdefault(call.role, []).append(call)
+    role_costs = []
+    for role, calls in roles.items():
+        model = calls[0].model
+        read, written = (sum(call.calls * call.sizes[side] for call in calls) for side in range(2))
+        role_costs.append(
+            RoleCost(
+                role=role,
+                model=model.model,
+                calls=sum(call.calls for call in calls),
+                reasks=sum(call.reasks for call in calls),
+                tokens_in=read,
+                tokens_out=written,
+                hours=sum(call.seconds for call in calls) / 3600,
+                cost=Prices(model.price_in, model.price_out).cost(read, written),
+                kept=0 if model.cache is None else count_answers(model.cache),
+                max_calls=model.max_calls,
+            )
+        )
     trained = sum(isinstance(stage.settings, Training) for stage in left)
     encoder = scale.corpus.encoder
     vector = encoder.dimension or VECTORS.get(encoder.name, 1024)
@@ -239,25 +257,8 @@ def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, w
             paper.name: sum(on_device.get(name, 0.0) for name in made.with_needs(made.table_stages(paper))) / 3600
             for paper in made.tables
         },
-        roles=tuple(_role_cost(role, own) for role, own in roles.items()),
+        roles=tuple(role_costs),
         source=scale.cost.source,
-    )
-
-
-def _role_cost(role: str, own: Sequence[EndpointCalls]) -> RoleCost:
-    model = own[0].model
-    read, written = (sum(call.calls * call.sizes[side] for call in own) for side in range(2))
-    return RoleCost(
-        role=role,
-        model=model.model,
-        calls=sum(call.calls for call in own),
-        reasks=sum(call.reasks for call in own),
-        tokens_in=read,
-        tokens_out=written,
-        hours=sum(call.seconds for call in own) / 3600,
-        cost=Prices(model.price_in, model.price_out).cost(read, written),
-        kept=0 if model.cache is None else count_answers(model.cache),
-        max_calls=model.max_calls,
     )
 
 

@@ -58,7 +58,7 @@ from recipe_studies.reproduce.study import (
     PaperStudy,
     Scale,
     check_inputs,
-    for_videos,
+    merged_tables,
     needed_regimes,
     regime,
     sized,
@@ -427,7 +427,11 @@ def _add_real_video(
     _add_cut_data(stages, study, scale, root, benchmarks, supervision, prompts, VIDEO)
     shared = {"input": "video", "videos": str(root / "videos"), "skip_missing_videos": True}
     corpus = CORPUS if study.corpus is None else str(study.corpus.resolve())
-    start = Configuration(for_videos(scale), scale.video_model, True, corpus, VIDEO, shared)
+    frames = {"frames": scale.frames.model_dump()}
+    sft = merged_tables(scale.sft, scale.video_sft, frames)
+    grpo = merged_tables(scale.grpo, scale.video_grpo, frames)
+    on_video = scale.model_copy(update={"sft": sft, "grpo": grpo})
+    start = Configuration(on_video, scale.video_model, True, corpus, VIDEO, shared)
     for name in names:
         _add_regime(stages, runs, study, start, name)
 
@@ -439,7 +443,8 @@ def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: Co
     examples = ANNOTATED if weak_share is None else weak_file(round(100 * weak_share))
     shown = TRAIN if chosen.input == "video" and "videos" not in start.shared else ""
     corpus, own_corpus = (WRONG, True) if chosen.corpus == "wrong" else (start.corpus, study.corpus is None)
-    for seed in study.seeds if chosen.trained else (None,):
+    # Without training there is nothing that a seed could change.
+    for seed in study.seeds if chosen.sft is not None or chosen.rewarded else (None,):
         run = Run(name, seed, folder)
         runs.append(run)
         model, is_external = start.model, start.is_external_model

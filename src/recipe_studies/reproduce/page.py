@@ -132,12 +132,25 @@ def sections(results: StudyResults) -> Iterator[Section]:
     for scale in results.scales:
         for made in scale.tables:
             paper = table(made.name)
+            model = "Qwen2.5-VL-3B" if made.name == "video" else scale.published
+            about = f"Accuracy in percent: {scale.judge}."
+            if made.name == "vpa":
+                about = (
+                    "Percent; plans in free words are taken for the nearest actions. A regime's own row is its plan, "
+                    "which the paper does not print. VidAssist's own proposer, which assesses, too, is Llama-2-70B in "
+                    f"the paper and here {scale.assessor}; beside it, a planner proposes half. All rows are on the "
+                    "same samples."
+                )
+            elif made.name == "diversity":
+                about = f"Diversity from 0 to 1, accuracy in percent ({scale.judge})."
+            elif made.figures:
+                about += f" The paper's figures are of {model}, by its judge."
             several = f"{scale.title}: " if len(results.scales) > 1 else ""
             yield Section(
                 name=f"{scale.scale}-{made.name}",
                 title=f"{several}{paper.title}",
                 short=f"{several}{made.name}",
-                paragraphs=(f"In the paper: {paper.source}. {_about(scale, made)}",),
+                paragraphs=(f"In the paper: {paper.source}. {about}",),
                 blocks=tuple(_blocks(scale, made)),
                 findings=(*made.not_beaten, *made.notes),
             )
@@ -206,20 +219,6 @@ def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
         for prompt in made.prompts
     ]
     yield from plans_side_by_side(titled)
-
-
-def _about(scale: ScaleResults, made: TableFigures) -> str:
-    if made.name == "vpa":
-        return (
-            "Percent; plans in free words are taken for the nearest actions. A regime's own row is its plan, which the "
-            "paper does not print. VidAssist's own proposer, which assesses, too, is Llama-2-70B in the paper and here "
-            f"{scale.assessor}; beside it, a planner proposes half. All rows are on the same samples."
-        )
-    if made.name == "diversity":
-        return f"Diversity from 0 to 1, accuracy in percent ({scale.judge})."
-    model = "Qwen2.5-VL-3B" if made.name == "video" else scale.published
-    paper = f" The paper's figures are of {model}, by its judge." if made.figures else ""
-    return f"Accuracy in percent: {scale.judge}.{paper}"
 
 
 def made_table(scale: ScaleResults, made: TableFigures) -> Table:

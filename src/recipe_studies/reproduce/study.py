@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -57,11 +57,6 @@ class Regime(Settings):
     """Keys of GRPOConfig but for the paths; from the SFT model where there is one."""
     best_of_n: dict[str, Any] | None = None
     """Keys of BestOfNConfig but for the paths, in place of `grpo`."""
-
-    @property
-    def trained(self) -> bool:
-        """Whether anything is trained, so that seeds matter."""
-        return self.sft is not None or self.rewarded
 
     @property
     def rewarded(self) -> bool:
@@ -178,22 +173,19 @@ class Endpoints(Settings):
         yield from ((f"frontier {name}", model) for name, model in self.frontier.items())
 
 
-Kept = TypeVar("Kept", bound=EndpointModel)
-
-
 def load_endpoints(file: Path, output: Path) -> Endpoints:
     """The models of a file; answers are kept in `answers/` of the run folder `output` where no `cache` is named.
 
     Raises ConfigError.
     """
     loaded = load_config(file, Endpoints)
-
-    def kept(role: str, model: Kept) -> Kept:
-        cache = model.cache or output / "answers" / role
-        return model.model_copy(update={"cache": cache.resolve()})  # a worker may have another current folder
-
-    own = {role: kept(role, model) for role in ROLES if (model := getattr(loaded, role)) is not None}
-    frontier = {name: kept(f"frontier-{name}", model) for name, model in loaded.frontier.items()}
+    own: dict[str, EndpointModel] = {}
+    for role, model in loaded.roles():
+        name = role.replace(" ", "-", 1)  # `frontier NAME` is two words
+        cache = model.cache or output / "answers" / name
+        # Absolute, because a worker may have another current folder.
+        own[role] = model.model_copy(update={"cache": cache.resolve()})
+    frontier = {name: own.pop(f"frontier {name}") for name in loaded.frontier}
     return loaded.model_copy(update={**own, "frontier": frontier})
 
 
@@ -279,7 +271,7 @@ def sized(name: str, *, quick: bool, changes: Sequence[str] = ()) -> Scale:
     """
     chosen = scale(name)
     if quick:
-        chosen = chosen.model_copy(update=_merged({key: getattr(chosen, key) for key in QUICK}, QUICK))
+        chosen = chosen.model_copy(update=merged_tables({key: getattr(chosen, key) for key in QUICK}, QUICK))
     if not changes:
         return chosen
     changed = parse_config(changed_values(chosen.model_dump(), changes), Scale, f"scale {name!r}", changes)
@@ -313,24 +305,19 @@ def check_inputs(study: PaperStudy, scale: Scale) -> Iterator[str]:
 
 def training_config(scale: Scale, regime: Regime, table: str, paths: Mapping[str, Any], seed: int) -> Any:
     """The run of a regime's table `sft`, `grpo` or `best_of_n` at a scale. Raises ConfigError."""
-    given = _merged({"seed": seed}, getattr(scale, table), getattr(regime, table) or {}, paths)
+    given = merged_tables({"seed": seed}, getattr(scale, table), getattr(regime, table) or {}, paths)
     return parse_config(given, TABLES[table], f"{regime.title}, [{table}]")
 
 
-def for_videos(scale: Scale) -> Scale:
-    """The scale as it trains on videos of benchmarks."""
-    frames = {"frames": scale.frames.model_dump()}
-    sft, grpo = _merged(scale.sft, scale.video_sft, frames), _merged(scale.grpo, scale.video_grpo, frames)
-    return scale.model_copy(update={"sft": sft, "grpo": grpo})
-
-
-def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
+def merged_tables(*tables: Mapping[str, Any]) -> dict[str, Any]:
     """Tables one over the other; tables within them likewise."""
     result: dict[str, Any] = {}
     for table in tables:
         for key, value in table.items():
             before = result.get(key)
-            result[key] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+            result[key] = (
+                merged_tables(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+            )
     return result
 
 
