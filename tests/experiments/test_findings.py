@@ -118,17 +118,6 @@ def test_what_each_reward_gained_comes_first() -> None:
     )
 
 
-def test_without_exact_validity_the_reward_is_reported() -> None:
-    found = r.Results(
-        title="t",
-        scores=(scores("coin", "base", reward=0.2), scores("coin", "RL", reward=0.4)),
-        differences=(difference("coin", "RL", "reward", 0.2, 0.1), difference("coin", "RL", "steps", 1.0, 0.1)),
-    )
-    levels, changes = summary(found)
-    assert "reward: base 0.200, RL 0.400" in levels
-    assert "RL +0.200 [+0.100, +0.300]" in changes
-
-
 def test_seeds_are_told_beside_the_mean() -> None:
     runs = tuple(replace(difference("test_cuts", "RL", "score", mean, 0.02), seed=n) for n, mean in enumerate((0.1, 0)))
     sentence = summary(replace(FOUND, by_seed=runs))[1]
@@ -155,12 +144,6 @@ def test_runs_of_several_seeds_are_averaged() -> None:
         "over its own samples of 2 seeds while it trained: the reward went from 0.00 to 0.50 (first and last step)"
         in sentence
     )
-
-
-def test_pictures_recognised_after_vision_pre_training() -> None:
-    [sentence] = summary(r.Results(title="t"), (0.75, 0.5))
-    assert "75.0%" in sentence
-    assert "50.0%" in sentence
 
 
 def caveats_of(config: AnyExperiment) -> str:

@@ -13,7 +13,6 @@ from recipe.errors import ConfigError, InputError
 from recipe.evaluation.published import published
 from recipe_studies.experiments.schedule import RECORDS
 from recipe_studies.experiments.stages import Training
-from recipe_studies.reproduce.cost import estimate
 from recipe_studies.reproduce.expand import ScaleRuns, expand
 from recipe_studies.reproduce.run import finished_tables
 from recipe_studies.reproduce.study import (
@@ -26,7 +25,7 @@ from recipe_studies.reproduce.study import (
     sized,
     training_config,
 )
-from recipe_studies.reproduce.tables import SPLITS, TABLES, table, tables
+from recipe_studies.reproduce.tables import TABLES, table, tables
 
 PATHS: dict[str, Any] = {"model": "m", "examples": "e.jsonl", "output": "o"}
 
@@ -179,14 +178,6 @@ def test_a_hub_model_is_no_folder_of_the_run() -> None:
     assert all(one.is_external_model and one.config.model == "Qwen/Qwen2.5-3B-Instruct" for one in made.values())
 
 
-def test_the_cost_counts_what_is_left() -> None:
-    made = planned(study("main"))
-    whole, rest = estimate(made, []), estimate(made, ["base", "grpo-rl-0"])
-    assert (whole.training_runs, rest.training_runs, rest.done) == (4, 2, 2)
-    assert whole.hours > rest.hours > 0
-    assert whole.hours > whole.longest_hours > made.scale.cost.base_seconds / 3600
-
-
 def test_tables_without_their_data_are_named_and_left_out(tmp_path: Path) -> None:
     made = planned(study("main", "frontier"))
     assert [one.name for one in made.tables] == ["main"]
@@ -205,15 +196,6 @@ def test_tables_without_their_data_are_named_and_left_out(tmp_path: Path) -> Non
     missing = planned(files).missing
     assert len(missing) == 6
     assert all("home page" in sentence for sentence in missing)  # where the other six benchmarks come from
-
-
-def test_quick_cuts_the_work_and_nothing_else() -> None:
-    quick, whole = sized("tiny", quick=True), sized("tiny", quick=False)
-    assert quick.grpo["steps"] < whole.grpo["steps"]
-    assert {key: value for key, value in quick.grpo.items() if key != "steps"} == {
-        key: value for key, value in whole.grpo.items() if key != "steps"
-    }
-    assert set(SPLITS) == {"in-domain", "zero-shot"}
 
 
 def test_one_switch_lets_vllm_write_all_completions() -> None:

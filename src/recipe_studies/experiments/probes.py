@@ -62,7 +62,7 @@ def reward_probes(run_dir: Path, settings: ProbeRewards, progress: Progress) -> 
     rng = random.Random(settings.seed)
     groups = []
     for example in prompts:
-        other = rng.choice([example for example in examples if example.goal != example.goal] or [example])
+        other = rng.choice([row for row in examples if row.goal != example.goal] or [example])
         plans = [perturb(example, other, rng) for perturb in perturbations.values()]
         groups.append(PromptGroup.of(example.goal, example.history, plans))
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
