@@ -155,7 +155,7 @@ def run_stages(
         added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
         os.environ.update(added)
         for name in added:
-            stack.callback(os.environ.pop, name)
+            stack.callback(os.environ.pop, name, None)
         stack.enter_context(safe_path())
         events: Queue[Event] = context.Queue()
         relay = stack.enter_context(ProgressRelay(progress, events))
