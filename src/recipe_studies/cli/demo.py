@@ -59,7 +59,7 @@ def run(
     controls: Annotated[bool, typer.Option("--controls", help="Train the controls beside the regimes.")] = False,
     changes: console.Changes = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List stages, what is missing and hours of training; start nothing.")
+        bool, typer.Option("--dry-run", help="List stages and what is missing; start nothing.")
     ] = False,
 ) -> Shown:
     """Run the experiment of a config, on your own narrations and benchmarks or on the embedded world; write a report.
@@ -88,14 +88,9 @@ def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Shown:
         checked = check_experiment(config, run_dir, data)
     lines = [*console.finding_lines(checked.findings)]
     for stage in checked.stages:
-        takes = "" if stage.seconds is None else f"  {duration(stage.seconds)}"
-        lines.append(f"{'done' if stage.done else 'to do':<8} {stage.name}{takes}")
+        lines.append(f"{'done' if stage.done else 'to do':<8} {stage.name}")
     if checked.stages:
-        left = duration(3600 * checked.hours)
-        lines += [
-            f"{sum(stage.done for stage in checked.stages)} of {len(checked.stages)} stages are done",
-            f"training and sampling that are left: {left} on one worker of {config.workers}, estimated",
-        ]
+        lines.append(f"{sum(stage.done for stage in checked.stages)} of {len(checked.stages)} stages are done")
     value = {"config": config.model_dump(mode="json")} | to_json(checked)
     return Shown(value, lines, 0 if checked.ready else RecipeError.exit_code)
 
@@ -105,8 +100,8 @@ def _run(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Shown:
     from recipe_studies.experiments.settings import require_packages_of
 
     require_packages_of(config)
+    from recipe_studies.experiments.expand import run_experiment
     from recipe_studies.experiments.results import load_results
-    from recipe_studies.experiments.stages import run_experiment
 
     run_experiment(config, run_dir, data, console.progress())
     results = load_results(run_dir / "report.json")

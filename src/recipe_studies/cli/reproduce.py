@@ -64,14 +64,15 @@ def reproduce(
 
     Example: recipe reproduce all --scale tiny --data world
     """
-    from recipe.errors import InputError, require_packages
-    from recipe_studies.reproduce.study import Endpoints, Study, load_endpoints
+    from recipe.artifacts import to_json
+    from recipe.errors import require_packages
+    from recipe_studies.reproduce.study import Endpoints, PaperStudy, load_endpoints
 
     require_packages({"cpu": "corpus search", "train": "training", "report": "the report"})
     if data != "world" and not Path(data).is_dir():
         raise InputError.at(data, "this folder does not exist", "give `world`, or a folder of benchmarks")
     endpoints = Endpoints() if models is None else load_endpoints(models, output)
-    study = Study(
+    study = PaperStudy(
         tables=tuple(tables),
         scales=tuple(dict.fromkeys(scale)),
         data=None if data == "world" else Path(data),

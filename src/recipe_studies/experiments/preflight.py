@@ -7,14 +7,15 @@ from pathlib import Path
 from recipe.data.benchmarks import BENCHMARKS, find_benchmark
 from recipe.prompting import open_prompt
 from recipe.training.preflight import Finding, check, encoder_at_hand, model_findings
-from recipe_studies.experiments.schedule import Stage, finished_stages, require_run_folder
+from recipe_studies.experiments.expand import expand, read_inputs
+from recipe_studies.experiments.schedule import finished_stages, require_run_folder
 from recipe_studies.experiments.settings import (
     AnyExperiment,
     ProceduresSource,
     WorldSource,
     require_packages_of,
 )
-from recipe_studies.experiments.stages import plan_stages
+from recipe_studies.experiments.study import study_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class StageState:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentCheck:
-    """What was found for an experiment."""
+    """The inputs and stages of an experiment."""
 
     findings: tuple[Finding, ...]
     stages: tuple[StageState, ...]
@@ -40,28 +41,27 @@ def check_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = N
 
     Raises ConfigError for settings of a stage that cannot be used.
     """
-    findings = [*_inputs(config, data), check("output", lambda: _folder(run_dir))]
-    stages: list[Stage] = []
-    if not any(one.state == "missing" for one in findings):
-        stages = plan_stages(config, data)
+    study = study_of(config)
+
+    def folder_state() -> str:
+        require_run_folder(run_dir)
+        return f"{run_dir}: {'a run that is continued' if run_dir.is_dir() else 'a new run'}"
+
+    findings = (*_inputs(config, data), check("output", folder_state))
+    ready = all(finding.state != "missing" for finding in findings)
+    stages = expand(study, read_inputs(config, data)) if ready else []
     done = {*finished_stages(run_dir, stages)}
-    states = tuple(StageState(stage.name, stage.name in done) for stage in stages)
-    return ExperimentCheck(tuple(findings), states, all(finding.state != "missing" for finding in findings))
-
-
-def _folder(run_dir: Path) -> str:
-    require_run_folder(run_dir)
-    return f"{run_dir}: {'a run that is continued' if run_dir.is_dir() else 'a new run'}"
-
-
-def _packages(config: AnyExperiment) -> str:
-    require_packages_of(config)
-    return "all are installed"
+    return ExperimentCheck(findings, tuple(StageState(stage.name, stage.name in done) for stage in stages), ready)
 
 
 def _inputs(config: AnyExperiment, data: Path | None) -> Iterator[Finding]:
     """Packages, model, encoder, narrations and benchmarks; each that is missing has a line of its own."""
-    packages = check("packages", lambda: _packages(config))
+
+    def package_state() -> str:
+        require_packages_of(config)
+        return "all are installed"
+
+    packages = check("packages", package_state)
     yield packages
     installed = packages.state != "missing"
     if config.model and installed:
@@ -74,20 +74,19 @@ def _inputs(config: AnyExperiment, data: Path | None) -> Iterator[Finding]:
     if isinstance(source, WorldSource):
         yield Finding("data", "ok", "drawn from the embedded world")
         return
-    known = source.known if isinstance(source, ProceduresSource) else ()
     for file in dict.fromkeys((*source.procedures, *source.narrations, *source.wrong_narrations)):
         if (root / file).exists():
             yield Finding("data", "ok", str(root / file))
         else:
             yield Finding("data", "missing", f"{root / file}: the file does not exist; give its folder with --data")
+    known = source.known if isinstance(source, ProceduresSource) else ()
     for name in dict.fromkeys((*source.benchmarks, *known)):
-        yield _benchmark(root, name)
-
-
-def _benchmark(root: Path, name: str) -> Finding:
-    if name not in BENCHMARKS:
-        return Finding("data", "missing", f"benchmark {name!r} is unknown; known are {', '.join(BENCHMARKS)}")
-    if (folder := find_benchmark(root, name)) is not None:
-        return Finding("data", "ok", f"benchmark {name} in {folder}")
-    one = BENCHMARKS[name]
-    return Finding("data", "missing", f"benchmark {name} is not in {root}; {one.download}; home page {one.home}")
+        if name not in BENCHMARKS:
+            known_names = ", ".join(BENCHMARKS)
+            yield Finding("data", "missing", f"benchmark {name!r} is unknown; known are {known_names}")
+        elif (folder := find_benchmark(root, name)) is not None:
+            yield Finding("data", "ok", f"benchmark {name} in {folder}")
+        else:
+            benchmark = BENCHMARKS[name]
+            origin = f"{benchmark.download}; home page {benchmark.home}"
+            yield Finding("data", "missing", f"benchmark {name} is not in {root}; {origin}")

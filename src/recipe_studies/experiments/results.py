@@ -4,11 +4,15 @@ Every part is optional. A run on the embedded world fills them all; a run on rea
 and leaves out what it cannot know. A number that is not known is None or absent, never 0.
 """
 
+import os
+import platform
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from recipe.artifacts import read_json, to_json, write_json
+from recipe.artifacts import installed, read_json
+from recipe.rows import from_json
 from recipe.errors import ComputeError
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.validity.measure import Difference, PlanLengths, RegimeScores, Reranking
@@ -56,6 +60,19 @@ class Provenance:
     """Settings worth seeing, in words: name to value."""
     data: dict[str, str] = field(default_factory=dict)
     """What was trained and measured on: name to description."""
+
+
+PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
+
+
+def run_provenance(device: str, **more: Any) -> Provenance:
+    """The provenance of results that are made now, on a device, with the packages that are installed."""
+    return Provenance(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={"python": platform.python_version(), **installed(PACKAGES)},
+        device=f"{device}, {os.cpu_count()} cores",
+        **more,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +175,8 @@ class ShownPlan:
     lines: tuple[PlanLine, ...]
     validity: float | None = None
     reward: float | None = None
+    accuracy: float | None = None
+    """In percent, where a judge or the tables of the paper give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +252,6 @@ class Results:
     def splits(self) -> tuple[str, ...]:
         """Every split of the table, in order of first appearance."""
         return tuple(dict.fromkeys(row.split for row in self.scores))
-
-
-def save_results(target: Path, results: Results) -> None:
-    """Write `report.json`, all or nothing; keys stay in order, because the report shows them so."""
-    write_json(target, to_json(results), sort_keys=False)
 
 
 def load_results(path: Path) -> Results:
