@@ -90,13 +90,6 @@ def test_ten_samples_are_forty_five_pairs_and_their_mean_is_by_hand() -> None:
     assert found.overall.counts.plans == 1
 
 
-def test_the_mean_is_over_prompts_of_means_over_pairs() -> None:
-    prompts = [sampled([steps(1), steps(2)]), sampled([steps(1), steps(5), steps(5), steps(5)], 1)]
-    pairs = compare_plans(FakeJudge(by_size), prompts, order_check=0)
-    assert prompt_diversity(pairs) == {"e0": 0.25, "e1": 0.5}  # three pairs of 1.0, three of the same plan
-    assert mean(diversity(pairs, [example(0), example(1)])) == 0.375
-
-
 PLANS = st.lists(
     st.lists(st.sampled_from(["Stir.", "stir", "pour", "wait", "..."]), max_size=4).map(tuple), min_size=2, max_size=6
 )

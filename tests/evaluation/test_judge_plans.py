@@ -57,17 +57,6 @@ def test_predictions_for_unknown_examples_are_named() -> None:
         cases_of(TESTED, [Prediction("a", ()), Prediction("nobody", ()), Prediction("x", ())], EVERYONE)
 
 
-def test_a_plan_of_500_steps_is_cut_and_says_so() -> None:
-    config = JudgeConfig()
-    case = bounded(Case(TESTED[0], tuple(f"step {n}" for n in range(500))), config)
-    assert case.steps == tuple(f"step {n}" for n in range(100))
-    assert (case.left_out, case.cut, case.flags) == (400, 0, ("shortened",))
-    long = bounded(Case(TESTED[0], ("a" * 501, "b" * 500)), config)
-    assert long.steps == ("a" * 499 + "…", "b" * 500)
-    assert (long.left_out, long.cut) == (0, 1)
-    assert bounded(Case(TESTED[0], ("a" * 500,) * 30), config).left_out == 6
-
-
 def test_a_plan_of_10_mb_costs_no_memory() -> None:
     predictions = [Prediction("a", ("word " * 2_000_000,)), Prediction("b", ("tea",) * 2_000_000)]
     tracemalloc.start()

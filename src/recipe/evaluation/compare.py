@@ -113,7 +113,8 @@ def compare_systems(
             places = [index for index, name in enumerate(names) if datasets.get(name, "") in own]
             sources = [datasets.get(names[index], "") for index in places]
             videos = [clusters.get(names[index], names[index]) for index in places]
-            result = compare(pairs[0, places], pairs[1, places], videos, sources, seed)
+            our_means, their_means = pairs[:, places].tolist()
+            result = compare(our_means, their_means, videos, sources, seed)
             readings: dict[str, Interval] = {}
             if lost:
                 places = [index for index, name in enumerate(all_names) if datasets.get(name, "") in own]

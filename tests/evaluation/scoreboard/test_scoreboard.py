@@ -9,9 +9,8 @@ import pytest
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.judge.measures import RubricMeasure
-from recipe.evaluation.judge.verdicts import Judgement, read_verdicts, verdict_rows, write_verdicts
-from recipe.evaluation.measures import example_means, measure_named
+from recipe.evaluation.judge.verdicts import read_verdicts, write_verdicts
+from recipe.evaluation.measures import measure_named
 from recipe.evaluation.published import JUDGE, published
 from recipe.evaluation.scoreboard.accuracy import accuracy_sections, comparability, is_papers, judge_results, overall
 from recipe.evaluation.scoreboard.page import EvaluationReport, make_report
@@ -20,9 +19,8 @@ from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scoreboard.views import gather_views
 from recipe.evaluation.scores import JudgeIdentity, Row, read_scores, rows_path, write_rows, write_scores
 from recipe.report.elements import Section, Table, TableRow
-from recipe.types import Unscored
 
-from .conftest import EXAMPLES, LLAMA, PROXY, example, flat, write_judged
+from .conftest import EXAMPLES, LLAMA, PROXY, example, write_judged
 
 
 def tables(section: Section) -> list[Table]:
@@ -138,18 +136,6 @@ def test_differences_need_no_examples(judged_files: list[Path]) -> None:
     [(_, [compared])] = board_comparisons(gather(judged_files))
     [one] = compared.rows
     assert (one.over, one.result.difference.observations, compared.left_out["unscored"]) == ("", 10, 2)
-
-
-def test_accuracy_averages_repeats_then_samples() -> None:
-    rows = [
-        Judgement("a", flat(5)),
-        Judgement("a", flat(3), repeat=1),
-        Judgement("a", flat(1), sample=1),
-        Judgement("a", flat(0), control="empty"),
-        Judgement("b", Unscored("timeout")),
-    ]
-    means = example_means(RubricMeasure.plan_values(one for one in verdict_rows(rows) if not one.control))
-    assert {name: one["accuracy"] for name, one in means.items()} == {"a": pytest.approx((80 + 20) / 2)}
 
 
 def test_mean_over_plans_weighs_datasets_by_their_plans(judged_files: list[Path]) -> None:
