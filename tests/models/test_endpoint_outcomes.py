@@ -74,7 +74,7 @@ def test_what_concerns_all_stops_all(tmp_path: Path, status: int) -> None:
     def answer(body: dict[str, Any], before: int) -> Reply:
         if number(body) == 3:
             return error(status, "no")
-        server.until(lambda: any(call.ended.is_set() for call in asking._calls))
+        server.until(lambda: any(ended.is_set() for ended in asking._ends))
         return GOOD
 
     with engine_asking(answer, tmp_path) as (server, engine):
