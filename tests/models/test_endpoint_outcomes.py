@@ -74,7 +74,7 @@ def test_what_concerns_all_stops_all(tmp_path: Path, status: int) -> None:
     def answer(body: dict[str, Any], before: int) -> Reply:
         if number(body) == 3:
             return error(status, "no")
-        server.until(lambda: any(call.ended.is_set() for call in asking._calls))
+        server.until(lambda: any(ended.is_set() for ended in asking._ends))
         return GOOD
 
     with engine_asking(answer, tmp_path) as (server, engine):
@@ -340,13 +340,13 @@ def test_an_engine_that_is_left_by_an_interrupt_keeps_what_threads_asked(tmp_pat
                 thread[0].start()
                 server.until(lambda: len(server.requests) == 2)
                 asking: Any = engine.engine
-                [call] = asking._calls
-                after.append(threading.Thread(target=release, args=(call,)))
+                [event] = asking._ends
+                after.append(threading.Thread(target=release, args=(event,)))
                 after[0].start()
                 raise KeyboardInterrupt
 
-        def release(call: Any) -> None:
-            server.until(call.ended.is_set)
+        def release(event: Any) -> None:
+            server.until(event.is_set)
             server.held_from = math.inf
 
         thread: list[threading.Thread] = []
