@@ -9,18 +9,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recipe.types import Example
-from recipe_apps.board.validation import Checked, Limits, check_submission
+from recipe_apps.board.validation import Limits, SubmissionCheck, check_submission
 
 QUESTIONS = {f"q{number}": Example(f"q{number}", "d", "v", "make tea", ("boil",), (), 1) for number in range(4)}
 GOOD = [{"example_id": name, "steps": ["pour", "drink"]} for name in QUESTIONS]
 
 
-def check(rows: list[Any], plans: int = 1, **limits: int) -> Checked:
+def check(rows: list[Any], plans: int = 1, **limits: int) -> SubmissionCheck:
     data = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows).encode()
     return check_submission(data, QUESTIONS, plans, Limits(**limits), {"other/1"})
 
 
-def faults(checked: Checked) -> list[tuple[int | None, str]]:
+def faults(checked: SubmissionCheck) -> list[tuple[int | None, str]]:
     return [(one.line, one.field) for one in checked.problems]
 
 

@@ -22,7 +22,7 @@ from recipe_apps.board.pages import Pages
 from recipe_apps.board.setup import rescore
 from recipe_apps.board.standings import as_csv, refresh, stale_boards
 from recipe_apps.board.store import Board, Entry, QuotaExceeded, Unknown
-from recipe_apps.board.validation import Checked, Limits, check_submission
+from recipe_apps.board.validation import Limits, SubmissionCheck, check_submission
 from recipe_apps.board.views import Views
 from recipe_apps.web.guard import Intake, PageHeaders, WebMetrics, body_schema, json_response, protect
 from recipe_apps.web.refusals import Refusal, read
@@ -131,7 +131,7 @@ class BoardService:
             raise Refusal("not_found", f"There is no submission {identity[:40]!r} of this account.")
         return account
 
-    def check(self, data: bytes, name: str) -> Checked:
+    def check(self, data: bytes, name: str) -> SubmissionCheck:
         """What the validator says of a submission for a track. Raises InputError for an unknown track."""
         track = self.board.track(name)
         others = [self.board.questions(other) for other in self.board.tracks() if other.name != name]
@@ -481,6 +481,6 @@ def _require_plain(request: Request) -> None:
         raise Refusal("not_json", "Send the JSON lines themselves, not compressed.")
 
 
-def _validation_response(checked: Checked) -> JsonObject:
+def _validation_response(checked: SubmissionCheck) -> JsonObject:
     values = {"ok": checked.ok, "plans": checked.plans, "examples": checked.examples, "sha": checked.sha}
     return values | {"problems": to_json(checked.problems), "more": checked.more}

@@ -50,7 +50,7 @@ def storable(field: str, value: object, longest: int | None = None) -> str:
     return value
 
 
-class Checked(TypeDecorator[Any]):
+class CheckedColumn(TypeDecorator[Any]):
     """The type of a column whose values are checked before either database sees them, in rows and in questions.
 
     SQLite takes a NUL, PostgreSQL does not; a number of 65 bits is another error in each. `mended` texts, which the
@@ -115,37 +115,37 @@ class Meta(Base):
     """Values of the whole board: its title, and the key of the tokens."""
 
     __tablename__ = "meta"
-    key: Mapped[str] = mapped_column(Checked("key", length=64), primary_key=True)
-    value: Mapped[str] = mapped_column(Checked("value"))
+    key: Mapped[str] = mapped_column(CheckedColumn("key", length=64), primary_key=True)
+    value: Mapped[str] = mapped_column(CheckedColumn("value"))
 
 
 class Account(Base):
     """A person, or the account `board` that owns the control rows."""
 
     __tablename__ = "accounts"
-    name: Mapped[str] = mapped_column(Checked("name", length=64), primary_key=True)
-    display: Mapped[str] = mapped_column(Checked("display", length=80))
-    role: Mapped[Role] = mapped_column(Checked("role", length=16))
-    created: Mapped[float] = mapped_column(Checked("created", "number"), default=0.0)
-    revoked: Mapped[float | None] = mapped_column(Checked("revoked", "number"), default=None)
+    name: Mapped[str] = mapped_column(CheckedColumn("name", length=64), primary_key=True)
+    display: Mapped[str] = mapped_column(CheckedColumn("display", length=80))
+    role: Mapped[Role] = mapped_column(CheckedColumn("role", length=16))
+    created: Mapped[float] = mapped_column(CheckedColumn("created", "number"), default=0.0)
+    revoked: Mapped[float | None] = mapped_column(CheckedColumn("revoked", "number"), default=None)
 
 
 class Token(Base):
     """A token is `rb_ID_SECRET`; of the secret the database knows a keyed hash."""
 
     __tablename__ = "tokens"
-    id: Mapped[str] = mapped_column(Checked("id", length=16), primary_key=True)
+    id: Mapped[str] = mapped_column(CheckedColumn("id", length=16), primary_key=True)
     account: Mapped[str] = mapped_column(ForeignKey("accounts.name"), index=True)
-    hash: Mapped[str] = mapped_column(Checked("hash", length=64))
-    created: Mapped[float] = mapped_column(Checked("created", "number"))
-    revoked: Mapped[float | None] = mapped_column(Checked("revoked", "number"), default=None)
+    hash: Mapped[str] = mapped_column(CheckedColumn("hash", length=64))
+    created: Mapped[float] = mapped_column(CheckedColumn("created", "number"))
+    revoked: Mapped[float | None] = mapped_column(CheckedColumn("revoked", "number"), default=None)
 
 
 class ReferenceSet(Base):
     """Examples with their continuations and task graphs, compressed, known by content."""
 
     __tablename__ = "reference_sets"
-    sha: Mapped[str] = mapped_column(Checked("sha", length=64), primary_key=True)
+    sha: Mapped[str] = mapped_column(CheckedColumn("sha", length=64), primary_key=True)
     examples: Mapped[bytes]
     graphs: Mapped[bytes | None] = mapped_column(default=None)
 
@@ -154,34 +154,34 @@ class Track(Base):
     """One set of questions."""
 
     __tablename__ = "tracks"
-    name: Mapped[str] = mapped_column(Checked("name", length=64), primary_key=True)
-    title: Mapped[str] = mapped_column(Checked("title", length=200))
-    position: Mapped[int] = mapped_column(Checked("position", "whole"), default=0)
-    about: Mapped[str] = mapped_column(Checked("about"), default="")
+    name: Mapped[str] = mapped_column(CheckedColumn("name", length=64), primary_key=True)
+    title: Mapped[str] = mapped_column(CheckedColumn("title", length=200))
+    position: Mapped[int] = mapped_column(CheckedColumn("position", "whole"), default=0)
+    about: Mapped[str] = mapped_column(CheckedColumn("about"), default="")
     reference_set: Mapped[str] = mapped_column(ForeignKey("reference_sets.sha"), default="")
-    plans: Mapped[int] = mapped_column(Checked("plans", "whole"), default=1)
+    plans: Mapped[int] = mapped_column(CheckedColumn("plans", "whole"), default=1)
     """Plans that a submission holds for each question."""
-    shown_examples: Mapped[list[str]] = mapped_column(Checked("shown_examples", "json"), default_factory=list)
+    shown_examples: Mapped[list[str]] = mapped_column(CheckedColumn("shown_examples", "json"), default_factory=list)
     """Ids of questions that a system's page shows with its plans."""
     published: Mapped[bool] = mapped_column(default=True)
     closed: Mapped[bool] = mapped_column(default=False)
-    day_quota: Mapped[int] = mapped_column(Checked("day_quota", "whole"), default=5)
-    total_quota: Mapped[int] = mapped_column(Checked("total_quota", "whole"), default=100)
+    day_quota: Mapped[int] = mapped_column(CheckedColumn("day_quota", "whole"), default=5)
+    total_quota: Mapped[int] = mapped_column(CheckedColumn("total_quota", "whole"), default=100)
 
 
 class Scorer(Base):
     """One scorer is one board; `revision` grows with whatever its page shows."""
 
     __tablename__ = "scorers"
-    id: Mapped[str] = mapped_column(Checked("id", length=16), primary_key=True)
+    id: Mapped[str] = mapped_column(CheckedColumn("id", length=16), primary_key=True)
     track: Mapped[str] = mapped_column(ForeignKey("tracks.name"), index=True)
-    measure: Mapped[str] = mapped_column(Checked("measure", length=16))
-    label: Mapped[str] = mapped_column(Checked("label", length=200))
-    settings: Mapped[JsonObject] = mapped_column(Checked("settings", "json"))
-    identity: Mapped[JsonObject] = mapped_column(Checked("identity", "json"))
-    created: Mapped[float] = mapped_column(Checked("created", "number"))
-    retired: Mapped[float | None] = mapped_column(Checked("retired", "number"), default=None)
-    revision: Mapped[int] = mapped_column(Checked("revision", "whole"), default=0)
+    measure: Mapped[str] = mapped_column(CheckedColumn("measure", length=16))
+    label: Mapped[str] = mapped_column(CheckedColumn("label", length=200))
+    settings: Mapped[JsonObject] = mapped_column(CheckedColumn("settings", "json"))
+    identity: Mapped[JsonObject] = mapped_column(CheckedColumn("identity", "json"))
+    created: Mapped[float] = mapped_column(CheckedColumn("created", "number"))
+    retired: Mapped[float | None] = mapped_column(CheckedColumn("retired", "number"), default=None)
+    revision: Mapped[int] = mapped_column(CheckedColumn("revision", "whole"), default=0)
 
 
 class Submission(Base):
@@ -189,20 +189,20 @@ class Submission(Base):
 
     __tablename__ = "submissions"
     __table_args__ = (UniqueConstraint("account", "track", "sha"), Index(None, "track", "created"))
-    id: Mapped[str] = mapped_column(Checked("id", length=16), primary_key=True)
+    id: Mapped[str] = mapped_column(CheckedColumn("id", length=16), primary_key=True)
     track: Mapped[str] = mapped_column(ForeignKey("tracks.name"))
     account: Mapped[str] = mapped_column(ForeignKey("accounts.name"), index=True)
-    system: Mapped[str] = mapped_column(Checked("system", length=80))
-    sha: Mapped[str] = mapped_column(Checked("sha", length=64))
+    system: Mapped[str] = mapped_column(CheckedColumn("system", length=80))
+    sha: Mapped[str] = mapped_column(CheckedColumn("sha", length=64))
     content: Mapped[bytes]
     """The canonical plans, compressed."""
-    plans: Mapped[int] = mapped_column(Checked("plans", "whole"))
-    link: Mapped[str] = mapped_column(Checked("link", length=300))
-    note: Mapped[str] = mapped_column(Checked("note"))
-    control: Mapped[str] = mapped_column(Checked("control", length=32))
+    plans: Mapped[int] = mapped_column(CheckedColumn("plans", "whole"))
+    link: Mapped[str] = mapped_column(CheckedColumn("link", length=300))
+    note: Mapped[str] = mapped_column(CheckedColumn("note"))
+    control: Mapped[str] = mapped_column(CheckedColumn("control", length=32))
     private: Mapped[bool]
-    created: Mapped[float] = mapped_column(Checked("created", "number"))
-    withdrawn: Mapped[float | None] = mapped_column(Checked("withdrawn", "number"), default=None)
+    created: Mapped[float] = mapped_column(CheckedColumn("created", "number"))
+    withdrawn: Mapped[float | None] = mapped_column(CheckedColumn("withdrawn", "number"), default=None)
 
 
 class Job(Base):
@@ -210,19 +210,19 @@ class Job(Base):
 
     __tablename__ = "jobs"
     __table_args__ = (UniqueConstraint("submission", "scorer"), Index(None, "state", "id"))
-    id: Mapped[int] = mapped_column(Checked("id", "long"), Identity(), primary_key=True, init=False)
+    id: Mapped[int] = mapped_column(CheckedColumn("id", "long"), Identity(), primary_key=True, init=False)
     submission: Mapped[str] = mapped_column(ForeignKey("submissions.id"))
     scorer: Mapped[str] = mapped_column(ForeignKey("scorers.id"), index=True)
-    not_before: Mapped[float] = mapped_column(Checked("not_before", "number"))
-    queued: Mapped[float] = mapped_column(Checked("queued", "number"))
-    state: Mapped[State] = mapped_column(Checked("state", length=16), default="queued")
-    attempts: Mapped[int] = mapped_column(Checked("attempts", "whole"), default=0)
-    worker: Mapped[str] = mapped_column(Checked("worker", length=80), default="")
-    lease: Mapped[str] = mapped_column(Checked("lease", length=32), default="")
-    lease_until: Mapped[float | None] = mapped_column(Checked("lease_until", "number"), default=None)
-    started: Mapped[float | None] = mapped_column(Checked("started", "number"), default=None)
-    ended: Mapped[float | None] = mapped_column(Checked("ended", "number"), default=None)
-    reason: Mapped[str] = mapped_column(Checked("reason", "mended"), default="")
+    not_before: Mapped[float] = mapped_column(CheckedColumn("not_before", "number"))
+    queued: Mapped[float] = mapped_column(CheckedColumn("queued", "number"))
+    state: Mapped[State] = mapped_column(CheckedColumn("state", length=16), default="queued")
+    attempts: Mapped[int] = mapped_column(CheckedColumn("attempts", "whole"), default=0)
+    worker: Mapped[str] = mapped_column(CheckedColumn("worker", length=80), default="")
+    lease: Mapped[str] = mapped_column(CheckedColumn("lease", length=32), default="")
+    lease_until: Mapped[float | None] = mapped_column(CheckedColumn("lease_until", "number"), default=None)
+    started: Mapped[float | None] = mapped_column(CheckedColumn("started", "number"), default=None)
+    ended: Mapped[float | None] = mapped_column(CheckedColumn("ended", "number"), default=None)
+    reason: Mapped[str] = mapped_column(CheckedColumn("reason", "mended"), default="")
 
 
 class Score(Base):
@@ -231,9 +231,9 @@ class Score(Base):
     __tablename__ = "scores"
     submission: Mapped[str] = mapped_column(ForeignKey("submissions.id"), primary_key=True)
     scorer: Mapped[str] = mapped_column(ForeignKey("scorers.id"), primary_key=True, index=True)
-    figures: Mapped[JsonObject] = mapped_column(Checked("figures", "json"))
+    figures: Mapped[JsonObject] = mapped_column(CheckedColumn("figures", "json"))
     per_example: Mapped[bytes]
-    created: Mapped[float] = mapped_column(Checked("created", "number"))
+    created: Mapped[float] = mapped_column(CheckedColumn("created", "number"))
 
 
 class Standing(Base):
@@ -241,8 +241,8 @@ class Standing(Base):
 
     __tablename__ = "standings"
     scorer: Mapped[str] = mapped_column(ForeignKey("scorers.id"), primary_key=True)
-    revision: Mapped[int] = mapped_column(Checked("revision", "whole"))
-    made: Mapped[float] = mapped_column(Checked("made", "number"))
+    revision: Mapped[int] = mapped_column(CheckedColumn("revision", "whole"))
+    made: Mapped[float] = mapped_column(CheckedColumn("made", "number"))
     rows: Mapped[bytes]
 
 
@@ -250,22 +250,22 @@ class Heartbeat(Base):
     """A worker's last sign of life."""
 
     __tablename__ = "workers"
-    name: Mapped[str] = mapped_column(Checked("name", length=80), primary_key=True)
-    measures: Mapped[list[str]] = mapped_column(Checked("measures", "json"))
-    seen: Mapped[float] = mapped_column(Checked("seen", "number"))
-    at: Mapped[str] = mapped_column(Checked("at", "mended", 120), default="")
+    name: Mapped[str] = mapped_column(CheckedColumn("name", length=80), primary_key=True)
+    measures: Mapped[list[str]] = mapped_column(CheckedColumn("measures", "json"))
+    seen: Mapped[float] = mapped_column(CheckedColumn("seen", "number"))
+    at: Mapped[str] = mapped_column(CheckedColumn("at", "mended", 120), default="")
 
 
 class LogLine(Base):
     """An action of a person or a state of a job; triggers of the database refuse to change or delete a line."""
 
     __tablename__ = "log"
-    id: Mapped[int] = mapped_column(Checked("id", "long"), Identity(), primary_key=True, init=False)
-    time: Mapped[float] = mapped_column(Checked("time", "number"))
-    actor: Mapped[str] = mapped_column(Checked("actor", length=80))
-    action: Mapped[str] = mapped_column(Checked("action", length=32))
-    object: Mapped[str] = mapped_column(Checked("object", length=64), index=True, default="")
-    board: Mapped[str] = mapped_column(Checked("board", length=16), default="")
-    before: Mapped[str] = mapped_column(Checked("before", length=32), default="")
-    after: Mapped[str] = mapped_column(Checked("after", length=32), default="")
-    reason: Mapped[str] = mapped_column(Checked("reason", "mended"), default="")
+    id: Mapped[int] = mapped_column(CheckedColumn("id", "long"), Identity(), primary_key=True, init=False)
+    time: Mapped[float] = mapped_column(CheckedColumn("time", "number"))
+    actor: Mapped[str] = mapped_column(CheckedColumn("actor", length=80))
+    action: Mapped[str] = mapped_column(CheckedColumn("action", length=32))
+    object: Mapped[str] = mapped_column(CheckedColumn("object", length=64), index=True, default="")
+    board: Mapped[str] = mapped_column(CheckedColumn("board", length=16), default="")
+    before: Mapped[str] = mapped_column(CheckedColumn("before", length=32), default="")
+    after: Mapped[str] = mapped_column(CheckedColumn("after", length=32), default="")
+    reason: Mapped[str] = mapped_column(CheckedColumn("reason", "mended"), default="")

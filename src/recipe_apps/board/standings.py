@@ -46,7 +46,7 @@ _FURTHER = 2
 """Digits of a further metric that is no percentage."""
 
 
-class Place(NamedTuple):
+class Rank(NamedTuple):
     """A system in the order of a board."""
 
     row: int
@@ -59,7 +59,7 @@ class Place(NamedTuple):
 
 def places_of(
     values: Array, datasets: Sequence[str], clusters: Sequence[str], figures: Sequence[float]
-) -> list[Place]:  # fmt: skip
+) -> list[Rank]:  # fmt: skip
     """Systems by `figures` [systems], best first; `values` [systems, examples] are NaN where there is no score."""
     order = sorted(range(len(values)), key=lambda row: -figures[row])
     ordered = values[order]
@@ -78,7 +78,7 @@ def places_of(
         leaders[leader:end] = [leader] * (end - leader)
         leader = end
     names = [f"{'=' if leaders.count(leader) > 1 else ''}{leader + 1}" for leader in leaders]
-    return list(map(Place, order, names, [*gaps, None]))
+    return list(map(Rank, order, names, [*gaps, None]))
 
 
 def _differences(

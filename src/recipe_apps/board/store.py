@@ -38,7 +38,7 @@ from recipe_apps.board.models import (
     Track,
     storable,
 )
-from recipe_apps.board.validation import Checked
+from recipe_apps.board.validation import SubmissionCheck
 
 BOARD = "board"
 """The account that control rows belong to, and the actor of what the program does by itself."""
@@ -370,7 +370,9 @@ class Board:
     # Submissions
 
     @transaction
-    def submit(self, session: Session, account: str, track: str, checked: Checked, entry: Entry) -> tuple[str, bool]:
+    def submit(
+        self, session: Session, account: str, track: str, checked: SubmissionCheck, entry: Entry
+    ) -> tuple[str, bool]:
         """Take a submission that was checked; returns its id, and whether it is new.
 
         Raises InputError for a closed track and for names that cannot be used, QuotaExceeded where the quota is used.

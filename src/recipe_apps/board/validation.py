@@ -60,7 +60,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Checked:
+class SubmissionCheck:
     """The outcome of a check."""
 
     examples: int
@@ -98,12 +98,12 @@ def check_submission(
     plans: int,
     limits: Limits = _LIMITS,
     other_ids: Collection[str] = (),
-) -> Checked:
+) -> SubmissionCheck:
     """Check a submission's bytes against the questions of a track, of which each needs `plans` plans.
 
     `other_ids` are those of other tracks, which are told apart from ids that nobody knows. Never raises for bad data.
     """
-    checked = Checked(len(questions), limits.problems)
+    checked = SubmissionCheck(len(questions), limits.problems)
     rows: dict[tuple[str, int], tuple[int, list[str]]] = {}
     """By question and number of the plan: the line, and the steps; also of a plan with faults, which is not missing."""
     archive = next((name for magic, name in _MAGIC.items() if data.startswith(magic)), None)
@@ -198,7 +198,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> JsonObject:
     return row
 
 
-def _read(line: bytes, number: int, limits: Limits, checked: Checked) -> tuple[object, object, list[str]] | None:
+def _read(
+    line: bytes, number: int, limits: Limits, checked: SubmissionCheck
+) -> tuple[object, object, list[str]] | None:
     """Id, number of the plan and steps of one line, whose problems are added; None where it is no JSON object."""
     remedy, field, problem = "give one JSON object a line", "", ""
     values: Any = None
