@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from recipe.artifacts import to_json, write_json
-from recipe.rows import from_json
 from recipe.cli import app
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.metrics import regime_colours

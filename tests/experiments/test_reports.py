@@ -17,12 +17,12 @@ pytest.importorskip("numba")
 pytest.importorskip("matplotlib")
 
 from recipe.artifacts import JsonObject, read_json, write_json, write_jsonl
-from recipe.rows import from_json
 from recipe.config import BestOfNConfig, CorpusConfig, EncoderConfig, RewardConfig
 from recipe.data.examples import read_examples, write_examples
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.planning.rerank import reward_predictions
 from recipe.progress import SILENT
+from recipe.rows import from_json
 from recipe.text import format_plan
 from recipe.types import Example
 from recipe.world.clips import GREY

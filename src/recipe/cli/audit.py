@@ -17,7 +17,7 @@ from recipe.progress import LOADING
 if TYPE_CHECKING:
     from recipe.audit.results import Audit
     from recipe.config import RewardConfig
-    from recipe.report.elements import Row, Table
+    from recipe.report.elements import Table, TableRow
     from recipe.stats import Interval
     from recipe.types import Procedure
 
@@ -97,6 +97,7 @@ def audit(
     from recipe.audit.samples import PREFIX, prompt_examples, read_samples, sample_file
     from recipe.audit.score import NamedScorer
     from recipe.corpus.store import Corpus
+    from recipe.data.examples import write_examples
     from recipe.planning.planner import Planner
     from recipe.planning.predictions import write_predictions
     from recipe.reward.embeddings import StepEmbeddings
@@ -186,7 +187,7 @@ def _lines(audited: "Audit") -> "Iterator[str | Table]":
     # Intervals are shown where the rewards are so few that the terminal has room for them.
     bounded = WIDEST_NAME + sum(max(len(reward.name), WIDEST_CELL) + 2 for reward in rewards) <= out.width
 
-    def share(name: str, shares: "Iterable[Interval | None]", section: str = "") -> "Row":
+    def share(name: str, shares: "Iterable[Interval | None]", section: str = "") -> "TableRow":
         cells = (Cell(value, 0, percent=True, part="all" if bounded else "mean") for value in shares)
         return row(name, *cells, section=section)
 

@@ -108,9 +108,7 @@ def check(
     return _checked(*read_training(config, changes or (), stage), measured=measure)
 
 
-def _checked(
-    stage: "Stage", settings: Any, shown: dict[str, Any] | None = None, *, measured: bool = False
-) -> Shown:
+def _checked(stage: "Stage", settings: Any, shown: dict[str, Any] | None = None, *, measured: bool = False) -> Shown:
     """What a run needs and takes, below the settings in `shown`; exit code 1 where something is missing."""
     from recipe.training.preflight import check_run, estimate_lines, measurement_lines
 

@@ -17,8 +17,7 @@ from recipe.prompting import visible
 if TYPE_CHECKING:
     from recipe.data.crosstask import StepOrder
     from recipe.evaluation.vpa.protocol import Protocol, Rule
-    from recipe.planning.vidassist.methods import Models
-    from recipe.planning.vidassist.methods import Demonstrations
+    from recipe.planning.vidassist.methods import Demonstrations, Models
     from recipe.planning.vidassist.search import ActionsOf
     from recipe.types import Example
 
@@ -361,6 +360,7 @@ def trace(
 
     Example: recipe vpa trace predictions.trace.jsonl --example crosstask/-9lVZgN7pGE/3
     """
+    from recipe.artifacts import to_json
     from recipe.planning.vidassist.trace import read_trace
     from recipe.report.elements import Cell, Table, headings, row
 

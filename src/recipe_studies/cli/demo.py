@@ -58,9 +58,7 @@ def run(
     workers: Workers = None,
     controls: Annotated[bool, typer.Option("--controls", help="Train the controls beside the regimes.")] = False,
     changes: console.Changes = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List stages and what is missing; start nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List stages and what is missing; start nothing.")] = False,
 ) -> Shown:
     """Run the experiment of a config, on your own narrations and benchmarks or on the embedded world; write a report.
 

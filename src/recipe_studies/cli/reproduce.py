@@ -64,8 +64,7 @@ def reproduce(
 
     Example: recipe reproduce all --scale tiny --data world
     """
-    from recipe.artifacts import to_json
-    from recipe.errors import require_packages
+    from recipe.errors import InputError, require_packages
     from recipe_studies.reproduce.study import Endpoints, PaperStudy, load_endpoints
 
     require_packages({"cpu": "corpus search", "train": "training", "report": "the report"})

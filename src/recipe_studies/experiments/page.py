@@ -15,7 +15,6 @@ from recipe.report.elements import (
     Cell,
     Figure,
     MarkedStep,
-    NamedValues,
     PlanColumn,
     Plans,
     Section,
@@ -253,7 +252,9 @@ def run_section(provenance: Provenance, stages: Sequence[StageTime] = ()) -> Sec
         *((name, value or "defaults") for name, value in provenance.settings.items()),
         ("versions", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
     )
-    settings = Pairs(tuple((name, value) for name, value in pairs if value or name not in ("command", "versions")))
+    settings = NamedValues(
+        tuple((name, value) for name, value in pairs if value or name not in ("command", "versions"))
+    )
     return Section("run", "How it was run", "How it was run", blocks=(*times, settings))
 
 

@@ -9,7 +9,6 @@ from statistics import fmean
 import torch
 
 from recipe.artifacts import read_json, read_jsonl, to_json, write_json
-from recipe.rows import from_json
 from recipe.config import GRPOConfig
 from recipe.corpus.store import Corpus
 from recipe.evaluation.controls import SAMPLE, control_differences
@@ -236,7 +235,7 @@ def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, 
 
 def _controls(
     measured: Measurement, means: dict[tuple[str, str], PromptMeans], seed: int
-) -> tuple[tuple[Scores, ...], tuple[Difference, ...]]:
+) -> tuple[tuple[RegimeScores, ...], tuple[Difference, ...]]:
     """Rows of the controls, and each regime minus each control that it has to beat."""
     study = measured.study
     judge_metrics = ("proxy",) if study.judged else ()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recipe.artifacts import installed, read_json
-from recipe.rows import from_json
 from recipe.errors import ComputeError
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.validity.measure import Difference, PlanLengths, RegimeScores, Reranking

@@ -397,7 +397,9 @@ def _shown_prompts(folder: Path, measured: Sequence[Run]) -> Iterable[ShownPromp
         rows = (row for _, row in read_jsonl(folder / run.file("scores")) if row["sample"] == 0)
         scores = {row["example_id"]: row["accuracy"] for row in rows}
         plans[run.regime] = {
-            plan.example_id: ShownPlan(run.regime, tuple(map(PlanLine, plan.steps)), accuracy=scores.get(plan.example_id))
+            plan.example_id: ShownPlan(
+                run.regime, tuple(map(PlanLine, plan.steps)), accuracy=scores.get(plan.example_id)
+            )
             for plan in read_predictions(folder / run.file("plans"))
             if plan.sample == 0
         }

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recipe.artifacts import read_json, write_text
-from recipe.rows import from_json
 from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import readings_table, regime_colours
-from recipe.report.elements import Block, Cell, Figure, Heading, TableRow, Section, Table, headings
+from recipe.report.elements import Block, Cell, Figure, Heading, Section, Table, TableRow, headings
 from recipe.report.markdown import render_markdown
 from recipe.report.page import render
 from recipe.report.plots import Line, Mark, Point, curves, inline_svg, intervals, scatter
