@@ -2,7 +2,6 @@
 
 import tracemalloc
 from dataclasses import replace
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -173,6 +172,6 @@ def test_controls_that_an_example_does_not_admit_are_left_out() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_braces_and_dollars_in_a_step_are_text(seed: int) -> None:
     odd = control_example("a", steps=("Fill {step} $data", "{}", "{0}"))
-    steps = CONTROLS["verbose"](odd, None, Random(seed))
+    [steps] = [case.steps for case in control_cases([odd], 1, seed) if case.control == "verbose"]
     assert steps is not None
     assert "fill {step} $data" in steps[1]
