@@ -154,7 +154,7 @@ def test_what_is_left_is_clean_and_all_is_accounted_for(drawn: list[tuple[str, l
     report = ExclusionReport()
     kept = list(exclusions.filter(given_, report))
     assert all(
-        one.segments and exclusions.compare(one) == (False, False, [None] * len(one.segments), "") for one in kept
+        one.segments and exclusions.compare(one) == (False, False, [None] * len(one.segments), "", 0) for one in kept
     )
     assert len(kept) + report.narrations_by_id + report.narrations_by_text == report.narrations == len(given_)
     assert list(exclusions.filter(kept, ExclusionReport())) == kept
