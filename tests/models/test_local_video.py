@@ -56,8 +56,7 @@ def test_a_saved_model_is_one_of_transformers(tiny_video_model: Path, engine: Lo
     )
     assert "Done:\n<|vision_start|><|video_pad|><|vision_end|><|im_end|>\n<|im_start|>assistant\n" in text
     ids = tokenizer(text.replace("<|video_pad|>", "<|video_pad|>" * 4), return_tensors="pt")
-    output = texts_of(
-        model,
+    output = model.generate(
         **ids,
         pixel_values_videos=patches.pixels,
         video_grid_thw=torch.tensor([patches.grid]),
