@@ -92,7 +92,7 @@ def test_a_board_is_made_whole_or_not(
 
     def make() -> None:
         made, tokens = demo_board(database, None, "hash:64")
-        assert {made.account_of(token).is_owner for token in tokens.values()} == {True, False}  # type: ignore[union-attr]
+        assert {made.account_of(token).role for token in tokens.values()} == {"owner", "submitter"}  # type: ignore[union-attr]
         made.close()
 
     assert each_step(stop_at, make, nothing) > 4

@@ -74,7 +74,7 @@ def test_tokens_tell_accounts_until_they_are_revoked(board: Board) -> None:
     token = board.add_account("ann", display="Ann of X")
     account = board.account_of(token)
     assert account is not None
-    assert (account.name, account.display, account.is_owner) == ("ann", "Ann of X", False)
+    assert (account.name, account.display, account.role) == ("ann", "Ann of X", "submitter")
     second = board.new_token("ann")
     assert board.account_of(second).name == "ann"  # type: ignore[union-attr]
     for wrong in ("", "rb_", token[:-1], token + "x", token.replace("rb_", ""), "rb_" + "x" * 60, token * 5):
