@@ -39,7 +39,7 @@ DryRun = Annotated[
 def config(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> Shown:
     """Train what the key `stage` of the file names: base, sft, grpo or best-of-n; `recipe train CONFIG.toml` for short.
 
-    Example: recipe train configs/grpo-qwen2.5-3b.toml
+    Example: recipe train config configs/grpo-qwen2.5-3b.toml
     """
     return _run(None, config, changes or (), dry_run)
 
