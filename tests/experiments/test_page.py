@@ -12,6 +12,7 @@ from recipe.artifacts import to_json, write_json
 from recipe.cli import app
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.metrics import regime_colours
+from recipe.evaluation.validity.readings import PlanLine
 from recipe.report.colours import SPARE
 from recipe.rows import from_json
 from recipe.stats import Interval
@@ -19,7 +20,6 @@ from recipe_studies.experiments import plots
 from recipe_studies.experiments.page import render_html, rerender
 from recipe_studies.experiments.results import (
     Curve,
-    Line,
     Results,
     ShownPlan,
     ShownPrompt,
@@ -75,7 +75,7 @@ def test_results_go_to_json_and_back(tmp_path: Path, fake_results: Results, fake
         ({"scores": [{"split": "a"}]}, r"r\.json\.scores\[0\]\.regime: the field is missing"),
         ({"stages": [{"name": "x", "seconds": True}]}, r"stages\[0\]\.seconds: True is no number"),
         (
-            {"prompts": [ShownPrompt("a", "tea", (), (ShownPlan("RL", (Line("x", "odd"),)),))]},  # type: ignore[arg-type]
+            {"prompts": [ShownPrompt("a", "tea", (), (ShownPlan("RL", (PlanLine("x", "odd"),)),))]},  # type: ignore[arg-type]
             r"prompts\[0\]\.plans\[0\]\.lines\[0\]\.status: 'odd' is unknown",
         ),
     ],
