@@ -349,7 +349,7 @@ def _student(groups: Sequence[_Clustered], by_seed: Array | None = None) -> tupl
     return variance, np.asarray(_extra("scipy.special").stdtrit(freedom, (1 + LEVEL) / 2), dtype=np.float64)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _draws(count: int, resamples: int, seed: int, stream: int) -> NDArray[np.uint16]:
     """How often each cluster is drawn [resamples, count]; kept, because all metrics of a table share it.
 
