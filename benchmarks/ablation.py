@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from recipe.alignment.ragged import FreeAlignment
+from recipe.alignment.backends import FreeAlignment
 from recipe.artifacts import write_json
 from recipe.audit.measure import measure
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
@@ -56,7 +56,7 @@ def _best_alone(pool: FreeAlignment) -> np.ndarray:
     return np.eye(pool.matched.shape[1])[int(pool.matched[0].argmax())]
 
 
-def _any_length(self: grounded.Lengths, number: int, draw: np.random.Generator) -> np.ndarray:
+def _any_length(self: grounded.NarrationLengths, number: int, draw: np.random.Generator) -> np.ndarray:
     return draw.choice(self.order, min(32, len(self.order)), replace=False)
 
 
@@ -73,7 +73,7 @@ PARTS: dict[str, Part] = {
     "without relevance (corpus alone)": ({"relevance": 0.0}, {}),
     "without the vote on order": ({}, {f"{METHOD}.order_agreement": lambda precedence: 0.0}),
     "without background": ({}, {f"{METHOD}.choose_pools": None}),
-    "background of any length": ({}, {f"{METHOD}.Lengths.alike": _any_length}),
+    "background of any length": ({}, {f"{METHOD}.NarrationLengths.alike": _any_length}),
     "one-to-one alignment only": ({}, {f"{METHOD}.gains": _only(0)}),
     "coverage alignment only": ({}, {f"{METHOD}.gains": _only(1)}),
     "all narrations alike": ({}, {f"{METHOD}.weights": _evenly}),

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from recipe.artifacts import to_json, write_json
-from recipe.audit.perturb import ALTERNATIVE, AuditPrompt, audit_prompts, paraphrase
+from recipe.audit.perturb import ALTERNATIVE, AuditPrompt, build_prompts, paraphrase, select
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.benchmarks import BENCHMARKS, find_benchmark
@@ -68,7 +68,7 @@ def main() -> None:
     for name in NAMES:
         if not (procedures := training_procedures(arguments.data, name)):
             continue
-        prompts = audit_prompts(procedures, embed, limit=arguments.prompts)
+        prompts = build_prompts(select(procedures, limit=arguments.prompts), embed)
         made = list(plans(procedures, prompts))
         embed([text for one, kinds in made for text in texts_of(one, kinds)])
         vocabulary = [step.text for one in procedures for step in one.steps]

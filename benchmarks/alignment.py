@@ -95,7 +95,7 @@ def benchmark(pairs: int, steps: int, segments: int, repeats: int) -> dict[str, 
         "biopython_score": measure(peer.scores, pairs, repeats),
         "biopython_score_of_one_matrix": measure(peer.scores_of_one_matrix, pairs, repeats),
         "biopython_align_one_path": measure(peer.lengths, pairs, repeats),
-        "recipe_monotone_coverage": measure(lambda: cpu.monotone_coverage(W, offsets), pairs, repeats),
+        "recipe_monotone_coverage": measure(lambda: cpu.grouped_monotone_coverage(W, [steps], offsets), pairs, repeats),
     }
     return {
         "pairs": pairs,

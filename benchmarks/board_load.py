@@ -40,11 +40,11 @@ from recipe.config.models import JudgeConfig
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe_apps.board.backup import restore
 from recipe_apps.board.client import BoardClient
+from recipe_apps.board.models import Job, LogLine, Score, Submission, Track
 from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.standings import refresh
 from recipe_apps.board.store import Board
-from recipe_apps.board.tables import jobs, log, scores, submissions, tracks
 from recipe_apps.board.views import Views
 
 RECIPE = [sys.executable, "-m", "recipe", "board"]
@@ -169,9 +169,7 @@ def plans_of(board: Board, number: int) -> bytes:
 
 def figures(board: Board) -> dict[tuple[str, str], Any]:
     """The figures of each system on each board."""
-    query = select(submissions.c.system, scores.c.scorer, scores.c.figures).join(
-        submissions, submissions.c.id == scores.c.submission
-    )
+    query = select(Submission.system, Score.scorer, Score.figures).join(Submission, Submission.id == Score.submission)
     return {(row.system, row.scorer): row.figures for row in board.database.query(lambda c: c.execute(query).all())}
 
 
@@ -188,11 +186,11 @@ def wait_for(url: str, seconds: float = 300.0) -> None:
 
 def chains(board: Board) -> list[str]:
     """What is wrong with the log: states that do not follow each other, jobs that were scored twice."""
-    query = select(log).where(log.c.action == "job").order_by(log.c.id)
+    query = select(LogLine).where(LogLine.action == "job").order_by(LogLine.id)
     last: dict[tuple[str, str], str] = {}
     ended: Counter[tuple[str, str]] = Counter()
     wrong = []
-    for row in board.database.query(lambda c: c.execute(query).all()):
+    for row in board.database.scalars(query):
         key = (row.object, row.board)
         if row.before != last.get(key, ""):
             wrong.append(f"{key}: {row.before} after {last.get(key)}")
@@ -204,12 +202,11 @@ def chains(board: Board) -> list[str]:
 def use_judge(board: Board) -> str:
     """Put a language model in the place of the scorers; returns the board's id."""
     references = board.references(board.track("world").reference_set)
-    for one in board.database.query(lambda c: c.execute(select(jobs.c.scorer).distinct()).scalars().all()):
+    for one in board.database.query(lambda c: c.execute(select(Job.scorer).distinct()).scalars().all()):
         board.retire(one)
     settings = ScorerSettings(measure="judge", model=JUDGE, judge=JudgeConfig(batch_size=8))
-    with open_scorer(settings, references) as scorer:
-        stored = settings.model_dump(mode="json")
-        return board.add_scorer("world", "judge", "a judge", stored, scorer.identity)[0]
+    identity = open_scorer(settings, references).identity
+    return board.add_scorer("world", "judge", "a judge", settings.model_dump(mode="json"), identity)[0]
 
 
 def main() -> None:
@@ -230,13 +227,13 @@ def main() -> None:
     subprocess.run([*RECIPE, "init", "--demo", "--database", database], check=True, capture_output=True)
     url, flags, endpoint = f"http://127.0.0.1:{given.port}", list[str](), None
     board = Board.open(database)
-    board.database.write(lambda c: c.execute(update(tracks).values(day_quota=10_000, total_quota=10_000)))
+    board.database.write(lambda c: c.execute(update(Track).values(day_quota=10_000, total_quota=10_000)))
     if given.judge_away:
         use_judge(board)
         endpoint = ThreadingHTTPServer(("127.0.0.1", 0), FakeJudge)
         threading.Thread(target=endpoint.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{endpoint.server_port}/v1"
-        flags = ["--measures", "judge", "--endpoint", address, "--tries", "2", "--patience", "2"]
+        flags = ["--measures", "judge", "--endpoint", address, "--set", "model.tries=2", "--set", "model.patience=2"]
         flags += ["--cache", str(folder / "cache")]
     tokens = [board.add_account(f"client-{number}") for number in range(given.clients)]
     data = [plans_of(board, number) for number in range(given.submissions)]
@@ -292,7 +289,7 @@ def main() -> None:
                 elif postgres:
                     postgres.restart()
                     processes.killed["postgres"] += 1
-            waiting = select(func.count()).select_from(jobs).where(jobs.c.state.in_(("queued", "running")))
+            waiting = select(func.count()).select_from(Job).where(Job.state.in_(("queued", "running")))
             left = board.database.query(lambda c: c.execute(waiting).scalar_one(), 60)  # noqa: B023
             if given.judge_away and now < given.judge_away:
                 waits = max(waits, left)
@@ -307,8 +304,8 @@ def main() -> None:
     processes.end()
 
     identities = {one.result() for one in sent}
-    counts = Counter(board.database.query(lambda c: c.execute(select(jobs.c.state)).scalars().all()))
-    requeued = select(func.count()).select_from(log).where(log.c.before == "running", log.c.after == "queued")
+    counts = Counter(board.database.query(lambda c: c.execute(select(Job.state)).scalars().all()))
+    requeued = select(func.count()).select_from(LogLine).where(LogLine.before == "running", LogLine.after == "queued")
     wrong = chains(board) if not given.judge_away else []
     if len(identities) != given.submissions:
         wrong.append(f"{len(identities)} submissions of {given.submissions} are there")
@@ -319,7 +316,7 @@ def main() -> None:
         calm = folder / "calm.db"
         subprocess.run([*RECIPE, "init", "--demo", "--database", str(calm)], check=True, capture_output=True)
         other = Board.open(str(calm))
-        other.database.write(lambda c: c.execute(update(tracks).values(day_quota=10_000, total_quota=10_000)))
+        other.database.write(lambda c: c.execute(update(Track).values(day_quota=10_000, total_quota=10_000)))
         from recipe.planning.predictions import Prediction
         from recipe_apps.board.setup import send as submit_plans
         from recipe_apps.board.store import Entry

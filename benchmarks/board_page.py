@@ -31,11 +31,11 @@ from planner_page import VIEWS, axe_faults
 from recipe.artifacts import to_json
 from recipe.evaluation.scores import Row
 from recipe_apps.board.app import create_app
-from recipe_apps.board.scoring import Scored, open_scorer
+from recipe_apps.board.models import Account, Job, Score, Submission
+from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.setup import demo_board
 from recipe_apps.board.standings import refresh
 from recipe_apps.board.store import Board, touch
-from recipe_apps.board.tables import accounts, jobs, scorers, scores, submissions
 
 SHELLS = ("submit", "mine", "owner")
 
@@ -123,43 +123,42 @@ def fill(board: Board, count: int, systems: int) -> str:
     """Write scored submissions into a board's tables; returns the id of its validity board."""
     references = board.references(board.track("world").reference_set)
     rng = np.random.default_rng(0)
-    with board.database.read() as connection:
-        rows = connection.execute(scorers.select().where(scorers.c.measure == "validity")).all()
-    [scorer] = rows
-    from recipe_apps.board.work import settings_of
+    scorer = next(row for row in board.scorers() if row.measure == "validity")
+    from recipe_apps.board.settings import stored_settings
 
     base, content = rng.random(len(references.examples)), zlib.compress(b"{}\n")
+    opened = open_scorer(stored_settings(scorer.settings), references)
 
-    def write(connection: Any) -> None:
-        now = board.database.now(connection)
-        people = [
-            {"name": f"p{n}", "display": f"Person {n}", "role": "submitter", "created": now} for n in range(systems)
-        ]
-        connection.execute(accounts.insert(), people)
-        with open_scorer(settings_of(scorer.settings), references) as opened:
-            of_system = []
-            for own in range(systems):
-                values = np.clip(base + rng.normal(0, 0.2, len(base)) - own / systems / 2, 0, 1).tolist()
-                rows = [Row(one.example_id, {"score": v}) for one, v in zip(references.examples, values, strict=True)]
-                opened.measure.rows = lambda *_, rows=rows: rows
-                of_system.append(opened.score([]))
-            for number in range(count):
-                own = number % systems
-                scored: Scored = of_system[own]
-                name = f"s{number}"
-                connection.execute(submissions.insert().values(
-                    id=name, track="world", account=f"p{own}", system=f"system {own}", sha=name, content=content,
-                    plans=200, link="", note="", control="", private=False, created=now + number,
-                ))  # fmt: skip
-                connection.execute(jobs.insert().values(
-                    submission=name, scorer=scorer.id, state="scored", attempts=1, not_before=now, worker="w", lease="",
-                    queued=now, started=now, ended=now, reason="",
-                ))  # fmt: skip
-                blob = zlib.compress(np.asarray(scored.values, dtype="<f8").tobytes())
-                connection.execute(scores.insert().values(
-                    submission=name, scorer=scorer.id, figures=to_json(scored.figures), per_example=blob, created=now
-                ))  # fmt: skip
-        touch(connection, scorer.id)
+    def write(session: Any) -> None:
+        now = board.database.now(session)
+        session.add_all(
+            Account(name=f"p{n}", display=f"Person {n}", role="submitter", created=now) for n in range(systems)
+        )
+        session.flush()
+        of_system = []
+        for own in range(systems):
+            values = np.clip(base + rng.normal(0, 0.2, len(base)) - own / systems / 2, 0, 1).tolist()
+            rows = [Row(one.example_id, {"score": v}) for one, v in zip(references.examples, values, strict=True)]
+            opened.measure.rows = lambda *_, rows=rows: rows
+            of_system.append(opened.score([]))
+        for number in range(count):
+            own = number % systems
+            figures, values = of_system[own]
+            name = f"s{number}"
+            session.add(Submission(
+                id=name, track="world", account=f"p{own}", system=f"system {own}", sha=name, content=content,
+                plans=200, link="", note="", control="", private=False, created=now + number,
+            ))  # fmt: skip
+            session.flush()
+            session.add(Job(
+                submission=name, scorer=scorer.id, state="scored", attempts=1, not_before=now, worker="w",
+                queued=now, started=now, ended=now,
+            ))  # fmt: skip
+            blob = zlib.compress(np.asarray(values, dtype="<f8").tobytes())
+            session.add(Score(
+                submission=name, scorer=scorer.id, figures=to_json(figures), per_example=blob, created=now
+            ))  # fmt: skip
+        touch(session, scorer.id)
 
     board.database.write(write)
     return str(scorer.id)

@@ -74,7 +74,7 @@ class SharedIndex:
     def search_batch(self, queries: Sequence[Vectors], k: int) -> list[list[Hit]]:
         found = []
         for query in queries:
-            scores = self._backend.monotone_coverage(self._segments @ query.T, self.offsets)
+            [scores] = self._backend.grouped_monotone_coverage(self._segments @ query.T, [len(query)], self.offsets)
             best = np.argsort(-scores, kind="stable")[:k]
             found.append([Hit(int(number), float(scores[number])) for number in best])
         return found

@@ -15,7 +15,7 @@ from recipe.artifacts import to_json, write_json
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.diversity.judges import ProxyDiversityJudge, Question
-from recipe.evaluation.diversity.plans import PLANS, PromptSamples, collapsed
+from recipe.evaluation.diversity.plans import PLANS, PromptSamples, distinct_steps
 from recipe.evaluation.diversity.scores import DiversityMeasure, compare_plans, pair_rows
 from recipe.evaluation.measures import summarise
 from recipe.types import Example
@@ -71,7 +71,7 @@ def of_no_use(judge: ProxyDiversityJudge, examples: Sequence[Example]) -> dict[s
 def sampled(world: World, example: Example, examples: Sequence[Example], write: Write) -> PromptSamples:
     """Ten plans of a control for a prompt."""
     rng = random.Random(example.example_id)
-    plans = [collapsed(write(world, example, examples, rng)) for _ in range(PLANS)]
+    plans = [tuple(distinct_steps(write(world, example, examples, rng)).values()) for _ in range(PLANS)]
     return PromptSamples(example, tuple(range(PLANS)), tuple(plans))
 
 

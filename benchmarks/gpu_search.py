@@ -32,7 +32,6 @@ from recipe.artifacts import write_json
 from recipe.corpus.gpu.scan import (
     Launch,
     NarrationBounds,
-    Pairs,
     QueryBounds,
     Segments,
     best,
@@ -149,10 +148,10 @@ def product(kind: torch.dtype, device: str, repeats: int, size: int) -> float:
     return 2 * size**3 / timed(work, repeats).median / 1e9
 
 
-def rank(sums: torch.Tensor, known: NarrationBounds, asked: QueryBounds) -> Pairs:
+def rank(sums: torch.Tensor, known: NarrationBounds, asked: QueryBounds) -> tuple[torch.Tensor, torch.Tensor]:
     """The best, then all that reach the lowest of them, as a search does between its two re-scorings."""
     these = estimate(sums, known, asked)
-    return reaching(these, best(these, K).estimates[-1])
+    return reaching(these, best(these, K)[0][-1])
 
 
 def bounds(here: Segments, queries: int) -> tuple[NarrationBounds, QueryBounds]:

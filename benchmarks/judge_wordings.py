@@ -22,7 +22,7 @@ from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.verdicts import accuracy_of
-from recipe.evaluation.people.agreement import Spread, spread_of
+from recipe.evaluation.people.agreement import RaterSpread, spread_of
 from recipe.report.elements import Cell, Table, headings, row
 from recipe.types import Example, Verdict
 from recipe.world.examples import draw_examples
@@ -71,7 +71,7 @@ def systems(examples: list[Example], seed: int) -> dict[str, list[tuple[str, ...
     }
 
 
-def judged(judge: ProxyJudge, plans: list[tuple[str, ...]], worded: list[list[Example]]) -> Spread:
+def judged(judge: ProxyJudge, plans: list[tuple[str, ...]], worded: list[list[Example]]) -> RaterSpread:
     """The spread over wordings of the accuracies of a system's plans."""
     rows = []
     for examples in worded:
@@ -83,7 +83,7 @@ def judged(judge: ProxyJudge, plans: list[tuple[str, ...]], worded: list[list[Ex
     return spread
 
 
-def table(found: dict[str, Spread], judge: str, wordings: int) -> Table:
+def table(found: dict[str, RaterSpread], judge: str, wordings: int) -> Table:
     """A row a system."""
     rows = []
     for name, one in found.items():

@@ -23,7 +23,7 @@ from recipe.progress import SILENT
 from recipe_studies.experiments.schedule import RECORDS
 from recipe_studies.reproduce import study as studies
 from recipe_studies.reproduce.run import reproduce
-from recipe_studies.reproduce.study import Study
+from recipe_studies.reproduce.study import PaperStudy
 
 SCALE = """
 title = "a few thousand parameters"
@@ -41,7 +41,7 @@ REGIMES = ("base", "sft-annotated", "sft-ht100m", "rl")
 def run(configs: Path, output: Path) -> None:
     """The study, in a process of its own."""
     studies.configs = lambda: configs
-    reproduce(Study(("main", "regimes"), ("micro",), None, seeds=(0,), regimes=REGIMES), output, 2, SILENT)
+    reproduce(PaperStudy(("main", "regimes"), ("micro",), None, seeds=(0,), regimes=REGIMES), output, 2, SILENT)
 
 
 def outcome(output: Path) -> dict[str, Any]:

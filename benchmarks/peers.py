@@ -163,7 +163,7 @@ class FaissInverted:
         first, last = self._data.offsets[candidates], self._data.offsets[candidates + 1]
         starts = np.concatenate([[0], np.cumsum(last - first)])
         rows = np.arange(starts[-1]) + np.repeat(first - starts[:-1], last - first)
-        scores = cpu.monotone_coverage(self._data.vectors[rows] @ steps.T, starts)
+        scores = cpu.grouped_monotone_coverage(self._data.vectors[rows] @ steps.T, [len(steps)], starts)[0]
         return candidates[best(scores, self._k)]
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recipe.artifacts import to_json, write_json
-from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, audit_prompts
+from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.benchmarks import BENCHMARKS
@@ -121,7 +121,7 @@ def judged_prompts(procedures: Sequence[Procedure], embed: Embed, limit: int | N
     kept = {TRUE, ALTERNATIVE, *CLASSES}
     return [
         replace(prompt, variants={name: plan for name, plan in prompt.variants.items() if name in kept})
-        for prompt in audit_prompts(procedures, embed, limit=limit)
+        for prompt in build_prompts(select(procedures, limit=limit), embed)
     ]
 
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from recipe.artifacts import write_json
-from recipe.audit.perturb import audit_prompts
+from recipe.audit.perturb import build_prompts, select
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import read_procedures
@@ -34,7 +34,7 @@ def main() -> None:
     corpus = Corpus.open(arguments.corpus)
     verifiers = {name: Verifier(corpus, RewardConfig(verifier=name)) for name in ("paper", "grounded")}
     procedures = read_procedures(arguments.procedures, "skip").procedures
-    prompts = audit_prompts(procedures, verifiers["paper"].embed, limit=arguments.prompts)
+    prompts = build_prompts(select(procedures, limit=arguments.prompts), verifiers["paper"].embed)
     groups = [
         PromptGroup(p.goal, p.history, [p.variants[kind] for kind in PLANS if kind in p.variants]) for p in prompts
     ]

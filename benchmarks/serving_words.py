@@ -19,10 +19,9 @@ from recipe.artifacts import write_json
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
-from recipe.reward.scorer import PromptGroup
 from recipe.reward.verifier import Verifier
 from recipe.types import Example
-from recipe_apps.serving.evidence import SUPPORT, Witness, contrast_gains
+from recipe_apps.serving.evidence import SUPPORT, CorpusEvidence
 
 
 def drawn(path: Path, count: int, seed: int = 0) -> list[Example]:
@@ -32,10 +31,10 @@ def drawn(path: Path, count: int, seed: int = 0) -> list[Example]:
     return examples[:count]
 
 
-def gains(witness: Witness, examples: list[Example], plans: list[tuple[str, ...]]) -> list[float]:
+def gains(evidence: CorpusEvidence, examples: list[Example], plans: list[tuple[str, ...]]) -> list[float]:
     """What each step of each plan adds to the narrations of its activity, over those of anything else."""
-    groups = [PromptGroup.of(one.goal, one.history, [plan]) for one, plan in zip(examples, plans, strict=True)]
-    return [gain for own in contrast_gains(witness.verifier, groups) for gain in own]
+    prompted = [((one.goal, one.history), plan) for one, plan in zip(examples, plans, strict=True)]
+    return [gain for own in evidence.gains(prompted) for gain in own]
 
 
 def main() -> None:
@@ -47,22 +46,22 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=150)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    witness = Witness(Verifier(Corpus.open(asked.corpus), RewardConfig(verifier="grounded")))
+    evidence = CorpusEvidence(Verifier(Corpus.open(asked.corpus), RewardConfig(verifier="grounded")))
     own, foreign = drawn(asked.examples, asked.prompts), drawn(asked.foreign, asked.prompts)
     draw = random.Random(1)
     wrong = [draw.choice([other for other in own if other.goal != one.goal]).continuation for one in own]
-    true_gains = gains(witness, own, [one.continuation for one in own])
-    wrong_gains = gains(witness, own, wrong)
-    result: dict[str, Any] = {"prompts": len(own), "narrations": len(witness.verifier.corpus)}
+    true_gains = gains(evidence, own, [one.continuation for one in own])
+    wrong_gains = gains(evidence, own, wrong)
+    result: dict[str, Any] = {"prompts": len(own), "narrations": len(evidence.verifier.corpus)}
     for threshold in (0.0, SUPPORT, 0.02, 0.05):
         result[f"supported above {threshold:g}"] = {
             "true": float(np.mean(np.array(true_gains) > threshold)),
             "wrong": float(np.mean(np.array(wrong_gains) > threshold)),
         }
     for name, examples in (("known", own), ("foreign", foreign)):
-        found = witness.coverage([(one.goal, one.history) for one in examples])
-        values = [one.value for one in found if one.value is not None]
-        states = Counter(one.state for one in found)
+        found = evidence.coverage([(one.goal, one.history) for one in examples])
+        values = [one["value"] for one in found if one["value"] is not None]
+        states = Counter(one["state"] for one in found)
         result[name] = {
             "coverage": [round(float(value), 3) for value in np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95))],
             "states": {state: round(count / len(found), 3) for state, count in states.items()},

@@ -32,8 +32,8 @@ from sqlalchemy import select, update
 
 from recipe.artifacts import write_json
 from recipe.data.examples import read_examples
+from recipe_apps.board.models import Job, Track
 from recipe_apps.board.store import Board
-from recipe_apps.board.tables import jobs, tracks
 
 REWARD, PAGE, BOARD = 8611, 8612, 8613
 BAD: tuple[tuple[int, str, str, bytes], ...] = (
@@ -191,7 +191,7 @@ class Soak:
 async def soak(given: argparse.Namespace, folder: Path, services: dict[str, int], workers: Processes) -> dict[str, Any]:
     """Run the load; what it showed."""
     board = Board.open(workers.database)
-    board.database.write(lambda c: c.execute(update(tracks).values(day_quota=10_000, total_quota=10_000)))
+    board.database.write(lambda c: c.execute(update(Track).values(day_quota=10_000, total_quota=10_000)))
     tokens = [board.add_account(f"participant-{number}") for number in range(2)]
     examples = read_examples(given.run / "data/test.jsonl")[:60]
     prompts = [
@@ -215,7 +215,7 @@ async def soak(given: argparse.Namespace, folder: Path, services: dict[str, int]
                 group.create_task(run.stall(port))
         group.create_task(run.watch(services, workers, sizes))
     for _ in range(600):  # what is queued is scored
-        states = Counter(board.database.query(lambda c: c.execute(select(jobs.c.state)).scalars().all()))
+        states = Counter(board.database.query(lambda c: c.execute(select(Job.state)).scalars().all()))
         if not states["queued"] and not states["running"]:
             break
         await asyncio.sleep(1)

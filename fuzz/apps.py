@@ -24,14 +24,15 @@ from recipe.planning.planner import Planner
 from recipe.reward.verifier import Verifier
 from recipe.types import Example, Narration, Segment
 from recipe_apps.board.app import create_app as board_app
+from recipe_apps.board.models import Track
 from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import add_track
-from recipe_apps.board.store import Board, References, Track
+from recipe_apps.board.store import Board, References
 from recipe_apps.service.app import create_app as reward_app
 from recipe_apps.serving.app import Served
 from recipe_apps.serving.app import create_app as page_app
-from recipe_apps.serving.evidence import Witness
+from recipe_apps.serving.evidence import CorpusEvidence
 from recipe_apps.serving.feedback import FeedbackStore
 
 ENCODER = os.environ.get("FUZZ_ENCODER", "hash:64")
@@ -185,8 +186,8 @@ def reward() -> Service:
 @cache
 def page() -> Service:
     """The planner page with evidence and feedback."""
-    witness = Witness(Verifier(Corpus.open(corpus()), RewardConfig(verifier="grounded")))
-    served = Served(planner=Planner(Written()), model="m", witness=witness)
+    evidence = CorpusEvidence(Verifier(Corpus.open(corpus()), RewardConfig(verifier="grounded")))
+    served = Served(planner=Planner(Written()), model="m", evidence=evidence)
     return Service(page_app(served, feedback=FeedbackStore(_folder() / "kept")))
 
 
@@ -196,9 +197,8 @@ def board() -> Service:
     made = Board.create(f"sqlite:///{_folder() / 'board.db'}", "A board")
     given = References.of(QUESTIONS)
     settings = ScorerSettings(measure="proxy", encoder="hash:64")
-    with open_scorer(settings, given) as scorer:
-        identity = scorer.identity
-    track = Track("world", "The world", "", given.sha, day_quota=10**9, total_quota=10**9)
+    identity = open_scorer(settings, given).identity
+    track = Track(name="world", title="The world", day_quota=10**9, total_quota=10**9)
     add_track(made, track, given, [(settings, identity)])
     return Service(board_app(made), {OWNER: made.add_account("owner", "owner").encode()})
 

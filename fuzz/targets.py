@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from recipe import config
 from recipe.audit.coverage import read_tasks
 from recipe.config.base import changed_values
-from recipe.corpus.leaks import read_excluded
+from recipe.corpus.excluded import read_excluded
 from recipe.data.examples import read_examples
 from recipe.data.histories import read_histories
 from recipe.data.narrations import ReadingOptions, read_narrations
@@ -39,7 +39,7 @@ from recipe.models.endpoint.wire import Unreadable, parse_completion, parse_piec
 from recipe.perception.frames import read_frames
 from recipe.perception.phi import read_history, read_steps, read_trace
 from recipe.planning.predictions import read_predictions
-from recipe.planning.vidassist.models import read_score
+from recipe.planning.vidassist.methods import read_score
 from recipe.reward.watchdog import read_records
 from recipe.text import parse_plan
 from recipe.types import Example

@@ -118,13 +118,13 @@ def audit_rewards(
     read = read_procedures(Path(procedures)).procedures if isinstance(procedures, str | Path) else procedures
     embeddings = StepEmbeddings(corpus.encoder)
     audited = []
-    for one in verifiers:
-        config = parse_config({"verifier": one}, RewardConfig, "verifiers") if isinstance(one, str) else one
+    for choice in verifiers:
+        config = parse_config({"verifier": choice}, RewardConfig, "verifiers") if isinstance(choice, str) else choice
         verifier = Verifier(corpus, config, embeddings=embeddings)
-        name = one if isinstance(one, str) else config.verifier
+        name = choice if isinstance(choice, str) else config.verifier
         audited.append(NamedScorer(name, verifier, config.contrast_problem(len(corpus)) or ""))
     return audit_scorers(audited, corpus, read, embeddings.stacked, extent, progress=progress)
 
 
-def _paths(given: Paths) -> tuple[Path, ...]:
-    return (Path(given),) if isinstance(given, str | Path) else tuple(map(Path, given))
+def _paths(paths: Paths) -> tuple[Path, ...]:
+    return (Path(paths),) if isinstance(paths, str | Path) else tuple(map(Path, paths))

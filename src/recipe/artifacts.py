@@ -15,12 +15,11 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from recipe.errors import HALVES, InputError, RecipeError, printable
+from recipe.errors import HALVES, InputError, printable
 
 JsonObject = dict[str, Any]
 CARD = "card.json"
@@ -29,7 +28,6 @@ _LONGEST = 1 << 25
 """Bytes of a line of JSON at most: hostile JSON takes twenty times its length in memory."""
 _NAMED = 200
 """Characters of a field's place that an error names."""
-Value = TypeVar("Value")
 ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """How JSON writes a half of a character, also where its other half follows."""
 
@@ -47,21 +45,22 @@ def atomic_path(target: Path) -> Iterator[Path]:
     with _own_sibling(target) as partial, _named(partial, target):
         yield partial
         sync(partial)
-        _publish(partial, target)
-        _sync_entry(target.parent)
-
-
-def _publish(partial: Path, target: Path) -> None:
-    """Rename; a folder with content cannot be replaced in one step, so that it is moved aside, however often."""
-    while True:
+        # A folder with content cannot be replaced in one step, so that it is moved aside, however often.
+        while True:
+            try:
+                partial.replace(target)
+                break
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not partial.is_dir():
+                    raise
+            with _own_sibling(target) as aside, suppress(FileNotFoundError):  # another process has moved it
+                target.replace(aside)
+        # The new name is on disk only when its folder is.
+        descriptor = os.open(target.parent, os.O_RDONLY)
         try:
-            partial.replace(target)
-            return
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not partial.is_dir():
-                raise
-        with _own_sibling(target) as aside, suppress(FileNotFoundError):  # another process has moved it
-            target.replace(aside)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 _counter = itertools.count()
@@ -86,23 +85,20 @@ def _remove_abandoned(target: Path) -> None:
     """Remove partial outputs of processes of this machine that are no more."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.{_machine()}-(\d+)-\d+\.partial")
     with os.scandir(target.parent) as entries:
-        found = [(Path(entry.path), match) for entry in entries if (match := pattern.fullmatch(entry.name))]
-    for path, match in found:
-        if path not in _live and not _runs(int(match[1])):
-            remove(path)
-
-
-def _runs(process: int) -> bool:
-    """Whether another process has this number; what this one left with its number was left by an earlier one."""
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+        partials = [(Path(entry.path), match) for entry in entries if (match := pattern.fullmatch(entry.name))]
+    for path, match in partials:
+        process = int(match[1])
+        if path in _live:
+            continue
+        if process != os.getpid():  # what this process has not in `_live`, an earlier one of its number left behind
+            try:
+                os.kill(process, 0)
+                continue
+            except ProcessLookupError:
+                pass
+            except PermissionError:  # it runs, for another user
+                continue
+        remove(path)
 
 
 @cache
@@ -182,26 +178,6 @@ def _whole_number(digits: str) -> int:
 def to_json(value: object) -> Any:
     """A dataclass, or several, as plain JSON values."""
     return to_jsonable_python(value)
-
-
-def from_json(raw: Any, kind: type[Value], origin: str) -> Value:
-    """The value of `kind` that `to_json` wrote; `origin` names its place in errors.
-
-    Raises InputError naming the part that is missing, unknown or of the wrong kind.
-    """
-    # In a tuple, because pydantic takes no settings beside a bare dataclass.
-    reader = TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
-    try:
-        [value] = reader.validate_json(json.dumps([raw]))
-    except RecipeError as error:  # of the kind itself, as for a mean that is not finite
-        raise InputError.at(origin, f"{error}".rstrip("."), "recreate the report with this version") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"][1:])
-        plain = {"missing": "the key is missing", "unexpected_keyword_argument": "the key is unknown"}
-        problem = plain.get(first["type"]) or f"{first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}"
-        raise InputError.at(origin + "".join(steps), problem, "recreate the report with this version") from None
-    return cast(Value, value)
 
 
 def not_a_file(path: Path) -> InputError:
@@ -286,9 +262,9 @@ def json_line(path: Path | str, number: int, line: str) -> JsonObject:
 
 def require_whole(path: Path | str, line: int | None, value: object) -> None:
     """Reject a JSON value with half a character in a text or a name. Raises InputError, naming its field."""
-    if (place := half_character(value)) is not None:
-        place = place[:_NAMED]
-        problem, field = f"{printable(place or 'the text')} holds half a character", re.sub(r"(\[\d+\])+$", "", place)
+    if (path_in_value := half_character(value)) is not None:
+        shown = path_in_value[:_NAMED]
+        problem, field = f"{printable(shown or 'the text')} holds half a character", re.sub(r"(\[\d+\])+$", "", shown)
         raise InputError.at(path, problem, "repair or remove it", line=line, field=field or None)
 
 
@@ -304,23 +280,21 @@ def half_character(value: object) -> str | None:
             return field
         if isinstance(item, dict):
             named = [(f"{field}.{name}" if field else name, inner) for name, inner in item.items()]
-            if half := next((place for place, _ in named if HALVES.search(place)), None):
+            if half := next((name for name, _ in named if HALVES.search(name)), None):
                 return half
             left += reversed(named)
         elif isinstance(item, list):
-            left += [(f"{field}[{place}]", item[place]) for place in reversed(range(len(item)))]
+            left += [(f"{field}[{index}]", item[index]) for index in reversed(range(len(item)))]
     return None
 
 
 def installed(packages: Sequence[str]) -> dict[str, str]:
     """Versions of the packages that are installed, for the record of a run."""
-    found = {}
+    versions = {}
     for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
 
 
 def fingerprint(value: object) -> str:
@@ -355,14 +329,6 @@ def sync(path: Path) -> None:
     for file in files:
         with file.open("rb") as stream:
             os.fsync(stream.fileno())
-
-
-def _sync_entry(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove(path: Path) -> None:

@@ -22,9 +22,9 @@ _HOME = str(Path(__file__).parents[1])
 
 def isolated(code: str) -> list[str]:
     """The command of a Python process that runs `code` with this process's modules, without those of its folder."""
-    here = str(Path.cwd())
+    folder = str(Path.cwd())
     # The folder that holds this package stays, also where it is the current one.
-    path = [entry for entry in sys.path if entry == _HOME or entry not in ("", here)]
+    path = [entry for entry in sys.path if entry == _HOME or entry not in ("", folder)]
     if _HOME not in path:
         path.append(_HOME)
     return [sys.executable, "-I", "-c", f"import sys; sys.path[:] = {path!r}; {code}"]

@@ -24,10 +24,10 @@ def read_clock(text: str) -> float | None:
     >>> read_clock("00:41"), read_clock("1:02:05.5"), read_clock("90"), read_clock("1:75")
     (41.0, 3725.5, 90.0, None)
     """
-    found = _WRITTEN.fullmatch(text.strip())
-    if found is None:
+    match = _WRITTEN.fullmatch(text.strip())
+    if match is None:
         return None
-    numbers = [float(number) for number in found.groups() if number is not None]
+    numbers = [float(number) for number in match.groups() if number is not None]
     if any(number >= 60 for number in numbers[1:]):
         return None
     seconds = 0.0

@@ -49,8 +49,8 @@ class InputError(RecipeError):
         cls, path: Path | str, problem: str, remedy: str, *, line: int | None = None, field: str | None = None
     ) -> "InputError":
         """An error that names file, line, field, what is wrong and what to do, in one sentence."""
-        place = str(path) if line is None else f"{path}, line {line}"
-        where = place if field is None else f"{place}, field {field!r}"
+        where = str(path) if line is None else f"{path}, line {line}"
+        where = where if field is None else f"{where}, field {field!r}"
         # A name in a file may hold a line feed; the sentence stays on one line.
         return cls(f"{where}: {problem}; {remedy}.".replace("\n", "\\n"))
 
@@ -129,10 +129,10 @@ def install_command(extras: str) -> str:
     folder = url2pathname(urlsplit(origin.get("url", "")).path) if "dir_info" in origin else ""
     pins = f"-c {_near(str(pinned))} " if folder and (pinned := Path(folder, "constraints.txt")).is_file() else ""
     editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
-    what = f"{_near(folder)}[{extras}]" if folder else f"{_PROJECT}[{extras}]"
+    package = f"{_near(folder)}[{extras}]" if folder else f"{_PROJECT}[{extras}]"
     # An environment that uv made has no pip.
     installer = f"{_near(sys.executable)} -m pip" if find_spec("pip") else "uv pip"
-    return f"{installer} install {pins}{editable}'{what}'"
+    return f"{installer} install {pins}{editable}'{package}'"
 
 
 def _near(path: str) -> str:
@@ -167,7 +167,7 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return COMMANDS.sub(lambda found: ascii(found[0])[1:-1], text)
+    return COMMANDS.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def shortened(sentence: str) -> str:

@@ -3,7 +3,7 @@
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from recipe.errors import InputError
@@ -13,7 +13,18 @@ _GIGABYTE = 1e9
 
 def available() -> int | None:
     """Bytes that this process may still take, the least of what machine and control group leave; None: unknown."""
-    known = [free for free in (_machine(), _group()) if free is not None]
+    known = []
+    with suppress(OSError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        known += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError):  # no control group, or one without a limit
+        limit, used = ((group / name).read_text(encoding="ascii").strip() for name in ("memory.max", "memory.current"))
+        counts = (group / "memory.stat").read_text(encoding="ascii").split()
+        # Files that were read stay in memory until it is needed.
+        cached = sum(int(counts[counts.index(name) + 1]) for name in ("inactive_file", "active_file") if name in counts)
+        if limit.isdigit():
+            known.append(max(0, int(limit) - int(used) + cached))
     return min(known) if known else None
 
 
@@ -31,36 +42,11 @@ def require_memory(file: Path, needed: float, remedy: str) -> None:
 def at_most(more: int) -> Iterator[None]:
     """Let the process grow by `more` bytes at most; beyond, an allocation raises MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    ceiling = _address_space() + more
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])  # of its address space
+    ceiling = pages * os.sysconf("SC_PAGE_SIZE") + more
     limits = [limit for limit in (ceiling, soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-def _machine() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-
-
-def _group() -> int | None:
-    """Bytes that the control group of a container leaves; None without a group or a limit."""
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit, used = ((group / name).read_text(encoding="ascii").strip() for name in ("memory.max", "memory.current"))
-        counts = (group / "memory.stat").read_text(encoding="ascii").split()
-    except OSError:
-        return None
-    # Files that were read stay in memory until it is needed.
-    cached = sum(int(counts[counts.index(name) + 1]) for name in ("inactive_file", "active_file") if name in counts)
-    return max(0, int(limit) - int(used) + cached) if limit.isdigit() else None
-
-
-def _address_space() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -55,9 +55,9 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     'Goal: make $tea. Answer {"score": 1}.'
     """
     parsed = Template(template.strip())
-    taken, given = set(parsed.get_identifiers()), set(values)
-    if not parsed.is_valid() or taken != given:
-        raise ValueError(f"the prompt takes {sorted(taken)} and was given {sorted(given)}")
+    names, filled = set(parsed.get_identifiers()), set(values)
+    if not parsed.is_valid() or names != filled:
+        raise ValueError(f"the prompt takes {sorted(names)} and was given {sorted(filled)}")
     return parsed.substitute(values)
 
 
@@ -94,8 +94,8 @@ def json_object(text: str) -> JsonObject | None:
     ({'score': 7}, None)
     """
     decoder, searched = json.JSONDecoder(), text[:_SEARCHED]
-    for tried, opening in enumerate(re.finditer(r"\{", searched)):
-        if tried == _TRIES:
+    for count, opening in enumerate(re.finditer(r"\{", searched)):
+        if count == _TRIES:
             return None
         try:
             value, _ = decoder.raw_decode(searched, opening.start())
@@ -124,36 +124,34 @@ class PlannerPrompt:
     @classmethod
     def parse(cls, name: str, text: str, origin: str) -> "PlannerPrompt":
         """The prompt that a text holds. Raises InputError, which names `origin`, for one that is no prompt."""
-
-        def fault(problem: str, remedy: str) -> InputError:
-            return InputError.at(origin, problem, remedy)
-
         before, *parts = _HEADING.split(text)
         messages = tuple((role, content.strip()) for role, content in zip(parts[::2], parts[1::2], strict=True))
         if before.strip() or not messages:
-            raise fault("it begins without a line [system] or [user]", "write one above each message")
+            raise InputError.at(origin, "it begins without a line [system] or [user]", "write one above each message")
         if empty := [role for role, content in messages if not content]:
-            raise fault(f"the message below [{empty[0]}] is empty", "write it, or leave the line out")
+            raise InputError.at(origin, f"the message below [{empty[0]}] is empty", "write it, or leave the line out")
         roles = [role for role, _ in messages]
         turns = roles[1:] if roles[0] == "system" else roles
         if len(turns) % 2 == 0 or turns != (["user", "assistant"] * len(turns))[: len(turns)]:
             remedy = "let [user] and [assistant] take turns, after at most one [system], and end with [user]"
-            raise fault(f"its messages are {', '.join(roles)}", remedy)
+            raise InputError.at(origin, f"its messages are {', '.join(roles)}", remedy)
         for role, content in messages[:-1]:
             if any(part in Template(content).get_identifiers() for part in _PARTS):
-                raise fault(f"the message below [{role}] takes $goal or $done", "let only the last message take them")
+                raise InputError.at(
+                    origin, f"the message below [{role}] takes $goal or $done", "let only the last message take them"
+                )
         last = Template(messages[-1][1])
         names = sorted(match["named"] or match["braced"] or "" for match in last.pattern.finditer(last.template))
         if not last.is_valid() or [name for name in names if name] != list(_PARTS):
             remedy = "write $goal and $done once each there, and a plain dollar as $$"
-            raise fault("its last message does not take $goal and $done", remedy)
+            raise InputError.at(origin, "its last message does not take $goal and $done", remedy)
         return cls(name, text, messages)
 
     def chat(self, goal: str, history: Sequence[str]) -> list[dict[str, str]]:
         """The chat that asks for the steps after `history`; the reply is the assistant's turn."""
         done = format_plan(history) if history else "nothing yet"
-        asked = Template(self.messages[-1][1]).substitute(goal=goal, done=done)
-        return [*self._shown(), {"role": "user", "content": asked}]
+        question = Template(self.messages[-1][1]).substitute(goal=goal, done=done)
+        return [*self._shown(), {"role": "user", "content": question}]
 
     def training_chat(self, example: Example) -> list[dict[str, str]]:
         """The chat that a policy of text is trained on: with Phi's history where the example has one, else its own."""
@@ -162,8 +160,8 @@ class PlannerPrompt:
     def video_chat(self, goal: str, video: Frames) -> list[dict[str, Any]]:
         """The chat that asks for the steps after what `video` shows: the clip stands where `chat` writes the steps."""
         last = self.messages[-1][1]
-        [place] = (match for match in Template.pattern.finditer(last) if "done" in (match["named"], match["braced"]))
-        before, after = (Template(text).substitute(goal=goal) for text in (last[: place.start()], last[place.end() :]))
+        [slot] = (match for match in Template.pattern.finditer(last) if "done" in (match["named"], match["braced"]))
+        before, after = (Template(text).substitute(goal=goal) for text in (last[: slot.start()], last[slot.end() :]))
         parts: list[dict[str, Any]] = [{"type": "text", "text": before}, {"type": "video", "video": video}]
         if after:
             parts.append({"type": "text", "text": after})

@@ -12,13 +12,14 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails, from_json, to_jsonable_python
+from pydantic_core import ErrorDetails, to_jsonable_python
+from pydantic_core import from_json as parse_json
 
 from recipe.artifacts import ESCAPED_HALF, json_line, require_whole, text_lines, write_jsonl
-from recipe.errors import InputError
+from recipe.errors import InputError, RecipeError
 
 Row = TypeVar("Row")
 Unknown = Literal["forbid", "ignore"]
@@ -96,9 +97,9 @@ def faults_of(error: ValidationError, kind: Any, depth: int = 0) -> Iterator[Fau
 
     Unknown fields go first: a misspelt one leaves another missing.
     """
-    for one in sorted(error.errors(include_url=False), key=lambda one: one["type"] not in _UNKNOWN):
-        location = one["loc"][depth:]
-        yield Fault(field_name(location), *_worded(one, location, kind))
+    for details in sorted(error.errors(include_url=False), key=lambda details: details["type"] not in _UNKNOWN):
+        location = details["loc"][depth:]
+        yield Fault(field_name(location), *_worded(details, location, kind))
 
 
 def field_name(location: Iterable[int | str]) -> str:
@@ -117,9 +118,9 @@ def _worded(error: ErrorDetails, location: tuple[int | str, ...], kind: Any) -> 
         return _unknown(str(location[-1]), _fields_at(kind, location[:-1]))
     words = _WORDS.get(_SAME.get(error["type"], error["type"]))
     if words is None:  # of a validator, which gives both, or a type of error that no row has so far
-        said = error["msg"].removeprefix("Value error, ")
-        problem, _, remedy = said.rpartition("; ")
-        return (problem, remedy) if problem else (f"{said[0].lower()}{said[1:]}", "correct it")
+        message = error["msg"].removeprefix("Value error, ")
+        problem, _, remedy = message.rpartition("; ")
+        return (problem, remedy) if problem else (f"{message[0].lower()}{message[1:]}", "correct it")
     values = error.get("ctx", {}) | {"input": quoted_value(error["input"])}
     return words[0].format_map(values), words[1].format_map(values)
 
@@ -177,19 +178,14 @@ def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: 
                 if name not in known:
                     raise InputError.at(path, *_unknown(name, known), line=line, field=field_name([name])) from None
         first = next(faults_of(error, kind, depth=1))
-        if not first.field:
-            _require_plain(path, line, values)
+        if not first.field:  # find the field that Python reads and pydantic does not
+            for name, value in values.items():
+                try:
+                    parse_json(json.dumps({name: value}))
+                except (ValueError, RecursionError):
+                    problem = "the value is nested too deeply, or holds a number of too many digits"
+                    raise InputError.at(path, problem, "give plain values", line=line, field=name) from None
         raise InputError.at(path, first.problem, first.remedy, line=line, field=first.field or None) from None
-
-
-def _require_plain(path: Path | str, line: int, values: Mapping[str, object]) -> None:
-    """Find the field that Python reads and pydantic does not. Raises InputError."""
-    for name, value in values.items():
-        try:
-            from_json(json.dumps({name: value}))
-        except (ValueError, RecursionError):
-            problem = "the value is nested too deeply, or holds a number of too many digits"
-            raise InputError.at(path, problem, "give plain values", line=line, field=name) from None
 
 
 def read_rows(
@@ -209,6 +205,24 @@ def read_rows(
             problem = f"{values} was already given in line {first}"
             raise InputError.at(path, problem, "give each once", line=line, field=unique[-1])
         yield line, row
+
+
+def from_json(raw: Any, kind: type[Row], origin: str) -> Row:
+    """The value of `kind` that `recipe.artifacts.to_json` wrote; `origin` names its file, or its part of one.
+
+    Raises InputError, in the words of a row, for a part that is missing, unknown or of the wrong kind.
+    """
+    reader = TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
+    remedy = "recreate the report with this version"
+    try:
+        [value] = reader.validate_json(json.dumps([raw]))
+    except RecipeError as error:  # of the kind itself, as for a mean that is not finite
+        raise InputError.at(origin, f"{error}".rstrip("."), remedy) from None
+    except ValidationError as error:
+        first = next(faults_of(error, kind, depth=1))
+        part = first.field if first.field.startswith("[") else f".{first.field}"
+        raise InputError.at(f"{origin}{part}".rstrip("."), first.problem, remedy) from None
+    return cast(Row, value)
 
 
 def write_rows(path: Path, rows: Iterable[object]) -> int:

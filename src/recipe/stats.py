@@ -187,13 +187,13 @@ def macro_intervals(values: Array, datasets: Sequence[str], clusters: Sequence[s
     groups = _grouped(values, datasets, clusters)
     prompts, count = values.shape[1], sum(len(group.sizes) for group in groups)
     means, reasons = np.mean([group.means for group in groups], axis=0), _reasons(groups)
-    found = [
+    intervals = [
         Interval(float(mean), observations=prompts, clusters=count, reason=reason)
         for mean, reason in zip(means, reasons, strict=True)
     ]
     rows = [row for row, reason in enumerate(reasons) if not reason]
     if not rows:
-        return found
+        return intervals
     groups = [_Clustered(group.sums[rows], group.sizes) for group in groups]
     variance, student = _student(groups)
     sandwich = np.sum([group.sandwich() for group in groups], axis=0) / len(groups) ** 2
@@ -204,12 +204,12 @@ def macro_intervals(values: Array, datasets: Sequence[str], clusters: Sequence[s
         totals = resampled_totals(np.concatenate([group.sums, group.sizes[None]]).T, seed, stream)
         drawn = drawn + totals[:, :-1] / totals[:, -1:] / len(groups)
     half = student * np.sqrt(variance)
-    for place, row in enumerate(rows):
-        low, high = np.quantile(drawn[:, place], (tails[place], 1 - tails[place]))
-        least = found[row].mean - half[place] + min(lean[place], 0)
-        most = found[row].mean + half[place] + max(lean[place], 0)
-        found[row] = replace(found[row], low=float(min(low, least)), high=float(max(high, most)))
-    return found
+    for index, row in enumerate(rows):
+        low, high = np.quantile(drawn[:, index], (tails[index], 1 - tails[index]))
+        least = intervals[row].mean - half[index] + min(lean[index], 0)
+        most = intervals[row].mean + half[index] + max(lean[index], 0)
+        intervals[row] = replace(intervals[row], low=float(min(low, least)), high=float(max(high, most)))
+    return intervals
 
 
 def seeded_interval(
@@ -271,19 +271,19 @@ def bootstrap_interval(value: float, drawn: Array, observations: int, clusters: 
 
     There is none below ten clusters, and where a bound is the end of what the resamples reach: then too few differ.
     """
-    found = Interval(value, observations=observations, clusters=clusters)
+    interval = Interval(value, observations=observations, clusters=clusters)
     defined = drawn[~np.isnan(drawn)]
     if clusters < _BOOTSTRAPPED:
-        return replace(found, reason="one cluster" if clusters == 1 else "few clusters")
+        return replace(interval, reason="one cluster" if clusters == 1 else "few clusters")
     if len(defined) < (1 - _UNDEFINED) * len(drawn):
-        return replace(found, reason="few differ")
+        return replace(interval, reason="few differ")
     if np.ptp(defined) <= _ROUNDING:
-        return replace(found, reason="all equal")
+        return replace(interval, reason="all equal")
     ends = [np.abs(defined - end) <= _ROUNDING for end in (defined.min(), defined.max())]
     if max(float(end.mean()) for end in ends) > (1 - LEVEL) / 2:
-        return replace(found, reason="few differ")
+        return replace(interval, reason="few differ")
     low, high = np.quantile(defined, expanded_levels(clusters))
-    return replace(found, low=float(low), high=float(high))
+    return replace(interval, low=float(low), high=float(high))
 
 
 def expanded_levels(count: int) -> tuple[float, float]:
@@ -301,13 +301,13 @@ def _grouped(values: Array, datasets: Sequence[str], clusters: Sequence[str]) ->
     """`values` [rows, prompts] summed by cluster within each dataset."""
     if values.size == 0 or not np.isfinite(values).all():
         raise ComputeError("there is no mean of no values, or of a value that is not finite.")
-    names, place = np.unique(np.asarray(datasets), return_inverse=True)
+    names, dataset_of = np.unique(np.asarray(datasets), return_inverse=True)
     labels = np.asarray(clusters)
-    if values.ndim != 2 or not len(place) == values.shape[1] == len(labels):
-        raise ComputeError(f"{values.shape} values come with {len(place)} datasets and {len(labels)} clusters.")
+    if values.ndim != 2 or not len(dataset_of) == values.shape[1] == len(labels):
+        raise ComputeError(f"{values.shape} values come with {len(dataset_of)} datasets and {len(labels)} clusters.")
     groups = []
     for dataset in range(len(names)):
-        own = np.flatnonzero(place == dataset)
+        own = np.flatnonzero(dataset_of == dataset)
         _, index = np.unique(labels[own], return_inverse=True)
         order = np.argsort(index, kind="stable")
         sizes = np.bincount(index)
@@ -326,7 +326,7 @@ def _reasons(groups: Sequence[_Clustered]) -> list[Reason]:
     # Several datasets of one value each are equal where that is the same value.
     equal = ~differing.any(axis=0) & (np.ptp([group.means for group in groups], axis=0) <= _ROUNDING)
     enough = differing.all(axis=0) & (differing.sum(axis=0) >= needed)
-    return ["" if told else "all equal" if same else "few differ" for told, same in zip(enough, equal, strict=True)]
+    return ["" if known else "all equal" if same else "few differ" for known, same in zip(enough, equal, strict=True)]
 
 
 def _student(groups: Sequence[_Clustered], by_seed: Array | None = None) -> tuple[Array, Array]:
@@ -349,7 +349,7 @@ def _student(groups: Sequence[_Clustered], by_seed: Array | None = None) -> tupl
     return variance, np.asarray(_extra("scipy.special").stdtrit(freedom, (1 + LEVEL) / 2), dtype=np.float64)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _draws(count: int, resamples: int, seed: int, stream: int) -> NDArray[np.uint16]:
     """How often each cluster is drawn [resamples, count]; kept, because all metrics of a table share it.
 
@@ -407,20 +407,35 @@ def compare(
         raise ComputeError(f"{ours.size} values cannot be paired with {theirs.size}.")
     if not (np.isfinite(ours) & np.isfinite(theirs)).all():
         raise ComputeError("a value to compare is not finite.")
-    named = [""] * len(clusters) if datasets is None else datasets
-    difference = macro_interval(ours - theirs, named, clusters, seed)
-    weights, videos, strata = _weights(named), *_videos(named, clusters)
-    sums = np.bincount(videos, weights=weights * (ours - theirs)).astype(np.float64)
-    p_value, exact = _sign_flips(sums, seed)
-    means = np.bincount(videos, weights=ours - theirs) / np.bincount(videos)
+    labels = [""] * len(clusters) if datasets is None else datasets
+    difference = macro_interval(ours - theirs, labels, clusters, seed)
+    _, dataset, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+    # One name in two datasets is two videos.
+    _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+    videos, video = np.unique(np.stack([dataset, cluster]), axis=1, return_inverse=True)
+    video = video.reshape(-1)
+    weights = 1 / (len(sizes) * sizes[dataset])
+    p_value, exact = _sign_flips(np.bincount(video, weights=weights * (ours - theirs)).astype(np.float64), seed)
+
+    # Cohen's d of videos' differences; the variances of datasets weigh the same.
+    effect: float | None = None
+    means = np.bincount(video, weights=ours - theirs) / np.bincount(video)
+    groups = [means[videos[0] == number] for number in range(len(sizes))]
+    if min(map(len, groups)) > 1:
+        deviation = float(np.sqrt(np.mean([group.var(ddof=1) for group in groups])))
+        if deviation > _ROUNDING * float(np.abs(means).max()):
+            effect = difference.mean / deviation
+    means_of = [
+        float(np.mean([values[dataset == number].mean() for number in range(len(sizes))])) for values in (ours, theirs)
+    ]
     signs = np.sign(np.where(np.isclose(ours, theirs, rtol=_ROUNDING, atol=0), 0, ours - theirs))
     return Comparison(
-        first=_mean(ours, named),
-        second=_mean(theirs, named),
+        first=means_of[0],
+        second=means_of[1],
         difference=difference,
         p_value=p_value,
         exact=exact,
-        effect=_effect(difference.mean, means, strata),
+        effect=effect,
         better=float((signs > 0).mean()),
         equal=float((signs == 0).mean()),
         worse=float((signs < 0).mean()),
@@ -434,30 +449,10 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
     [0.03, 0.06, 0.06]
     """
     levels, highest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        levels[place] = highest
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        levels[index] = highest
     return levels
-
-
-def _mean(values: Array, datasets: Sequence[str]) -> float:
-    """Mean over datasets of their means."""
-    labels = np.asarray(datasets)
-    return float(np.mean([values[labels == name].mean() for name in np.unique(labels)]))
-
-
-def _weights(datasets: Sequence[str]) -> Array:
-    """The weight of each example in the mean [examples]."""
-    _, place, sizes = np.unique(np.asarray(datasets), return_inverse=True, return_counts=True)
-    return np.asarray(1 / (len(sizes) * sizes[place]), dtype=np.float64)
-
-
-def _videos(datasets: Sequence[str], clusters: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Each example's video [examples], and each video's dataset [videos]; one name in two datasets is two videos."""
-    _, strata = np.unique(np.asarray(datasets), return_inverse=True)
-    _, within = np.unique(np.asarray(clusters), return_inverse=True)
-    videos, place = np.unique(np.stack([strata, within]), axis=1, return_inverse=True)
-    return place.reshape(-1), videos[0]
 
 
 def _sign_flips(sums: Array, seed: int) -> tuple[float, bool]:
@@ -472,15 +467,6 @@ def _sign_flips(sums: Array, seed: int) -> tuple[float, bool]:
     drawn = ((1 - 2 * rng.integers(0, 2, size=(size, len(moved)))) @ moved for size in sizes)
     as_far = sum(int((np.abs(total) >= reach).sum()) for total in drawn)
     return (1 + as_far) / (1 + FLIPS), False
-
-
-def _effect(difference: float, means: Array, strata: NDArray[np.intp]) -> float | None:
-    """`means` [videos] of differences, and the dataset of each; the variances of datasets weigh the same."""
-    groups = [means[strata == dataset] for dataset in np.unique(strata)]
-    if min(map(len, groups)) == 1:
-        return None
-    deviation = float(np.sqrt(np.mean([group.var(ddof=1) for group in groups])))
-    return difference / deviation if deviation > _ROUNDING * float(np.abs(means).max()) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,7 +514,13 @@ def krippendorff_alpha(
     values = np.unique(rated[~np.isnan(rated)])
     if len(values) == 1:
         return Reliability(None, f"every rating is {values[0]:g}, so that agreement beyond chance is not defined")
-    return Reliability(_with_interval(rated, values, level, labels, seed))
+    columns = _moments(rated) if level == "interval" else _coincidences(rated, values)
+    value = float(_alphas(columns.sum(axis=0)[None], level)[0])
+    names, cluster = np.unique(labels, return_inverse=True)
+    by_cluster = np.zeros((len(names), columns.shape[1]))
+    np.add.at(by_cluster, cluster, columns)
+    drawn = _alphas(resampled_totals(by_cluster, seed), level)
+    return Reliability(bootstrap_interval(value, drawn, rated.shape[1], len(names)))
 
 
 def compare_raters(
@@ -537,22 +529,17 @@ def compare_raters(
     """Two raters' ratings [units], all known; raises ComputeError without units."""
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     apart = np.abs(ours - theirs)
+    correlation: float | None = None
+    if not ((ours == ours[0]).all() or (theirs == theirs[0]).all()):
+        rank = _extra("scipy.stats").rankdata
+        correlation = float(np.corrcoef(rank(ours), rank(theirs))[0, 1])
     return RaterPair(
         units=len(ours),
         bias=mean_interval(ours - theirs, clusters, seed),
         exact=float((apart <= _ROUNDING).mean()),
         near=float((apart <= 1 + _ROUNDING).mean()),
-        spearman=_spearman(ours, theirs),
+        spearman=correlation,
     )
-
-
-def _with_interval(rated: Array, values: Array, level: Level, labels: NDArray[np.str_], seed: int) -> Interval:
-    columns = _moments(rated) if level == "interval" else _coincidences(rated, values)
-    value = float(_alphas(columns.sum(axis=0)[None], level)[0])
-    names, place = np.unique(labels, return_inverse=True)
-    by_cluster = np.zeros((len(names), columns.shape[1]))
-    np.add.at(by_cluster, place, columns)
-    return bootstrap_interval(value, _alphas(resampled_totals(by_cluster, seed), level), rated.shape[1], len(names))
 
 
 def _coincidences(rated: Array, values: Array) -> Array:
@@ -601,13 +588,6 @@ def _alphas(totals: Array, level: Level) -> Array:
     return np.asarray(1 - observed * (count - 1) / np.where(varied, expected, np.nan), dtype=np.float64)
 
 
-def _spearman(first: Array, second: Array) -> float | None:
-    if (first == first[0]).all() or (second == second[0]).all():
-        return None
-    rank = _extra("scipy.stats").rankdata
-    return float(np.corrcoef(rank(first), rank(second))[0, 1])
-
-
 def _correlations(first: Array, second: Array, weights: Array) -> Array:
     """Correlation of the ranks under each row of `weights` [draws, plans], which say how often a plan is drawn."""
     x, y = _ranks(first, weights), _ranks(second, weights)
@@ -622,11 +602,11 @@ def _correlations(first: Array, second: Array, weights: Array) -> Array:
 
 def _ranks(values: Array, weights: Array) -> Array:
     """Mid-ranks of each plan [draws, plans] when plan j is there weights[., j] times."""
-    distinct, place = np.unique(values, return_inverse=True)
+    distinct, value_of = np.unique(values, return_inverse=True)
     members = np.zeros((len(values), len(distinct)))
-    members[np.arange(len(values)), place] = 1
+    members[np.arange(len(values)), value_of] = 1
     counts = weights @ members
-    ranks: Array = (counts.cumsum(axis=1) - counts / 2)[:, place]
+    ranks: Array = (counts.cumsum(axis=1) - counts / 2)[:, value_of]
     return ranks
 
 
@@ -647,8 +627,8 @@ def spearman(first: Array, second: Array, clusters: Sequence[str], seed: int = 0
     value = float(_correlations(first, second, once)[0])
     if np.isnan(value):
         return None
-    names, place = np.unique(np.asarray(clusters), return_inverse=True)
-    drawn = resampled_totals(np.eye(len(names)), seed)[:, place]
+    names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+    drawn = resampled_totals(np.eye(len(names)), seed)[:, cluster]
     blocks = range(0, len(drawn), _RANKED)
     correlations = np.concatenate([_correlations(first, second, drawn[start : start + _RANKED]) for start in blocks])
     return bootstrap_interval(value, correlations, len(first), len(names))

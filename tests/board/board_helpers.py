@@ -1,9 +1,14 @@
 """Submissions and scoring that several test files share."""
 
 import json
+from typing import Any
+
+from sqlalchemy import update
 
 from recipe.types import Example
-from recipe_apps.board.store import Board
+from recipe_apps.board.models import Track
+from recipe_apps.board.store import Board, Entry
+from recipe_apps.board.validation import check_submission
 from recipe_apps.board.work import Worker
 
 CONTROLS = 9
@@ -22,3 +27,20 @@ def lines(examples: list[Example], share: float = 1.0, text: str = "") -> bytes:
 def score_all(board: Board, name: str = "a worker") -> int:
     """Score what is queued."""
     return Worker(board, name, ["validity"], poll=0.01).run(until_empty=True)
+
+
+def submit(board: Board, account: str, data: bytes, system: str = "mine", **entry: Any) -> tuple[str, bool]:
+    """Submit these lines for the track; returns the id, and whether it is new."""
+    checked = check_submission(data, board.questions(board.track("world")), 1)
+    assert checked.ok, checked.problems
+    return board.submit(account, "world", checked, Entry(system, **entry))
+
+
+def ask(board: Board, query: Any) -> list[Any]:
+    """The values of a query for one column, or for the rows of one table."""
+    return list(board.database.scalars(query))
+
+
+def set_quotas(board: Board, **quotas: int) -> None:
+    """Change the quotas of the track."""
+    board.database.write(lambda session: session.execute(update(Track).values(**quotas)))

@@ -1,5 +1,6 @@
 """A board in SQLite and in a real PostgreSQL: every test that asks for one runs on both."""
 
+import re
 import shutil
 import tempfile
 import warnings
@@ -14,10 +15,11 @@ import pytest
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
+from recipe_apps.board.models import Track
 from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import add_track
-from recipe_apps.board.store import Board, References, Track
+from recipe_apps.board.store import Board, References
 
 KINDS = {"test_cuts": "known goals", "test_goals": "held-out goals"}
 
@@ -62,15 +64,42 @@ def examples() -> list[Example]:
     return [replace(one, source=KINDS[one.split]) for one in drawn]
 
 
+@pytest.fixture(scope="session")
+def templates() -> dict[tuple[str, int], bytes | str]:
+    """Boards that were made once, by backend and questions: a file of SQLite, or the name of a PostgreSQL database."""
+    return {}
+
+
 @pytest.fixture
-def board(database: str, examples: list[Example]) -> Iterator[Board]:
+def board(
+    database: str,
+    examples: list[Example],
+    templates: dict[tuple[str, int], bytes | str],
+    request: pytest.FixtureRequest,
+) -> Iterator[Board]:
     """A board with one track, scored by the embedded world's task graphs, and its control rows."""
-    made = Board.create(database, "A board")
-    references = References.of(examples)
-    settings = ScorerSettings(measure="validity")
-    with open_scorer(settings, references) as scorer:
-        identity = scorer.identity
-    track = Track("world", "The world", "", references.sha, shown_examples=(examples[0].example_id,))
-    add_track(made, track, references, [(settings, identity)])
-    yield made
-    made.close()
+    key = (database.partition(":")[0], len(examples))
+    template = templates.get(key)
+    if template is None:
+        made = Board.create(database, "A board")
+        references, settings = References.of(examples), ScorerSettings(measure="validity")
+        track = Track(name="world", title="The world", shown_examples=[examples[0].example_id])
+        add_track(made, track, references, [(settings, open_scorer(settings, references).identity)])
+        made.close()
+    if database.startswith("sqlite"):
+        file = Path(database.removeprefix("sqlite:///"))
+        if isinstance(template, bytes):
+            file.write_bytes(template)
+        templates[key] = file.read_bytes()
+    else:
+        name = re.findall(r"/(board_\w+)\?", database)[0]
+        with psycopg.connect(request.getfixturevalue("postgres"), autocommit=True) as connection:
+            if template is None:
+                templates[key] = f"{name}_template"
+                connection.execute(f'CREATE DATABASE "{name}_template" TEMPLATE "{name}"')
+            else:
+                connection.execute(f'DROP DATABASE "{name}"')
+                connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    opened = Board.open(database)
+    yield opened
+    opened.close()

@@ -6,20 +6,22 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from board_helpers import lines, score_all
+from board_helpers import lines, score_all, set_quotas
 from fastapi.testclient import TestClient
-from sqlalchemy import update
 
 from recipe.errors import InputError
 from recipe.types import Example
 from recipe_apps.board.app import create_app
 from recipe_apps.board.backup import backup, restore
+from recipe_apps.board.scoring import open_scorer
+from recipe_apps.board.settings import ScorerSettings
+from recipe_apps.board.setup import add_track
 from recipe_apps.board.standings import refresh, stale_boards
-from recipe_apps.board.store import Board
-from recipe_apps.board.tables import tracks
+from recipe_apps.board.store import Board, References
 
 
 class Visitor:
@@ -79,6 +81,7 @@ def rows(visitor: Visitor, **query: str) -> list[dict[str, Any]]:
     return list(visitor.ask("GET", f"/api/boards/{track['boards'][0]['id']}", params=query)["rows"])
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_checks_without_a_token_are_small_and_few_at_once(
     board: Board, client: TestClient, nobody: Visitor, ann: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +137,7 @@ def test_from_the_questions_to_the_board(board: Board, ann: Visitor, nobody: Vis
     assert ann.ask("GET", "/api/me")["quotas"][0]["day"] == {"used": 1, "limit": 5}
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_every_page_opens(board: Board, ann: Visitor, nobody: Visitor, examples: list[Example]) -> None:
     sent = ann.send(lines(examples), system="<b>bold</b>", note="</main><script>alert(1)</script>")
     shown(board)
@@ -149,33 +153,20 @@ def test_every_page_opens(board: Board, ann: Visitor, nobody: Visitor, examples:
         assert "<html" in nobody.ask("GET", path, 404)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_no_reference_leaves_the_server(
     board: Board, ann: Visitor, nobody: Visitor, owner: Visitor, examples: list[Example], seen: list[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     caplog.set_level(logging.DEBUG)
     secret = "zebra crossing"
-    references = [(one, f"{step} {secret}") for one in examples for step in one.continuation]
     # A track whose references hold words that nothing else holds.
-    from dataclasses import replace
-
-    from recipe_apps.board.scoring import open_scorer
-    from recipe_apps.board.settings import ScorerSettings
-    from recipe_apps.board.setup import add_track
-    from recipe_apps.board.store import References
-
     hidden = References.of(
         [replace(one, continuation=tuple(f"{step} {secret}" for step in one.continuation)) for one in examples]
     )
     settings = ScorerSettings(measure="validity")
-    with open_scorer(settings, hidden) as scorer:
-        add_track(
-            board,
-            replace(board.track("world"), name="hidden", reference_set=hidden.sha),
-            hidden,
-            [(settings, scorer.identity)],
-        )
-    assert references
+    identity = open_scorer(settings, hidden).identity
+    add_track(board, replace(board.track("world"), name="hidden"), hidden, [(settings, identity)])
     about = {"track": "hidden", "system": "mine"}
     sent = ann.ask("POST", "/api/submissions", 201, params=about, content=lines(examples, 0.5))
     ann.ask("POST", "/api/submissions", 422, params=about, content=lines(examples)[:-40])
@@ -203,6 +194,7 @@ def test_no_reference_leaves_the_server(
     assert secret not in left
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_hidden_results_are_the_owners_alone(
     board: Board, ann: Visitor, nobody: Visitor, owner: Visitor, examples: list[Example]
 ) -> None:
@@ -254,6 +246,7 @@ def test_the_newest_submission_of_a_system_has_the_place(
     assert [one["place"] for one in found] == ["", "1"]
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_what_a_submitter_may_not(ann: Visitor, nobody: Visitor, examples: list[Example]) -> None:
     data = lines(examples)
     nobody.send(data, 401)
@@ -291,42 +284,43 @@ def test_what_the_owner_may(board: Board, client: TestClient, owner: Visitor, se
     assert owner.ask("GET", f"/api/boards/{before}")["board"]["retired"] is not None
 
 
-@pytest.mark.parametrize(
-    ("given", "status", "code"),
-    [
-        ({"content": b"{}\n"}, 422, "invalid_submission"),
-        ({"content": b"x" * 100, "headers": {"content-encoding": "gzip"}}, 415, "not_json"),
-        ({"content": b"x", "headers": {"content-length": "10000000000"}}, 413, "body_too_large"),
-        ({"content": b"PK\x03\x04zip"}, 422, "invalid_submission"),
-        ({"params": {"track": "none", "system": "a"}, "content": b"{}\n"}, 404, "not_found"),
-        ({"params": {"track": "world"}, "content": b"{}\n"}, 422, "missing_field"),
-        ({"params": {"track": "world", "system": "a" * 99}, "content": b"{}\n"}, 422, "invalid_field"),
-    ],
-)
-def test_bad_submissions_store_nothing(
-    board: Board, ann: Visitor, given: dict[str, Any], status: int, code: str
-) -> None:
-    about = {"params": {"track": "world", "system": "mine"}} | given
-    answer = ann.ask("POST", "/api/submissions", status, **about)
-    assert answer["error"]["code"] == code
-    if code == "invalid_submission":
-        assert answer["problems"]
-    assert ann.ask("GET", "/api/me/submissions")["submissions"] == []
+BAD_SUBMISSIONS: list[tuple[dict[str, Any], int, str]] = [
+    ({"content": b"{}\n"}, 422, "invalid_submission"),
+    ({"content": b"x" * 100, "headers": {"content-encoding": "gzip"}}, 415, "not_json"),
+    ({"content": b"x", "headers": {"content-length": "10000000000"}}, 413, "body_too_large"),
+    ({"content": b"PK\x03\x04zip"}, 422, "invalid_submission"),
+    ({"params": {"track": "none", "system": "a"}, "content": b"{}\n"}, 404, "not_found"),
+    ({"params": {"track": "world"}, "content": b"{}\n"}, 422, "missing_field"),
+    ({"params": {"track": "world", "system": "a" * 99}, "content": b"{}\n"}, 422, "invalid_field"),
+]
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_bad_submissions_store_nothing(board: Board, ann: Visitor) -> None:
+    for given, status, code in BAD_SUBMISSIONS:
+        about = {"params": {"track": "world", "system": "mine"}} | given
+        answer = ann.ask("POST", "/api/submissions", status, **about)
+        assert answer["error"]["code"] == code
+        if code == "invalid_submission":
+            assert answer["problems"]
+        assert ann.ask("GET", "/api/me/submissions")["submissions"] == []
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_the_quota_is_told(board: Board, ann: Visitor, examples: list[Example]) -> None:
-    board.database.write(lambda connection: connection.execute(update(tracks).values(day_quota=1)))
+    set_quotas(board, day_quota=1)
     ann.send(lines(examples))
     assert ann.send(lines(examples, 0.5), 429)["error"]["code"] == "quota_used"
 
 
-@pytest.mark.parametrize("body", [b"", b"x", b"[]", b'{"name": 1}', b'{"name": "a", "more": 1}', b'{"a":' * 2_000])
-def test_bad_messages_are_refused(owner: Visitor, body: bytes) -> None:
-    answer = owner.ask(
-        "POST", "/api/owner/accounts", 422 if b"name" in body or body == b"[]" else 400, content=body,
-        headers={"content-type": "application/json"},
-    )  # fmt: skip
-    assert answer["error"]["message"]
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_bad_messages_are_refused(owner: Visitor) -> None:
+    for body in (b"", b"x", b"[]", b'{"name": 1}', b'{"name": "a", "more": 1}', b'{"a":' * 2_000):
+        status = 422 if b"name" in body or body == b"[]" else 400
+        answer = owner.ask(
+            "POST", "/api/owner/accounts", status, content=body, headers={"content-type": "application/json"}
+        )  # fmt: skip
+        assert answer["error"]["message"]
 
 
 def test_a_backup_is_the_same_board_elsewhere(

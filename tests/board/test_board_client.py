@@ -1,4 +1,4 @@
-"""The client of a board: when it asks again, and what it says of answers that are no results."""
+"""The client of a board: when it asks again, and what it says of a refusal (see also tests/reward/test_client.py)."""
 
 import time
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recipe.errors import ComputeError, InputError, RecipeError
+from recipe.errors import InputError, RecipeError
 
 httpx2 = pytest.importorskip("httpx2")
 from recipe_apps.board.client import BoardClient  # noqa: E402
@@ -63,19 +63,6 @@ def test_a_board_that_cannot_answer_now_is_asked_again(passing: Any, waits: list
     assert {request.headers["Authorization"] for request in requests} == {"Bearer secret"}
 
 
-def test_the_wait_is_what_the_board_says(waits: list[float]) -> None:
-    boards(refused(503, "not_ready", Retry_After="30"), BOARDS)
-    assert 30 <= waits[0] <= 30.5
-
-
-@pytest.mark.parametrize("failing", [httpx2.Response(503), httpx2.ConnectError("refused")])
-def test_patience_ends_in_an_error_of_computing(failing: Any, waits: list[float]) -> None:
-    error, requests = boards(failing, patience=0.0)
-    assert isinstance(error, ComputeError)
-    assert str(error).startswith("http://host:8002: ")
-    assert (len(requests), waits) == (1, [])
-
-
 def test_a_used_quota_is_final(waits: list[float]) -> None:
     error, requests = boards(refused(429, "quota_used"))
     assert isinstance(error, InputError)
@@ -94,23 +81,3 @@ def test_the_problems_of_a_submission_are_listed_with_line_and_field() -> None:
         "  line 3, plan: it is no list; give a list",
         "  the file: it is empty; send predictions",
     ]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        httpx2.Response(200, text="<html>"),
-        httpx2.Response(200, json=[1]),
-        httpx2.Response(302, headers={"Location": "/login"}),
-    ],
-)
-def test_the_answer_of_another_server_is_no_result(other: Any) -> None:
-    error, requests = boards(other)
-    assert isinstance(error, ComputeError)
-    assert len(requests) == 1
-
-
-@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:0", "http://[::"])
-def test_an_address_is_checked_at_once(url: str) -> None:
-    with pytest.raises(InputError, match="address"):
-        BoardClient(url)

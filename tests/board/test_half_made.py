@@ -19,12 +19,13 @@ from recipe.errors import InputError
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
 from recipe_apps.board.backup import backup, restore
+from recipe_apps.board.database import Database
+from recipe_apps.board.models import Base, Scorer
 from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import add_track, demo_board, rescore
 from recipe_apps.board.store import Board, References
-from recipe_apps.board.tables import Database, metadata, scorers, standings, tracks
-from recipe_apps.board.work import read_content
+from recipe_apps.board.validation import read_content
 
 
 class Stop(Exception):
@@ -36,8 +37,8 @@ def rows(database: Database) -> dict[str, int]:
     return database.query(
         lambda connection: {
             table.name: int(connection.execute(select(func.count()).select_from(table)).scalar_one())
-            for table in metadata.sorted_tables
-            if table is not standings
+            for table in Base.metadata.sorted_tables
+            if table.name != "standings"
         }
     )
 
@@ -79,7 +80,11 @@ def each_step(stop_at: Callable[[int], None], change: Callable[[], object], whol
         return tried - 1
 
 
-def test_a_board_is_made_whole_or_not(database: str, stop_at: Callable[[int], None]) -> None:
+def test_a_board_is_made_whole_or_not(
+    database: str, stop_at: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recipe_apps.board.setup._HALF", 20)
+
     def nothing() -> bool:
         with pytest.raises(InputError, match="recipe board init"):
             Board.open(database).close()
@@ -87,7 +92,7 @@ def test_a_board_is_made_whole_or_not(database: str, stop_at: Callable[[int], No
 
     def make() -> None:
         made, tokens = demo_board(database, None, "hash:64")
-        assert {made.account_of(token).is_owner for token in tokens.values()} == {True, False}  # type: ignore[union-attr]
+        assert {made.account_of(token).role for token in tokens.values()} == {"owner", "submitter"}  # type: ignore[union-attr]
         made.close()
 
     assert each_step(stop_at, make, nothing) > 4
@@ -96,18 +101,18 @@ def test_a_board_is_made_whole_or_not(database: str, stop_at: Callable[[int], No
     board.close()
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_process_that_is_killed_leaves_no_half_made_board(database: str) -> None:
     script = """
 import os, signal, sys
-from recipe_apps.board import store
-from recipe_apps.board.setup import demo_board
+from recipe_apps.board import setup, store
 noted = store.note
 def note(*given, **more):
     noted(*given, **more)
     if given[3] == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
-store.note = note
-demo_board(sys.argv[1], None, "hash:64")
+store.note, setup._HALF = note, 20
+setup.demo_board(sys.argv[1], None, "hash:64")
 """
     for action in ("board made", "track added", "submitted"):
         done = subprocess.run([sys.executable, "-c", script, database, action], check=False, env=os.environ)
@@ -124,20 +129,17 @@ def test_tracks_and_scorers_are_added_whole_or_not(
 ) -> None:
     given = References.of(examples[:30])
     settings = ScorerSettings(measure="validity")
-    with open_scorer(settings, given) as opened:
-        identity = opened.identity
+    identity = open_scorer(settings, given).identity
     track = replace(board.track("world"), name="second", reference_set=given.sha)
     database = board.database
     assert (
         each_step(stop_at, lambda: add_track(board, track, given, [(settings, identity)]), lambda: rows(database)) > 3
     )
-    [old] = [
-        row.id for row in database.query(lambda c: c.execute(select(scorers).where(scorers.c.track == "world")).all())
-    ]
+    [old] = [scorer.id for scorer in board.scorers() if scorer.track == "world"]
     monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
 
     def state() -> tuple[object, list[tuple[Any, ...]]]:
-        query = select(scorers.c.id, scorers.c.retired, scorers.c.revision).order_by(scorers.c.id)
+        query = select(Scorer.id, Scorer.retired, Scorer.revision).order_by(Scorer.id)
         return rows(database), database.query(lambda c: [tuple(row) for row in c.execute(query)])
 
     earlier = {row[0] for row in state()[1]}
@@ -166,6 +168,7 @@ def test_a_backup_is_restored_whole_or_not(
     copy.close()
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_step_may_hold_what_ends_a_line_elsewhere(
     board: Board, examples: list[Example], tmp_path: Path, database: str
 ) -> None:
@@ -176,8 +179,7 @@ def test_a_step_may_hold_what_ends_a_line_elsewhere(
     ]
     given = References.of(odd)
     settings = ScorerSettings(measure="match", encoder="hash:64")
-    with open_scorer(settings, given) as opened:
-        identity = opened.identity
+    identity = open_scorer(settings, given).identity
     add_track(board, replace(board.track("world"), name="odd", reference_set=given.sha), given, [(settings, identity)])
     again = Board.open(database)
     assert again.references(given.sha) == given
@@ -195,7 +197,7 @@ def test_a_step_may_hold_what_ends_a_line_elsewhere(
 def test_one_write_holds_all_that_is_written_within(board: Board) -> None:
     def change(_: Connection) -> None:
         board.add_account("ann")
-        assert board.database.query(lambda c: c.execute(select(tracks.c.name)).all())
+        assert board.tracks()
         board.change_track("world", closed=True)
         raise Stop
 

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from board_helpers import lines, score_all
+from board_helpers import lines, score_all, submit
 
 from recipe.errors import InputError
 from recipe.types import Example
 from recipe_apps.board.backup import backup, restore
-from recipe_apps.board.store import Board, Entry
-from recipe_apps.board.validation import check_submission
+from recipe_apps.board.store import Board
 
 Spoil = Callable[[sqlite3.Connection], object]
 
@@ -23,8 +22,7 @@ Spoil = Callable[[sqlite3.Connection], object]
 def file(board: Board, database: str, examples: list[Example], tmp_path: Path) -> Path:
     """A sound backup of a board with a scored submission."""
     board.add_account("olga", "owner")
-    checked = check_submission(lines(examples), board.questions(board.track("world")), 1)
-    board.submit("olga", "world", checked.sha, checked.content, checked.plans, Entry("mine"))
+    submit(board, "olga", lines(examples))
     score_all(board)
     backup(database, tmp_path / "backup.db")
     return tmp_path / "backup.db"
@@ -58,6 +56,8 @@ HOSTILE: dict[str, Spoil] = {
     "bytes that are no text": sql("UPDATE accounts SET display = CAST(x'fffe' AS TEXT)"),
     "a name that is too long": sql("UPDATE submissions SET system = hex(zeroblob(5000))"),
     "a script as a link": sql("UPDATE submissions SET link = 'javascript:alert(1)'"),
+    "a note with a NUL, of a version before 0.3.0": sql("UPDATE submissions SET note = 'a' || char(0) || 'b'"),
+    "scores of a version before 0.3.0": sql("UPDATE scores SET figures = json_remove(figures, '$.unscored_share')"),
     "commands of a terminal": sql("UPDATE submissions SET note = char(27) || '[2J'"),
     "a number beyond 64 bits": sql("UPDATE tracks SET day_quota = 9223372036854775807"),
     "half a number": sql("UPDATE tracks SET plans = 1.5"),
@@ -95,8 +95,9 @@ def test_what_no_board_wrote_is_refused_and_leaves_nothing(
     assert str(raised.value).endswith(".")
     with pytest.raises(InputError):
         Board.open(f"sqlite:///{target}")
-    restore(sound, f"sqlite:///{target}")  # the place is still free
-    Board.open(f"sqlite:///{target}").close()
+    if name in ("a view", "figures that are none"):  # refused before, and in the midst of the copy
+        restore(sound, f"sqlite:///{target}")  # the place is still free
+        Board.open(f"sqlite:///{target}").close()
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from recipe_apps.board.work import Worker
 
     folder = tmp_path_factory.mktemp("sound")
-    board, _ = demo_board(f"sqlite:///{folder / 'board.db'}", None, "hash:64")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("recipe_apps.board.setup._HALF", 20)
+        board, _ = demo_board(f"sqlite:///{folder / 'board.db'}", None, "hash:64")
     board.add_account("olga", "owner")
     score = Worker(board, "w", ["validity", "proxy"], poll=0.01)
     score.run(until_empty=True)
@@ -139,16 +142,3 @@ def test_a_sound_backup_is_restored_on_both(file: Path, database: str, board: Bo
     rows, owners = restore(file, f"sqlite:///{tmp_path / 'restored.db'}")
     assert rows > 50
     assert owners == ["olga"]
-
-
-def test_a_note_that_an_earlier_version_took_is_mended(sound: Path, database: str, tmp_path: Path) -> None:
-    file = tmp_path / "spoilt.db"
-    shutil.copy(sound, file)
-    with sqlite3.connect(file) as connection:
-        connection.execute("UPDATE submissions SET note = 'a' || char(0) || 'b'")
-    connection.close()
-    restore(file, database)
-    copy = Board.open(database)
-    notes = copy.database.query(lambda c: c.exec_driver_sql("SELECT note FROM submissions").scalars().all())
-    assert set(notes) == {"a\N{REPLACEMENT CHARACTER}b"}
-    copy.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from board_helpers import set_quotas
 from fastapi.testclient import TestClient
 
 from recipe.artifacts import to_json
@@ -30,6 +31,7 @@ from recipe_apps.board.standings import refresh, rounded, stale_boards
 from recipe_apps.board.store import Board
 from recipe_apps.board.work import Worker
 
+pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 KIND = measure_named("validity")
 HELD = 13
 """Values that the score of one guess may have: none to twelve of its steps are right."""
@@ -70,22 +72,15 @@ def truth(examples: list[Example]) -> dict[str, int]:
 def client(board: Board, monkeypatch: pytest.MonkeyPatch, truth: dict[str, int]) -> Iterator[TestClient]:
     real = work.open_scorer
 
-    class Opened:
-        def __init__(self, *given: Any) -> None:
-            self._context = real(*given)
+    def opened(*given: Any) -> Any:
+        scorer = real(*given)
+        scorer.measure = Right(truth)
+        return scorer
 
-        def __enter__(self) -> Any:
-            scorer = self._context.__enter__()
-            scorer.measure = Right(truth)
-            return scorer
-
-        def __exit__(self, *raised: Any) -> None:
-            self._context.__exit__(*raised)
-
-    monkeypatch.setattr(work, "open_scorer", Opened)
-    with TestClient(create_app(board), base_url="http://127.0.0.1") as opened:
-        opened.headers["Authorization"] = f"Bearer {board.add_account('ann')}"
-        yield opened
+    monkeypatch.setattr(work, "open_scorer", opened)
+    with TestClient(create_app(board), base_url="http://127.0.0.1") as client:
+        client.headers["Authorization"] = f"Bearer {board.add_account('ann')}"
+        yield client
 
 
 def sent(client: TestClient, board: Board, steps: Mapping[str, int], system: str = "mine") -> str:
@@ -220,18 +215,8 @@ def numbers(value: object, field: str = "") -> Iterator[tuple[str, float]]:
 
 
 TIMES = {
-    "created",
-    "queued",
-    "started",
-    "ended",
-    "time",
-    "as_of",
-    "seen",
-    "estimate",
-    "retired",
-    "withdrawn",
-    "revoked",
-}
+    "created", "queued", "started", "ended", "time", "as_of", "seen", "estimate", "retired", "withdrawn", "revoked"
+}  # fmt: skip
 
 
 def test_no_answer_holds_more_digits_than_its_page(
@@ -303,37 +288,18 @@ def test_the_account_stands_beside_a_name_that_another_has(
         assert {row["account"] for row in rows if not row["control"]} == {"ann"}
         lines = list(csv.DictReader(io.StringIO(client.get(f"/api/boards/{scorer}.csv").text)))
         assert {row["account"] for row in lines if not row["control"]} == {"ann"}
-        board.database.write(lambda connection: connection.exec_driver_sql("UPDATE tracks SET day_quota = 100"))
+        set_quotas(board, day_quota=100)
 
 
 FORMULAS = [
-    "=1",
-    "+1",
-    "-1",
-    "@a",
-    "\t=1",
-    " =1",
-    "\r=1",
-    "\n=1",
-    "\u00a0=1",
-    "\ufeff=1",
-    "\u200b=1",
-    "＝1",
-    "＋1",
-    "－1",
-    "＠a",
-    "﹢1",
-    "﹣1",
-]
-
-
-@pytest.mark.parametrize("text", FORMULAS)
-def test_no_text_is_a_formula(text: str) -> None:
-    assert cell(text).startswith("'")
+    "=1", "+1", "-1", "@a", "\t=1", " =1", "\r=1", "\n=1", "\u00a0=1", "\ufeff=1", "\u200b=1",
+    "＝1", "＋1", "－1", "＠a", "﹢1", "﹣1",
+]  # fmt: skip
 
 
 def test_no_cell_of_a_table_is_a_formula(client: TestClient, board: Board, examples: list[Example]) -> None:
-    board.database.write(lambda connection: connection.exec_driver_sql("UPDATE tracks SET day_quota = 100"))
+    assert all(cell(text).startswith("'") for text in FORMULAS)
+    set_quotas(board, day_quota=100)
     client.patch("/api/me", json={"display": "＝1+1"})
     for place, system in enumerate(("=1", "a;=1", 'a";=1', "same", "same too")):
         sent(client, board, dict.fromkeys((one.example_id for one in examples), 12 + place // 4), system)

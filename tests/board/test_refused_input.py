@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from board_helpers import lines, score_all
+from board_helpers import lines, score_all, submit
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,9 +15,8 @@ from sqlalchemy import select
 from recipe.errors import InputError
 from recipe.types import Example
 from recipe_apps.board.app import create_app
-from recipe_apps.board.store import Board, Entry
-from recipe_apps.board.tables import jobs, metadata, scorers
-from recipe_apps.board.validation import check_submission
+from recipe_apps.board.models import Base, Job
+from recipe_apps.board.store import Board
 from recipe_apps.board.work import Queue
 
 TEXTS = ["\x00", "a\x00b", "a\x1b[31mb", "\u2028", "\x85", "\ud800", "x" * 5_000, "\x00" * 3_000]
@@ -32,7 +31,7 @@ def client(board: Board) -> Iterator[TestClient]:
 
 
 def scorer_of(board: Board) -> str:
-    return str(board.database.query(lambda connection: connection.execute(select(scorers.c.id)).scalar_one()))
+    return board.scorers()[0].id
 
 
 def refused(answer: Any, field: str = "") -> None:
@@ -77,8 +76,7 @@ def test_every_number_is_one_that_both_databases_know(board: Board, client: Test
 
 def test_every_field_of_a_message_refuses_every_text(board: Board, client: TestClient, examples: list[Example]) -> None:
     board.add_account("ann")
-    checked = check_submission(lines(examples), board.questions(board.track("world")), 1)
-    sent, _ = board.submit("ann", "world", checked.sha, checked.content, checked.plans, Entry("mine"))
+    sent, _ = submit(board, "ann", lines(examples))
     scorer = scorer_of(board)
     messages = [
         ("POST", "/api/owner/accounts", "name"), ("POST", "/api/owner/accounts", "display"),
@@ -98,19 +96,19 @@ def test_every_field_of_a_message_refuses_every_text(board: Board, client: TestC
         refused(answer, field if field != "changes" else "")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "none=1", "", "=", "judge.repeats=99999999999999999999", "judge.temperature=inf", "judge.temperature=nan",
-        "threshold=nan", "label=\x00", "label=" + "x" * 300, "model=\x00", "encoder=none/such", "encoder=\x00",
-        "measure=vpa", "measure=judge", "graphs=/none", "root=/none", "judge=" + "[" * 5_000, "judge=" + "9" * 5_000,
-        "a.b.c.d.e.f.g=1", "judge.settings.x=1", "weights=" + "\\u0000",
-    ],
-)  # fmt: skip
-def test_settings_that_no_scorer_has(board: Board, client: TestClient, change: str) -> None:
-    answer = client.post(f"/api/owner/boards/{scorer_of(board)}/rescore", json={"changes": [change]})
-    refused(answer)
-    assert answer.json()["error"]["code"] == "invalid_field"
+NO_SETTINGS = [
+    "none=1", "", "=", "judge.repeats=99999999999999999999", "judge.temperature=inf", "judge.temperature=nan",
+    "threshold=nan", "label=\x00", "label=" + "x" * 300, "model=\x00", "encoder=none/such", "encoder=\x00",
+    "measure=vpa", "measure=judge", "graphs=/none", "root=/none", "judge=" + "[" * 5_000, "judge=" + "9" * 5_000,
+    "a.b.c.d.e.f.g=1", "judge.settings.x=1", "weights=" + "\\u0000",
+]  # fmt: skip
+
+
+def test_settings_that_no_scorer_has(board: Board, client: TestClient) -> None:
+    for change in NO_SETTINGS:
+        answer = client.post(f"/api/owner/boards/{scorer_of(board)}/rescore", json={"changes": [change]})
+        refused(answer)
+        assert answer.json()["error"]["code"] == "invalid_field"
 
 
 def test_what_is_sent_beside_the_plans(board: Board, client: TestClient, examples: list[Example]) -> None:
@@ -124,10 +122,10 @@ def test_what_is_sent_beside_the_plans(board: Board, client: TestClient, example
             refused(answer, field if field != "track" else "")
 
 
-@pytest.mark.parametrize("token", ["rb_\x00_x", "rb_aaaaaaaaaaaa_\x00", "rb_\xff\xff_x", "rb_" + "x" * 5_000])
-def test_no_token_is_an_error_of_the_server(client: TestClient, token: str) -> None:
-    answer = client.get("/api/me", headers={"Authorization": b"Bearer " + token.encode("latin-1")})
-    assert answer.status_code == 401
+def test_no_token_is_an_error_of_the_server(client: TestClient) -> None:
+    for token in ("rb_\x00_x", "rb_aaaaaaaaaaaa_\x00", "rb_\xff\xff_x", "rb_" + "x" * 5_000):
+        answer = client.get("/api/me", headers={"Authorization": b"Bearer " + token.encode("latin-1")})
+        assert answer.status_code == 401
 
 
 def test_queries_that_begin_alike_are_pages_of_their_own(board: Board, client: TestClient) -> None:
@@ -147,9 +145,7 @@ def test_machine_texts_are_mended_not_refused(board: Board) -> None:
     job = queue.claim([scorer_of(board)])
     assert job is not None
     queue.later(job, "the endpoint said \x00 and \ud800", 0.0, 1)
-    [reason] = board.database.query(
-        lambda connection: connection.execute(select(jobs.c.reason).where(jobs.c.id == job.number)).scalars().all()
-    )
+    [reason] = board.database.scalars(select(Job.reason).where(Job.id == job.id))
     assert "\x00" not in reason
     assert reason.startswith("the endpoint said")
     with pytest.raises(InputError):
@@ -158,7 +154,7 @@ def test_machine_texts_are_mended_not_refused(board: Board) -> None:
         Queue(board, "w" * 81, 30.0).register(["validity"])
 
 
-COLUMNS = [(table, column) for table in metadata.sorted_tables for column in table.columns if column.name != "id"]
+COLUMNS = [(table, column) for table in Base.metadata.sorted_tables for column in table.columns if column.name != "id"]
 VALUES = st.one_of(st.text(), st.sampled_from(TEXTS), st.integers(), st.floats(), st.none(), st.booleans())
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ from recipe.models.model import Model, open_model
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
-from recipe_apps.board.scoring import LEAST, Scored, Scorer, control_predictions, label_of, open_scorer
+from recipe_apps.board.scoring import LEAST, Figures, OpenScorer, control_predictions, label_of, open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.store import References
 
@@ -48,9 +48,13 @@ def plans(examples: list[Example]) -> list[Prediction]:
     return [Prediction(one.example_id, tuple(changed[place % 4](one))) for place, one in enumerate(examples)]
 
 
+class Scored(NamedTuple):
+    figures: Figures
+    values: Any
+
+
 def scored(settings: ScorerSettings, references: References, plans: list[Prediction]) -> Any:
-    with open_scorer(settings, references) as scorer:
-        return scorer.score(plans)
+    return Scored(*open_scorer(settings, references).score(plans))
 
 
 def test_validity_is_that_of_evaluate(references: References, plans: list[Prediction]) -> None:
@@ -65,10 +69,9 @@ def test_validity_is_that_of_evaluate(references: References, plans: list[Predic
 
 def test_the_proxy_is_that_of_evaluate(references: References, plans: list[Prediction]) -> None:
     settings = ScorerSettings(measure="proxy")
-    with open_scorer(settings, references) as scorer:
-        result = scorer.score(plans)
-        judge = ProxyJudge(open_encoder(EncoderConfig()).encode)
-        judged = judge.judge(cases_of(references.examples, plans, samples="all").cases)
+    result = scored(settings, references, plans)
+    judge = ProxyJudge(open_encoder(EncoderConfig()).encode)
+    judged = judge.judge(cases_of(references.examples, plans, samples="all").cases)
     wanted = summarise(RubricMeasure(judge.identity), "s", verdict_rows(judged), references.examples)
     [macro] = wanted.of("split")
     assert result.figures.value == macro.values["accuracy"]
@@ -99,8 +102,7 @@ def test_control_rows_span_the_measure(references: References) -> None:
     }  # fmt: skip
     for plans in controls.values():
         assert len(plans) == 2 * len(references.examples)
-    with open_scorer(VALIDITY, references) as scorer:
-        means = {name: scorer.score(plans).figures.value for name, plans in controls.items()}
+    means = {name: scored(VALIDITY, references, plans).figures.value for name, plans in controls.items()}
     assert means["reference"] is not None
     assert means["reference"].mean == 1.0
     for name in ("empty", "injected", "refusal", "constant"):
@@ -114,8 +116,8 @@ def test_small_datasets_have_no_figure(references: References, plans: list[Predi
     result = scored(VALIDITY, References.of(few), plans)
     assert result.figures.datasets["few"] is None
     assert result.figures.datasets["many"] is not None
-    with pytest.raises(InputError, match=str(LEAST)), open_scorer(VALIDITY, References.of(few[: LEAST - 1])):
-        pass
+    with pytest.raises(InputError, match=str(LEAST)):
+        open_scorer(VALIDITY, References.of(few[: LEAST - 1]))
 
 
 def test_a_question_without_a_value_is_in_no_mean(references: References, plans: list[Prediction]) -> None:
@@ -125,7 +127,7 @@ def test_a_question_without_a_value_is_in_no_mean(references: References, plans:
         def rows(self, examples: Any, predictions: Any, progress: Any = None) -> list[Row]:
             return [Row(one.example_id, {"score": 1.0}) for one in predictions if one.example_id != lost]
 
-    result = Scorer(VALIDITY, references, Lossy()).score(plans)
+    result = Scored(*OpenScorer(VALIDITY, references, Lossy()).score(plans))
     assert result.figures.unscored == 1
     assert result.figures.value is not None
     assert result.figures.value.mean == 1.0
@@ -171,8 +173,7 @@ def by_judge(
     **changed: Any,
 ) -> Scored:
     settings = JUDGE.model_copy(update={"judge": JudgeConfig(reasks=0, **changed)})
-    with open_scorer(settings, references, Model(Provoked(none))) as scorer:
-        return scorer.score(plans)
+    return Scored(*open_scorer(settings, references, Model(Provoked(none))).score(plans))
 
 
 def provoking(examples: Sequence[Example], kept: int) -> list[Prediction]:
@@ -219,19 +220,14 @@ def test_a_judge_that_gives_the_references_no_verdict_is_away(none: Any, referen
 
 OUTAGES = {
     "500": Reply(500, "oh no"),
-    "503": Reply(503),
     "429": Reply(429, '{"error": {"message": "slow down"}}'),
     "401": Reply(401, '{"error": {"message": "no key"}}'),
-    "402": Reply(402, "pay"),
-    "403": Reply(403, "forbidden"),
     "404": Reply(404, '{"error": {"message": "no such model"}}'),
-    "400": Reply(400, '{"error": {"message": "the model is being loaded"}}'),
     "400 too long": Reply(400, '{"error": {"message": "maximum context length is 0 tokens"}}'),
     "a page": Reply(body="<html>gateway</html>", kind="text/html"),
     "an error with 200": Reply(body='{"error": "overloaded"}'),
     "a dropped connection": completion("{}" * 50)._replace(drop=True),
     "nothing": completion(""),
-    "noise": completion("!!!!!!!!!!!!!!"),
     "a cut": completion("{", "length"),
 }
 
@@ -244,8 +240,8 @@ def test_an_endpoint_that_fails_half_way_makes_no_0(
     good = completion(json.dumps(dict.fromkeys(CRITERIA, 5)))
     with serving(lambda _, before: good if before < 20 else reply) as server:
         config = ModelConfig(endpoint=server.url, model="org/judge", tries=1, concurrency=4)
-        with open_model(config) as model, open_scorer(JUDGE, references, model) as scorer, pytest.raises(RecipeError):
-            scorer.score(provoking(references.examples, 40))
+        with open_model(config) as model, pytest.raises(RecipeError):
+            open_scorer(JUDGE, references, model).score(provoking(references.examples, 40))
 
 
 def test_what_fails_once_is_asked_again(references: References) -> None:
@@ -272,8 +268,8 @@ def test_a_question_on_which_the_reference_gets_no_verdict_is_in_no_mean(referen
 def test_no_other_measure_leaves_a_value_out_for_a_plan(measure: Any, references: References) -> None:
     odd = [(), ("...",), ("\u2028",), ("x" * 5000,), ("a",) * 100, (PROVOKED,), ("\0", " "), ("🍵",)]
     plans = [Prediction(one.example_id, odd[place % len(odd)]) for place, one in enumerate(references.examples)]
-    with open_scorer(ScorerSettings(measure=measure, encoder="hash:64"), references) as scorer:
-        found, wanted = scorer.score(plans), scorer.score(provoking(references.examples, 40))
+    settings = ScorerSettings(measure=measure, encoder="hash:64")
+    found, wanted = (scored(settings, references, own) for own in (plans, provoking(references.examples, 40)))
     assert np.isfinite(found.values).all()
     assert (found.figures.unscored, found.figures.unscored_share) == (0, 0.0)
     assert {name: one.observations for name, one in found.figures.metrics.items()} == {
@@ -299,8 +295,7 @@ def test_a_control_provokes_refusals_and_stays_at_its_floor(references: Referenc
 
 
 def identity(settings: ScorerSettings, references: References) -> str:
-    with open_scorer(settings, references) as scorer:
-        return fingerprint(scorer.identity)
+    return fingerprint(open_scorer(settings, references).identity)
 
 
 def test_whatever_changes_a_figure_changes_the_identity(
@@ -329,7 +324,8 @@ def test_whatever_changes_a_figure_changes_the_identity(
 
 def test_a_judge_without_an_endpoint_waits(references: References, plans: list[Prediction]) -> None:
     settings = ScorerSettings(measure="judge", model="org/judge")
-    with open_scorer(settings, references) as scorer, pytest.raises(ComputeError, match="--endpoint"):
+    scorer = open_scorer(settings, references)
+    with pytest.raises(ComputeError, match="--endpoint"):
         scorer.score(plans)
     assert label_of(settings) == "judge"
 
@@ -346,8 +342,8 @@ def test_a_judge_without_an_endpoint_waits(references: References, plans: list[P
     ],
 )
 def test_settings_that_cannot_be_used(settings: ScorerSettings, references: References) -> None:
-    with pytest.raises(RecipeError), open_scorer(settings, references):
-        pass
+    with pytest.raises(RecipeError):
+        open_scorer(settings, references)
 
 
 def test_every_measure_has_its_words() -> None:

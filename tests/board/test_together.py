@@ -4,48 +4,37 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 from typing import Any
 
 import pytest
-from board_helpers import CONTROLS, lines, score_all
-from sqlalchemy import func, select, update
+from board_helpers import CONTROLS, ask, lines, score_all, set_quotas, submit
+from sqlalchemy import select, text
 
 from recipe.errors import ComputeError, InputError
 from recipe.types import Example
+from recipe_apps.board.database import Database
+from recipe_apps.board.models import Heartbeat, Job, LogLine, Score, Scorer, Submission
 from recipe_apps.board.setup import rescore
-from recipe_apps.board.store import Board, Entry
-from recipe_apps.board.tables import Database, jobs, log, scorers, scores, submissions, tracks, workers
-from recipe_apps.board.validation import check_submission
+from recipe_apps.board.store import Board
 from recipe_apps.board.views import Views
 from recipe_apps.board.work import LONGEST_LEASE, Queue
 
 
-def ask(board: Board, query: Any) -> list[Any]:
-    return list(board.database.query(lambda connection: connection.execute(query).all()))
-
-
 def sender(board: Board, examples: list[Example]) -> Callable[[int], str]:
-    board.database.write(
-        lambda connection: connection.execute(update(tracks).values(day_quota=1_000, total_quota=1_000))
-    )
+    set_quotas(board, day_quota=1_000, total_quota=1_000)
     board.add_account("ann")
-    questions = board.questions(board.track("world"))
-
-    def send(number: int) -> str:
-        checked = check_submission(lines(examples, 0.5, f"wait {number} minutes"), questions, 1)
-        return board.submit("ann", "world", checked.sha, checked.content, checked.plans, Entry(f"s {number}"))[0]
-
-    return send
+    return lambda number: submit(board, "ann", lines(examples, 0.5, f"wait {number} minutes"), f"s {number}")[0]
 
 
 def whole(board: Board) -> None:
     """Each submission has a job of each scorer in use, and of what is withdrawn or retired nothing waits."""
-    pairs = {(row.submission, row.scorer): row.state for row in ask(board, select(jobs))}
-    used = {row.id for row in ask(board, select(scorers)) if row.retired is None}
-    sent = {row.id: row.withdrawn for row in ask(board, select(submissions))}
+    pairs = {(row.submission, row.scorer): row.state for row in ask(board, select(Job))}
+    used = {row.id for row in ask(board, select(Scorer)) if row.retired is None}
+    sent = {row.id: row.withdrawn for row in ask(board, select(Submission))}
     assert {(one, scorer) for one, withdrawn in sent.items() for scorer in used if withdrawn is None} <= pairs.keys()
     for (submission, scorer), state in pairs.items():
         if sent[submission] is not None or scorer not in used:
@@ -57,7 +46,7 @@ def test_a_submission_that_comes_while_a_scorer_is_added_gets_its_job(
 ) -> None:
     """One transaction stands at its end while the other runs: neither sees the other's rows, but through a lock."""
     send = sender(board, examples)
-    [[old]] = ask(board, select(scorers.c.id))
+    [old] = ask(board, select(Scorer.id))
     monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
     for number, first in enumerate(("submit", "withdraw", "rescore")):
         monkeypatch.setattr("recipe_apps.board.scoring.__version__", f"9.{number}")
@@ -83,12 +72,12 @@ def test_a_submission_that_comes_while_a_scorer_is_added_gets_its_job(
             for call in calls:
                 call.result(120)
         whole(board)
-        [old] = [row.id for row in ask(board, select(scorers)) if row.retired is None]
+        [old] = [row.id for row in ask(board, select(Scorer)) if row.retired is None]
 
 
 def test_all_at_once(board: Board, examples: list[Example], monkeypatch: pytest.MonkeyPatch) -> None:
     send = sender(board, examples)
-    [[old]] = ask(board, select(scorers.c.id))
+    [old] = ask(board, select(Scorer.id))
     monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
     early = [send(number) for number in range(4)]
     begin = Barrier(4)
@@ -114,19 +103,19 @@ def test_all_at_once(board: Board, examples: list[Example], monkeypatch: pytest.
             call.result(120)
     whole(board)
     score_all(board)
-    assert not [row for row in ask(board, select(jobs)) if row.state in ("queued", "running")]
+    assert not [row for row in ask(board, select(Job)) if row.state in ("queued", "running")]
 
 
 def test_what_is_gone_is_not_scored_again(board: Board, examples: list[Example]) -> None:
     one = sender(board, examples)(1)
-    [[job]] = ask(board, select(jobs.c.id).where(jobs.c.submission == one))
+    [job] = ask(board, select(Job.id).where(Job.submission == one))
     board.withdraw(one, "ann")
     with pytest.raises(InputError):
         board.again(job, "olga")
-    [[other, scorer]] = ask(board, select(jobs.c.id, jobs.c.scorer).where(jobs.c.submission != one).limit(1))
-    board.retire(scorer, "olga")
+    [other] = ask(board, select(Job).where(Job.submission != one).limit(1))
+    board.retire(other.scorer, "olga")
     with pytest.raises(InputError):
-        board.again(other, "olga")
+        board.again(other.id, "olga")
     whole(board)
 
 
@@ -158,14 +147,14 @@ work.Worker(Board.open(sys.argv[1]), "dying", ["validity"], lease=0.5, poll=0.01
 def test_a_worker_that_is_killed_in_any_state(board: Board, database: str, state: str) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, database, state], check=False, env=os.environ)
     assert done.returncode == -signal.SIGKILL
-    found = dict(map(tuple, ask(board, select(jobs.c.state, func.count()).group_by(jobs.c.state))))
+    found = Counter(ask(board, select(Job.state)))
     assert found == {
         "queued": {"queued": CONTROLS}, "after": {"queued": CONTROLS - 1, "scored": 1}
     }.get(state, {"queued": CONTROLS - 1, "running": 1})  # fmt: skip
     assert score_all(board) == CONTROLS - found.get("scored", 0)
-    assert [row.state for row in ask(board, select(jobs))] == ["scored"] * CONTROLS
-    assert len(ask(board, select(scores))) == CONTROLS
-    ended = ask(board, select(log.c.object).where(log.c.after == "scored"))
+    assert [row.state for row in ask(board, select(Job))] == ["scored"] * CONTROLS
+    assert len(ask(board, select(Score))) == CONTROLS
+    ended = ask(board, select(LogLine.object).where(LogLine.after == "scored"))
     assert len(ended) == len(set(ended)) == CONTROLS
 
 
@@ -173,7 +162,7 @@ def test_a_worker_that_is_killed_in_any_state(board: Board, database: str, state
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Set the database's clock so many seconds off."""
     real, off = Database.now, [0.0]
-    monkeypatch.setattr(Database, "now", lambda self, connection: real(self, connection) + off[0])
+    monkeypatch.setattr(Database, "now", lambda self, session: real(self, session) + off[0])
 
     def set_off(seconds: float) -> None:
         off[0] = seconds
@@ -182,7 +171,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def test_a_clock_that_goes_back_holds_no_job(board: Board, clock: Callable[[float], None]) -> None:
-    dead, boards = Queue(board, "dead", 30.0), [row.id for row in ask(board, select(scorers))]
+    dead, boards = Queue(board, "dead", 30.0), [row.id for row in ask(board, select(Scorer))]
     clock(86_400.0)
     dead.register(["validity"])
     first, second = dead.claim(boards), dead.claim(boards)
@@ -192,17 +181,17 @@ def test_a_clock_that_goes_back_holds_no_job(board: Board, clock: Callable[[floa
     clock(0.0)
     assert Views(board).queue()["workers"] == []  # a sign of life from the future is none
     assert score_all(board) == CONTROLS
-    assert [row.state for row in ask(board, select(jobs))] == ["scored"] * CONTROLS
+    assert [row.state for row in ask(board, select(Job))] == ["scored"] * CONTROLS
     assert LONGEST_LEASE < 86_400.0
     queue = Views(board).queue()
     assert queue["estimate"] is None or queue["estimate"] >= 0
-    assert len(ask(board, select(workers))) == 2
+    assert len(ask(board, select(Heartbeat))) == 2
 
 
 def test_a_living_worker_keeps_its_job_over_a_clock_that_goes_back(
     board: Board, clock: Callable[[float], None]
 ) -> None:
-    living, boards = Queue(board, "living", 30.0), [row.id for row in ask(board, select(scorers))]
+    living, boards = Queue(board, "living", 30.0), [row.id for row in ask(board, select(Scorer))]
     clock(86_400.0)
     living.register(["validity"])
     job = living.claim(boards)
@@ -213,14 +202,14 @@ def test_a_living_worker_keeps_its_job_over_a_clock_that_goes_back(
     other.register(["validity"])
     taken = other.claim(boards)
     assert taken is not None
-    assert taken.number != job.number
+    assert taken.id != job.id
 
 
 def test_a_clock_that_was_wrong_locks_no_account_out_and_gives_no_quota(
     board: Board, examples: list[Example], clock: Callable[[float], None]
 ) -> None:
     send = sender(board, examples)
-    board.database.write(lambda connection: connection.execute(update(tracks).values(day_quota=2)))
+    set_quotas(board, day_quota=2)
     clock(3_600.0)
     send(1)
     clock(0.0)  # an hour back: what was sent just now still counts
@@ -240,19 +229,19 @@ def test_what_a_postgresql_cannot_do_has_its_remedy(postgres: str, state: str, w
     opened = Database(postgres)
     raising = f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$"
     with pytest.raises(ComputeError) as raised:
-        opened.write(lambda connection: connection.exec_driver_sql(raising), patience=0.0)
+        opened.write(lambda session: session.connection().exec_driver_sql(raising), patience=0.0)
     assert word in str(raised.value)
     opened.close()
 
 
 def test_what_a_sqlite_cannot_do_has_its_remedy(tmp_path: Any) -> None:
     opened = Database(str(tmp_path / "board.db"))
-    opened.write(lambda connection: connection.exec_driver_sql("CREATE TABLE t (a)"))
+    opened.write(lambda session: session.execute(text("CREATE TABLE t (a)")))
     fill = "INSERT INTO t VALUES (hex(zeroblob(100000)))"
 
     def said(*statements: str) -> str:
         with pytest.raises(ComputeError) as raised:
-            opened.write(lambda connection: [connection.exec_driver_sql(one) for one in statements], patience=0.0)
+            opened.write(lambda session: [session.execute(text(line)) for line in statements], patience=0.0)
         return str(raised.value)
 
     assert "space" in said("PRAGMA max_page_count = 3", fill)
@@ -260,7 +249,7 @@ def test_what_a_sqlite_cannot_do_has_its_remedy(tmp_path: Any) -> None:
     opened.close()
     opened = Database(str(tmp_path / "board.db"))
     holder = Database(str(tmp_path / "board.db"))
-    with holder._writer.begin() as connection:
+    with holder.writer.begin() as connection:
         connection.exec_driver_sql("INSERT INTO t VALUES (1)")
         opened.engine.dispose()
         raw = opened.engine.raw_connection()
@@ -271,5 +260,5 @@ def test_what_a_sqlite_cannot_do_has_its_remedy(tmp_path: Any) -> None:
     holder.close()
     missing = Database(str(tmp_path / "none" / "board.db"))
     with pytest.raises(ComputeError) as raised:
-        missing.query(lambda connection: connection.exec_driver_sql("SELECT 1"), patience=0.0)
+        missing.query(lambda session: session.execute(text("SELECT 1")), patience=0.0)
     assert "folder" in str(raised.value)

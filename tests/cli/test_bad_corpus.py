@@ -107,8 +107,14 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
-@pytest.mark.parametrize("command", OPENS_CORPUS)
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        *(("info", kind) for kind in DAMAGES),
+        *((command, "narrations.parquet") for command in OPENS_CORPUS if command != "info"),
+        ("build", "missing shard"),
+    ],
+)
 def test_damaged_corpora(recipe: Recipe, corpus: Path, command: str, kind: str) -> None:
     damage(kind)
     if (command, kind) == ("build", "missing shard"):
@@ -127,8 +133,10 @@ def test_a_shard_that_is_damaged_inside(recipe: Recipe, corpus: Path) -> None:
         recipe.refuses(*OPENS_CORPUS[command], because="shards/00000: .*damaged")
 
 
-@pytest.mark.parametrize("command", [name for name in OPENS_CORPUS if name != "build"])
-@pytest.mark.parametrize("folder", ["missing", "empty", "folder"])
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [*((name, "missing") for name in OPENS_CORPUS if name != "build"), ("info", "empty"), ("info", "folder")],
+)
 def test_folders_that_hold_no_corpus(recipe: Recipe, command: str, folder: str) -> None:
     words = [folder if word == "corpus" and at else word for at, word in enumerate(OPENS_CORPUS[command])]
     recipe.refuses(*words, because=rf"{folder}: no corpus .*manifest\.json")

@@ -71,7 +71,18 @@ def test_an_endpoint_judges_and_a_second_system_pays_for_no_controls(files: Reci
     pytest.importorskip("openai")
     text = json.dumps(dict.fromkeys(CRITERIA, 3))
     with serving(lambda body, _: completion(text)) as server:
-        at = ("--endpoint", server.url, "--price-in", 1, "--price-out", 2, "--controls", 3, "--cache", "cache")
+        at = (
+            "--endpoint",
+            server.url,
+            "--set",
+            "model.price_in=1",
+            "--set",
+            "model.price_out=2",
+            "--controls",
+            3,
+            "--cache",
+            "cache",
+        )
         outcome = files(*ASK, *at, "--output", "judge.json", "--json")
         assert outcome.code == 0, outcome
         asked = len(server.requests)
@@ -113,7 +124,7 @@ def test_repeats_and_all_samples(files: Recipe) -> None:
 
 
 def test_what_would_be_asked_is_told_without_asking(files: Recipe) -> None:
-    outcome = files(*ASK, "--dry-run", "--controls", 0, "--price-in", 1)
+    outcome = files(*ASK, "--dry-run", "--controls", 0, "--set", "model.price_in=1")
     assert outcome.code == 0
     assert "12 calls, about" in outcome.out
     assert "1 plans score 0 by rule" in outcome.out
@@ -159,7 +170,7 @@ def test_bad_input_is_one_sentence(files: Recipe) -> None:
     files.refuses(*ASK, *PROXY, "--missing", "refuse", because="1 of 13 examples have no prediction: e3")
     files.refuses(*ASK, *PROXY, "--split", "train", because="no example is in split 'train'")
     files.refuses(*ASK, "--output", "folder", because="folder: this is a folder")
-    closed = ("--endpoint", "http://127.0.0.1:9/v1", "--tries", 1, "--controls", 0, "--output", "x.json")
+    closed = ("--endpoint", "http://127.0.0.1:9/v1", "--set", "model.tries=1", "--controls", 0, "--output", "x.json")
     files.refuses(*ASK, *closed, because="the same command resumes from there", leaves="x.json.cache")
     write_lines(files.folder / "plans.jsonl", {"example_id": "nobody", "steps": []}, {"example_id": "e1", "steps": []})
     files.refuses(*ASK, *PROXY, because="1 of 2 planned examples are none of those given: nobody")

@@ -1,113 +1,118 @@
-"""Every command that asks a model has the same flags for it, made from the settings class."""
+"""Settings of commands: the same options of a model everywhere, every key by `--set` and `--settings`, and help."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 import typer
+from tests.cli.conftest import PROGRESS, TRAINED, Recipe, write_toml
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from recipe.cli import app
-from recipe.cli.flags import with_flags
-from recipe.config import FrameConfig, ModelConfig, SamplingConfig
-from recipe.config.base import Flag
+from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.models import FLAGS, MODEL
+from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig
+from recipe.errors import ConfigError
 
-COMMANDS = (("plan",), ("perceive",), ("vpa", "plan"), ("evaluate", "judge"), ("evaluate", "diversity"))
-FIELDS = [name for name, field in ModelConfig.model_fields.items() if Flag() not in field.metadata]
+ASKING = (("plan",), ("perceive",), ("vpa", "plan"), ("evaluate", "judge"), ("evaluate", "diversity"), ("serve",))
 
 
 def command(words: tuple[str, ...]) -> Any:
-    found: Any = get_command(app)
+    found, context = get_command(app), typer.Context(get_command(app), info_name="recipe")
     for word in words:
-        found = found.commands[word]
+        found = found.get_command(context, word)  # type: ignore[attr-defined]
+        context = typer.Context(found, parent=context, info_name=word)
     return found
 
 
-def model_flags(words: tuple[str, ...]) -> dict[str, tuple[object, ...]]:
-    """Names, type, bounds, default, help and panel of each flag of the model's settings."""
-    context = typer.Context(command(words), info_name="recipe")
-    flags = {}
-    for parameter in command(words).params:
-        if parameter.name in FIELDS:
-            names, text = parameter.get_help_record(context)
-            # A judge need not be a model, and has a second name.
-            names, text = names.replace(",--judge", "").replace(", --judge", ""), text.replace("[required]", "")
-            flags[parameter.name] = (names, text.strip(), parameter.default, parameter.rich_help_panel)
-    return flags
+def commands(group: Any, path: tuple[str, ...], parent: Any = None) -> list[tuple[tuple[str, ...], Any]]:
+    """Every command below a group, with the words that name it."""
+    context = typer.Context(group, parent=parent, info_name=path[-1] if path else "recipe")
+    if not hasattr(group, "list_commands"):
+        return [(path, group)]
+    names = group.list_commands(context)
+    return [pair for name in names for pair in commands(group.get_command(context, name), (*path, name), context)]
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_commands_that_ask_a_model_have_the_same_flags(words: tuple[str, ...]) -> None:
-    flags = model_flags(words)
-    assert list(flags) == FIELDS
-    assert flags == model_flags(COMMANDS[0])
-    assert all(text for _, text, *_ in flags.values())
-
-
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (
-            ("plan",),
-            "--model --endpoint --key-variable --fps --max-frames --max-pixels --temperature --seed --batch-size",
-        ),
-        (("perceive",), "--model --revision --device --cache --no-goal --count --send --token-limit --no-seed --tries"),
-        (
-            ("vpa", "plan"),
-            "--model --method --beam --few-shot --without --max-calls --max-tokens-total --candidates",
-        ),
-        (("evaluate", "judge"), "--judge --repeats --reasks --max-calls --structured --price-in --price-out --timeout"),
-        (("evaluate", "diversity"), "--judge --reasks --temperature --max-tokens --concurrency --revision --cache"),
-    ],
-)
-def test_the_names_of_earlier_versions_work(words: tuple[str, ...], names: str) -> None:
-    known = {name for parameter in command(words).params for name in (*parameter.opts, *parameter.secondary_opts)}
-    assert {*names.split()} <= known
+def test_commands_that_ask_a_model_have_the_same_options() -> None:
+    seen = []
+    for words in ASKING:
+        asking = command(words)
+        context = typer.Context(asking, info_name="recipe")
+        options = {one.name: one.get_help_record(context) for one in asking.params if one.name.startswith("model_")}
+        names, _ = options.pop("model_model")
+        assert names.startswith("--model")
+        assert {name.removeprefix("model_") for name in options} == {*FLAGS} - {"model"}
+        assert all(about for _, about in options.values())
+        seen.append(options)
+    assert all(options == seen[0] for options in seen)
 
 
 def run(*words: str) -> Any:
-    """What a command gets."""
+    """What a command gets, or how it ends."""
     got: list[Any] = []
     app = typer.Typer()
 
     @app.command()
-    @with_flags(SamplingConfig, "sampling", "Sampling", defaults={"max_tokens": 7})
-    @with_flags(FrameConfig, "frames", "Frames", only=("fps", "max_pixels"))
-    @with_flags(ModelConfig, "model", "Model")
+    @with_settings(
+        model=MODEL,
+        frames=SettingsTable(FrameConfig, ("fps",)),
+        sampling=SettingsTable(SamplingConfig, defaults={"max_tokens": 7}),
+        phi=SettingsTable(PhiConfig, defaults={"frames": {"max_pixels": 9}}),
+    )
     def ask(
         name: Annotated[str, typer.Argument()] = "x",
         *,
         model: ModelConfig,
         frames: FrameConfig,
         sampling: SamplingConfig,
+        phi: PhiConfig,
     ) -> None:
-        got.extend((name, model, frames, sampling))
+        got.extend((name, model, frames, sampling, phi))
 
     result = CliRunner().invoke(app, list(words))
+    if isinstance(result.exception, ConfigError):
+        return str(result.exception)
     return got or result
 
 
-def test_settings_are_made_of_the_flags_that_were_given() -> None:
-    words = ("y", "--model", "m", "--no-seed", "--send", "video", "--cache", "c", "--fps", "0.5", "--replay")
-    name, model, frames, sampling = run(*words)
+def test_an_option_goes_before_set_and_set_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_text('[model]\nmodel = "f"\ntries = 3\ntimeout = 5.0\nconcurrency = 2\n[frames]\ncount = 8\n')
+    words = ("y", "--settings", str(file), "--model", "m", "--set", "model.timeout=9", "--set", "model.model=s")
+    name, model, frames, sampling, phi = run(*words, "--fps", "0.5", "--set", "phi.frames.fps=1")
     assert name == "y"
-    assert model == ModelConfig(model="m", send_seed=False, clips="video", cache=Path("c"), replay=True)
-    assert frames.model_fields_set == {"fps"}  # a model keeps its own bounds of the area
+    assert model == ModelConfig(model="m", tries=3, timeout=9.0, concurrency=2)
+    assert model.model_fields_set == {"model", "tries", "timeout", "concurrency"}
+    assert frames == FrameConfig(fps=0.5, count=8)
     assert sampling == SamplingConfig(max_tokens=7)
+    assert phi.frames == FrameConfig(fps=1, max_pixels=9)
+    assert run("--settings", str(file))[1].model == "f"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--set", "model.trys=3"), ("model.trys", "'tries'")),
+        (("--set", "modle.tries=3"), ("modle", "'model'")),
+        (("--set", "model.tries=0"), ("--set model.tries=0", "greater than 0")),
+        (("--set", "model.extra_body=x"), ("model.extra_body", "JSON object")),
+        (("--set", "model=3"), ("--set model=3", "key 'model'")),
+        (("--settings", "absent.toml"), ("absent.toml", "does not exist")),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_with_the_remedy(words: tuple[str, ...], named: tuple[str, ...]) -> None:
+    sentence = run(*words, *(() if "model=3" in words else ("--model", "m")))
+    assert all(part in sentence for part in named), sentence
 
 
 @pytest.mark.parametrize(
     ("words", "flag"),
-    [
-        ((), "--model"),
-        (("--model", "m", "--tries", "0"), "--tries"),
-        (("--model", "m", "--jpeg-quality", "99"), "--jpeg-quality"),
-        (("--model", "m", "--timeout", "0"), "--timeout"),
-        (("--model", "m", "--structured", "some"), "--structured"),
-    ],
+    [((), "--model"), (("--model", "m", "--max-calls", "-1"), "--max-calls"), (("--tries", "2"), "--tries")],
 )
-def test_wrong_flags_are_wrong_usage(words: tuple[str, ...], flag: str) -> None:
+def test_wrong_options_are_wrong_usage(words: tuple[str, ...], flag: str) -> None:
     result = run(*words)
     assert result.exit_code == 2
     assert flag in result.output
@@ -120,3 +125,49 @@ def test_help_wraps_at_80_columns_and_cuts_no_word(words: tuple[str, ...], monke
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
     assert "..." not in text.partition("Options:")[2].replace("ARGS...", "")
+
+
+def test_every_command_has_help() -> None:
+    every = commands(get_command(app), ())
+    assert len(every) > 60
+    for words, found in every:
+        text = found.get_help(typer.Context(found, info_name=words[-1]))
+        assert text.startswith(f"Usage: {words[-1]} "), words
+        assert f"Example: recipe {' '.join(words)} " in f"{' '.join(text.split())} ", words
+        flags = [flag for parameter in found.params for flag in parameter.opts]
+        assert len(flags) == len({*flags}), words
+
+
+MATCH = "evaluate match plans.jsonl --examples examples.jsonl --encoder hash:64"
+JSON = (
+    "corpus build narrations.jsonl --output corpus --encoder hash:64",
+    "corpus info corpus",
+    "corpus verify corpus",
+    "corpus search corpus boil",
+    "data list",
+    "data doctor folder",
+    "data prepare --procedures procedures.jsonl --output prepared.jsonl",
+    "reward score --corpus corpus --input prompts.jsonl",
+    "reward explain --corpus corpus --goal g --history boil --continuation pour",
+    "train sft sft.toml --dry-run",
+    f"{MATCH} --output m.json",
+    f"{MATCH} --output n.json --system other",
+    "evaluate validity plans.jsonl --examples examples.jsonl",
+    "evaluate judge plans.jsonl --examples examples.jsonl --judge proxy --encoder hash:64 --output j.json",
+    "evaluate compare m.json n.json",
+    "report m.json j.json --output page.html",
+    "train check base.toml",
+)
+"""Commands that can be run on small files, in an order in which each finds what it reads."""
+
+
+def test_json_is_alone_on_standard_output_and_parses(recipe: Recipe) -> None:
+    write_toml(recipe.folder / "sft.toml", TRAINED)
+    for line in JSON:
+        outcome = recipe(*line.split(), "--json")
+        assert outcome.code in (0, 1), (line, outcome.err)
+        assert json.loads(outcome.out or "null") is not None, (line, outcome.err)
+        assert all(PROGRESS.fullmatch(told) for told in outcome.err.splitlines()), outcome.err
+        text = recipe(*line.split())
+        assert text.code == outcome.code, (line, text.err)
+        assert text.out.strip(), line

@@ -22,7 +22,7 @@ from recipe.types import Step
 av = pytest.importorskip("av")
 pytest.importorskip("openai")
 
-TELL = ("perceive", "--videos", "videos", "--model", "m", "--count", 2)
+TELL = ("perceive", "--videos", "videos", "--model", "m", "--set", "phi.frames.count=2")
 LINES = {
     "early": {"example_id": "e1", "video_id": "tea", "until": 0.5},
     "late": {"example_id": "e2", "video_id": "tea", "until": 1.5},
@@ -75,14 +75,19 @@ def histories(recipe: Recipe, server: Server, *more: object) -> Any:
 
 def test_histories_are_told_written_and_usable(told: Recipe) -> None:
     with serving(tells) as server:
-        outcome = histories(told, server, "--json", "--price-in", 1, "--price-out", 2)
+        outcome = histories(told, server, "--json", "--set", "model.price_in=1", "--set", "model.price_out=2")
         assert outcome.code == 0, outcome.err
         found = json.loads(outcome.out)
         assert (found["rows"], found["asked"], found["empty"]) == (3, 3, ["e1"])
         assert (found["tokens_in"], found["tokens_out"]) == (300, 30)
         assert found["cost"] == pytest.approx(360e-6)
         before = (told.folder / "h.jsonl").read_bytes(), Path(found["manifest"]).read_bytes()
-        assert json.loads(histories(told, server, "--json", "--price-in", 1, "--price-out", 2).out)["asked"] == 0
+        assert (
+            json.loads(
+                histories(told, server, "--json", "--set", "model.price_in=1", "--set", "model.price_out=2").out
+            )["asked"]
+            == 0
+        )
         assert len(server.requests) == 3
     assert before == ((told.folder / "h.jsonl").read_bytes(), Path(found["manifest"]).read_bytes())
     known = read_histories(told.folder / "h.jsonl")
@@ -160,7 +165,7 @@ def test_what_is_missing_is_listed_and_left_out_by_option_only(told: Recipe) -> 
 )
 def test_an_endpoint_that_fails_is_one_sentence(told: Recipe, reply: Reply, because: str) -> None:
     with serving(lambda body, before: reply) as server:
-        words = ("--examples", "cut.jsonl", "--output", "h.jsonl", "--endpoint", server.url, "--tries", 2)
+        words = ("--examples", "cut.jsonl", "--output", "h.jsonl", "--endpoint", server.url, "--set", "model.tries=2")
         told.refuses(*TELL, *words, because=because, leaves="h.jsonl.cache")
     assert not (told.folder / "h.jsonl").exists()
 

@@ -11,13 +11,28 @@ from typing import Any
 import pytest
 from tests.corpus.conftest import digest, narrations, write_narrations
 
+from recipe.children import start_worker
 from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus import devices
 from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import ComputeError, ConfigError, EncoderMismatch, MissingExtra
 
 CONFIG = CorpusConfig(encoder=EncoderConfig(name="hash:12"), shard_size=2)
+
+
+class Counts:
+    """Progress that keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.counted: list[int] = []
+
+    def task(self, description: str, total: int | None = None) -> "Counts":
+        return self
+
+    def __enter__(self) -> Any:
+        return self.counted.append
+
+    def __exit__(self, *exc: object) -> None: ...
 
 
 @pytest.fixture
@@ -26,36 +41,30 @@ def whole(tmp_path: Path) -> dict[str, bytes]:
 
 
 def test_two_devices_make_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    counted: list[int] = []
-
-    class Counts:
-        def task(self, description: str, total: int | None = None) -> "Counts":
-            return self
-
-        def __enter__(self) -> Any:
-            return counted.append
-
-        def __exit__(self, *exc: object) -> None: ...
-
-    output = build_corpus(narrations(20), tmp_path / "c", CONFIG, Counts(), devices=("cpu", "cpu"))
+    counts = Counts()
+    output = build_corpus(narrations(20), tmp_path / "c", CONFIG, counts, devices=("cpu", "cpu"))
     assert digest(output) == whole
-    assert sum(counted) == 20 + sum(len(narration.segments) for narration in narrations(20))
+    assert sum(counts.counted) == 20 + sum(len(narration.segments) for narration in narrations(20))
 
 
 def test_a_process_that_is_killed_is_named(
     tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listen = devices._listen
+    processes: list[Any] = []
 
-    def kill_first(worker: Any, *rest: Any) -> bool:
-        going_on = listen(worker, *rest)
-        if worker.shard == 0:
-            os.kill(worker.process.pid, signal.SIGKILL)
-        return going_on
+    def start(*settings: Any) -> Any:
+        processes.append(start_worker(*settings))
+        return processes[-1]
 
-    monkeypatch.setattr(devices, "_listen", kill_first)
-    with pytest.raises(ComputeError, match=r"device cpu .*signal 9 .*00000"):
-        build_corpus(narrations(20), tmp_path / "c", CONFIG, devices=("cpu", "cpu"))
+    class Kills(Counts):
+        """Kills the process of the device as soon as it reports progress."""
+
+        def __enter__(self) -> Any:
+            return lambda n: processes and os.kill(processes[0][0].pid, signal.SIGKILL)
+
+    monkeypatch.setattr("recipe.corpus.encode.start_worker", start)
+    with pytest.raises(ComputeError, match=r"device cpu .*signal 9 at shard 0000\d"):
+        build_corpus(narrations(20), tmp_path / "c", CONFIG, Kills(), devices=("cpu",))
     monkeypatch.undo()
     assert digest(build_corpus(narrations(20), tmp_path / "c", CONFIG)) == whole
 

@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 from tests.corpus.conftest import digest, narrations, write_narrations
 
-KILLED = '''
-import os, shutil, signal, sys
+KILLED = """
+import shutil, sys
 from pathlib import Path
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.leaks import narration_source
 from recipe.data.narrations import ReadingOptions
 from tests.corpus.conftest import digest
+from tests.corpus.killed import killed_before
 
 source, output, stride = Path(sys.argv[1]), Path(sys.argv[2]) / "c", int(sys.argv[3])
 config = CorpusConfig(encoder=EncoderConfig(name="hash:12"), shard_size=5)
@@ -31,36 +32,19 @@ def build():
     narrations, origin = narration_source([source], ReadingOptions())
     build_corpus(narrations, output, config, origin=origin)
 
-def build_killed_before(moment):
-    """Fork a build that is killed before its call number `moment`; False where it ended before that."""
-    child = os.fork()
-    if child == 0:
-        calls = 0
-        def hook(event, arguments):
-            nonlocal calls
-            if event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"):
-                if str(output) in str(arguments[0]) or isinstance(arguments[0], int):
-                    calls += 1
-                    if calls == moment:
-                        os.kill(os.getpid(), signal.SIGKILL)
-        sys.addaudithook(hook)
-        build()
-        os._exit(0)
-    return os.waitpid(child, 0)[1] != 0
-
 build()
 whole = digest(output)
 shutil.rmtree(output)
 moment = 1
-while build_killed_before(moment):
-    build_killed_before(1 + moment // 2)  # and killed again while it goes on
+while killed_before(moment, build, output):
+    killed_before(1 + moment // 2, build, output)  # and killed again while it goes on
     build()
     assert digest(output) == whole, moment
     assert not list(output.rglob(".*")), moment
     shutil.rmtree(output)
     moment += stride
 print(moment)
-'''
+"""
 
 
 @pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.slow)])

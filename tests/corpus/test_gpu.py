@@ -144,7 +144,7 @@ def test_the_kernel_compiles_for_hopper_without_one(
 def test_absent_packages_are_named(monkeypatch: pytest.MonkeyPatch, absent: str, extra: str) -> None:
     for module in [name for name in sys.modules if name.startswith("recipe.corpus.gpu")]:
         monkeypatch.delitem(sys.modules, module)
-    for module in ("recipe.corpus.scan.quantise", "recipe.alignment.compilation"):
+    for module in ("recipe.corpus.scan.quantise", "recipe.alignment.cpu"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, absent, None)
     with pytest.raises(MissingExtra, match=rf"search on a GPU are .*\[{extra}\]"):

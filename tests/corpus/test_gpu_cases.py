@@ -204,15 +204,15 @@ def test_the_best_and_those_that_may_be(torch: Any, monkeypatch: pytest.MonkeyPa
     these = scan.estimate(
         place(torch, sums), scan.NarrationBounds(*place(torch, known)), scan.QueryBounds(*place(torch, asked))
     )
-    best = scan.best(these, 7)
-    np.testing.assert_allclose(best.estimates.cpu(), -np.sort(-scores, axis=0)[:7])
-    np.testing.assert_allclose(np.take_along_axis(scores, best.narrations.cpu().numpy(), 0), best.estimates.cpu())
-    assert all(len(set(column)) == 7 for column in best.narrations.T.tolist())
-    assert len(scan.best(these, 99).estimates) == 50
+    estimates, narrations = scan.best(these, 7)
+    np.testing.assert_allclose(estimates.cpu(), -np.sort(-scores, axis=0)[:7])
+    np.testing.assert_allclose(np.take_along_axis(scores, narrations.cpu().numpy(), 0), estimates.cpu())
+    assert all(len(set(column)) == 7 for column in narrations.T.tolist())
+    assert len(scan.best(these, 99)[0]) == 50
     for thresholds in (np.sort(scores, axis=0)[-7], np.full(3, -99.0), np.full(3, 99.0)):
-        pairs = scan.reaching(these, place(torch, thresholds))
-        found = sorted(zip(pairs.narrations.tolist(), pairs.queries.tolist(), strict=True))
-        assert found == sorted(map(tuple, np.argwhere(uppers >= thresholds).tolist()))
+        rows, queries = scan.reaching(these, place(torch, thresholds))
+        pairs = sorted(zip(rows.tolist(), queries.tolist(), strict=True))
+        assert pairs == sorted(map(tuple, np.argwhere(uppers >= thresholds).tolist()))
 
 
 def build(folder: Any, narrations: list[list[str]], shard_size: int) -> Any:

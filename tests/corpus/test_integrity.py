@@ -1,5 +1,6 @@
 """A damaged corpus is noticed or harmless: no wrong answer, no crash."""
 
+import itertools
 import json
 import os
 import shutil
@@ -65,7 +66,7 @@ def exchange(data: bytearray, at: int, value: int) -> bytearray:
     return data[half:] + data[:half]
 
 
-DAMAGED = int(os.environ.get("RECIPE_DAMAGED", "60"))
+DAMAGED = int(os.environ.get("RECIPE_DAMAGED", "30"))
 """Corpora that each of two tests damages."""
 PLACES = st.integers(0, 1 << 20)
 VALUES = st.integers(0, 99)
@@ -181,70 +182,53 @@ def test_every_key_of_the_manifest_counts(whole: Path, tmp_path: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     for key, value in manifest.items():
         others = [manifest | {key: other} for other in ({}, [], "x", 7, True, {"kept": 1}) if other != value]
-        for changed in [{name: one for name, one in manifest.items() if name != key}, *others]:
+        for changed in [{name: kept for name, kept in manifest.items() if name != key}, *others]:
             (folder / "manifest.json").write_text(json.dumps(changed))
             with pytest.raises(CorpusError):
                 Corpus.open(folder)
 
 
-@pytest.mark.parametrize("version", [2, 99, None])
-def test_a_corpus_of_another_format_is_refused(whole: Path, tmp_path: Path, version: int | None) -> None:
-    folder = Path(shutil.copytree(whole, tmp_path / "c"))
-    manifest = json.loads((folder / "manifest.json").read_text()) | {"format": version}
-    manifest["id"] = corpus_id(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(CorpusError, match="format") as caught:
-        Corpus.open(folder)
-    assert str(folder / "manifest.json") in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 STRANGE = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "negative": -1.0, "largest": float(np.finfo(np.float16).max)}
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("everywhere", [False, True])
 @pytest.mark.parametrize("value", STRANGE)
-@pytest.mark.parametrize("column", [0, 1, 2])
-def test_bounds_that_bound_nothing_are_refused(
-    whole: Path, tmp_path: Path, column: int, value: str, everywhere: bool, streamed: bool
-) -> None:
+def test_bounds_that_bound_nothing_are_refused(whole: Path, tmp_path: Path, value: str) -> None:
     """Even where checksum and id have been made again; a bound that is too large costs time alone."""
-    folder = Path(shutil.copytree(whole, tmp_path / "c"))
+    folder, right = Path(shutil.copytree(whole, tmp_path / "c")), Index.open(whole).search([QUERY], 5)[0].hits
     path = folder / "shards" / "00001" / "bounds.npy"
     bounds = np.load(path)
-    bounds[slice(None) if everywhere else 3, column] = STRANGE[value]
-    np.save(path, bounds)
-    _remake(folder, path)
-    if value == "largest":
-        found = Index.open(folder, streamed=streamed).search([QUERY], 5)[0].hits
-        assert column == 0 or found == Index.open(whole).search([QUERY], 5)[0].hits
-    else:
-        with pytest.raises(CorpusError, match=r"00001.*bounds\.npy"):
-            Index.open(folder, streamed=streamed)
+    for column, rows, streamed in itertools.product((0, 1, 2), (slice(None), 3), (False, True)):
+        changed = bounds.copy()
+        changed[rows, column] = STRANGE[value]
+        np.save(path, changed)
+        _remake(folder, path)
+        if value == "largest":
+            hits = Index.open(folder, streamed=streamed).search([QUERY], 5)[0].hits
+            assert column == 0 or hits == right
+        else:
+            with pytest.raises(CorpusError, match=r"00001.*bounds\.npy"):
+                Index.open(folder, streamed=streamed)
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("everywhere", [False, True])
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-def test_vectors_that_are_not_finite_are_no_answer(
-    whole: Path, tmp_path: Path, value: str, everywhere: bool, streamed: bool
-) -> None:
+def test_vectors_that_are_not_finite_are_no_answer(whole: Path, tmp_path: Path, value: str) -> None:
     """Even where checksum and id have been made again: scores that are not finite are refused, never ranked."""
     folder = Path(shutil.copytree(whole, tmp_path / "c"))
     path = folder / "shards" / "00001" / "embeddings.npy"
     vectors = np.load(path)
-    vectors[slice(None) if everywhere else 7] = STRANGE[value]
-    np.save(path, vectors)
-    _remake(folder, path)
-    index = Index.open(folder, streamed=streamed)
-    for search in (
-        lambda: [hit.score for hit in index.search([QUERY], len(index))[0].hits],
-        lambda: [hit.score for hit in index._scan(QUERY, len(index)).hits],
-        lambda: index.coverage(QUERY),
-    ):
-        with pytest.raises(CorpusError, match=r"00001.*embeddings\.npy") if everywhere else suppress(CorpusError):
-            assert np.isfinite(search()).all()
+    for everywhere, streamed in itertools.product((False, True), (False, True)):
+        changed = vectors.copy()
+        changed[slice(None) if everywhere else 7] = STRANGE[value]
+        np.save(path, changed)
+        _remake(folder, path)
+        index = Index.open(folder, streamed=streamed)
+        for search in (
+            lambda index=index: [hit.score for hit in index.search([QUERY], len(index))[0].hits],
+            lambda index=index: [hit.score for hit in index._scan(QUERY, len(index)).hits],
+            lambda index=index: index.coverage(QUERY),
+        ):
+            with pytest.raises(CorpusError, match=r"00001.*embeddings\.npy") if everywhere else suppress(CorpusError):
+                assert np.isfinite(search()).all()
 
 
 def _remake(folder: Path, path: Path) -> None:
@@ -255,7 +239,7 @@ def _remake(folder: Path, path: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-NUMBERS = [np.nan, np.inf, -np.inf, -1, 0, 1, 0.5, 1 << 31, -(1 << 63), 1 << 63, 1 << 64, 10**30, 1e308, True]
+NUMBERS = [np.nan, -np.inf, -1, 0, 0.5, 1 << 31, -(1 << 63), 1 << 64, 1e308, True]
 
 
 def _leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -311,7 +295,7 @@ def test_tables_that_lie_are_refused_or_harmless(
     changes = [pa.array([*kept[:3], value, *kept[4:]], kind) for value in values]
     changes += [pa.array([value] * len(kept), kind) for value in values]
     changes += [pa.array(kept, kind).cast(pa.string()), pa.array([[1]] * len(kept)), pa.nulls(len(kept)), None]
-    tables = [rows.remove_column(at) if one is None else rows.set_column(at, column, one) for one in changes]
+    tables = [rows.remove_column(at) if change is None else rows.set_column(at, column, change) for change in changes]
     for changed in [*tables, rows.slice(0, 0), pa.concat_tables([rows, rows])]:
         pq.write_table(changed, path)
         _remake(folder, path)
@@ -319,4 +303,4 @@ def test_tables_that_lie_are_refused_or_harmless(
             assert len(Corpus.open(folder).video_ids) <= 30
         with suppress(CorpusError):
             texts, *_ = answers(folder)
-            assert all(one.video_id is not None and one.segments for one in texts), changed.schema
+            assert all(text.video_id is not None and text.segments for text in texts), changed.schema

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus import leaks
+from recipe.corpus import near_copies
 from recipe.corpus.build import build_corpus
 from recipe.corpus.excluded import read_excluded
-from recipe.corpus.leaks import ExclusionReport, Exclusions, NearCopies, leakage, words_of
+from recipe.corpus.leaks import ExclusionReport, Exclusions, leakage
+from recipe.corpus.near_copies import NearCopies, words_of
 from recipe.corpus.store import Corpus
 from recipe.data.examples import write_examples
 from recipe.data.procedures import write_procedures
@@ -54,15 +55,15 @@ def collections(draw: st.DrawFn) -> tuple[list[str], list[str]]:
     return indexed, asked
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(collections(), st.sampled_from([(2, 64), (3, 0), (5, 8), (4, 6), (4, 10)]))
 def test_near_copies_are_those_that_comparing_every_pair_finds(
     texts: tuple[list[str], list[str]], limits: tuple[int, int]
 ) -> None:
     indexed, asked = texts
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(leaks, "WORDS", limits[0])
-        patched.setattr(leaks, "_PAIRED", limits[1])
+        patched.setattr(near_copies, "WORDS", limits[0])
+        patched.setattr(near_copies, "_PAIRED", limits[1])
         found = NearCopies(indexed).find(asked)
     assert found == [nearest_by_brute_force(text, indexed, limits[0]) for text in asked]
 
@@ -70,8 +71,8 @@ def test_near_copies_are_those_that_comparing_every_pair_finds(
 @pytest.mark.parametrize("paired", [0, 5, 8, 12, 64])
 def test_near_copies_of_every_size_are_found(monkeypatch: pytest.MonkeyPatch, paired: int) -> None:
     """Each text is the one before and a word more; the texts that are listed by pairs end in between."""
-    monkeypatch.setattr(leaks, "WORDS", 2)
-    monkeypatch.setattr(leaks, "_PAIRED", paired)
+    monkeypatch.setattr(near_copies, "WORDS", 2)
+    monkeypatch.setattr(near_copies, "_PAIRED", paired)
     words = [f"w{n}" for n in range(24)]
     indexed = [" ".join(words[:size]) for size in range(1, 25, 3)]
     asked = [" ".join(words[:size]) for size in range(1, 25)]
@@ -153,7 +154,7 @@ def test_what_is_left_is_clean_and_all_is_accounted_for(drawn: list[tuple[str, l
     report = ExclusionReport()
     kept = list(exclusions.filter(given_, report))
     assert all(
-        one.segments and exclusions.compare(one) == (False, False, [None] * len(one.segments), "") for one in kept
+        one.segments and exclusions.compare(one) == (False, False, [None] * len(one.segments), "", 0) for one in kept
     )
     assert len(kept) + report.narrations_by_id + report.narrations_by_text == report.narrations == len(given_)
     assert list(exclusions.filter(kept, ExclusionReport())) == kept

@@ -7,7 +7,8 @@ import pytest
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.leaks import ExclusionReport, Exclusions, is_comparable, leakage
+from recipe.corpus.leaks import ExclusionReport, Exclusions, leakage
+from recipe.corpus.near_copies import is_comparable
 from recipe.corpus.store import Corpus
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.narrations import read_narrations

@@ -254,13 +254,13 @@ def test_a_pulled_corpus_counts_as_verified(
     assert not Index.open(tmp_path / "copied").verified
 
 
-@pytest.mark.parametrize("change", ["flip", "cut", "lengthen"])
+@pytest.mark.parametrize("change", ["flip", "lengthen"])
 def test_a_damaged_file_is_the_only_one_that_is_pulled_again(
     corpus: Path, published: Path, tmp_path: Path, change: str
 ) -> None:
     path = published / SECOND
     whole = path.read_bytes()
-    path.write_bytes({"flip": whole[:-1] + bytes([whole[-1] ^ 1]), "cut": whole[:-1], "lengthen": whole + b"x"}[change])
+    path.write_bytes({"flip": whole[:-1] + bytes([whole[-1] ^ 1]), "lengthen": whole + b"x"}[change])
     with pytest.raises(CorpusError, match=SECOND):
         pull_corpus(str(published), tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()
@@ -410,13 +410,13 @@ def test_sources_that_are_refused(
 NAMES = st.lists(st.text("ab0._-", min_size=1, max_size=5).filter(lambda part: part[0] != "."), min_size=1, max_size=3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.dictionaries(NAMES.map("/".join), st.text("0123456789abcdef", min_size=64, max_size=64), min_size=1))
 def test_checksums_are_read_as_they_are_written(sums: dict[str, str]) -> None:
     assert read_checksums(release._lines(sums), "x") == sums
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.text(st.sampled_from("/.\\:a \n\x00~"), max_size=12) | st.text(max_size=12))
 def test_no_name_leads_out_of_the_folder(name: str) -> None:
     with suppress(InputError):
@@ -424,12 +424,13 @@ def test_no_name_leads_out_of_the_folder(name: str) -> None:
             assert os.path.normpath(f"/a/{inside}") == f"/a/{inside}"
 
 
-KILLED = '''
-import os, shutil, signal, sys
+KILLED = """
+import shutil, sys
 from pathlib import Path
 from recipe.corpus import release
 from recipe.corpus.release import publish_corpus, pull_corpus
 from tests.corpus.conftest import digest
+from tests.corpus.killed import killed_before
 
 corpus, folder, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 release._BLOCK = 500
@@ -441,31 +442,14 @@ def pull():
     if not (folder / "pulled").exists():
         pull_corpus(str(folder / "release"), folder / "pulled")
 
-def killed_before(moment, function):
-    """Fork a process that is killed before its call number `moment`; False where it ended before that."""
-    child = os.fork()
-    if child == 0:
-        calls = 0
-        def hook(event, arguments):
-            nonlocal calls
-            if event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"):
-                if str(folder) in str(arguments[0]):
-                    calls += 1
-                    if calls == moment:
-                        os.kill(os.getpid(), signal.SIGKILL)
-        sys.addaudithook(hook)
-        function()
-        os._exit(0)
-    return os.waitpid(child, 0)[1] != 0
-
 publish(), pull()
 whole = digest(folder)
 for function, made in ((publish, ("release",)), (pull, ("pulled",))):
     for name in made:
         shutil.rmtree(folder / name)
     moment = 1
-    while killed_before(moment, function):
-        killed_before(1 + moment // 2, function)  # and killed again while it goes on
+    while killed_before(moment, function, folder):
+        killed_before(1 + moment // 2, function, folder)  # and killed again while it goes on
         function()
         assert digest(folder) == whole, (function.__name__, moment, set(digest(folder)) ^ set(whole))
         for name in made:
@@ -473,7 +457,7 @@ for function, made in ((publish, ("release",)), (pull, ("pulled",))):
         moment += stride
     print(moment)
     function()
-'''
+"""
 
 
 @pytest.mark.parametrize("stride", [31, pytest.param(1, marks=pytest.mark.slow)])

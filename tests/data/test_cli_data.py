@@ -46,17 +46,6 @@ def recipe(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
     return Recipe(monkeypatch, capfd)
 
 
-def test_list_counts_what_is_there(recipe: Recipe, coin: Path) -> None:
-    rows = {row["name"]: row for row in recipe.json("list", "--root", coin.parent)}
-    assert (rows["coin"]["videos"], rows["coin"]["segments"], rows["coin"]["tasks"]) == (3, 8, 2)
-    assert rows["coin"]["splits"] == {"train": 2, "test": 1}
-    assert rows["crosstask"]["folder"] is None
-    code, out, _ = recipe("list", "--root", coin.parent)
-    assert code == 0
-    assert "absent" in out
-    assert "research use" in out
-
-
 def test_list_tells_of_every_benchmark_there_is(recipe: Recipe, seven: Path) -> None:
     graphs = seven / "captaincook4d" / "task_graphs"
     graphs.mkdir()
@@ -84,19 +73,6 @@ def test_list_tells_of_every_benchmark_there_is(recipe: Recipe, seven: Path) -> 
     place = next(index for index, line in enumerate(lines) if line == f"CaptainCook4D: {seven / 'captaincook4d'}")
     assert lines[place + 2] == "  licence: MIT"
     assert lines[place + 4 : place + 6] == ["  left out: 2 steps that were not performed", "  task graphs: 1"]
-
-
-def test_one_benchmarks_own_folder_is_listed(recipe: Recipe, captaincook4d: Path) -> None:
-    rows = {row["name"]: row["folder"] for row in recipe.json("list", "--root", captaincook4d)}
-    assert {name: folder for name, folder in rows.items() if folder} == {"captaincook4d": str(captaincook4d)}
-    assert len(rows) == 8
-
-
-def test_list_names_the_field_of_a_damaged_benchmark(recipe: Recipe, niv: Path) -> None:
-    (niv / "niv_train.json").write_text('{"coffee_0001": {"task": "brewing", "steps": 3}}')
-    code, out, error = recipe("list", "--root", niv.parent)
-    assert (code, out) == (1, "")
-    assert f"{niv / 'niv_train.json'}, field 'coffee_0001.steps'" in error
 
 
 def test_list_without_a_root_says_what_to_fetch(recipe: Recipe) -> None:
@@ -160,13 +136,6 @@ def test_procedures_of_one_benchmark_and_split(recipe: Recipe, coin: Path, niv: 
     assert recipe.json(*options, "--split", "train")["procedures"] == 4
 
 
-def test_procedures_say_what_was_set_aside(recipe: Recipe, seven: Path, tmp_path: Path) -> None:
-    code, out, _ = recipe("procedures", "--root", seven, "--output", tmp_path / "p.jsonl")
-    assert code == 0
-    assert "left out of egoexo4d: 1 headings over steps" in out
-    assert "left out of egoper: 2 additions and corrections, which no recipe asks for" in out
-
-
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
@@ -214,15 +183,6 @@ def test_prepare_writes_examples_and_counts_what_was_left_out(
     assert result["no_split"] == {"crosstask": 1}
     assert result["too_short"] == {"coin": 1, "crosstask": 1}
     assert {example.split for example in read_examples(output)} == {"train", "test"}
-
-
-def test_prepare_gives_the_same_bytes_each_time(recipe: Recipe, coin: Path, tmp_path: Path) -> None:
-    def written(name: str, *options: str) -> bytes:
-        recipe.json("prepare", "--root", coin, "--output", tmp_path / name, "--cuts-train", "2", *options)
-        return (tmp_path / name).read_bytes()
-
-    assert written("a") == written("b")
-    assert any(written(f"seed{seed}", "--seed", str(seed)) != written("a") for seed in range(1, 6))
 
 
 def test_prepare_takes_procedures_of_ones_own(recipe: Recipe, tmp_path: Path) -> None:
@@ -300,7 +260,7 @@ def own(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_prepare_gives_the_same_bytes_whatever_the_order_of_its_input(
     recipe: Recipe, seven: Path, own: Path, tmp_path: Path, seed: int
 ) -> None:
@@ -340,15 +300,6 @@ def test_prepare_keeps_the_training_videos_of_zero_shot_benchmarks_back(
     code, _, error = recipe(*options, "--benchmark", "niv")
     assert code == 1
     assert "Training videos of zero-shot benchmarks need --zero-shot-training." in error
-
-
-def test_prepare_tells_when_the_first_step_to_be_planned_starts(recipe: Recipe, seven: Path, tmp_path: Path) -> None:
-    recipe.json("prepare", "--root", seven, "--cuts-test", "all", "--output", tmp_path / "e.jsonl")
-    until = {example.example_id: example.until for example in read_examples(tmp_path / "e.jsonl")}
-    assert until["egoexo4d/hill_kite_01_2/1"] == 9.0
-    assert until["egoper/tea_u2_a1_error_002/2"] == 12.0
-    assert until["captaincook4d/9_2/2"] == 20.0
-    assert [name for name, value in until.items() if value is None] == ["how2bench/doc-2/1"]
 
 
 def test_prepare_mixes_weak_supervision_in(recipe: Recipe, seven: Path, tmp_path: Path) -> None:
@@ -500,17 +451,6 @@ def test_doctor_counts_video_files(recipe: Recipe, seven: Path, tmp_path: Path) 
     code, _, error = recipe("doctor", seven, "--videos", tmp_path / "nowhere")
     assert code == 1
     assert "the folder does not exist" in error
-
-
-def test_doctor_of_no_folder_is_an_error(recipe: Recipe, tmp_path: Path) -> None:
-    code, out, error = recipe("doctor", tmp_path / "nowhere")
-    assert (code, out) == (1, "")
-    assert "give the folder that holds the benchmarks" in error
-
-
-def test_prepare_limits_videos(recipe: Recipe, coin: Path, tmp_path: Path) -> None:
-    result = recipe.json("prepare", "--root", coin, "--output", tmp_path / "e.jsonl", "--limit", "1")
-    assert all(group["videos"] == 1 for group in result["groups"])
 
 
 def test_videos_without_a_split_alone_give_an_error(recipe: Recipe, tmp_path: Path) -> None:

@@ -112,13 +112,6 @@ def test_what_lies_in_a_wrong_place_is_named_for_what_it_is(
     assert MisplacedFile(place, belongs_to) in examine(seven).misplaced
 
 
-def test_one_benchmarks_own_folder_can_be_examined(seven: Path) -> None:
-    report = examine(seven / "egoexo4d")
-    assert {diagnosis.name for diagnosis in report.diagnoses if diagnosis.state != "absent"} == {"egoexo4d"}
-    assert report.misplaced == ()
-    assert report.healthy
-
-
 def test_nothing_usable_is_not_healthy(tmp_path: Path) -> None:
     report = examine(tmp_path)
     assert {diagnosis.state for diagnosis in report.diagnoses} == {"absent"}

@@ -1,6 +1,5 @@
 """Each published form on a small file in its exact layout, and telling the forms apart."""
 
-import gzip
 import importlib
 import json
 import pickle
@@ -88,12 +87,6 @@ def test_a_smallest_score_needs_scores(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(CAPTIONS))
     with pytest.raises(InputError, match=r"field '---39MFGZ-k\.text\[0\]': .*no score"):
         read(path, min_score=0.4)
-
-
-def test_captions_may_be_plain_texts(tmp_path: Path) -> None:
-    path = tmp_path / "captions.pickle"
-    path.write_bytes(pickle.dumps({"v": {"start": [3, 3], "end": [5, 4], "text": ["later", "sooner"]}}))
-    assert texts(read(path)[0]) == ["sooner", "later"]
 
 
 HTM = {"nVbIUDjzWY4": {"text": ["wheel off", "bolt"], "start": [4.5, 1.25], "end": [9, 4.49]}, "b": CAPTIONS}
@@ -202,12 +195,6 @@ def test_parquet_without_times_and_with_lists_of_captions(tmp_path: Path) -> Non
     assert read(path, source="own")[0].source == "own"
 
 
-def test_compressed_files_are_read_as_they_lie(tmp_path: Path) -> None:
-    for name, text in (("n.jsonl.gz", '{"video_id": "a", "sentences": ["x"]}\n'), ("caption.json.gz", json.dumps(HTM))):
-        (tmp_path / name).write_bytes(gzip.compress(text.encode()))
-    assert [n.video_id for n in read(tmp_path)] == ["nVbIUDjzWY4", "b", "a"]
-
-
 def test_one_folder_may_hold_several_formats(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "a.en.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:02.000\nhello\n")
@@ -297,13 +284,6 @@ def test_an_encoding_must_be_one() -> None:
     for name in ("latin-99", "zlib"):
         with pytest.raises(ConfigError, match="encoding"):
             parse_config({"encoding": name}, ReadingOptions, "reading")
-
-
-def test_names_give_the_video(tmp_path: Path) -> None:
-    cue = "WEBVTT\n\n00:01.000 --> 00:02.000\nhello\n"
-    for name in ("_a-b.zh-Hans.vtt", "c.d.vtt", "Boil an egg [dQw4w9WgXcQ].en-orig.vtt", "nine.vtt"):
-        (tmp_path / name).write_text(cue)
-    assert {n.video_id for n in read(tmp_path)} == {"_a-b", "c.d", "dQw4w9WgXcQ", "nine"}
 
 
 # The layout in which YouTube delivers automatic captions, with other texts.

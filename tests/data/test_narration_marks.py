@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from recipe.corpus.leaks import narration_source
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations, read_titles
-from recipe.data.narrations.marks import without_marks
+from recipe.data.narrations.drafts import without_marks
 from recipe.errors import InputError
 
 

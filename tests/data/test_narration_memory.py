@@ -136,7 +136,7 @@ if not path.exists():
         return zlib.compress(json.dumps(entry).encode(), 9) if zipped else entry
     path.write_bytes(pickle.dumps({f"{number:011}": video() for number in range(20_000)}))
 else:
-    import recipe.data.narrations.howtocaption
+    import recipe.data.narrations.json_files
     before = peak()
     assert sum(1 for _ in read_narrations(path)) == 20_000
     print((peak() - before) / path.stat().st_size)

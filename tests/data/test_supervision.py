@@ -38,12 +38,6 @@ def test_what_is_weak_in_less_is_weak_in_more(fewer: float, more: float, seed: i
     assert weak[0] <= weak[1]
 
 
-def test_none_are_weak_at_0_and_all_at_100() -> None:
-    assert mix_supervision(EXAMPLES, TRACES, 0).examples == EXAMPLES
-    assert mix_supervision(EXAMPLES, [], 0).examples == EXAMPLES
-    assert {e.supervision for e in mix_supervision(EXAMPLES, TRACES, 100).examples} == {"weak"}
-
-
 def test_the_share_is_that_which_is_asked_for() -> None:
     for percent in (25, 50, 75):
         weak = sum(is_weak(f"s/v{n}/1", percent) for n in range(6000))
@@ -107,12 +101,6 @@ def test_both_sides_of_a_share_hold_a_step_and_it_is_the_nearest(cut: int, of: i
     assert weak is not None
     error = abs(weak.cut / length - cut / of)
     assert all(error <= abs(other / length - cut / of) + 1e-12 for other in range(1, length))
-
-
-def test_test_examples_stay_annotated() -> None:
-    examples = cut_procedures([annotated(f"{split}{n}", split=split) for split in ("val", "test") for n in range(30)])
-    traces = [trace(e.video_id, 0.0, 11.0, 26.0) for e in examples.examples]
-    assert mix_supervision(examples.examples, traces, 100).examples == examples.examples
 
 
 def test_what_has_no_usable_trace_is_left_out_and_counted_never_annotated() -> None:

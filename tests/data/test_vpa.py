@@ -13,8 +13,8 @@ from recipe.errors import InputError
 from recipe.evaluation.vpa.protocol import (
     END,
     HORIZONS,
+    CrossTaskRelease,
     Protocol,
-    Release,
     Rule,
     Taxonomy,
     cut_samples,
@@ -109,7 +109,7 @@ def test_horizons_below_one_are_refused() -> None:
 
 
 def test_taxonomies_count_a_string_once_or_once_for_each_task() -> None:
-    release = Release([TEA], CARDS)
+    release = CrossTaskRelease([TEA], CARDS)
     texts, tasks = release.taxonomy(), release.taxonomy(by_task=True)
     assert texts.actions == texts.texts == tasks.texts == ("boil", "mint", "pour", "cut")
     assert tasks.actions == (
@@ -130,7 +130,7 @@ def test_an_empty_split_is_named(crosstask: Path) -> None:
 
 
 def test_steps_stand_as_in_the_file_unless_time_is_asked_for(crosstask: Path) -> None:
-    def steps(release: Release) -> list[str]:
+    def steps(release: CrossTaskRelease) -> list[str]:
         [procedure] = [one for one in release.procedures if one.video_id == "_x-_y"]
         return [step.text for step in procedure.steps]
 
@@ -139,7 +139,7 @@ def test_steps_stand_as_in_the_file_unless_time_is_asked_for(crosstask: Path) ->
 
 
 @pytest.fixture(scope="module")
-def release(shared_data: Path) -> Release:
+def release(shared_data: Path) -> CrossTaskRelease:
     return read_release(shared_data)
 
 
@@ -156,7 +156,7 @@ def release(shared_data: Path) -> Release:
     ],
 )
 def test_counts_on_the_real_release(
-    release: Release, protocol: Protocol, rule: Rule, counts: tuple[int, int, int]
+    release: CrossTaskRelease, protocol: Protocol, rule: Rule, counts: tuple[int, int, int]
 ) -> None:
     samples = cut_samples(release.split("test"), release.cards, protocol, rule)
     assert tuple(sum(T in one.horizons for one in samples) for T in HORIZONS) == counts
@@ -164,7 +164,7 @@ def test_counts_on_the_real_release(
 
 
 @pytest.mark.real_data
-def test_the_real_release(release: Release) -> None:
+def test_the_real_release(release: CrossTaskRelease) -> None:
     assert [len(release.split(name)) for name in ("train", "val", "test")] == [1_412, 344, 752]
     assert [len(release.taxonomy(by_task).actions) for by_task in (False, True)] == [105, 133]
     taxonomy: Taxonomy = release.taxonomy()

@@ -18,14 +18,13 @@ from recipe.artifacts import to_json
 from recipe.cli import main
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
-from recipe.errors import InputError
 from recipe.evaluation.compare import SystemComparison
 from recipe.evaluation.compare import compare_systems as compare_sources
 from recipe.evaluation.diversity.scores import PlanPair, pair_rows
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
 from recipe.evaluation.measures import measure_named
 from recipe.evaluation.scoreboard.sections import account_section
-from recipe.evaluation.scoreboard.sources import Board, gather
+from recipe.evaluation.scoreboard.sources import ReportSources, gather
 from recipe.evaluation.scores import (
     Counts,
     Group,
@@ -51,7 +50,7 @@ EXAMPLES = [
 ]
 
 
-def compare_systems(board: Board, metrics: Sequence[str] = ()) -> SystemComparison:
+def compare_systems(board: ReportSources, metrics: Sequence[str] = ()) -> SystemComparison:
     first, second = board.sources
     return compare_sources(first, second, board.examples, metrics)
 
@@ -190,29 +189,6 @@ def test_checked_plans_cluster_by_goal(tmp_path: Path) -> None:
     assert (row.metric, found.clusters, row.result.difference.clusters) == ("score", "goal", 2)
     assert row.result.difference.mean == pytest.approx(0.3)
     assert compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]), ["perfect"]).rows[0].result.equal == 1
-
-
-def test_matched_plans_cluster_by_goal(tmp_path: Path) -> None:
-    for name, level in (("a", 0.75), ("b", 0.25)):
-        rows = [
-            Row(f"e{n // 2}", {"matched_ordered_f1": value}, n % 2, cluster=f"g{n // 4}")
-            for n, value in enumerate([level, level / 3] * 3)
-        ]
-        plain_file(tmp_path / f"{name}.json", "match", {"encoder": "hash:64"}, rows)
-    found = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]))
-    [row] = found.rows
-    assert (found.measure, row.metric, found.clusters) == ("match", "matched_ordered_f1", "goal")
-    assert (row.result.difference.observations, row.result.difference.clusters) == (3, 2)
-    assert row.result.difference.mean == pytest.approx(0.5 * (0.75 - 0.25 + 0.25 - 0.25 / 3))
-
-
-def test_matches_of_two_encoders_are_not_compared(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        plain_file(
-            tmp_path / f"{name}.json", "match", {"encoder": f"hash:{name}"}, [Row("e", {"matched_ordered_f1": 0.5})]
-        )
-    with pytest.raises(InputError, match="encoder"):
-        compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]))
 
 
 def test_visual_planning_by_horizon(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def enumerated(differences: dict[tuple[str, str], list[float]]) -> float:
     return sum(flip >= abs(sum(parts)) - 1e-7 for flip in flips) / len(flips)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(rows)
 def test_p_is_the_share_of_all_flips(found: list[tuple[float, float, str, str]]) -> None:
     first, second, videos, datasets = zip(*found, strict=True)
@@ -46,7 +46,7 @@ def test_p_is_the_share_of_all_flips(found: list[tuple[float, float, str, str]])
     assert compared.p_value == pytest.approx(enumerated(parts))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(rows, st.randoms())
 def test_the_other_way_round_everything_changes_its_sign_only(
     found: list[tuple[float, float, str, str]], shuffled: random.Random

@@ -13,7 +13,7 @@ pytest.importorskip("scipy")
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.diversity.judges import CAP, ProxyDiversityJudge, Question, difference, nearest_level
-from recipe.evaluation.diversity.plans import PromptSamples, collapsed
+from recipe.evaluation.diversity.plans import PromptSamples, distinct_steps
 from recipe.evaluation.diversity.scores import compare_plans, prompt_diversity
 from recipe.evaluation.matching import Likeness, Scale
 from recipe.types import Example
@@ -74,7 +74,9 @@ def measured(judge: ProxyDiversityJudge, prompts: Sequence[PromptSamples]) -> di
 
 
 def sampled(example: Example, plans: Sequence[Sequence[str]]) -> PromptSamples:
-    return PromptSamples(example, tuple(range(len(plans))), tuple(collapsed(plan) for plan in plans))
+    return PromptSamples(
+        example, tuple(range(len(plans))), tuple(tuple(distinct_steps(plan).values()) for plan in plans)
+    )
 
 
 def test_the_same_plan_again_and_again_is_no_diversity(judge: ProxyDiversityJudge, examples: list[Example]) -> None:

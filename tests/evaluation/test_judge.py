@@ -145,12 +145,6 @@ def test_an_engine_that_fails_altogether_is_an_error() -> None:
     assert judged(fails, [case()])[0][0].how == "rule"
 
 
-def test_a_long_plan_is_shown_shortened() -> None:
-    [row] = judged(lambda *_: six(2), [case(*["pour " * 200] * 500)])[0]
-    assert row.flags == ("shortened",)
-    assert len("".join(row.steps)) <= 12_000
-
-
 def test_the_identity_tells_all_that_makes_verdicts_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     def identity(**config: Any) -> Any:
         return LlmJudge(Scripted(lambda *_: ""), "owner/A-Judge", JudgeConfig(**config)).identity

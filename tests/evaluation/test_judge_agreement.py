@@ -20,7 +20,7 @@ from recipe.evaluation.scores import (
     rows_path,
     write_scores,
 )
-from recipe.evaluation.validity.measure import ScoredPlan, score_plans
+from recipe.evaluation.validity.measure import ScoredPlan, score_predictions
 from recipe.evaluation.validity.readings import WorldReader
 from recipe.evaluation.validity.scores import agreement_with, read_judged
 from recipe.planning.predictions import Prediction
@@ -32,7 +32,7 @@ JUDGE = JudgeIdentity("some judge", "llm")
 some_values = st.lists(st.integers(0, 5), min_size=2, max_size=12)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(some_values, st.randoms(use_true_random=False))
 def test_ranks_are_scipys(values: list[int], rng: object) -> None:
     first = np.array(values, dtype=np.float64)
@@ -78,7 +78,7 @@ def scored() -> list[ScoredPlan]:
         for n, count in enumerate((len(order), 3, 0)):
             examples.append(Example(f"e{number}{n}", "world", "v", goal, (order[0],), tuple(order[1:]), 1))
             plans.append(Prediction(f"e{number}{n}", tuple(order[1:count]) if count else ()))
-    return score_plans(WorldReader(world), examples, plans)
+    return score_predictions(WorldReader(world), examples, plans)
 
 
 def verdict(total: int) -> Verdict:

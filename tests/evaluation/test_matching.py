@@ -138,7 +138,7 @@ def test_the_ordered_pairing_by_enumeration(likeness: np.ndarray) -> None:
 ANGLES = st.lists(st.integers(0, 180).map(str), min_size=1, max_size=4)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(ANGLES, ANGLES)
 def test_the_assignment_is_the_best_of_all(first: list[str], second: list[str]) -> None:
     likeness = Likeness(angles, Scale(0.2, 1.0), first + second)

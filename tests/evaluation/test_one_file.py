@@ -125,8 +125,8 @@ def test_a_board_ranks_by_it(installed: None) -> None:
     from recipe_apps.board.store import References
 
     settings = ScorerSettings(measure="length")
-    with open_scorer(settings, References.of(EXAMPLES)) as scorer:
-        figures = scorer.score([Prediction(one.example_id, ("pour", "drink")) for one in EXAMPLES]).figures
+    scorer = open_scorer(settings, References.of(EXAMPLES))
+    figures, _ = scorer.score([Prediction(one.example_id, ("pour", "drink")) for one in EXAMPLES])
     assert figures.value is not None
     assert (label_of(settings), figures.value.mean, figures.metrics["words"].mean) == ("steps of a plan", 2.0, 1.5)
 

@@ -73,14 +73,14 @@ def test_by_hand(steps: str, expected: tuple[int, ...]) -> None:
     assert tuple(by_words(steps.split()).values()) == expected
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7), st.lists(st.sampled_from(WORDS), max_size=4))
 def test_the_reference_gets_all_whatever_it_repeats(reference: list[str], history: list[str]) -> None:
     example = Example("e", "s", "v", "goal", tuple(history), tuple(reference), 1)
     assert set(by_words(reference, example).values()) == {5}
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.permutations(["cat", "dog", "eel", "fox"]), st.lists(st.sampled_from(["gnu", "hen"]), max_size=5))
 def test_order_and_filler_can_only_cost(order: list[str], filler: list[str]) -> None:
     plain, padded = by_words(order), by_words([*order, *filler])

@@ -31,17 +31,16 @@ def written(folder: Path, text: str, name: str = "ann.csv") -> Path:
 def test_a_table_as_people_write_it(tmp_path: Path) -> None:
     rows = 'a,Ann,0,5,4,3,2,1,0\n\n"b, the second",,1,4.0, 3 ,,,,\nc,Bob,,,,,,,\n'
     found = read_ratings(written(tmp_path, "\ufeff" + HEADER + rows))
-    assert found.empty == 1
-    assert found.ratings == (
+    assert found == [  # the third row is not rated yet
         Rating("Ann", dict(zip(CRITERIA, range(5, -1, -1), strict=True)), example_id="a"),
         Rating("ann", {"logical_progression": 4, "temporal_alignment": 3}, example_id="b, the second", sample=1),
-    )
+    ]
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_other_separators(separator: str, tmp_path: Path) -> None:
     path = written(tmp_path, (HEADER + "a,Ann,0,5,4,3,2,1,0\r\n").replace(",", separator))
-    assert read_ratings(path).ratings[0].scores["clarity"] == 1
+    assert read_ratings(path)[0].scores["clarity"] == 1
 
 
 def test_json_lines_flat_or_as_rows_of_a_judge(tmp_path: Path) -> None:
@@ -50,10 +49,10 @@ def test_json_lines_flat_or_as_rows_of_a_judge(tmp_path: Path) -> None:
         {"item": "p1", "scores": {"clarity": 2}, "comment": "too long"},
     ]
     found = read_ratings(written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "bob.jsonl"))
-    assert found.ratings == (
+    assert found == [
         Rating("Ann", {"clarity": 3}, example_id="a", control="shuffled"),
         Rating("bob", {"clarity": 2}, item="p1", comment="too long"),
-    )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -161,8 +160,8 @@ def test_a_sheet_hides_who_wrote_what_and_is_read_back(tmp_path: Path) -> None:
         filled.writeheader()
         filled.writerows(table)
     found = read_ratings(sheet)
-    assert {one.item for one in found.ratings} == {item_code(row) for row in rows if row.steps}
-    assert {one.rater for one in found.ratings} == {"sheet"}
+    assert {one.item for one in found} == {item_code(row) for row in rows if row.steps}
+    assert {one.rater for one in found} == {"sheet"}
 
 
 @given(st.text())

@@ -89,7 +89,7 @@ def by_definition(table: NDArray[np.float64], level: Level) -> float | None:
     return 1 - found * (len(ratings) - 1) / expected if expected else None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(tables, st.sampled_from(LEVELS))
 def test_alpha_by_its_definition(table: NDArray[np.float64], level: Level) -> None:
     found, wanted = krippendorff_alpha(table, level), by_definition(table, level)

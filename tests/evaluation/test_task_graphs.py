@@ -85,7 +85,7 @@ def worded_graphs(draw: st.DrawFn) -> GoalGraph:
     return GoalGraph(TaskGraph("goal", "", {name: after[name] for name in shuffled}, optional), said)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(worded_graphs(), st.randoms(use_true_random=False), st.data())
 def test_every_valid_order_scores_one_after_every_history(
     own: GoalGraph, rng: random.Random, data: st.DataObject
@@ -99,7 +99,7 @@ def test_every_valid_order_scores_one_after_every_history(
         assert {line.status for line in reading.statuses()} == {"valid"}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(worded_graphs(), st.data())
 def test_a_full_score_means_that_some_reading_is_valid(own: GoalGraph, data: st.DataObject) -> None:
     """By enumeration: a sequence of texts scores 1 exactly if a valid order reads so."""
@@ -109,7 +109,7 @@ def test_a_full_score_means_that_some_reading_is_valid(own: GoalGraph, data: st.
     assert reader(own).read("goal", (), plan).score().perfect == (plan in valid)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(worded_graphs(), st.data())
 def test_the_choice_is_the_best_of_all_assignments(own: GoalGraph, data: st.DataObject) -> None:
     """Against brute force: no assignment of lines to equally worded steps covers as much and keeps more pairs."""
@@ -132,7 +132,7 @@ def test_the_same_words_are_told_apart_by_what_they_wait_for() -> None:
     early = own.read("goal", (), texts("pour", "flip", "again", "fry", "serve"))
     assert [line.status for line in early.statuses()] == ["valid", "valid", "out-of-order", "valid", "valid"]
     once = own.read("goal", (), texts("pour", "flip", "fry", "serve"))
-    assert once.missing() == ("again",)
+    assert once.missing() == ("Flip the pancake",)
     assert once.score().coverage == 0.8
     thrice = own.read("goal", (), texts("pour", "flip", "fry", "again", "flip", "serve"))
     assert thrice.score().repeated == pytest.approx(1 / 6)
@@ -197,7 +197,7 @@ def test_words_without_a_step_are_alien_and_other_words_are_matched() -> None:
     assert reading.similarities[1] is None
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(st.text(min_size=1, max_size=30), max_size=6), st.lists(st.text(max_size=20), max_size=3))
 def test_any_text_is_read(plan: list[str], history: list[str]) -> None:
     reading = reader(PANCAKE, split_lines=True).read("goal", history, plan)

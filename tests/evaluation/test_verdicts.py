@@ -129,13 +129,6 @@ def test_macro_accuracy_weighs_datasets_alike_and_splits_apart() -> None:
     assert role_of(mixed.of("dataset")[-1].name) == ""
 
 
-def test_the_splits_are_the_papers() -> None:
-    assert {name for name in ("crosstask", "coin", "captaincook4d", "egoprocel") if role_of(name) == "in-domain"} == {
-        "crosstask", "coin", "captaincook4d", "egoprocel"
-    }  # fmt: skip
-    assert [role_of(name) for name in ("niv", "egoexo4d", "egoper")] == ["zero-shot"] * 3
-
-
 def test_unscored_is_in_no_mean_and_never_zero() -> None:
     examples = [example("a"), example("b")]
     [coin] = scores(examples, [row("a", 4), row("b", None)]).of("dataset")

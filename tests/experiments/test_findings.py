@@ -6,7 +6,6 @@ from pathlib import Path
 from recipe.evaluation.validity.measure import Difference
 from recipe.stats import Interval
 from recipe_studies.experiments import results as r
-from recipe_studies.experiments.design import BASE, design_of
 from recipe_studies.experiments.findings import caveats, headline, summary
 from recipe_studies.experiments.settings import (
     AnyExperiment,
@@ -16,10 +15,11 @@ from recipe_studies.experiments.settings import (
     demo_config,
     load_experiment,
 )
+from recipe_studies.experiments.study import BASE, study_of
 
 
-def scores(split: str, regime: str, **means: float) -> r.Scores:
-    return r.Scores(split, regime, {name: Interval(mean) for name, mean in means.items()}, 10, 10)
+def scores(split: str, regime: str, **means: float) -> r.RegimeScores:
+    return r.RegimeScores(split, regime, {name: Interval(mean) for name, mean in means.items()}, 10, 10)
 
 
 def parts(total: float) -> r.RewardParts:
@@ -74,7 +74,7 @@ def test_the_sentences_of_a_run_on_the_world() -> None:
     )
 
 
-def test_what_each_reward_bought_comes_first() -> None:
+def test_what_each_reward_gained_comes_first() -> None:
     regimes = {"RL, grounded": (0.1, 0.02), "RL, paper": (0.01, 0.02), "RL, length": (-0.1, 0.02)}
     points = (
         r.Validated(0, 0.0, 0.1, 0.5, 4.0),
@@ -103,11 +103,11 @@ def test_what_each_reward_bought_comes_first() -> None:
     moved = "in 4 steps the reward went from 0.100 to 0.300 and validity from 0.500 to"
     drifted = "plans went from 4.0 to 6.0 steps and are 3.0 nats from the base;"
     assert summary(found)[:6] == (
-        "On held-out goals, RL, grounded bought exact validity: +0.100 [+0.080, +0.120] against the base. "
+        "On held-out goals, RL, grounded gained exact validity: +0.100 [+0.080, +0.120] against the base. "
         f"Its plans have 5.2 steps, {longer}",
-        "On held-out goals, RL, paper bought no exact validity: +0.010 [-0.010, +0.030] against the base. "
+        "On held-out goals, RL, paper showed no change in exact validity: +0.010 [-0.010, +0.030] against the base. "
         f"Its plans have 5.2 steps, {longer}",
-        "On held-out goals, RL, length cost exact validity: -0.100 [-0.120, -0.080] against the base. "
+        "On held-out goals, RL, length lost exact validity: -0.100 [-0.120, -0.080] against the base. "
         f"Its plans have 5.2 steps, {longer}",
         f"RL, grounded, on 30 validation prompts: {moved.replace('steps', 'rounds')} 0.550, at most 0.600; {drifted} "
         "round 2 was kept.",
@@ -116,17 +116,6 @@ def test_what_each_reward_bought_comes_first() -> None:
         "RL, length, on 30 validation prompts: in 0 steps the reward went from 0.100 to 0.100; plans went from 4.0 to "
         "4.0 steps and are 0.0 nats from the base; no step was better than the base.",
     )
-
-
-def test_without_exact_validity_the_reward_is_reported() -> None:
-    found = r.Results(
-        title="t",
-        scores=(scores("coin", "base", reward=0.2), scores("coin", "RL", reward=0.4)),
-        differences=(difference("coin", "RL", "reward", 0.2, 0.1), difference("coin", "RL", "steps", 1.0, 0.1)),
-    )
-    levels, changes = summary(found)
-    assert "reward: base 0.200, RL 0.400" in levels
-    assert "RL +0.200 [+0.100, +0.300]" in changes
 
 
 def test_seeds_are_told_beside_the_mean() -> None:
@@ -157,21 +146,17 @@ def test_runs_of_several_seeds_are_averaged() -> None:
     )
 
 
-def test_pictures_recognised_after_vision_pre_training() -> None:
-    [sentence] = summary(r.Results(title="t"), (0.75, 0.5))
-    assert "75.0%" in sentence
-    assert "50.0%" in sentence
-
-
-def told(config: AnyExperiment) -> str:
-    return " ".join(caveats(config, design_of(config)))
+def caveats_of(config: AnyExperiment) -> str:
+    return " ".join(caveats(study_of(config)))
 
 
 def test_caveats_fit_the_experiment() -> None:
-    world = told(ExperimentConfig(title="t", source=WorldSource()))
-    files = told(ExperimentConfig(title="t", source=FilesSource(type="files", narrations=("n",), benchmarks=("coin",))))
-    compared = told(load_experiment(Path(__file__).parents[2] / "configs" / "verifiers-world.toml"))
-    video = told(demo_config("video"))
+    world = caveats_of(ExperimentConfig(title="t", source=WorldSource()))
+    files = caveats_of(
+        ExperimentConfig(title="t", source=FilesSource(type="files", narrations=("n",), benchmarks=("coin",)))
+    )
+    compared = caveats_of(load_experiment(Path(__file__).parents[2] / "configs" / "verifiers-world.toml"))
+    video = caveats_of(demo_config("video"))
     assert "SFT learns from gold continuations" in world
     assert "No exact validity is known here" in files
     assert "RL on exact validity is rewarded by the task graphs" in compared
@@ -184,7 +169,8 @@ def test_the_headline_names_no_leader_where_an_interval_holds_zero() -> None:
     def against(regime: str, low: float, high: float) -> Difference:
         return Difference("test_cuts", regime, BASE, "score", Interval((low + high) / 2, low, high))
 
-    rows = tuple(r.Scores("test_cuts", name, {"score": Interval(0.5)}, 9, 1) for name in ("base", "up", "even", "down"))
+    names = ("base", "up", "even", "down")
+    rows = tuple(r.RegimeScores("test_cuts", name, {"score": Interval(0.5)}, 9, 1) for name in names)
     values = against("even", -0.01, 0.03), against("up", 0.05, 0.09), against("down", -0.3, -0.1)
     above, below, unclear = headline(r.Results("t", scores=rows, differences=values))
     assert "above the base: up +0.070 [+0.050, +0.090]." in above

@@ -8,26 +8,29 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recipe.artifacts import from_json, to_json
+from recipe.artifacts import to_json, write_json
 from recipe.cli import app
 from recipe.errors import ComputeError, InputError
-from recipe.evaluation.metrics import METRICS, SHARES, regime_colours
+from recipe.evaluation.metrics import regime_colours
+from recipe.evaluation.validity.readings import PlanLine
 from recipe.report.colours import SPARE
+from recipe.rows import from_json
 from recipe.stats import Interval
 from recipe_studies.experiments import plots
 from recipe_studies.experiments.page import render_html, rerender
 from recipe_studies.experiments.results import (
     Curve,
-    Line,
     Results,
-    Scores,
     ShownPlan,
     ShownPrompt,
     Validated,
     ValidationCurve,
     load_results,
-    save_results,
 )
+
+
+def save_results(path: Path, results: Results) -> None:
+    write_json(path, to_json(results), sort_keys=False)
 
 
 @pytest.fixture(scope="module")
@@ -67,26 +70,19 @@ def test_results_go_to_json_and_back(tmp_path: Path, fake_results: Results, fake
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"titel": "x"}, r"r\.json\.titel: the key is unknown; recreate"),
-        ({"title": 3}, r"r\.json\.title: input should be a valid string, found 3"),
-        ({"scores": [{"split": "a"}]}, r"r\.json\.scores\[0\]\.regime: the key is missing"),
-        ({"stages": [{"name": "x", "seconds": True}]}, r"stages\[0\]\.seconds: input should be a valid number"),
+        ({"titel": "x"}, r"r\.json\.titel: the field is unknown; recreate"),
+        ({"title": 3}, r"r\.json\.title: 3 is no text"),
+        ({"scores": [{"split": "a"}]}, r"r\.json\.scores\[0\]\.regime: the field is missing"),
+        ({"stages": [{"name": "x", "seconds": True}]}, r"stages\[0\]\.seconds: True is no number"),
         (
-            {"prompts": [ShownPrompt("a", "tea", (), (ShownPlan("RL", (Line("x", "odd"),)),))]},  # type: ignore[arg-type]
-            r"prompts\[0\]\.plans\[0\]\.lines\[0\]\.status: input should be 'valid', .*, found 'odd'",
+            {"prompts": [ShownPrompt("a", "tea", (), (ShownPlan("RL", (PlanLine("x", "odd"),)),))]},  # type: ignore[arg-type]
+            r"prompts\[0\]\.plans\[0\]\.lines\[0\]\.status: 'odd' is unknown",
         ),
     ],
 )
 def test_a_damaged_file_is_located(change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         from_json(to_json(Results("x")) | to_json(change), Results, "r.json")
-
-
-def test_keys_keep_their_order() -> None:
-    metrics = {name: Interval(1) for name in ("score", "clean", "a")}
-    assert list(to_json(Scores("test", "RL", metrics))["metrics"]) == ["score", "clean", "a"]
-    [back] = from_json(to_json((Scores("test", "RL", metrics),)), tuple[Scores, ...], "s.json")
-    assert list(back.metrics) == ["score", "clean", "a"]
 
 
 def test_numbers_that_were_not_computed_cannot_be_shown() -> None:
@@ -112,24 +108,12 @@ def test_ids_are_unique_and_every_reference_is_met(page: str) -> None:
     assert used <= set(elements.ids)
 
 
-def test_figures_take_their_colours_from_the_style_sheet(page: str) -> None:
-    for figure in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
-        assert set(re.findall(r"#[0-9a-f]{6}\b", figure)) <= {"#ffffff", "#000000"}
-        assert "<text" in figure
-    defined = set(re.findall(r"(--[\w-]+):", page))
-    assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= defined
-
-
 def test_texts_are_escaped(page: str) -> None:
     assert "stir &lt;b&gt;the tea&lt;/b&gt; &amp; more" in page
     hostile = Results("<script>x</script>", curves=(Curve("<i>RL</i>", (1, 2), {"reward": (0.1, 0.2)}),))
     shown = render_html(hostile)
     assert "<script>" not in shown
     assert "<i>" not in shown
-
-
-def test_the_same_results_give_the_same_page(fake_real_results: Results) -> None:
-    assert render_html(fake_real_results) == render_html(fake_real_results)
 
 
 SECTIONS = {
@@ -147,11 +131,10 @@ def test_every_section_is_there_with_its_data(page: str) -> None:
     assert {*SECTIONS.values(), "run"} <= set(Elements(page).ids)
 
 
-@pytest.mark.parametrize("part", SECTIONS)
-def test_a_section_without_data_is_left_out(part: str, fake_results: Results) -> None:
-    small = replace(fake_results, **{name: () for name in SECTIONS if name != part})
-    found = set(Elements(render_html(small)).ids) & set(SECTIONS.values())
-    assert found == {SECTIONS[part]}
+def test_a_section_without_data_is_left_out(fake_results: Results) -> None:
+    for part in ("scores", "curves", "hand_made", "prompts"):
+        small = replace(fake_results, **{name: () for name in SECTIONS if name != part})
+        assert set(Elements(render_html(small)).ids) & set(SECTIONS.values()) == {SECTIONS[part]}
 
 
 def test_real_data_makes_no_claim_of_validity(fake_real_results: Results) -> None:
@@ -184,7 +167,7 @@ def validated(results: Results, *regimes: str) -> Results:
     return replace(results, validations=curves)
 
 
-def test_the_page_begins_with_what_each_reward_bought(tmp_path: Path, fake_results: Results) -> None:
+def test_the_page_begins_with_what_each_reward_gained(tmp_path: Path, fake_results: Results) -> None:
     found = validated(fake_results, "RL, grounded", "RL, paper")
     page = render_html(found)
     assert page.index("By drift") < page.index('class="found"')
@@ -214,13 +197,3 @@ def test_the_command_writes_the_page_again_from_its_file(
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_html(results)
     with pytest.raises(InputError, match="does not exist"):
         rerender(tmp_path / "nowhere")
-
-
-def test_drawing_leaves_the_settings_of_matplotlib_alone(fake_real_results: Results) -> None:
-    before = dict(plots.mpl.rcParams)
-    render_html(fake_real_results)
-    assert dict(plots.mpl.rcParams) == before
-
-
-def test_every_metric_of_a_plan_has_a_name() -> None:
-    assert set(SHARES) <= set(METRICS)

@@ -14,7 +14,7 @@ import pytest
 from recipe.artifacts import locked, read_json, write_json
 from recipe.errors import ComputeError, InputError, MissingExtra, RecipeError
 from recipe.progress import SILENT, Progress
-from recipe_studies.experiments.schedule import Stage, run_stages, stage_times
+from recipe_studies.experiments.schedule import RECORDS, Stage, StageList, plain_settings, run_stages, stage_times
 
 
 def append(run_dir: Path, settings: Any, progress: Progress) -> None:
@@ -37,11 +37,11 @@ def die(run_dir: Path, settings: Any, progress: Progress) -> None:
 
 
 def stages(text: str = "a", tail: str = "z") -> list[Stage]:
-    return [
-        Stage("last", append, {"file": "last.txt", "text": tail}, ("last.txt",), needs=("second",)),
-        Stage("second", copy, {"file": "second.txt", "source": "first.txt"}, ("second.txt",), needs=("first",)),
-        Stage("first", append, {"file": "first.txt", "text": text}, ("first.txt",)),
-    ]
+    made = StageList()
+    made.add("first", append, {"file": "first.txt", "text": text}, ["first.txt"])
+    made.add("second", copy, {"file": "second.txt", "source": "first.txt"}, ["second.txt"], ["first.txt"])
+    made.add("last", append, {"file": "last.txt", "text": tail}, ["last.txt"], ["second.txt"])
+    return made[::-1]
 
 
 def test_needs_come_first_and_a_second_run_skips_all(tmp_path: Path) -> None:
@@ -67,8 +67,48 @@ def test_a_missing_output_is_made_again(tmp_path: Path) -> None:
     assert (tmp_path / "second.txt").read_text() == "a"
 
 
+def test_a_stage_needs_what_it_reads_and_works_in_its_folder(tmp_path: Path) -> None:
+    made = StageList()
+    assert made.add("a", append, {"file": "x", "text": "1"}, ["x"], folder="sub") == "sub-a"
+    assert made.add("b", copy, {"file": "y", "source": "x"}, ["y"], ["x/deeper"], folder="sub") == "sub-b"
+    assert (made[1].needs, made[1].outputs) == (("sub-a",), ("sub/y",))
+    with pytest.raises(AssertionError, match="no stage before it writes"):
+        made.add("c", copy, {}, ["z"], ["x"])
+    (tmp_path / "sub").mkdir()
+    (tmp_path / RECORDS).mkdir()
+    run_stages(tmp_path, made, 1, SILENT)
+    assert (tmp_path / "sub" / "y").read_text() == "1"
+
+
+def test_an_identity_is_json_without_places_and_speed() -> None:
+    first, second, other = (StageList() for _ in range(3))
+    first.add(
+        "a", append, {"file": Path("f"), "workers": 1, "root": Path("/x"), "n": (1, 2.5)}, ["f"], ignored=["root"]
+    )
+    second.add(
+        "a", append, {"file": Path("f"), "workers": 7, "root": Path("/y"), "n": (1, 2.5)}, ["f"], ignored=["root"]
+    )
+    other.add(
+        "a", append, {"file": Path("f"), "workers": 1, "root": Path("/x"), "n": (1, 2.0)}, ["f"], ignored=["root"]
+    )
+    assert first[0].identity == second[0].identity != other[0].identity
+    assert first[0].identity == {"stage": "a", "settings": {"file": "f", "n": [1, 2.5]}, "needs": {}}
+    for made in (first, second, other):
+        made.add("b", append, {}, ["g"], ["f"])
+    assert first[1].identity == second[1].identity != other[1].identity
+    assert plain_settings(frozenset("ba"), frozenset()) == ["a", "b"]
+
+
+def test_a_run_of_an_earlier_version_is_left_alone(tmp_path: Path) -> None:
+    run_stages(tmp_path, stages(), 1, SILENT)
+    write_json(tmp_path / RECORDS / "second.json", {"fingerprint": "0", "done": True})
+    with pytest.raises(InputError, match=r"second\.json.*earlier version.*another output folder"):
+        run_stages(tmp_path, stages(text="b"), 1, SILENT)
+    assert (tmp_path / "first.txt").read_text() == "a"
+
+
 def test_a_failure_is_raised_here_and_what_was_done_is_kept(tmp_path: Path) -> None:
-    broken = [*stages()[2:], Stage("broken", fail, None, (), needs=("first",))]
+    broken = [stages()[-1], Stage("broken", fail, None, (), needs=("first",))]
     with pytest.raises(InputError, match="cannot run"):
         run_stages(tmp_path, broken, 1, SILENT)
     assert set(stage_times(tmp_path)) == {"first"}

@@ -30,7 +30,7 @@ def services() -> Iterator[None]:
     yield
     apps.close()
     left = [thread for thread in threading.enumerate() if thread not in before]
-    assert not [thread for thread in left if thread.name.startswith(("writer", "examiner", "recipe-"))]
+    assert not [thread for thread in left if thread.name.startswith(("writer", "evidence", "recipe-"))]
 
 
 @pytest.fixture

@@ -44,10 +44,13 @@ def test_no_heavy_package_is_loaded(code: str) -> None:
 
 
 def test_another_package_adds_commands_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function below `recipe` and a group below `recipe reward`, beside those of this project's other packages."""
+    """A function below `recipe` and a group below `recipe reward`, beside those of this project's other packages.
+
+    One that cannot be loaded is named in one sentence, and the others are there. Help reads the entry points once.
+    """
     from typer.testing import CliRunner
 
-    from recipe.cli import app
+    from recipe.cli import app, console
 
     (tmp_path / "kitchen.py").write_text(
         "from recipe.cli.console import CommandGroup\n"
@@ -56,24 +59,42 @@ def test_another_package_adds_commands_by_entry_points(tmp_path: Path, monkeypat
         "@tools.command()\ndef spoon() -> None:\n    'Stir.'\n    print('stirred')\n"
         "def oven(heat: int = 3) -> None:\n    'Bake.'\n    print(heat)\n"
     )
-    entries = "[recipe.commands]\noven = kitchen:oven\n[recipe.commands.reward]\ntools = kitchen:tools\n"
+    (tmp_path / "rotten.py").write_text("raise RuntimeError('gone\\noff')\n")
+    entries = (
+        "[recipe.commands]\noven = kitchen:oven\nmilk = rotten:milk\n[recipe.commands.reward]\ntools = kitchen:tools\n"
+    )
     (tmp_path / "kitchen-1.dist-info").mkdir()
     (tmp_path / "kitchen-1.dist-info" / "METADATA").write_text("Name: kitchen\nVersion: 1\n")
     (tmp_path / "kitchen-1.dist-info" / "entry_points.txt").write_text(entries)
     monkeypatch.syspath_prepend(tmp_path)
+    read = list[str]()
 
-    def output(*words: str, code: int = 0) -> str:
+    def entry_points(group: str) -> object:
+        read.append(group)
+        return importlib.metadata.entry_points(group=group)
+
+    monkeypatch.setattr(console, "entry_points", entry_points)
+
+    def called(*words: str, code: int = 0) -> tuple[str, str]:
         result = CliRunner().invoke(app, words, prog_name="python -m recipe")
         assert result.exit_code == code, result.output
-        return result.output
+        return result.stdout, result.stderr
 
-    assert output("oven", "--heat", "7") == "7\n"
-    assert output("reward", "tools", "knife") == "cut\n"
-    for words, names in (((), ("oven", "demo", "board", "corpus")), (("reward",), ("tools", "serve", "score"))):
-        listed = {line.split()[0] for line in output(*words, "--help").splitlines() if line.startswith("  ")}
-        assert {*names} <= listed
-    assert "oven" in output("ovens", code=2)
-    assert "oven" not in output("reward", "--help")
+    assert called("oven", "--heat", "7") == ("7\n", "")  # the rotten package is not loaded for it
+    assert called("reward", "tools", "knife")[0] == "cut\n"
+    said = "the command 'milk' of rotten cannot be loaded (RuntimeError: gone off); repair or remove its package.\n"
+    for words, names, told in (
+        ((), ("oven", "demo", "board", "corpus"), said),
+        (("reward",), ("tools", "serve", "score"), ""),
+    ):
+        read.clear()
+        listed, errors = called(*words, "--help")
+        assert {*names} <= {line.split()[0] for line in listed.splitlines() if line.startswith("  ")}
+        assert errors == told
+        assert len(read) == 1
+    assert "oven" in called("ovens", code=2)[1]
+    assert called("milk", code=2)[1].startswith(said)
+    assert "oven" not in called("reward", "--help")[0]
 
 
 def test_the_check_for_heavy_packages_can_fail() -> None:

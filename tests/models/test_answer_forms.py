@@ -21,8 +21,8 @@ from recipe.models.protocol import Answer, Engine, Refusal, read_plan, unanswere
 from recipe.perception.phi import read_history, read_trace
 from recipe.planning.planner import Draft, Planner, Request
 from recipe.planning.predictions import Prediction
-from recipe.planning.vidassist.models import Evaluation, ModelProposer
-from recipe.planning.vidassist.search import Candidate, CandidateStep, State
+from recipe.planning.vidassist.methods import ModelProposer, assess
+from recipe.planning.vidassist.search import Candidate, State
 from recipe.reward.watchdog import CompletionRecord
 from recipe.text import plan_steps
 from recipe.types import CriticalFailures, Example, Plan, Verdict
@@ -66,14 +66,14 @@ def level(answer: Answer) -> float | None:
 
 
 def assessed(answer: Answer) -> float | None:
-    step = CandidateStep(State("cook rice", ("open the bag",)), Candidate("simmer it", (), ()))
-    [score] = Evaluation(Fixed(answer), SamplingConfig(), {}).score([step])
+    step = (State("cook rice", ("open the bag",)), Candidate("simmer it"))
+    [score] = assess([step], engine=Fixed(answer), sampling=SamplingConfig(), shown={})
     return score
 
 
 def proposed(answer: Answer) -> tuple[str, ...]:
-    proposer = ModelProposer("original", Fixed(answer), lambda _: [], SamplingConfig())
-    [[proposal]] = proposer.propose([State("cook rice", ("open the bag",))], 1)
+    proposer = ModelProposer("original", Fixed(answer), SamplingConfig(), "propose", {})
+    [[proposal]] = proposer([State("cook rice", ("open the bag",))], 1)
     return (proposal.text,) if proposal.text else ()
 
 

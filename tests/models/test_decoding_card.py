@@ -118,7 +118,7 @@ def test_the_users_field_wins_and_stays(tmp_path: Path) -> None:
             pytest.raises(InputError, match="min_p"),
             opened(ModelConfig(model="m", endpoint=server.url, extra_body={"min_p": 0.2})) as model,
         ):
-            model.generate([CHAT], 1, SAMPLING)
+            model.answers([CHAT], 1, SAMPLING)
         with pytest.raises(InputError, match="top_k"):
             asked(server.url, extra_body={"top_k": "many"})
     assert server.requests[-1]["min_p"] == 0.2

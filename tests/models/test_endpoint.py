@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("openai")
+from tests.models.asking import pieces_of, texts_of
 from tests.models.endpoint_server import Answering, Reply, Server, completion, opened, serving, streamed
 
 from recipe.config import ModelConfig, SamplingConfig
@@ -64,12 +65,12 @@ def echo(body: dict[str, Any], before: int) -> Reply:
 
 def test_texts_come_in_order_and_each_sample_has_its_own_seed() -> None:
     with serving(echo) as server, opened(config(server.url)) as engine:
-        found = engine.generate(CHATS, 3, SAMPLING)
+        found = texts_of(engine, CHATS, 3, SAMPLING)
         assert [[text.split(",")[0] for text in texts] for texts in found] == [[f"question {n}"] * 3 for n in range(5)]
         assert all(len(set(texts)) == 3 for texts in found)
-        assert engine.generate(CHATS, 3, SAMPLING) == found
-        assert engine.generate([], 1, SAMPLING) == []
-        assert engine.generate(CHATS[:2], 0, SAMPLING) == [[], []]
+        assert texts_of(engine, CHATS, 3, SAMPLING) == found
+        assert texts_of(engine, [], 1, SAMPLING) == []
+        assert texts_of(engine, CHATS[:2], 0, SAMPLING) == [[], []]
     assert server.requests[0]["max_tokens"] == 20
     assert server.requests[0]["temperature"] == 0.0
 
@@ -79,14 +80,14 @@ def test_a_completion_is_streamed_and_kept(tmp_path: Path) -> None:
         return streamed("1. Boil", " water\n", "2. Pour") if body.get("stream") else GOOD
 
     with engine_asking(answer, tmp_path) as (server, engine):
-        assert list(engine.stream(CHATS[0], SAMPLING)) == ["1. Boil", " water\n", "2. Pour"]
+        assert list(pieces_of(engine, CHATS[0], SAMPLING)) == ["1. Boil", " water\n", "2. Pour"]
         assert engine.ledger.to_json() | {"cost": 0} == {
             "answers": 1, "cached": 0, "retries": 0, "tokens_in": 100, "tokens_out": 10, "cost": 0
         }  # fmt: skip
-        assert list(engine.stream(CHATS[0], SAMPLING)) == ["1. Boil water\n2. Pour"]
-        assert engine.generate(CHATS[:1], 1, SAMPLING) == [["1. Boil water\n2. Pour"]]
+        assert list(pieces_of(engine, CHATS[0], SAMPLING)) == ["1. Boil water\n2. Pour"]
+        assert texts_of(engine, CHATS[:1], 1, SAMPLING) == [["1. Boil water\n2. Pour"]]
         assert len(server.requests) == 1
-        early = engine.stream(CHATS[1], SAMPLING)
+        early = pieces_of(engine, CHATS[1], SAMPLING)
         assert next(early) == "1. Boil"
         early.close()
     assert len(server.requests) == 2
@@ -95,7 +96,7 @@ def test_a_completion_is_streamed_and_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", [Reply(500), Reply(400), HTML, GOOD, streamed(whole=False), Reply(drop=True)], ids=str)
 def test_a_host_that_does_not_stream_is_asked_for_the_whole(tmp_path: Path, bad: Reply) -> None:
     with engine_asking(lambda body, before: bad if body.get("stream") else GOOD, tmp_path) as (server, engine):
-        assert list(engine.stream(CHATS[0], SAMPLING)) == ["1. Boil water"]
+        assert list(pieces_of(engine, CHATS[0], SAMPLING)) == ["1. Boil water"]
         assert len(server.requests) == 2
 
 
@@ -103,7 +104,7 @@ def test_a_host_that_does_not_stream_is_asked_for_the_whole(tmp_path: Path, bad:
 def test_an_answer_that_breaks_off_is_an_error_and_not_kept(tmp_path: Path, drop: bool) -> None:
     half = streamed("1. Boil", whole=False)._replace(drop=drop)
     with engine_asking(lambda body, before: half, tmp_path) as (_, engine):
-        pieces = engine.stream(CHATS[0], SAMPLING)
+        pieces = pieces_of(engine, CHATS[0], SAMPLING)
         assert next(pieces) == "1. Boil"
         with pytest.raises(ComputeError, match=r"/v1: the answer broke off \(.*ask again"):
             next(pieces)
@@ -113,7 +114,7 @@ def test_an_answer_that_breaks_off_is_an_error_and_not_kept(tmp_path: Path, drop
 def test_hosts_that_refuse_fields_are_spared_them() -> None:
     changes = {"send_seed": False, "token_limit": "max_completion_tokens"}
     with serving(echo) as server, opened(config(server.url, **changes)) as engine:
-        engine.generate(CHATS[:1], 1, SAMPLING)
+        texts_of(engine, CHATS[:1], 1, SAMPLING)
     assert {"seed", "max_tokens"}.isdisjoint(server.requests[0])
     assert server.requests[0]["max_completion_tokens"] == SAMPLING.max_tokens
 
@@ -121,7 +122,7 @@ def test_hosts_that_refuse_fields_are_spared_them() -> None:
 def test_concurrency_is_bounded_and_used() -> None:
     with engine_asking(lambda body, before: GOOD, concurrency=3) as (server, engine):
         server.held_from = 0
-        threads = [threading.Thread(target=engine.generate, args=(CHATS, 2, SAMPLING)) for _ in range(2)]
+        threads = [threading.Thread(target=engine.answers, args=(CHATS, 2, SAMPLING)) for _ in range(2)]
         for thread in threads:
             thread.start()
         server.until(lambda: server.under_way == 3)
@@ -156,9 +157,9 @@ def test_what_passes_is_asked_again_and_only_the_answer_is_kept(tmp_path: Path, 
         return bad if before == 0 else GOOD
 
     with serving(answer) as server, opened(config(server.url), tmp_path) as engine:
-        [[first]] = engine.generate(CHATS[:1], 1, SAMPLING)
+        [[first]] = texts_of(engine, CHATS[:1], 1, SAMPLING)
         assert first in ("1. Boil water", "")
-        assert engine.generate(CHATS[:1], 1, SAMPLING) == [[first]]
+        assert texts_of(engine, CHATS[:1], 1, SAMPLING) == [[first]]
         assert len(server.requests) == tries
         assert engine.ledger.to_json()["retries"] == tries - 1
     assert len(list(tmp_path.rglob("*.json"))) == 1
@@ -204,7 +205,7 @@ def test_what_lasts_is_one_error_that_names_address_and_remedy(tmp_path: Path, k
     answer, error, words, tries = LASTING[kind]
     with serving(answer) as server, opened(config(server.url, tries=4), tmp_path) as engine:
         with pytest.raises(error, match=words) as raised:
-            engine.generate(CHATS[:1], 1, SAMPLING)
+            texts_of(engine, CHATS[:1], 1, SAMPLING)
         assert str(raised.value).startswith(server.url)
         assert str(raised.value).endswith(".")
         assert "\n" not in str(raised.value)
@@ -215,8 +216,8 @@ def test_what_lasts_is_one_error_that_names_address_and_remedy(tmp_path: Path, k
 def test_a_slow_endpoint_times_out() -> None:
     with engine_asking(lambda body, before: GOOD, timeout=0.2, tries=2) as (server, engine):
         server.held_from = 0
-        with pytest.raises(ComputeError, match=r"no answer within 0.2 s \(2 tries in \d+ s\).*--timeout"):
-            engine.generate(CHATS[:1], 1, SAMPLING)
+        with pytest.raises(ComputeError, match=r"no answer within 0.2 s \(2 tries in \d+ s\).*model.timeout"):
+            texts_of(engine, CHATS[:1], 1, SAMPLING)
         server.held_from = math.inf
 
 
@@ -229,7 +230,7 @@ def test_an_endpoint_that_drips_times_out() -> None:
             opened(config(url, timeout=0.2, tries=1)) as engine,
             pytest.raises(ComputeError, match=r"no answer within 0\.2 s"),
         ):
-            engine.generate(CHATS[:1], 1, SAMPLING)
+            texts_of(engine, CHATS[:1], 1, SAMPLING)
         thread.join()
 
 
@@ -250,7 +251,7 @@ def test_nobody_at_home() -> None:
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     failed = r"the connection failed .*\(2 tries.*that the endpoint runs"
     with opened(config(url, tries=2)) as engine, pytest.raises(ComputeError, match=failed):
-        engine.generate(CHATS, 1, SAMPLING)
+        texts_of(engine, CHATS, 1, SAMPLING)
 
 
 def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> None:
@@ -258,7 +259,7 @@ def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> N
         return Reply(429, headers=(("Retry-After", "0.6"),)) if before == 0 else GOOD
 
     with serving(answer) as server, opened(config(server.url, concurrency=1)) as engine:
-        engine.generate(CHATS[:1], 1, SAMPLING)
+        texts_of(engine, CHATS[:1], 1, SAMPLING)
         first, second = server.moments
     assert second - first >= 0.6
 
@@ -266,7 +267,7 @@ def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> N
         return Reply(429, headers=(("Retry-After", "0.6"),)) if before == 0 else GOOD._replace(delay=0.1)
 
     with engine_asking(slow, concurrency=2) as (server, engine):
-        engine.generate(CHATS, 1, SAMPLING)
+        texts_of(engine, CHATS, 1, SAMPLING)
         first, _, *rest = server.moments
     assert min(rest) - first >= 0.6
 
@@ -274,7 +275,7 @@ def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> N
         return Reply(429, headers=(("Retry-After", "3600"),))
 
     with engine_asking(busy) as (_, engine), pytest.raises(ComputeError, match=r"asks to wait 3600 s \(1 try"):
-        engine.generate(CHATS[:1], 1, SAMPLING)
+        texts_of(engine, CHATS[:1], 1, SAMPLING)
 
 
 def test_waits_are_read_in_every_form() -> None:
@@ -292,10 +293,10 @@ def test_others_keep_their_answers_when_one_fails(tmp_path: Path) -> None:
 
     with serving(answer) as server, opened(config(server.url, concurrency=1), tmp_path) as engine:
         with pytest.raises(InputError, match="400: 'no'"):
-            engine.generate(CHATS, 1, SAMPLING)
+            texts_of(engine, CHATS, 1, SAMPLING)
         assert len(server.requests) == 3  # nothing new is asked once it is clear that the whole fails
         assert len(list(tmp_path.rglob("*.json"))) == 2
-        assert engine.generate(CHATS[:2], 1, SAMPLING) == [["1. Boil water"]] * 2
+        assert texts_of(engine, CHATS[:2], 1, SAMPLING) == [["1. Boil water"]] * 2
         assert len(server.requests) == 3
 
 
@@ -319,10 +320,10 @@ def test_an_answer_is_kept_under_all_that_makes_it(tmp_path: Path) -> None:
             chats, sampling, changes = change()
             for _ in range(2):
                 with opened(config(server.url, **changes), tmp_path) as engine:
-                    engine.generate(chats, 1, sampling)
+                    texts_of(engine, chats, 1, sampling)
                     assert len(server.requests) == number, list(CHANGES)[number - 1]
         with opened(config(server.url), tmp_path) as engine:
-            engine.generate(CHANGES["chat"]()[0], 3, SAMPLING.model_copy(update={"batch_size": 1}))
+            texts_of(engine, CHANGES["chat"]()[0], 3, SAMPLING.model_copy(update={"batch_size": 1}))
     assert len(server.requests) == number + 2  # the first sample is known
 
 
@@ -331,7 +332,7 @@ def test_equal_questions_at_once_are_one(tmp_path: Path) -> None:
         return completion(f"answer {before}")._replace(delay=0.05)
 
     with serving(answer) as server, opened(config(server.url), tmp_path) as engine:
-        assert engine.generate(CHATS[:1] * 4, 1, SAMPLING) == [["answer 0"]] * 4
+        assert texts_of(engine, CHATS[:1] * 4, 1, SAMPLING) == [["answer 0"]] * 4
         assert engine.ledger.to_json() | {"cost": 0} == {
             "answers": 1, "cached": 3, "retries": 0, "tokens_in": 100, "tokens_out": 10, "cost": 0
         }  # fmt: skip
@@ -341,10 +342,10 @@ def test_equal_questions_at_once_are_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b'{"text": "1', b"[]", b"\xff"])
 def test_a_damaged_entry_is_asked_again(tmp_path: Path, damage: bytes) -> None:
     with serving(echo) as server, opened(config(server.url), tmp_path) as engine:
-        whole = engine.generate(CHATS[:1], 1, SAMPLING)
+        whole = texts_of(engine, CHATS[:1], 1, SAMPLING)
         [entry] = tmp_path.rglob("*.json")
         entry.write_bytes(damage)
-        assert engine.generate(CHATS[:1], 1, SAMPLING) == whole
+        assert texts_of(engine, CHATS[:1], 1, SAMPLING) == whole
         assert json.loads(entry.read_bytes())["text"] == whole[0][0]
     assert len(server.requests) == 2
 
@@ -363,7 +364,7 @@ def test_frames_are_sent_as_images_with_their_times() -> None:
     from PIL import Image
 
     with serving(lambda body, before: GOOD) as server, opened(config(server.url)) as engine:
-        engine.generate(shown(clip(200)), 1, SAMPLING)
+        texts_of(engine, shown(clip(200)), 1, SAMPLING)
     parts = server.requests[0]["messages"][0]["content"]
     assert [part["text"] for part in parts if part["type"] == "text"] == ["[0:00]", "[0:00.5]", "[1:01]", "What?"]
     images = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
@@ -379,7 +380,7 @@ def test_large_frames_are_reduced_where_asked() -> None:
     from PIL import Image
 
     with engine_asking(lambda body, before: GOOD, max_pixels=32 * 48 // 4) as (server, engine):
-        engine.generate(shown(clip()), 1, SAMPLING)
+        texts_of(engine, shown(clip()), 1, SAMPLING)
     _, image, *_ = server.requests[0]["messages"][0]["content"]
     assert Image.open(io.BytesIO(base64.b64decode(image["image_url"]["url"].split(",")[1]))).size == (24, 16)
 
@@ -388,7 +389,7 @@ def test_frames_are_sent_as_one_video_to_vllm() -> None:
     from PIL import Image
 
     with engine_asking(lambda body, before: GOOD, clips="video") as (server, engine):
-        engine.generate(shown(clip(rate=1.5)), 1, SAMPLING)
+        texts_of(engine, shown(clip(rate=1.5)), 1, SAMPLING)
     video, text = server.requests[0]["messages"][0]["content"]
     head, *frames = video["video_url"]["url"].split(",")
     assert (video["type"], head, len(frames)) == ("video_url", "data:video/jpeg;base64", 3)
@@ -409,9 +410,9 @@ def test_the_key_is_sent_and_never_told(monkeypatch: pytest.MonkeyPatch, caplog:
     with serving(answer) as server:
         with_key = opened(config(server.url, key_variable="SECRET"))
         with with_key as engine, pytest.raises(InputError, match=r"wrong key: \[key\]"):
-            engine.generate(CHATS[:1], 1, SAMPLING)
+            texts_of(engine, CHATS[:1], 1, SAMPLING)
         with opened(config(server.url)) as engine, pytest.raises(InputError):
-            engine.generate(CHATS[:1], 1, SAMPLING)
+            texts_of(engine, CHATS[:1], 1, SAMPLING)
     assert [headers["authorization"] for headers in server.headers] == ["Bearer sk-abcdef"] * 2 + ["Bearer none"]
     assert "sk-abcdef" not in caplog.text
     assert "sk-other" not in str(server.headers)
@@ -442,7 +443,7 @@ def test_closing_ends_what_is_under_way() -> None:
 
         def ask() -> None:
             try:
-                engine.generate(CHATS[:1], 1, SAMPLING)
+                texts_of(engine, CHATS[:1], 1, SAMPLING)
             except CancelledError as error:
                 ended.append(error)
 

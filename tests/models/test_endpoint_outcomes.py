@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("openai")
+from tests.models.asking import texts_of
 from tests.models.endpoint_server import Answering, Reply, Server, completion, kept, opened, serving
 
 from recipe.config import ModelConfig, SamplingConfig, parse_config
@@ -73,7 +74,7 @@ def test_what_concerns_all_stops_all(tmp_path: Path, status: int) -> None:
     def answer(body: dict[str, Any], before: int) -> Reply:
         if number(body) == 3:
             return error(status, "no")
-        server.until(lambda: any(call.ended.is_set() for call in asking._calls))
+        server.until(lambda: any(ended.is_set() for ended in asking._ends))
         return GOOD
 
     with engine_asking(answer, tmp_path) as (server, engine):
@@ -111,7 +112,7 @@ def test_chats_that_are_all_too_long_are_all_refused() -> None:
         assert all(isinstance(one, Refusal) for [one] in found)
         assert len(server.requests) == 12
         with pytest.raises(InputError, match="maximum context length"):
-            engine.generate(CHATS[:1], 1, SAMPLING)
+            texts_of(engine, CHATS[:1], 1, SAMPLING)
 
 
 def test_an_answer_before_shows_that_the_request_is_right() -> None:
@@ -189,7 +190,7 @@ def test_the_form_that_is_set_is_sent_or_an_error(form: str) -> None:
             engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
             assert all("response_format" not in body for body in server.requests)
         else:
-            with pytest.raises(InputError, match=rf"response_format.type {form} .*--structured"):
+            with pytest.raises(InputError, match=rf"response_format.type {form} .*model.structured"):
                 engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
             assert len(server.requests) <= 4
 
@@ -250,7 +251,7 @@ def test_any_text_goes_there_and_comes_back(tmp_path: Path, text: str) -> None:
     whole = text.encode("utf-8", "replace").decode()
     with engine_asking(lambda body, before: completion(body["messages"][0]["content"]), tmp_path) as (server, engine):
         for _ in range(2):
-            assert engine.generate([chat], 1, SAMPLING) == [[whole]]
+            assert texts_of(engine, [chat], 1, SAMPLING) == [[whole]]
         assert server.requests[0]["messages"][0]["content"] == text
         assert len(server.requests) == 1
 
@@ -339,13 +340,13 @@ def test_an_engine_that_is_left_by_an_interrupt_keeps_what_threads_asked(tmp_pat
                 thread[0].start()
                 server.until(lambda: len(server.requests) == 2)
                 asking: Any = engine.engine
-                [call] = asking._calls
-                after.append(threading.Thread(target=release, args=(call,)))
+                [event] = asking._ends
+                after.append(threading.Thread(target=release, args=(event,)))
                 after[0].start()
                 raise KeyboardInterrupt
 
-        def release(call: Any) -> None:
-            server.until(call.ended.is_set)
+        def release(event: Any) -> None:
+            server.until(event.is_set)
             server.held_from = math.inf
 
         thread: list[threading.Thread] = []
@@ -392,7 +393,7 @@ def test_an_error_with_status_200_is_the_error_that_it_names(status: int, tries:
 @pytest.mark.parametrize(
     ("message", "hint"),
     [
-        ("Use 'max_completion_tokens' instead.", "--token-limit max_completion_tokens"),
+        ("Use 'max_completion_tokens' instead.", "model.token_limit=max_completion_tokens"),
         ("'temperature' is 1", "temperature"),
     ],
 )

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
+from tests.models.asking import texts_of  # noqa: E402
 
 from recipe.config import SamplingConfig  # noqa: E402
 from recipe.errors import ComputeError, InputError, RecipeError  # noqa: E402
@@ -31,7 +32,7 @@ VALUES = [
 
 
 def plan(folder: Path) -> list[list[str]]:
-    return LocalEngine(folder, device="cpu").generate(CHATS, 2, SamplingConfig(temperature=1.0, max_tokens=4))
+    return texts_of(LocalEngine(folder, device="cpu"), CHATS, 2, SamplingConfig(temperature=1.0, max_tokens=4))
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 def test_a_file_with_another_value_is_read_or_refused(folder: Path, name: str) -> None:
     file = folder / name
     text, draw = file.read_text(), random.Random(name)
-    for _ in range(60):
+    for _ in range(15):
         changed = json.loads(text)
         *outer, last = draw.choice(list(_places(changed)))
         holder = changed
@@ -184,4 +185,4 @@ def test_weights_that_are_no_numbers_give_no_plan(folder: Path, temperature: flo
     weights["lm_head.weight"] = torch.full_like(weights["lm_head.weight"], torch.nan)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(ComputeError):
-        LocalEngine(folder, device="cpu").generate(CHATS, 1, SamplingConfig(temperature=temperature, max_tokens=2))
+        texts_of(LocalEngine(folder, device="cpu"), CHATS, 1, SamplingConfig(temperature=temperature, max_tokens=2))

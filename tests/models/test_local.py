@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from tests.models.asking import texts_of  # noqa: E402
+
 from recipe.config import SamplingConfig  # noqa: E402
 from recipe.errors import ComputeError, InputError  # noqa: E402
 from recipe.models import local  # noqa: E402
@@ -32,25 +34,25 @@ def sampling(**kept: object) -> SamplingConfig:
 
 
 def test_the_seed_decides(engine: LocalEngine) -> None:
-    first = engine.generate(CHATS, 3, sampling(seed=1))
-    assert engine.generate(CHATS, 3, sampling(seed=1)) == first
-    assert engine.generate(CHATS, 3, sampling(seed=2)) != first
+    first = texts_of(engine, CHATS, 3, sampling(seed=1))
+    assert texts_of(engine, CHATS, 3, sampling(seed=1)) == first
+    assert texts_of(engine, CHATS, 3, sampling(seed=2)) != first
     assert len({text for texts in first for text in texts}) > 6
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5, 64])
 def test_a_completion_does_not_depend_on_its_batch(engine: LocalEngine, batch_size: int) -> None:
-    whole = engine.generate(CHATS, 4, sampling(batch_size=7))
-    assert engine.generate(CHATS, 4, sampling(batch_size=batch_size)) == whole
-    alone = engine.generate(CHATS[3:], 4, sampling(batch_size=batch_size))
+    whole = texts_of(engine, CHATS, 4, sampling(batch_size=7))
+    assert texts_of(engine, CHATS, 4, sampling(batch_size=batch_size)) == whole
+    alone = texts_of(engine, CHATS[3:], 4, sampling(batch_size=batch_size))
     assert alone == whole[3:]
-    assert [texts[:2] for texts in whole] == engine.generate(CHATS, 2, sampling(batch_size=batch_size))
+    assert [texts[:2] for texts in whole] == texts_of(engine, CHATS, 2, sampling(batch_size=batch_size))
 
 
 def test_greedy_is_what_transformers_writes(engine: LocalEngine, tiny_model: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
-    written = engine.generate(CHATS, 1, sampling(temperature=0))
+    written = texts_of(engine, CHATS, 1, sampling(temperature=0))
     for chat, [text] in zip(CHATS, written, strict=True):
         prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
         output = model.generate(**prompt, max_new_tokens=20, do_sample=False)
@@ -60,7 +62,7 @@ def test_greedy_is_what_transformers_writes(engine: LocalEngine, tiny_model: Pat
 def test_answers_tell_what_they_took(engine: LocalEngine, tiny_model: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
     answers = engine.answers(CHATS, 3, sampling(max_tokens=4))
-    assert [[one.text for one in group] for group in answers] == engine.generate(CHATS, 3, sampling(max_tokens=4))
+    assert [[one.text for one in group] for group in answers] == texts_of(engine, CHATS, 3, sampling(max_tokens=4))
     for chat, group in zip(CHATS, answers, strict=True):
         prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
         for one in group:
@@ -76,7 +78,7 @@ def test_first_tokens_follow_the_softmax(engine: LocalEngine, tiny_model: Path) 
     with torch.inference_mode():
         logits = model(torch.tensor([[2, 5, 3]])).logits[0, -1]
     expected = torch.softmax(logits / 0.8, -1).numpy()
-    [texts] = engine.generate(chat, count, sampling(max_tokens=1, temperature=0.8, batch_size=4000))
+    [texts] = texts_of(engine, chat, count, sampling(max_tokens=1, temperature=0.8, batch_size=4000))
     counts = np.array([texts.count(word) for word in WORDS])
     shown = np.array([not word.startswith("<") for word in WORDS])
     chi_square = ((counts - count * expected) ** 2 / (count * expected))[shown].sum()
@@ -97,13 +99,13 @@ def test_choosing_inverts_the_cumulative_softmax() -> None:
 
 
 def test_completions_end_at_the_limit_and_at_the_context(engine: LocalEngine) -> None:
-    [[short]] = engine.generate(CHATS[:1], 1, sampling(max_tokens=3))
+    [[short]] = texts_of(engine, CHATS[:1], 1, sampling(max_tokens=3))
     assert len(short.split()) <= 3
-    texts = engine.generate([CHATS[3]] * 2, 20, sampling(max_tokens=500))
+    texts = texts_of(engine, [CHATS[3]] * 2, 20, sampling(max_tokens=500))
     assert max(len(text.split()) for group in texts for text in group) <= 48 - 11
     full = [[{"role": "user", "content": "w1 " * 60}]]
     with pytest.raises(InputError, match="leaves no room"):
-        engine.generate(full, 1, sampling())
+        texts_of(engine, full, 1, sampling())
 
 
 def test_progress_counts_every_completion(engine: LocalEngine) -> None:
@@ -115,7 +117,7 @@ def test_progress_counts_every_completion(engine: LocalEngine) -> None:
             assert total == 12
             yield seen.append
 
-    engine.generate(CHATS, 3, sampling(batch_size=5), Count())
+    texts_of(engine, CHATS, 3, sampling(batch_size=5), Count())
     assert sum(seen) == 12
     assert len(seen) > 12  # it ticks at every token, not only at the end of a batch
 
@@ -142,7 +144,7 @@ def test_likelihoods_are_sums_of_log_softmax(
 
 
 def test_equal_models_do_not_diverge(engine: LocalEngine, tiny_model: Path) -> None:
-    texts = [text for [text] in engine.generate(CHATS, 1, sampling())]
+    texts = [text for [text] in texts_of(engine, CHATS, 1, sampling())]
     same = LocalEngine(tiny_model, device="cpu")
     assert engine.log_likelihood(CHATS, texts) == same.log_likelihood(CHATS, texts)
     assert engine.log_likelihood([], []) == []
@@ -161,8 +163,8 @@ def test_a_gpu_completes_and_repeats_itself(tiny_model: Path) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device on this machine")
     engine = LocalEngine(tiny_model, device="cuda")
-    first = engine.generate(CHATS, 3, sampling(seed=1))
-    assert engine.generate(CHATS, 3, sampling(seed=1)) == first
+    first = texts_of(engine, CHATS, 3, sampling(seed=1))
+    assert texts_of(engine, CHATS, 3, sampling(seed=1)) == first
     assert [len(texts) for texts in first] == [3] * len(CHATS)
 
 
@@ -171,7 +173,7 @@ def test_a_chat_that_is_too_long_is_refused_alone(engine: LocalEngine) -> None:
     found = engine.outcomes([full, *CHATS, full], 2, sampling(), schema={"name": "plan", "schema": {}})
     assert [[type(one) for one in group] for group in (found[0], found[-1])] == [[Refusal] * 2] * 2
     assert "tokens leaves no room" in found[0][0].reason
-    assert [[one.text for one in group] for group in found[1:-1]] == engine.generate(CHATS, 2, sampling())
+    assert [[one.text for one in group] for group in found[1:-1]] == texts_of(engine, CHATS, 2, sampling())
     assert engine.outcomes([full], 1, sampling()) == [[found[0][0]]]
 
 
@@ -244,6 +246,12 @@ def test_a_chat_that_the_template_refuses_is_refused(tiny_model: Path, tmp_path:
     only = "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('users only') }}{% endif %}{% endfor %}"
     (folder / "chat_template.jinja").write_text(only + (tiny_model / "chat_template.jinja").read_text())
     engine = LocalEngine(folder)
-    assert engine.generate([[{"role": "user", "content": "w1"}]], 1, SamplingConfig(max_tokens=2))
+    assert texts_of(engine, [[{"role": "user", "content": "w1"}]], 1, SamplingConfig(max_tokens=2))
     with pytest.raises(InputError, match=f"'{folder}'.*'users only'"):
-        engine.generate([[{"role": "system", "content": "w1"}]], 1, SamplingConfig(max_tokens=2))
+        texts_of(engine, [[{"role": "system", "content": "w1"}]], 1, SamplingConfig(max_tokens=2))
+
+
+@pytest.mark.parametrize("device", ["nowhere", "cuda:99"])
+def test_a_device_that_is_not_there_is_one_sentence(tiny_model: Path, device: str) -> None:
+    with pytest.raises(InputError, match=f"device '{device}' is not on this machine; give one of .*cpu"):
+        LocalEngine(tiny_model, device=device)

@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from tests.models.asking import pieces_of, texts_of  # noqa: E402
+
 from recipe.config import FrameConfig, SamplingConfig  # noqa: E402
 from recipe.errors import InputError  # noqa: E402
 from recipe.models.decoding import DecodingStep  # noqa: E402
@@ -64,23 +66,23 @@ def test_a_saved_model_is_one_of_transformers(tiny_video_model: Path, engine: Lo
         do_sample=False,
     )
     expected = tokenizer.decode(output[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)
-    assert engine.generate([video_messages("dig a hole", frames)], 1, sampling(temperature=0)) == [[expected]]
+    assert texts_of(engine, [video_messages("dig a hole", frames)], 1, sampling(temperature=0)) == [[expected]]
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 def test_a_completion_does_not_depend_on_its_batch(engine: LocalEngine, batch_size: int) -> None:
-    whole = engine.generate(chats(), 3, sampling(batch_size=7))
-    assert engine.generate(chats(), 3, sampling(batch_size=batch_size)) == whole
-    assert engine.generate(chats()[2:3], 3, sampling(batch_size=batch_size)) == whole[2:3]
+    whole = texts_of(engine, chats(), 3, sampling(batch_size=7))
+    assert texts_of(engine, chats(), 3, sampling(batch_size=batch_size)) == whole
+    assert texts_of(engine, chats()[2:3], 3, sampling(batch_size=batch_size)) == whole[2:3]
     assert len({text for texts in whole for text in texts}) > 10
 
 
 def test_what_is_shown_decides(engine: LocalEngine) -> None:
     greedy = sampling(temperature=0, max_tokens=30)
     shown = [video_messages("tea", clip(seed, 4)) for seed in range(6)]
-    assert len({text for [text] in engine.generate(shown, 1, greedy)}) > 1
+    assert len({text for [text] in texts_of(engine, shown, 1, greedy)}) > 1
     same = [video_messages("tea", clip(0, 4)), video_messages("tea", clip(0, 4))]
-    [first], [second] = engine.generate(same, 1, sampling())
+    [first], [second] = texts_of(engine, same, 1, sampling())
     assert first == second
     darker = Frames(clip(0, 4).images // 2, clip(0, 4).times, 2.0)
     slower = Frames(clip(0, 4).images, clip(0, 4).times * 2, 1.0)
@@ -92,7 +94,7 @@ def test_every_clip_draws_its_own_numbers(engine: LocalEngine) -> None:
     first = clip(0)
     later = Frames(first.images, first.times + 60, first.rate)  # the model sees no difference
     asked = [video_messages("tea", first), video_messages("tea", later)]
-    [[one], [other]] = engine.generate(asked, 1, sampling())
+    [[one], [other]] = texts_of(engine, asked, 1, sampling())
     assert one != other
     assert len(set(engine.log_likelihood(asked, ["1. a"] * 2))) == 1
 
@@ -102,7 +104,7 @@ def test_a_clip_is_patched_once(engine: LocalEngine, monkeypatch: pytest.MonkeyP
     patch = VideoProcessor.__call__
     monkeypatch.setattr(VideoProcessor, "__call__", lambda self, frames: made.append(1) or patch(self, frames))
     asked = [video_messages("tea", clip(0)), video_messages("dig", clip(1)), video_messages("tea", clip(0))]
-    engine.generate(asked, 4, sampling(batch_size=4, max_tokens=2))
+    texts_of(engine, asked, 4, sampling(batch_size=4, max_tokens=2))
     assert len(made) == 2
     engine.log_likelihood(asked * 2, ["1. a"] * 6, batch_size=6)
     assert len(made) == 4
@@ -116,26 +118,26 @@ def test_likelihoods_do_not_depend_on_their_batch(engine: LocalEngine) -> None:
 
 def test_a_stream_is_the_first_completion(engine: LocalEngine) -> None:
     for chat in chats():
-        for seed in range(3):
-            pieces = list(engine.stream(chat, sampling(seed=seed, max_tokens=40)))
-            assert [["".join(pieces)]] == engine.generate([chat], 1, sampling(seed=seed, max_tokens=40))
+        for seed in range(2):
+            pieces = list(pieces_of(engine, chat, sampling(seed=seed, max_tokens=24)))
+            assert [["".join(pieces)]] == texts_of(engine, [chat], 1, sampling(seed=seed, max_tokens=24))
             assert all(pieces)
     assert not torch.is_inference_mode_enabled()
 
 
 def test_characters_come_whole(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = engine._answer("a€é😀\ufffdb\ufffd")
+    tokens = [*engine._tokenizer("a€é😀\ufffdb\ufffd", add_special_tokens=False)["input_ids"], engine._end]
     assert len(tokens) > 10
     written = [DecodingStep([0], [token], [place == len(tokens)]) for place, token in enumerate(tokens, start=1)]
     monkeypatch.setattr("recipe.models.local.steps", lambda *_, **__: iter(written))
-    assert list(engine.stream(chats()[1], sampling())) == ["a", "€", "é", "😀", "\ufffdb", "\ufffd"]
+    assert list(pieces_of(engine, chats()[1], sampling())) == ["a", "€", "é", "😀", "\ufffdb", "\ufffd"]
 
 
 def test_frames_count_in_the_context(engine: LocalEngine, tiny_video_model: Path) -> None:
     with pytest.raises(InputError, match=r"of \d+ tokens leaves no room .* of 512; take fewer or smaller frames"):
-        engine.generate([video_messages("tea", clip(0, 200))], 1, sampling())
+        texts_of(engine, [video_messages("tea", clip(0, 200))], 1, sampling())
     small = LocalEngine(tiny_video_model, device="cpu", frames=FrameConfig(min_pixels=28 * 28, max_pixels=28 * 28))
-    assert small.generate([video_messages("tea", clip(0, 200))], 1, sampling(max_tokens=2))
+    assert texts_of(small, [video_messages("tea", clip(0, 200))], 1, sampling(max_tokens=2))
 
 
 def test_what_cannot_be_seen_is_refused(
@@ -143,20 +145,20 @@ def test_what_cannot_be_seen_is_refused(
 ) -> None:
     blind = LocalEngine(tiny_model, device="cpu")
     with pytest.raises(InputError, match="it reads text only and was shown a video; give a Qwen"):
-        blind.generate([video_messages("w1", clip(0))], 1, sampling())
+        texts_of(blind, [video_messages("w1", clip(0))], 1, sampling())
     with pytest.raises(InputError, match="shows 2 videos; show one"):
-        engine.generate([[*video_messages("a", clip(0)), *video_messages("b", clip(1))]], 1, sampling())
+        texts_of(engine, [[*video_messages("a", clip(0)), *video_messages("b", clip(1))]], 1, sampling())
     shutil.copytree(tiny_video_model, tmp_path / "m")
     (tmp_path / "m" / "chat_template.jinja").write_text("{{ messages[0].content }}")
     with pytest.raises(InputError, match="its chat template writes 0 tokens for a video"):
-        LocalEngine(tmp_path / "m", device="cpu").generate([chats()[0]], 1, sampling())
+        texts_of(LocalEngine(tmp_path / "m", device="cpu"), [chats()[0]], 1, sampling())
 
 
 def test_parts_of_text_are_text(tiny_model: Path) -> None:
     engine = LocalEngine(tiny_model, device="cpu")
     parts: Any = [{"type": "text", "text": "w1 "}, {"type": "text", "text": "w2"}]
     asked = [[{"role": "user", "content": content}] for content in ("w1 w2", parts)]
-    [[whole], [joined]] = engine.generate(asked, 1, sampling(temperature=0))
+    [[whole], [joined]] = texts_of(engine, asked, 1, sampling(temperature=0))
     assert whole == joined
 
 
@@ -165,6 +167,6 @@ def test_a_gpu_sees(tiny_video_model: Path) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device on this machine")
     engine = LocalEngine(tiny_video_model, device="cuda")
-    first = engine.generate(chats(), 3, sampling())
-    assert engine.generate(chats(), 3, sampling()) == first
+    first = texts_of(engine, chats(), 3, sampling())
+    assert texts_of(engine, chats(), 3, sampling()) == first
     assert engine.log_likelihood(chats(), ["1. a"] * 5)[0] < 0

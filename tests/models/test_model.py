@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models.asking import pieces_of, texts_of
 
 from recipe.artifacts import JsonObject
 from recipe.config import ModelConfig, SamplingConfig
@@ -85,7 +86,7 @@ def test_an_answer_in_the_cache_is_not_asked_for(tmp_path: Path) -> None:
     assert again[0] == [one._replace(cached=True) for one in first[1]]
     assert [[one.cached for one in group] for group in again] == [[True] * 2, [True] * 2, [False] * 2]
     assert echo.asked[4:] == ["c", "c"]
-    assert model.generate(chats("c"), 1, SAMPLING) == [["c 0"]]
+    assert texts_of(model, chats("c"), 1, SAMPLING) == [["c 0"]]
     assert (model.ledger.answers, model.ledger.cached, model.ledger.tokens_in) == (2, 5, 4)
     assert len(echo.asked) == 6
 
@@ -165,19 +166,19 @@ def test_a_failure_keeps_what_came_before_and_a_refusal_is_not_kept(tmp_path: Pa
         assert model.outcomes(chats("long", "a"), 1, SAMPLING)[0] == [Refusal("too long.")]
     assert echo.asked == ["a", "b", "long", "long"]
     with pytest.raises(InputError, match="too long"):
-        model.generate(chats("long"), 1, SAMPLING)
+        texts_of(model, chats("long"), 1, SAMPLING)
 
 
 def test_a_stream_that_came_whole_is_kept(tmp_path: Path) -> None:
     echo = Echo()
     model = keeping(echo, tmp_path)
     [chat] = chats("a")
-    pieces = model.stream(chat, SAMPLING)
+    pieces = pieces_of(model, chat, SAMPLING)
     assert next(pieces) == "one "
     pieces.close()
-    assert list(model.stream(chat, SAMPLING)) == ["one ", "two"]
-    assert list(model.stream(chat, SAMPLING)) == ["one two"]
-    assert model.generate([chat], 1, SAMPLING) == [["one two"]]
+    assert list(pieces_of(model, chat, SAMPLING)) == ["one ", "two"]
+    assert list(pieces_of(model, chat, SAMPLING)) == ["one two"]
+    assert texts_of(model, [chat], 1, SAMPLING) == [["one two"]]
     assert len(echo.asked) == 2
 
 
@@ -209,7 +210,7 @@ def test_threads_that_ask_the_same_pay_once(tmp_path: Path, monkeypatch: pytest.
         return known
 
     def ask(*names: str) -> None:
-        found[names[-1]] = model.generate(chats(*names), 1, SAMPLING)
+        found[names[-1]] = texts_of(model, chats(*names), 1, SAMPLING)
 
     threads = [threading.Thread(target=ask, args=names) for names in (("a", "b"), ("b", "a", "c"))]
     monkeypatch.setattr(model.store, "answer", after_the_first)
@@ -229,9 +230,9 @@ def test_no_call_exceeds_the_budget(tmp_path: Path) -> None:
     with pytest.raises(BudgetSpent, match="2 more answers would exceed the budget, of which 3 of 4 calls are spent; "):
         model.outcomes(chats("b", "c"), 1, SAMPLING)
     assert echo.asked == ["a"] * 3
-    assert model.generate(chats("b"), 1, SAMPLING) == [["b 0"]]
+    assert texts_of(model, chats("b"), 1, SAMPLING) == [["b 0"]]
     with pytest.raises(BudgetSpent, match=r"1 more answer would exceed .* 4 of 4 calls"):
-        list(model.stream(chats("c")[0], SAMPLING))
+        list(pieces_of(model, chats("c")[0], SAMPLING))
     assert budget.to_json() == {"calls": 4, "tokens": None, "calls_spent": 4, "tokens_spent": 20}
     with pytest.raises(InputError, match="below 0"):
         Budget(calls=-1)
@@ -251,7 +252,7 @@ def test_kept_answers_are_free_and_the_next_run_goes_on(tmp_path: Path) -> None:
             assert model.budget.calls_spent == 2
     assert echo.asked == names
     spent = keeping(echo, tmp_path, Budget(calls=0))
-    assert spent.generate(chats(*names), 1, SAMPLING) == [[f"{name} 0"] for name in names]
+    assert texts_of(spent, chats(*names), 1, SAMPLING) == [[f"{name} 0"] for name in names]
 
 
 def test_a_refusal_gives_its_call_back_and_what_came_before_a_failure_was_paid_for() -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.models.asking import pieces_of, texts_of
 
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
@@ -22,19 +23,19 @@ SAID = [["1. a\n2. b", "1. c"], ["x\n"], ["", "y"]]
 
 def test_frames_tell_chats_apart() -> None:
     engine = ReplayEngine.record(CHATS, SAID)
-    assert engine.generate(CHATS, 1, SAMPLING) == [["1. a\n2. b"], ["x\n"], [""]]
-    assert engine.generate([video_messages("tea", clip(0))], 2, SAMPLING) == SAID[:1]
+    assert texts_of(engine, CHATS, 1, SAMPLING) == [["1. a\n2. b"], ["x\n"], [""]]
+    assert texts_of(engine, [video_messages("tea", clip(0))], 2, SAMPLING) == SAID[:1]
     with pytest.raises(InputError, match="0 of 1 completions are recorded for the chat ending in"):
-        engine.generate([video_messages("tea", clip(2))], 1, SAMPLING)
+        texts_of(engine, [video_messages("tea", clip(2))], 1, SAMPLING)
 
 
 def test_a_stream_is_the_first_completion() -> None:
     engine = ReplayEngine.record(CHATS, SAID)
     for chat, [first, *_] in zip(CHATS, SAID, strict=True):
-        assert "".join(engine.stream(chat, SAMPLING)) == first
-    assert list(engine.stream(CHATS[0], SAMPLING)) == ["1. a\n", "2. b"]
+        assert "".join(pieces_of(engine, chat, SAMPLING)) == first
+    assert list(pieces_of(engine, CHATS[0], SAMPLING)) == ["1. a\n", "2. b"]
     with pytest.raises(InputError, match="0 of 1 completions"):
-        list(engine.stream(video_messages("tea", clip(2)), SAMPLING))
+        list(pieces_of(engine, video_messages("tea", clip(2)), SAMPLING))
 
 
 def test_all_of_a_clip_is_in_its_digest() -> None:

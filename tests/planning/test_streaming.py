@@ -2,7 +2,7 @@
 
 from itertools import chain
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.models.protocol import Answer, ReplayEngine
@@ -26,6 +26,7 @@ def steps_of(pieces: list[str]) -> list[tuple[str, ...]]:
     return steps
 
 
+@settings(max_examples=40, deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 60), max_size=8))
 def test_the_steps_are_those_of_the_whole_text(text: str, cuts: list[int]) -> None:
     assert tuple(chain.from_iterable(steps_of(pieces_of(text, cuts)))) == plan_steps(text)

@@ -12,14 +12,36 @@ pytest.importorskip("jinja2")
 from markupsafe import Markup
 
 from recipe.report.colours import BLUE, variable
-from recipe.report.elements import Cell, Figure, Pairs, Plan, Plans, Section, Step, Table, headings, row
+from recipe.report.elements import (
+    Cell,
+    Figure,
+    MarkedStep,
+    NamedValues,
+    PlanColumn,
+    Plans,
+    Section,
+    Table,
+    headings,
+    row,
+)
 from recipe.report.page import render
 
 HOSTILE = "</script><b>x</b>\x00"
 TABLE = Table(HOSTILE, HOSTILE, headings(HOSTILE, "n"), (row("base", HOSTILE, Cell(1.0, shade=-40, hint=HOSTILE)),))
-PLANS = Plans((Plan("base", (Step(HOSTILE, kind="valid"),), HOSTILE), Plan(HOSTILE, ())), HOSTILE, HOSTILE, HOSTILE)
+PLANS = Plans(
+    (PlanColumn("base", (MarkedStep(HOSTILE, kind="valid"),), HOSTILE), PlanColumn(HOSTILE, ())),
+    HOSTILE,
+    HOSTILE,
+    HOSTILE,
+)
 SECTION = Section(
-    "one", HOSTILE, HOSTILE, (HOSTILE,), (TABLE, PLANS, Pairs(((HOSTILE, HOSTILE),)), HOSTILE), (HOSTILE,), (HOSTILE,)
+    "one",
+    HOSTILE,
+    HOSTILE,
+    (HOSTILE,),
+    (TABLE, PLANS, NamedValues(((HOSTILE, HOSTILE),)), HOSTILE),
+    (HOSTILE,),
+    (HOSTILE,),
 )
 
 

@@ -3,9 +3,39 @@
 import json
 from pathlib import Path
 
+from recipe.artifacts import fingerprint, read_json, to_json, write_json
+from recipe.rows import from_json
+from recipe_studies.experiments.results import Provenance
+from recipe_studies.reproduce.expand import ScaleRuns, expand, restrict
+from recipe_studies.reproduce.page import RESULTS, ScaleResults, StudyResults, rerender
+from recipe_studies.reproduce.study import PaperStudy
+
 STEPS = ("boil water", "add mint", "pour tea", "stir tea", "drink tea")
 COUNT = 10
 """Videos of each benchmark and split."""
+
+
+def planned(study: PaperStudy, name: str = "") -> ScaleRuns:
+    """What a study asks for at a scale, by default its first."""
+    return restrict(study, expand(study, name or study.scales[0]))
+
+
+def identities(made: ScaleRuns) -> dict[str, str]:
+    """What decides whether an earlier output of each stage still holds."""
+    return {stage.name: fingerprint(stage.identity) for stage in made.stages}
+
+
+def write_page(folder: Path, *scales: ScaleResults) -> Path:
+    """The page of results, which is written from their file alone."""
+    results = StudyResults("The tables", Provenance("2026-01-01T00:00:00+00:00", "recipe reproduce", (0,)), scales)
+    write_json(folder / RESULTS, to_json(results), sort_keys=False)
+    assert read_results(folder) == results
+    return rerender(folder)
+
+
+def read_results(folder: Path) -> StudyResults:
+    """What a study left."""
+    return from_json(read_json(folder / RESULTS), StudyResults, RESULTS)
 
 
 def benchmarks(root: Path) -> None:

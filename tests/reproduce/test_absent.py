@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from tests.models.endpoint_server import Reply, completion, serving
-from tests.reproduce.conftest import COUNT, STEPS, benchmarks
+from tests.reproduce import conftest
+from tests.reproduce.conftest import COUNT, STEPS, benchmarks, identities, read_results
 from tests.reproduce.test_run import SCALE
 from typer.testing import CliRunner
 
@@ -20,8 +21,7 @@ from recipe.data.examples import read_examples, write_examples
 from recipe.errors import InputError
 from recipe.progress import SILENT
 from recipe.types import Example
-from recipe_studies.experiments.design import TEST, TRAIN
-from recipe_studies.experiments.schedule import _fingerprints
+from recipe_studies.experiments.study import TEST, TRAIN
 from recipe_studies.reproduce import study as studies
 from recipe_studies.reproduce.data import (
     ANNOTATED,
@@ -33,23 +33,21 @@ from recipe_studies.reproduce.data import (
     weak_file,
     write_prompts,
 )
-from recipe_studies.reproduce.page import load_results
-from recipe_studies.reproduce.runs import ScaleRuns, plan_runs
-from recipe_studies.reproduce.study import PHI, Study
+from recipe_studies.reproduce.expand import ScaleRuns
+from recipe_studies.reproduce.study import PHI, PaperStudy
 
 TABLES = ("main", "weak", "video")
 
 
 def planned(root: Path, *tables: str) -> ScaleRuns:
-    wanted = Study(tables=tables or TABLES, scales=("3b",), data=root, seeds=(0,))
-    return plan_runs(wanted, "3b")
+    return conftest.planned(PaperStudy(tables=tables or TABLES, scales=("3b",), data=root, seeds=(0,)))
 
 
 def supervised(root: Path, run: Path) -> None:
     """Run the stages that decide which examples there are."""
     for stage in planned(root).stages:
         if stage.name.removeprefix("video-") in ("data", "supervision", "prompts"):
-            stage.work(run, stage.settings, SILENT)
+            stage.work(run / stage.folder, stage.settings, SILENT)
 
 
 def ids(file: Path) -> list[str]:
@@ -175,7 +173,7 @@ def test_a_dataset_without_any_video_is_left_out_of_the_table_of_videos_alone(ro
 
 def test_what_comes_back_is_used_and_repeats_no_training_that_it_does_not_touch(root: Path) -> None:
     def marks() -> dict[str, str]:
-        return _fingerprints(planned(root).stages)
+        return identities(planned(root))
 
     def changed(path: Path, content: str | None) -> set[str]:
         """Stages that differ while a file has another content, or is away."""
@@ -195,8 +193,8 @@ def test_what_comes_back_is_used_and_repeats_no_training_that_it_does_not_touch(
     assert {"prompts", "plans-rl-0", "video-prompts"} <= tested
     assert not {"supervision", "video-supervision", "grpo-rl-0"} & tested
     trained = changed(root / "videos" / "cross00.mp4", None)
-    assert {"video-supervision", "sft-video-video-sft-0", "plans-video-video-sft-0"} <= trained
-    assert not {"prompts", "plans-rl-0", "plans-video-video-base"} & trained
+    assert {"video-supervision", "video-sft-video-sft-0", "video-plans-video-sft-0"} <= trained
+    assert not {"prompts", "plans-rl-0", "video-plans-video-base"} & trained
 
 
 def test_a_study_with_absent_files_ends_and_says_how_many(
@@ -252,7 +250,7 @@ def test_a_study_with_absent_files_ends_and_says_how_many(
         assert {file.stem for file in files} == {"base", "asked"}
         assert all({row["example_id"] for row in lines(file)} == common for file in files)
     assert {row["example_id"] for row in lines(run / "scores" / "controls.jsonl")} <= common
-    [scale] = load_results(tmp_path / "run" / "results.json").scales
+    [scale] = read_results(tmp_path / "run").scales
     assert sum(one.left_out.get("history", 0) + one.left_out.get("video", 0) for one in scale.examples) == len(left)
     [note] = next(one.notes for one in scale.tables if one.name == "frontier")
     assert "top_k" in note

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.models.endpoint_server import Reply, completion, serving
+from tests.reproduce import conftest
 from tests.reproduce.conftest import benchmarks
 from typer.testing import CliRunner
 
@@ -25,13 +26,13 @@ from recipe.progress import SILENT
 from recipe.types import Narration, Segment
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
-from recipe_studies.experiments.design import TRAIN
+from recipe_studies.experiments.models import SharedBudget
 from recipe_studies.experiments.schedule import Stage
+from recipe_studies.experiments.study import TRAIN
 from recipe_studies.reproduce.cost import JUDGED, VIDEO_PROMPTS, estimate
 from recipe_studies.reproduce.data import PROMPTS
-from recipe_studies.reproduce.measures import Scoring, SharedBudget
-from recipe_studies.reproduce.runs import ScaleRuns, plan_runs
-from recipe_studies.reproduce.study import Study, load_endpoints, scale
+from recipe_studies.reproduce.expand import ScaleRuns
+from recipe_studies.reproduce.study import PaperStudy, load_endpoints, scale
 
 CRITERIA = ("logical_progression", "temporal_alignment", "spatial_grounding", "continuation", "clarity",
             "semantic_alignment")  # fmt: skip
@@ -66,8 +67,7 @@ def planned(data: Path, *tables: str, file: Path | None = None, **more: Any) -> 
     more = {"scales": ("3b",), "seeds": (0,)} | more
     if file is not None:
         more["endpoints"] = load_endpoints(file, file.parent / "run")
-    study = Study(tables=tables, data=data, **more)
-    return plan_runs(study, study.scales[0])
+    return conftest.planned(PaperStudy(tables=tables, data=data, **more))
 
 
 def stage_of(made: ScaleRuns, name: str) -> Stage:
@@ -119,7 +119,7 @@ def test_the_calls_of_an_estimate_are_those_that_are_made(tmp_path: Path, data: 
             "f": exact["frontier F-1.5"].calls,
         }
         assert all(exact[role].calls <= bounds[role].calls for role in ("judge", "diversity_judge"))
-        assert exact["judge"].tokens_in == exact["judge"].calls * JUDGED.prompt
+        assert exact["judge"].tokens_in == exact["judge"].calls * JUDGED[0]
         assert exact["judge"].cost == pytest.approx(2e-6 * exact["judge"].tokens_in)
         assert exact["diversity_judge"].cost is None
         assert {body["max_tokens"] for body in server.requests} == {512, 4096, 8}
@@ -143,8 +143,6 @@ def test_a_budget_holds_for_all_stages_and_a_larger_one_goes_on(tmp_path: Path, 
             made = planned(data, "main", file=file)
             return [stage_of(made, name) for name in ("scores-base", "scores-rl-0")]
 
-        for stage in stages(6):
-            assert isinstance(stage.settings, Scoring)
         first, second = stages(6)
         first.work(folder, first.settings, SILENT)
         with pytest.raises(BudgetSpent, match="6 of 6"):
@@ -155,12 +153,12 @@ def test_a_budget_holds_for_all_stages_and_a_larger_one_goes_on(tmp_path: Path, 
             stage.work(folder, stage.settings, SILENT)
         assert len(server.requests) == 8
         # What changes no answer changes no fingerprint, so that finished stages stay finished.
-        assert repr(second.settings) == repr(stages(6)[1].settings)
+        assert second.identity == stages(6)[1].identity
         file = models(tmp_path, roles("http://elsewhere/v1", ", tries = 2").replace("price_in = 2.0", "timeout = 9"))
         moved = stage_of(planned(data, "main", file=file), "scores-rl-0")
-        assert repr(moved.settings) == repr(second.settings)
+        assert moved.identity == second.identity
         file.write_text(file.read_text().replace('model = "j"', 'model = "k"'))
-        assert repr(stage_of(planned(data, "main", file=file), "scores-rl-0").settings) != repr(second.settings)
+        assert stage_of(planned(data, "main", file=file), "scores-rl-0").identity != second.identity
 
 
 def test_processes_share_a_budget_and_the_killed_keep_nothing(tmp_path: Path) -> None:
@@ -175,7 +173,7 @@ def test_processes_share_a_budget_and_the_killed_keep_nothing(tmp_path: Path) ->
     (tmp_path / "answers" / "ab").mkdir()
     (tmp_path / "answers" / "ab" / "abc.json").write_text("{}")  # one answer is paid for
     code = (
-        "import os, sys, pathlib; from recipe_studies.reproduce.measures import SharedBudget;"
+        "import os, sys, pathlib; from recipe_studies.experiments.models import SharedBudget;"
         "print(SharedBudget(10, pathlib.Path(sys.argv[1])).reserve(20), flush=True); os._exit(9)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -204,17 +202,6 @@ def test_a_fault_in_the_file_of_models_names_file_and_key(tmp_path: Path, text: 
     assert all(fact in str(error.value) for fact in ("models.toml", *facts))
 
 
-def test_the_paper_s_models_are_in_a_file(tmp_path: Path) -> None:
-    named = load_endpoints(Path(__file__).parents[2] / "configs" / "models.toml", tmp_path)
-    assert [role for role, _ in named.roles()] == [
-        "judge", "diversity_judge", "assessor", "frontier Gemini-3.1-Flash", "frontier GPT-5.4-mini",
-    ]  # fmt: skip
-    assert {model.cache for _, model in named.roles()} == {
-        tmp_path / "answers" / name
-        for name in ("judge", "diversity_judge", "assessor", "frontier-Gemini-3.1-Flash", "frontier-GPT-5.4-mini")
-    }
-
-
 def test_kinds_tables_and_workers_add_up(tmp_path: Path, data: Path) -> None:
     file = models(tmp_path, roles("http://h/v1"))
     made = planned(data, "all", file=file, seeds=(0, 1, 2))
@@ -231,7 +218,7 @@ def test_kinds_tables_and_workers_add_up(tmp_path: Path, data: Path) -> None:
     assert max(four.tables, key=lambda name: four.tables[name]) == "weak"
     cut = planned(data, "all", file=file, seeds=(0,))
     assert estimate(cut, []).hours < four.hours / 2
-    video = [one for one in made.stages if one.name.startswith("scores-video")]
+    video = [one for one in made.stages if one.name.startswith("video-scores")]
     calls = {one.role: one.calls for one in estimate(made, [one.name for one in made.stages if one not in video]).roles}
     assert calls == {"judge": len(video) * VIDEO_PROMPTS}
 
@@ -308,7 +295,3 @@ def test_inputs_are_checked_before_the_start(tmp_path: Path, data: Path) -> None
     (data / "narrations" / "more.jsonl").touch()
     with pytest.raises(InputError, match=r"more\.jsonl"):
         planned(data, "main")
-
-
-def test_corpora_of_pretrained_scales_are_encoded_as_corpus_build_does() -> None:
-    assert {scale(name).corpus.encoder.dtype for name in ("135m", "0.5b", "3b", "7b")} == {"auto"}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.reproduce.conftest import planned, read_results, write_page
 from typer.testing import CliRunner
 
 from recipe.artifacts import read_jsonl, write_jsonl
@@ -16,26 +17,20 @@ from recipe.planning.predictions import Prediction, write_predictions
 from recipe.stats import Interval, seeded_interval
 from recipe.types import Example
 from recipe.world.examples import TextNoise
-from recipe_studies.reproduce.data import PROMPTS, perceived
-from recipe_studies.reproduce.findings import Values, columns_of, judge, measure_table
+from recipe_studies.reproduce.data import PROMPTS, add_perception_noise
+from recipe_studies.reproduce.expand import ScaleRuns
+from recipe_studies.reproduce.findings import Values, columns_of, measure_table, verdict_on
 from recipe_studies.reproduce.measures import CONTROLS
-from recipe_studies.reproduce.page import (
-    ScaleResults,
-    StudyResults,
-    load_results,
-    made_table,
-    render_page,
-    write_results,
-)
-from recipe_studies.reproduce.runs import ScaleRuns, plan_runs
-from recipe_studies.reproduce.study import Study
+from recipe_studies.reproduce.page import ScaleResults, made_table, render_page
+from recipe_studies.reproduce.study import PaperStudy
 from recipe_studies.reproduce.tables import Claim, table
 
 GOALS = ("make tea", "bake bread", "fly a kite", "fix a tyre")
 
 
 def claim(direction: str, margin: float = 0.0) -> Claim:
-    return Claim("a claim", "somewhere", "rl", "base", direction, margin=margin)  # type: ignore[arg-type]
+    given = {"sentence": "a claim", "source": "somewhere", "first": "rl", "second": "base"}
+    return Claim.model_validate({**given, "direction": direction, "margin": margin})
 
 
 @pytest.mark.parametrize(
@@ -54,11 +49,11 @@ def claim(direction: str, margin: float = 0.0) -> Claim:
     ],
 )
 def test_verdicts(direction: str, margin: float, low: float, high: float, verdict: str) -> None:
-    assert judge(Interval((low + high) / 2, low, high), claim(direction, margin)) == verdict
+    assert verdict_on(Interval((low + high) / 2, low, high), claim(direction, margin)) == verdict
 
 
 def test_without_an_interval_nothing_can_be_told() -> None:
-    assert judge(Interval(3.0), claim("above")) == "cannot tell"
+    assert verdict_on(Interval(3.0), claim("above")) == "cannot tell"
 
 
 def test_one_seed_gives_the_t_interval_over_clusters() -> None:
@@ -116,16 +111,18 @@ def test_columns_of_the_world_are_its_splits() -> None:
 @given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1), st.text(), st.floats(0, 1))
 def test_a_simulated_reading_is_drawn_from_its_key(steps: list[str], key: str, rate: float) -> None:
     noise = TextNoise(rate, rate, rate, rate, rate)
-    read = perceived(steps, ["x", "y"], key, noise)
-    assert read == perceived(steps, ["x", "y"], key, noise)
+    read = add_perception_noise(steps, ["x", "y"], key, noise)
+    assert read == add_perception_noise(steps, ["x", "y"], key, noise)
     assert read
     assert set(read) <= {*steps, "x", "y"}
 
 
 def world_runs(folder: Path, *, controls: bool = False) -> ScaleRuns:
     """The files that a finished study leaves: RL is 10 points above the base, and seed 2 above seed 1."""
-    study = Study(("main", "qualitative"), ("tiny",), None, seeds=(1, 2), regimes=("base", "rl"), controls=controls)
-    made = plan_runs(study, "tiny")
+    study = PaperStudy(
+        ("main", "qualitative"), ("tiny",), None, seeds=(1, 2), regimes=("base", "rl"), controls=controls
+    )
+    made = planned(study)
     examples = [
         Example(f"{split}-{n}", "world", f"v{n}", goal, ("start",), ("go on", "end"), 1, split)
         for split in ("test_cuts", "test_goals") for n, goal in enumerate(GOALS)
@@ -174,9 +171,7 @@ def test_what_a_judge_did_not_score_is_read_three_ways(tmp_path: Path) -> None:
         apart = 100 / count if (one.regime, one.column) == ("base", "in-domain") else 0
         assert means["missing_as_best"] - means["missing_as_0"] == pytest.approx(apart)
     scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (1, 2), "a judge", (main,))
-    results = StudyResults("The tables", "2026-01-01T00:00:00+00:00", "recipe", {}, "CPU", (scale,))
-    assert "missing as best" in write_results(tmp_path, results).read_text()
-    assert load_results(tmp_path / "results.json") == results
+    assert "missing as best" in write_page(tmp_path, scale).read_text()
 
 
 def test_controls_stand_beside_the_regimes_that_they_are_compared_with(tmp_path: Path) -> None:
@@ -221,18 +216,9 @@ def test_the_page_comes_back_from_its_results(tmp_path: Path) -> None:
     made = world_runs(tmp_path)
     tables = tuple(measure_table(tmp_path, made, one) for one in made.tables)
     scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (1, 2), "exact validity", tables, made.missing, ("a note",))
-    results = StudyResults(
-        "The tables",
-        "2026-01-01T00:00:00+00:00",
-        "recipe reproduce main",
-        {"torch": "2", "numpy": "2"},
-        "CPU",
-        (scale,),
-    )
-    page = write_results(tmp_path, results)
-    assert load_results(tmp_path / "results.json") == results
+    page = write_page(tmp_path, scale)
     html = page.read_text()
-    assert html == render_page(results)
+    assert html == render_page(read_results(tmp_path))
     markdown = (tmp_path / "report.md").read_bytes()
     for name in ("report.html", "report.md"):
         (tmp_path / name).unlink()

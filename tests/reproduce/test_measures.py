@@ -18,20 +18,17 @@ from recipe.progress import SILENT
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
-from recipe_studies.experiments.design import TRAIN
+from recipe_studies.experiments.stages import Sampling, request_from_perceived_history, sample
+from recipe_studies.experiments.study import TRAIN, PlanSet
 from recipe_studies.reproduce import measures
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.measures import (
     CONTROLS,
-    ControlScoring,
     Diversity,
-    FrontierPlans,
     Scoring,
-    ask_frontier,
-    compare,
+    measure_diversity,
     score,
     score_controls,
-    told,
 )
 from recipe_studies.reproduce.study import FrontierModel, JudgeModel
 
@@ -80,7 +77,7 @@ def test_the_proxy_judges_benchmarks(tmp_path: Path, examples: list[Example], mo
     found = rows(tmp_path / "scores.jsonl")
     assert all(row["accuracy"] > 90 for row in found[::2])
     assert all(row["accuracy"] == 0 for row in found[1::2])
-    compare(tmp_path, Diversity("plans.jsonl", "diversity.jsonl", 2, True, None), SILENT)
+    measure_diversity(tmp_path, Diversity("plans.jsonl", "diversity.jsonl", 2, True, None), SILENT)
     assert {row["diversity"] for row in rows(tmp_path / "diversity.jsonl")} <= {0.0, 0.25}  # nothing is of no use
 
 
@@ -91,7 +88,7 @@ def test_controls_are_judged_as_plans_are(
     monkeypatch.setattr(measures, "embed", lambda: letters)
     first = examples[0]
     write_examples(tmp_path / TRAIN, [replace(first, example_id="more", video_id="another", split="train")])
-    score_controls(tmp_path, ControlScoring(None), SILENT)
+    score_controls(tmp_path, None, SILENT)
     found = rows(tmp_path / CONTROLS)
     counts = Counter(row["control"] for row in found)
     assert counts["the goal alone"] == counts["history copied"] == 4
@@ -114,7 +111,8 @@ def test_a_judge_behind_an_endpoint_and_a_frontier_model_are_asked_once(
         model = FrontierModel(model="frontier/one", endpoint=server.url, cache=tmp_path / "one")
         judge = JudgeModel(model="judge", endpoint=server.url, cache=tmp_path / "judge")
         for _ in range(2):
-            ask_frontier(tmp_path, FrontierPlans(model, "plans/one.jsonl", SamplingConfig()), SILENT)
+            plan_set = PlanSet("one", "plans/one.jsonl", view="perceived")
+            sample(tmp_path, Sampling(model, True, (plan_set,), SamplingConfig(), 1, PROMPTS), SILENT)
         assert len(server.requests) == len(examples)
         asked = json.dumps([request["messages"] for request in server.requests])  # they come side by side
         assert all(example.goal in asked for example in examples)
@@ -125,4 +123,4 @@ def test_a_judge_behind_an_endpoint_and_a_frontier_model_are_asked_once(
 
 def test_a_planner_is_told_what_phi_read() -> None:
     example = Example("a", "s", "v", "make tea", ("boil",), ("pour",), 1, told_history=("boil", "cut"))
-    assert told(example).history == ("boil", "cut")
+    assert request_from_perceived_history(example).history == ("boil", "cut")

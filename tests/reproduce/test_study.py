@@ -1,55 +1,48 @@
 """Regimes and scales are small TOML files; a table asks for the runs of its rows and no more."""
 
 import dataclasses
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reproduce.conftest import benchmarks
+from tests.reproduce.conftest import benchmarks, planned
 
 from recipe.artifacts import write_json
 from recipe.config import BestOfNConfig, GRPOConfig, RewardConfig, SFTConfig
 from recipe.errors import ConfigError, InputError
 from recipe.evaluation.published import published
-from recipe_studies.experiments.schedule import RECORDS, _fingerprints
+from recipe_studies.experiments.schedule import RECORDS
 from recipe_studies.experiments.stages import Training
-from recipe_studies.reproduce import study as studies
-from recipe_studies.reproduce.cost import estimate
+from recipe_studies.reproduce.expand import ScaleRuns, expand
 from recipe_studies.reproduce.run import finished_tables
-from recipe_studies.reproduce.runs import Below, ScaleRuns, plan_runs, table_stages
 from recipe_studies.reproduce.study import (
     Endpoints,
+    PaperStudy,
     Regime,
-    Study,
-    grpo_config,
     names,
     regime,
     scale,
-    sft_config,
     sized,
+    training_config,
 )
-from recipe_studies.reproduce.tables import SPLITS, TABLES, table, tables
+from recipe_studies.reproduce.tables import TABLES, table, tables
 
 PATHS: dict[str, Any] = {"model": "m", "examples": "e.jsonl", "output": "o"}
 
 
-def study(*wanted: str, **more: Any) -> Study:
-    return Study(tables=wanted, scales=("tiny",), **{"data": None, **more})
+def study(*wanted: str, **more: Any) -> PaperStudy:
+    return PaperStudy(tables=wanted, scales=("tiny",), **{"data": None, **more})
 
 
 def trainings(made: ScaleRuns) -> dict[str, Training]:
-    inner = {
-        one.name: one.settings.settings if isinstance(one.settings, Below) else one.settings for one in made.stages
-    }
-    return {name: settings for name, settings in inner.items() if isinstance(settings, Training)}
+    return {stage.name: stage.settings for stage in made.stages if isinstance(stage.settings, Training)}
 
 
 @pytest.mark.parametrize("name", names("regimes"))
 def test_a_regime_changes_only_what_it_names(name: str) -> None:
     chosen, default = regime(name), GRPOConfig(**PATHS, corpus=Path("c"))
     if chosen.grpo is not None:
-        made = grpo_config(scale("0.5b"), chosen, {**PATHS, "corpus": "c"}, 0)
+        made = training_config(scale("0.5b"), chosen, "grpo", {**PATHS, "corpus": "c"}, 0)
         apart = {key for key in GRPOConfig.model_fields if getattr(made, key) != getattr(default, key)}
         assert apart <= {"micro_batch", "reward"}  # the paper's learning rate, group, KL weight, clipping
         changed = {
@@ -57,33 +50,7 @@ def test_a_regime_changes_only_what_it_names(name: str) -> None:
         }
         assert len(changed) <= 1
     if chosen.sft is not None:
-        assert sft_config(scale("0.5b"), chosen, PATHS, 0) == SFTConfig(**PATHS)
-
-
-def test_ablations_take_out_one_part_each() -> None:
-    changed = [name for name in names("regimes") if name.startswith(("ablation", "pool"))]
-    paths = {**PATHS, "corpus": "c"}
-    made = {name: grpo_config(scale("3b"), regime(name), paths, 0).reward for name in changed}
-    assert made["ablation-stage-2"] == RewardConfig(stage2=False)
-    assert made["ablation-history-baseline"] == RewardConfig(history_baseline=False)
-    assert made["ablation-relative-progress"] == RewardConfig(relative_progress=False)
-    assert made["ablation-gate"] == RewardConfig(gate="off")
-    assert made["ablation-gate-plain"] == RewardConfig(gate="plain")
-    assert made["pool-full"] == RewardConfig(pool="full")
-    assert made["pool-own"] == RewardConfig(pool="own")
-
-
-def test_every_scale_and_regime_is_readable_and_says_what_it_is() -> None:
-    assert names("scales") == ["0.5b", "135m", "3b", "7b", "smollm2", "tiny"]
-    assert {name: scale(name).model for name in ("0.5b", "3b", "7b")} == {
-        "0.5b": "Qwen/Qwen2.5-0.5B-Instruct",
-        "3b": "Qwen/Qwen2.5-3B-Instruct",
-        "7b": "Qwen/Qwen2.5-7B-Instruct",
-    }
-    for kind in ("regimes", "scales"):
-        for file in (studies.configs() / kind).glob("*.toml"):
-            assert file.read_text().startswith("# ")  # says where the paper has it, or that it is ours
-            assert tomllib.loads(file.read_text())["title"]
+        assert training_config(scale("0.5b"), chosen, "sft", PATHS, 0) == SFTConfig(**PATHS)
 
 
 def test_rows_of_tables_are_regimes_and_printed_figures_are_found() -> None:
@@ -109,11 +76,11 @@ def test_unknown_names_are_refused() -> None:
         with pytest.raises(ConfigError):
             wrong()
     with pytest.raises(ConfigError):
-        plan_runs(study("main", regimes=("sft",)), "tiny")
+        planned(study("main", regimes=("sft",)))
 
 
 def test_a_run_that_two_tables_need_is_planned_once() -> None:
-    both, main = plan_runs(study("main", "ablation", "diversity"), "tiny"), plan_runs(study("main"), "tiny")
+    both, main = planned(study("main", "ablation", "diversity")), planned(study("main"))
     names_of = [stage.name for stage in both.stages]
     assert len(names_of) == len(set(names_of))
     shared = {stage.name: stage for stage in both.stages}
@@ -122,7 +89,7 @@ def test_a_run_that_two_tables_need_is_planned_once() -> None:
 
 
 def test_controls_are_trained_beside_the_regimes_with_the_same_settings() -> None:
-    plain, made = (plan_runs(study("main", seeds=(0, 1), controls=on), "tiny") for on in (False, True))
+    plain, made = (planned(study("main", seeds=(0, 1), controls=on)) for on in (False, True))
     added = {stage.name: stage for stage in made.stages if stage not in plain.stages}
     trained = trainings(made)
     rl = trained["grpo-rl-1"].config
@@ -142,7 +109,7 @@ def test_controls_are_trained_beside_the_regimes_with_the_same_settings() -> Non
     rounds = trained["best-of-n-control-random-1"].config
     assert isinstance(rounds, BestOfNConfig)
     assert (rounds.choose, rounds.seed, str(rounds.corpus), str(rounds.model)) == ("random", 1, "corpus", rl.model)
-    grounded = trainings(plan_runs(study("regimes", seeds=(1,)), "tiny"))["best-of-n-rounds-grounded-1"].config
+    grounded = trainings(planned(study("regimes", seeds=(1,))))["best-of-n-rounds-grounded-1"].config
     assert isinstance(grounded, BestOfNConfig)
     assert grounded.model_copy(update={"choose": "random", "output": rounds.output}) == rounds
 
@@ -150,7 +117,7 @@ def test_controls_are_trained_beside_the_regimes_with_the_same_settings() -> Non
 def test_the_mixtures_have_examples_of_their_own_where_pseudo_traces_may_lack(tmp_path: Path) -> None:
     benchmarks(tmp_path)
     files = {"data": tmp_path}
-    on_world, on_files = (plan_runs(study("main", "weak", seeds=(1,), **more), "tiny") for more in ({}, files))
+    on_world, on_files = (planned(study("main", "weak", seeds=(1,), **more)) for more in ({}, files))
     own = trainings(on_files)
     assert str(own["grpo-rl-1"].config.examples) == "data/annotated.jsonl"
     assert str(own["grpo-rl-weak-0-1"].config.examples) == "data/weak-0.jsonl"
@@ -161,7 +128,7 @@ def test_the_mixtures_have_examples_of_their_own_where_pseudo_traces_may_lack(tm
     for name, same in (("rl-weak-0", "rl"), ("sft-weak-0", "sft-annotated")):
         [run] = on_world.runs_of(name)
         assert run.file("scores") == f"scores/{same}-1.jsonl"
-    assert table_stages(on_world, table("weak")) <= {stage.name for stage in on_world.stages}
+    assert on_world.table_stages(table("weak")) <= {stage.name for stage in on_world.stages}
 
 
 def test_stages_that_may_compute_on_a_gpu(tmp_path: Path) -> None:
@@ -176,9 +143,8 @@ def test_stages_that_may_compute_on_a_gpu(tmp_path: Path) -> None:
         (files, set()),
         (served, {"scores", "diversity", "controls", "vidassist"}),
     ):
-        made = plan_runs(
-            study("main", "diversity", "vpa", "video", "frontier", **more), "3b" if len(more) > 1 else "tiny"
-        )
+        wanted = study("main", "diversity", "vpa", "video", "frontier", **more)
+        made = planned(wanted, "3b" if len(more) > 1 else "tiny")
         without = {stage.name for stage in made.stages if not stage.gpu}
         kinds = {name.removeprefix("video-").partition("-")[0] for name in without}
         assert kinds == beside | asked | ({"plans"} if "endpoints" in more else set())
@@ -186,26 +152,8 @@ def test_stages_that_may_compute_on_a_gpu(tmp_path: Path) -> None:
         assert {name for name in without if name.startswith("vidassist")} <= {"vidassist-original-base"}
 
 
-def test_stages_need_what_is_made_before_them() -> None:
-    made = plan_runs(study("all", quick=True, controls=True), "tiny")
-    done: set[str] = set()
-    outputs: set[str] = set()
-    for stage in made.stages:
-        assert set(stage.needs) <= done | {one.name for one in made.stages}
-        done.add(stage.name)
-        assert not outputs & set(stage.outputs)
-        outputs |= set(stage.outputs)
-    order = {stage.name: place for place, stage in enumerate(made.stages)}
-    assert all(order[need] < order[stage.name] for stage in made.stages for need in stage.needs)
-
-
-def test_fingerprints_do_not_depend_on_the_process() -> None:
-    made = plan_runs(study("all"), "tiny")
-    assert not [stage.name for stage in made.stages if " at 0x" in repr(stage.settings)]
-
-
 def test_regimes_start_from_the_right_model_and_examples() -> None:
-    made = trainings(plan_runs(study("regimes", "weak", "video", seeds=(5,)), "tiny"))
+    made = trainings(planned(study("regimes", "weak", "video", seeds=(5,))))
     after = made["grpo-sft-rl-5"].config
     assert isinstance(after, GRPOConfig)
     assert (after.model, after.seed) == ("runs/sft-rl-5/sft/model", 5)
@@ -215,7 +163,7 @@ def test_regimes_start_from_the_right_model_and_examples() -> None:
     mined = made["sft-sft-ht100m-5"].config
     assert isinstance(mined, SFTConfig)
     assert str(mined.examples) == "data/pseudo.jsonl"
-    seen = made["grpo-video-video-rl-weak-5"]
+    seen = made["video-grpo-video-rl-weak-5"]
     assert isinstance(seen.config, GRPOConfig)
     assert (seen.config.input, seen.shown, str(seen.config.examples)) == (
         "video",
@@ -225,64 +173,47 @@ def test_regimes_start_from_the_right_model_and_examples() -> None:
 
 
 def test_a_hub_model_is_no_folder_of_the_run() -> None:
-    made = trainings(plan_runs(dataclasses.replace(study("main"), scales=("3b",)), "3b"))
+    made = trainings(planned(dataclasses.replace(study("main"), scales=("3b",))))
     assert set(made) == {"grpo-rl-0", "grpo-rl-1", "grpo-rl-2"}
-    assert all(one.elsewhere and one.config.model == "Qwen/Qwen2.5-3B-Instruct" for one in made.values())
-
-
-def test_the_cost_counts_what_is_left() -> None:
-    made = plan_runs(study("main"), "tiny")
-    whole, rest = estimate(made, []), estimate(made, ["base", "grpo-rl-0"])
-    assert (whole.training_runs, rest.training_runs, rest.done) == (4, 2, 2)
-    assert whole.hours > rest.hours > 0
-    assert whole.hours > whole.longest_hours > made.scale.cost.base_seconds / 3600
+    assert all(one.is_external_model and one.config.model == "Qwen/Qwen2.5-3B-Instruct" for one in made.values())
 
 
 def test_tables_without_their_data_are_named_and_left_out(tmp_path: Path) -> None:
-    made = plan_runs(study("main", "frontier"), "tiny")
+    made = planned(study("main", "frontier"))
     assert [one.name for one in made.tables] == ["main"]
     assert any("frontier" in sentence for sentence in made.missing)
     with pytest.raises(InputError):
-        plan_runs(study("frontier"), "tiny")
+        planned(study("frontier"))
     files = dataclasses.replace(study("main"), data=tmp_path)
     with pytest.raises(InputError, match="recipe data list"):
-        plan_runs(files, "tiny")
+        planned(files)
     (tmp_path / "coin").mkdir()
     (tmp_path / "coin" / "COIN.json").write_text("{}")
     with pytest.raises(InputError, match="narrations"):
-        plan_runs(files, "tiny")
+        planned(files)
     (tmp_path / "narrations").mkdir()
     (tmp_path / "narrations" / "n.jsonl").write_text("{}\n")
-    missing = plan_runs(files, "tiny").missing
+    missing = planned(files).missing
     assert len(missing) == 6
     assert all("home page" in sentence for sentence in missing)  # where the other six benchmarks come from
 
 
-def test_quick_cuts_the_work_and_nothing_else() -> None:
-    quick, whole = sized("tiny", quick=True), sized("tiny", quick=False)
-    assert quick.grpo["steps"] < whole.grpo["steps"]
-    assert {key: value for key, value in quick.grpo.items() if key != "steps"} == {
-        key: value for key, value in whole.grpo.items() if key != "steps"
-    }
-    assert set(SPLITS) == {"in-domain", "zero-shot"}
-
-
 def test_one_switch_lets_vllm_write_all_completions() -> None:
-    made = plan_runs(dataclasses.replace(study("main"), scales=("7b",), engine="vllm"), "7b")
+    made = planned(dataclasses.replace(study("main"), scales=("7b",), engine="vllm"))
     run = trainings(made)["grpo-rl-0"].config
     assert isinstance(run, GRPOConfig)
     assert run.rollouts == "vllm"
     [plans] = [stage.settings for stage in made.stages if stage.name == "plans-rl-0"]
-    assert plans.engine == "vllm"
+    assert plans.model.engine == "vllm"
 
 
 def test_video_on_benchmarks_trains_on_crosstask_alone(tmp_path: Path) -> None:
     benchmarks(tmp_path)
     wanted = dataclasses.replace(study("video"), data=tmp_path, scales=("3b",))
-    made = plan_runs(wanted, "3b")
-    data = next(stage.settings.settings for stage in made.stages if stage.name == "video-data")
+    made = planned(wanted)
+    data = next(stage.settings for stage in made.stages if stage.name == "video-data")
     assert data.source.benchmarks == ("crosstask", "niv")
-    run = trainings(made)["sft-video-video-sft-weak-0"].config
+    run = trainings(made)["video-sft-video-sft-weak-0"].config
     assert isinstance(run, SFTConfig)
     assert (run.model, run.input, run.videos) == ("Qwen/Qwen2.5-VL-3B-Instruct", "video", tmp_path / "videos")
     assert str(run.examples) == "data/weak-100.jsonl"
@@ -290,16 +221,14 @@ def test_video_on_benchmarks_trains_on_crosstask_alone(tmp_path: Path) -> None:
 
 
 def test_a_page_shows_what_is_finished_with_its_own_settings(tmp_path: Path) -> None:
-    made = plan_runs(study("main", "qualitative", seeds=(0, 1)), "tiny")
-    marks = _fingerprints(made.stages)
-    for stage in made.stages:
+    for stage in planned(study("main", "qualitative", seeds=(0, 1))).stages:
         for output in stage.outputs:
             (tmp_path / output).mkdir(parents=True)
-        write_json(tmp_path / RECORDS / f"{stage.name}.json", {"fingerprint": marks[stage.name], "done": True})
+        write_json(tmp_path / RECORDS / f"{stage.name}.json", {"identity": stage.identity, "done": True})
 
     def finished(**settings: Any) -> list[str]:
-        whole = plan_runs(dataclasses.replace(study("all"), **settings), "tiny")
-        return [one.name for one in finished_tables(whole, tmp_path)]
+        whole = expand(dataclasses.replace(study("all"), **settings), "tiny")
+        return [paper.name for paper in finished_tables(whole, tmp_path)]
 
     assert finished(seeds=(0, 1)) == ["main", "qualitative"]
     assert finished(seeds=(1,)) == ["main", "qualitative"]

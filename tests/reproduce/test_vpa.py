@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.reproduce.conftest import planned, write_page
 
 from recipe.artifacts import read_json, read_jsonl, write_json, write_jsonl
 from recipe.config import ModelConfig, SamplingConfig
@@ -24,13 +26,14 @@ from recipe.planning.vidassist.trace import manifest_of, read_trace, trace_of
 from recipe.progress import SILENT
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
+from recipe_studies.experiments.models import EndpointModel
 from recipe_studies.reproduce import measures
 from recipe_studies.reproduce.data import PROMPTS
+from recipe_studies.reproduce.expand import ScaleRuns
 from recipe_studies.reproduce.findings import measure_table
 from recipe_studies.reproduce.measures import VIDASSIST_CACHE, NextActions, next_actions
-from recipe_studies.reproduce.page import ScaleResults, StudyResults, made_table, write_results
-from recipe_studies.reproduce.runs import ScaleRuns, plan_runs, table_stages
-from recipe_studies.reproduce.study import EndpointModel, Endpoints, Study
+from recipe_studies.reproduce.page import ScaleResults, made_table
+from recipe_studies.reproduce.study import Endpoints, PaperStudy
 from recipe_studies.reproduce.tables import table
 
 SEARCHED = ("vidassist-original-base", "vidassist-recipe-base", "vidassist-both-base", "vidassist-recipe-rl",
@@ -102,7 +105,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def world_study(**changed: Any) -> ScaleRuns:
-    return plan_runs(Study(("vpa",), ("tiny",), None, seeds=(0, 1), **changed), "tiny")
+    return planned(PaperStudy(("vpa",), ("tiny",), None, seeds=(0, 1), **changed))
 
 
 def test_rows_stand_beside_those_of_the_paper() -> None:
@@ -129,14 +132,14 @@ def test_a_stage_for_each_run_and_row() -> None:
     names |= {f"{kind}-rl-{seed}" for kind in ("vpa", "vidassist-recipe", "vidassist-both") for seed in (0, 1)}
     stages = {stage.name: stage for stage in made.stages if stage.name.startswith(("vpa", "vidassist"))}
     assert set(stages) == names
-    assert names <= table_stages(made, table("vpa"))
-    assert not names & table_stages(made, table("main"))
+    assert names <= made.table_stages(table("vpa"))
+    assert not names & made.table_stages(table("main"))
     assert len({stage.outputs[0] for stage in stages.values()}) == len(names)
     assert {(one.settings.limit, one.settings.data) for one in stages.values()} == {(100, None)}  # the same samples
     both, alone = stages["vidassist-both-rl-1"], stages["vidassist-recipe-rl-1"]
     assert (both.settings.vidassist.candidates, alone.settings.vidassist.candidates) == (2, 4)
-    assert both.settings.model == "runs/rl-1/grpo/model"
-    assert (both.settings.original.model, both.settings.original_elsewhere) == ("base/model", False)
+    assert both.settings.model.model == "runs/rl-1/grpo/model"
+    assert (both.settings.original.model, both.settings.is_external_original) == ("base/model", False)
     assert set(both.needs) == {"grpo-rl-1", "base", "prompts"}
     original = stages["vidassist-original-base"]
     assert [one.settings.answers for one in (both, alone, original)] == [(8, 24), (16, 16), (0, 32)]
@@ -146,19 +149,19 @@ def test_a_stage_for_each_run_and_row() -> None:
 def test_an_assessor_of_its_own_proposes_in_place_of_the_base() -> None:
     llama = EndpointModel(model="llama", endpoint="http://localhost:8000/v1")
     both = settings(world_study(endpoints=Endpoints(assessor=llama)), "vidassist-both-rl-0")
-    assert (both.original, both.original_elsewhere, both.model) == (llama, True, "runs/rl-0/grpo/model")
+    assert (both.original, both.is_external_original, both.model.model) == (llama, True, "runs/rl-0/grpo/model")
 
 
 def actions(proposers: str, run: str = "x", **changed: Any) -> NextActions:
     config = VidAssistConfig.model_validate({"proposers": proposers, "horizon": 4, "candidates": 2})
-    direct = NextActions("rl", False, f"vpa/{run}.jsonl", SamplingConfig(), None, "transformers", 3)
+    direct = NextActions(ModelConfig(model="rl"), False, f"vpa/{run}.jsonl", SamplingConfig(), None, 3)
     fields: dict[str, Any] = {"vidassist": config, "original": ModelConfig(model="base"), "plans": f"plans/{run}.jsonl"}
     return replace(direct, **fields | changed)
 
 
 def test_all_rows_are_of_the_same_samples(run_dir: Path, engines: Callable[[Engine], None]) -> None:
     engines(Written())
-    direct = NextActions("rl", False, "vpa/direct.jsonl", SamplingConfig(), None, "transformers", 3)
+    direct = NextActions(ModelConfig(model="rl"), False, "vpa/direct.jsonl", SamplingConfig(), None, 3)
     for one in (direct, actions("original", "original"), actions("recipe", "recipe"), actions("both", "both")):
         next_actions(run_dir, one, SILENT)
     measured = {name: rows(run_dir / f"vpa/{name}.jsonl") for name in ("direct", "original", "recipe", "both")}
@@ -214,7 +217,8 @@ def test_crosstask_is_planned_over_its_actions(
 ) -> None:
     cards = {"make tea": ("boil water", "add tea", "pour milk", "stir")}
     samples = [Sample(f"v/{n}", "v", "make tea", "make tea", (), cards["make tea"], None) for n in range(2)]
-    monkeypatch.setattr(measures, "_crosstask_samples", lambda root: (samples, ActionIds(Taxonomy(cards))))
+    task = SimpleNamespace(samples=samples, ids=ActionIds(Taxonomy(cards)))
+    monkeypatch.setattr("recipe.evaluation.vpa.run.open_task", lambda root: task)
     engines(Written())
     next_actions(tmp_path, actions("both", data=tmp_path), SILENT)
     planned = [step for row in rows(tmp_path / "plans/x.jsonl") for step in row["steps"]]
@@ -254,6 +258,6 @@ def test_the_table_pairs_rows_and_says_what_was_missing(tmp_path: Path) -> None:
     assert "14 of 40" in note
     scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (0, 1), "exact validity", (vpa,), assessor="llama-2")
     assert [row.name for row in made_table(scale, vpa).rows] == [row.title for row in table("vpa").rows]
-    page = write_results(tmp_path, StudyResults("t", "2026-01-01T00:00:00+00:00", "", {}, "CPU", (scale,))).read_text()
+    page = write_page(tmp_path, scale).read_text()
     assert "14 of 40" in page
     assert "llama-2" in page

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import logging
 import math
 import threading
 from collections.abc import Sequence
@@ -19,7 +18,6 @@ from recipe.errors import (
     BudgetSpent,
     ComputeError,
     ConfigError,
-    CorpusError,
     InputError,
     MissingExtra,
     ServiceUnavailable,
@@ -62,24 +60,6 @@ def test_rows_of_one_prompt_are_scored_together_and_returned_in_place() -> None:
         ("toast", ("slice",), (("toast",),)),
         ("tea", (), (("boil", "pour", "wait"),)),
     ]
-
-
-def test_a_malformed_completion_is_an_empty_plan_by_the_formula(corpus: Any) -> None:
-    reward, good = trainer_reward(Verifier(corpus))(
-        ["tea"] * 2, [["boil the water"]] * 2, [" \n", "1. warm the pot\n2. put tea leaves in the pot"]
-    )
-    assert reward is not None
-    assert good is not None
-    assert (reward.steps, reward.total) == (0, pytest.approx(-0.2))
-    assert good.total > 0
-
-
-@pytest.mark.parametrize("failure", [ComputeError("encoder down"), CorpusError("shard lost")])
-def test_a_failure_is_none_for_its_own_group_only(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        rewards = trainer_reward(StepCounter(failure))(["fail", "tea", "fail"], [[]] * 3, ["- a"] * 3)
-    assert [reward and reward.total for reward in rewards] == [None, 1, None]
-    assert str(failure) in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -331,28 +311,6 @@ def test_trl_logs_every_part_over_the_rows_that_have_it() -> None:
 )
 def test_a_completion_is_read_in_every_form(completion: Any, text: str) -> None:
     assert text_of(completion) == text
-
-
-@pytest.mark.parametrize(
-    "completion",
-    [
-        None,
-        math.nan,
-        3,
-        [],
-        {},
-        [None],
-        [{"role": "assistant"}],
-        [{"role": "assistant", "content": 3}],
-        [{"role": "assistant", "content": {"type": "text", "text": "1. pour"}}],
-        [{"role": "assistant", "content": ["1. pour"]}],
-        [{"role": "assistant", "content": [{"type": "text", "text": ["1. pour"]}]}],
-        [{"role": "tool", "content": "1. pour"}, {"role": "user", "content": "1. pour"}],
-    ],
-)
-def test_what_is_no_completion_is_refused(completion: Any) -> None:
-    with pytest.raises(InputError, match="completion"):
-        text_of(completion)
 
 
 def test_ms_swift_finds_the_rewards_by_name() -> None:

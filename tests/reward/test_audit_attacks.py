@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipe.artifacts import from_json, to_json
+from recipe.artifacts import to_json
 from recipe.audit.attack import BEST_OF, KINDS, best_plans, composed_plans, greedy_plans, mixed_vocabulary
 from recipe.audit.measure import Extent, audit_rewards, audited_prompts, measure, measure_attack
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
 from recipe.audit.results import Audit
-from recipe.audit.samples import prompt_examples, prompt_id, read_samples, sample_file, with_samples, write_prompts
+from recipe.audit.samples import prompt_examples, prompt_id, read_samples, sample_file, with_samples
 from recipe.audit.score import LengthScorer, NamedScorer, score_prompts
 from recipe.corpus.encoders import HashEncoder
-from recipe.data.examples import read_examples
+from recipe.data.examples import read_examples, write_examples
 from recipe.errors import ComputeError, InputError
 from recipe.planning.predictions import Prediction, write_predictions
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
+from recipe.rows import from_json
 from recipe.types import Procedure, Reward, Step
 
 PROCEDURES = [
@@ -153,7 +154,7 @@ def test_samples_for_other_prompts_are_counted_and_only_those_are_an_error(promp
 def test_prompts_are_written_as_examples_and_files_of_predictions_are_read(
     prompts: list[AuditPrompt], tmp_path: Path
 ) -> None:
-    write_prompts(tmp_path / "prompts.jsonl", prompts)
+    write_examples(tmp_path / "prompts.jsonl", prompt_examples(prompts))
     examples = read_examples(tmp_path / "prompts.jsonl")
     assert examples == prompt_examples(prompts)
     assert [one.continuation for one in examples] == [one.true for one in prompts]

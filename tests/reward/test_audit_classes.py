@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from recipe.artifacts import to_json
-from recipe.audit.attack import KINDS, composition, mixed_vocabulary
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.measure import Extent, audit_rewards
 from recipe.audit.perturb import NEAREST, AuditPrompt, build_prompts, select
 from recipe.audit.score import NamedScorer
-from recipe.audit.wordings import merged, told_in_phases, vague, wordings
+from recipe.audit.wordings import in_phases, merged, vague, wordings
 from recipe.corpus.encoders import HashEncoder
 from recipe.reward.scorer import PromptGroup, plain_reward
 from recipe.types import Procedure, Reward, Step
@@ -171,15 +170,7 @@ def test_a_vague_step_keeps_its_verb_only(step: str, expected: str) -> None:
 def test_merged_and_split_steps_read_as_sentences() -> None:
     assert merged(("Boil it.", "Warm the pot.", "USB in", "Wait"), 3) == ("Boil it and warm the pot and USB in", "Wait")
     assert merged(("Wait.",), 4) == ("Wait.",)
-    assert told_in_phases("Pour it.")[0] == "start to pour it"
-
-
-def test_the_attack_may_use_the_goal(prompts: list[AuditPrompt]) -> None:
-    for prompt in prompts:
-        restated = {step for step, kind in mixed_vocabulary(prompt).items() if kind == "goal"}
-        assert restated == {prompt.goal, *prompt.variants["goal_reworded"][:4]}
-    assert composition([]) == {}
-    assert KINDS[-1] == "goal"
+    assert in_phases("Pour it.")[0] == "start to pour it"
 
 
 def test_a_groups_mean_is_the_mean_over_its_classes(corpus: Any) -> None:

@@ -19,13 +19,20 @@ from recipe.audit.perturb import (
     TRUE,
     AuditProcedure,
     AuditPrompt,
-    audit_prompts,
+    Embed,
+    build_prompts,
     collapsed,
     cut_at,
     select,
 )
 from recipe.audit.wordings import wordings
 from recipe.types import Narration, Procedure, Segment, Step
+
+
+def audit_prompts(
+    procedures: Sequence[Procedure], embed: Embed, seed: int = 0, limit: int | None = None
+) -> list[AuditPrompt]:
+    return build_prompts(select(procedures, seed, limit), embed, seed)
 
 
 def embed(texts: Sequence[str]) -> NDArray[np.float32]:
@@ -51,7 +58,7 @@ def kitchen(goals: int = 6, videos: int = 2, steps: int = 9) -> list[Procedure]:
 steps_lists = st.lists(st.sampled_from("abcdefg"), min_size=5, max_size=24)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(steps_lists, min_size=2, max_size=6), st.integers(0, 3))
 def test_every_corruption_is_what_it_says(lists: list[list[str]], seed: int) -> None:
     made = [procedure(f"v{n}", f"goal {n % 3}", [f"put {step}" for step in steps]) for n, steps in enumerate(lists)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prompt_scorer import PromptScorer
 
 from recipe.audit.attack import composition, greedy_plans, mixed_vocabulary, spread
-from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure
+from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure, measure_coverage
 from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
 from recipe.audit.results import Audit, CoverageResult, RewardAudit, answer
 from recipe.audit.score import (
@@ -206,14 +206,14 @@ def test_the_attack_on_a_reward_that_knows_ends_with_the_truth(prompts: list[Aud
         assert found.steps == prompt.true
         assert set(found.kinds) == {"true"}
         assert found.reward == found.true_reward
-        assert found.repeated == 0
+        assert len(set(found.steps)) == len(found.steps)
 
 
 def test_the_attack_on_length_grows_to_the_limit_of_what_comes_first(prompts: list[AuditPrompt]) -> None:
     [found, *_] = greedy_plans(LengthScorer(), spread(prompts, 3))
     assert found.steps == (prompts[0].true[0],) * (3 * len(prompts[0].true))
     assert composition([found])["true"] == 1.0
-    assert found.repeated == len(found.steps) - 1
+    assert len(set(found.steps)) == 1
 
 
 def test_the_attack_crosses_what_is_flat_for_two_steps(prompts: list[AuditPrompt]) -> None:
@@ -249,10 +249,13 @@ def test_a_corpus_of_the_procedures_covers_them_and_one_of_single_steps_does_not
     scattered = talk | {f"said {n}": [step, f"more of {n}"] for n, step in enumerate(steps)}
     selection = select(PROCEDURES)
     covered, alike = (
-        corpus_coverage(Memory(corpus, talks), selection, corpus.encoder.encode) for talks in (known, scattered)
+        measure_coverage(corpus_coverage(Memory(corpus, talks), selection, corpus.encoder.encode))
+        for talks in (known, scattered)
     )
-    assert np.mean([one.wins for one in covered]) > 0.85
-    assert 0.25 < np.mean([one.wins for one in alike]) < 0.75
+    assert covered is not None
+    assert alike is not None
+    assert covered.wins.mean > 0.85
+    assert 0.25 < alike.wins.mean < 0.75
 
 
 def test_coverage_says_where_it_cannot_tell(corpus: Any) -> None:

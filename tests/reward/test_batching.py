@@ -155,8 +155,8 @@ def test_reward_score_with_several_prompts(opened: Any, verifier: Verifier, tmp_
 def test_the_probe_plans_of_an_experiment(opened: Any, verifier: Verifier, tmp_path: Path) -> None:
     from recipe.data.examples import write_examples
     from recipe.progress import SILENT
-    from recipe_studies.experiments.design import TEST
     from recipe_studies.experiments.probes import PERTURBATIONS, PROBES, ProbeRewards, reward_probes
+    from recipe_studies.experiments.study import TEST
 
     (tmp_path / TEST).parent.mkdir(exist_ok=True)
     write_examples(tmp_path / TEST, EXAMPLES)
@@ -175,12 +175,11 @@ def test_the_shown_prompts_of_an_experiment(opened: Any, verifier: Verifier, tmp
         prompts={"test": EXAMPLES},
         plans=("base",),
         world=None,
-        design=SimpleNamespace(shown=(), reward=verifier.config),
+        study=SimpleNamespace(shown=(), reward=verifier.config, config=SimpleNamespace(shown=len(EXAMPLES))),
         of=lambda _split, _regime: {None: plans},
     )
-    config: Any = SimpleNamespace(shown=len(EXAMPLES))
     shown: list[Any] = []
-    assert work_of(opened, lambda: shown.extend(_shown_prompts(tmp_path, config, measured))) == Work(1, 1)
+    assert work_of(opened, lambda: shown.extend(_shown_prompts(tmp_path, measured))) == Work(1, 1)
     assert [[plan.reward is not None for plan in prompt.plans] for prompt in shown] == [[True, True]] * len(EXAMPLES)
 
 

@@ -228,8 +228,8 @@ def test_the_command_names_uncovered_tasks(command: list[str], tmp_path: Path) -
     found: dict[str, Any] = json.loads(run(*command, "--target", "80", "--output", str(tmp_path / "out"), "--json"))
     assert [one["task"] for one in found["tasks"]][-2:] == ["fix a tyre", "brew tea"]
     assert found["leave_out"] == [one["task"] for one in found["tasks"]][:-2]
-    assert found["tasks"][0]["missing_videos"] >= 2
-    assert found["tasks"][-1]["missing_videos"] == 0
+    assert found["tasks"][0]["missing"] >= 2
+    assert found["tasks"][-1]["missing"] == 0
     assert found["tasks"][0]["coverage"] < found["tasks"][-1]["coverage"]
     assert json.loads((tmp_path / "out" / "coverage.json").read_text()) == found
     page = (tmp_path / "out" / "coverage.html").read_text()
@@ -242,7 +242,7 @@ def test_a_verifier_without_a_law_is_not_predicted(command: list[str], monkeypat
     monkeypatch.setattr(coverage, "known_laws", lambda: {"other": replace(LAW, verifier="other")})
     found = json.loads(run(*command, "--json"))
     assert any("grounded" in sentence and "other" in sentence for sentence in found["cautions"])
-    assert all(one["mean"] is one["missing_videos"] is one["gain"] is None for one in found["tasks"])
+    assert all(one["mean"] is one["missing"] is one["gain"] is None for one in found["tasks"])
     assert found["leave_out"] == []
     assert all(isinstance(one["match"], float) for one in found["tasks"])
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recipe.alignment import backends, reference
-from recipe.alignment.ragged import FreeAlignment
+from recipe.alignment.backends import FreeAlignment
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.baselines import centred
 from recipe.reward.grounded import (
-    Lengths,
+    NarrationLengths,
     SimilarityBaseline,
     calibrated,
     choose_pools,
@@ -112,19 +112,19 @@ def test_pools_are_distinct_and_of_like_lengths(narrations: int, pool: int, back
     lengths = rng.integers(1, 100, narrations)
     found = [[Hit(int(n), 1.0 - i / 100) for i, n in enumerate(rng.permutation(narrations))] for _ in range(2)]
     config = GroundedConfig(pool_size=pool, background_size=background)
-    pools = choose_pools(found, Lengths.of(lengths), config, seed)
+    pools = choose_pools(found, NarrationLengths.of(lengths), config, seed)
     numbers = [hit.narration for hit in pools.relevant]
     assert numbers == list(dict.fromkeys(numbers))
     assert len(numbers) == min(pool, narrations)
     assert not set(numbers) & set(pools.background)
     assert len(set(pools.background)) == len(pools.background) <= background
-    assert pools == choose_pools(found, Lengths.of(lengths), config, seed)
+    assert pools == choose_pools(found, NarrationLengths.of(lengths), config, seed)
 
 
 def test_background_narrations_are_as_long_as_those_of_the_pool() -> None:
     lengths = np.repeat([5, 50, 500], 100)
     hits = [Hit(number, 1.0) for number in range(150, 160)]
-    pools = choose_pools([hits], Lengths.of(lengths), GroundedConfig(pool_size=10, background_size=10), 0)
+    pools = choose_pools([hits], NarrationLengths.of(lengths), GroundedConfig(pool_size=10, background_size=10), 0)
     assert {int(lengths[number]) for number in pools.background} == {50}
 
 
@@ -310,7 +310,7 @@ def test_similarities_are_cosines_of_centred_vectors(seed: int) -> None:
     segments, steps = (centred(rng.normal(size=(n, 8)).astype(np.float32), np.zeros(8, np.float32)) for n in (6, 3))
     mean = segments.mean(axis=0)
     moved = centred(steps, mean)
-    found = SimilarityBaseline(mean, segments, Lengths.of(np.array([6]))).similarities(segments, moved)
+    found = SimilarityBaseline(mean, segments, NarrationLengths.of(np.array([6]))).similarities(segments, moved)
     np.testing.assert_allclose(found, centred(segments, mean) @ moved.T, atol=2e-6)
 
 

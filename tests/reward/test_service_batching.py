@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompt_scorer import PromptScorer
 from pydantic import ValidationError
@@ -106,7 +106,7 @@ async def outcome(request: Awaitable[float]) -> float | str:
 
 def test_many_clients_get_their_own_rewards_in_few_batches() -> None:
     scorer = Scorer()
-    samples = [(f"goal {n % 7}", f"plan {n}") for n in range(500)]
+    samples = [(f"goal {n % 7}", f"plan {n}") for n in range(200)]
 
     async def run() -> list[float]:
         async with serving(scorer) as batcher:
@@ -120,21 +120,10 @@ def test_many_clients_get_their_own_rewards_in_few_batches() -> None:
             return list(await asyncio.gather(*waiting))
 
     assert asyncio.run(run()) == [value(goal, ("h",), (plan,)) for goal, plan in samples]
-    assert len(scorer.batches) == 1 + 8  # of 64 plans
+    assert len(scorer.batches) == 1 + 4  # of 64 plans
     for batch in scorer.batches:
         assert sum(len(group.plans) for group in batch) <= 64
         assert len(batch) == len({(group.goal, group.history) for group in batch})
-
-
-def test_a_request_of_many_groups_is_answered_in_order() -> None:
-    groups = [PromptGroup(f"g{n % 3}", (f"h{n % 2}",), [(f"p{n}", str(k)) for k in range(n % 4)]) for n in range(30)]
-
-    async def run() -> Any:
-        async with serving(Scorer(), batch=8) as batcher:
-            return await batcher.rewards(groups, _here)
-
-    expected = [[value(g.goal, g.history, plan) for plan in g.plans] for g in groups]
-    assert [[reward.total for reward in rewards] for rewards in asyncio.run(run())] == expected
 
 
 @asynccontextmanager
@@ -146,27 +135,6 @@ async def held_up(scorer: Scorer, **limits: Any) -> Any:
         yield batcher
         scorer.gate.set()
         await first
-
-
-def test_one_client_with_many_plans_does_not_hold_up_the_others() -> None:
-    scorer, many = Scorer(), [(f"step {n}",) for n in range(4096)]
-
-    async def run() -> Any:
-        async with held_up(scorer) as batcher:
-            greedy = asyncio.ensure_future(batcher.rewards([PromptGroup("tea", (), many)], _here, "greedy"))
-            await asyncio.sleep(0)
-            honest = [asyncio.ensure_future(ask(batcher, "eggs", str(n), client=f"c{n}")) for n in range(20)]
-            await asyncio.sleep(0)
-            scorer.gate.set()
-            return await greedy, await asyncio.gather(*honest)
-
-    [rewards], honest = asyncio.run(run())
-    assert [reward.total for reward in rewards] == [value("tea", (), plan) for plan in many]
-    assert honest == [value("eggs", ("h",), (str(n),)) for n in range(20)]
-    sizes = [sum(len(group.plans) for group in batch) for batch in scorer.batches]
-    assert max(sizes) <= 64
-    behind = max(at for at, batch in enumerate(scorer.batches) if any(group.goal == "eggs" for group in batch))
-    assert behind <= 2, "every other client is in the first batches behind the one under way"
 
 
 def test_long_plans_are_few_in_a_batch_and_cost_their_client_its_turn() -> None:
@@ -187,10 +155,11 @@ def test_long_plans_are_few_in_a_batch_and_cost_their_client_its_turn() -> None:
         plans = [(len(group.goal) + 1 + sum(map(len, plan))) for group in batch for plan in group.plans]
         assert sum(plans) <= 1000 or len(plans) == 1
     plans = [plan for plan in scorer.scored if plan]
-    last_short = max(at for at, plan in enumerate(plans) if len(plan[0]) < 900 and len(plan) == 1)
+    last_short = max(index for index, plan in enumerate(plans) if len(plan[0]) < 900 and len(plan) == 1)
     assert sum(len(plan) == 2 for plan in plans[:last_short]) <= 5, "2,000 characters of short plans, 900 a long one"
 
 
+@settings(max_examples=30)
 @given(data=st.data())
 def test_whatever_is_asked_each_request_gets_its_own_rewards_within_the_limits_of_a_batch(data: st.DataObject) -> None:
     words = st.text("ab", max_size=30)
@@ -220,8 +189,11 @@ def test_a_client_that_fills_its_part_of_the_queue_leaves_room_for_others() -> N
     async def run() -> Any:
         scorer = Scorer()
         async with held_up(scorer, queue=3, queue_characters=1000) as batcher:
+            with pytest.raises(Refusal, match="holds 4 plans"):
+                await batcher.rewards([PromptGroup("tea", (), [("a",)] * 4)], _here)
             waiting = [asyncio.ensure_future(outcome(ask(batcher, "tea", str(n), client="a"))) for n in range(3)]
             await asyncio.sleep(0)
+            assert batcher.waiting == 3
             beyond = await outcome(ask(batcher, "tea", "late", client="a"))
             long = [asyncio.ensure_future(outcome(ask(batcher, "tea", "x" * 600, client="b")))]
             await asyncio.sleep(0)
@@ -238,10 +210,8 @@ def test_a_client_that_fills_its_part_of_the_queue_leaves_room_for_others() -> N
 
     beyond, too_long, never, own, others = asyncio.run(run())
     assert (beyond, too_long, never) == ("queue_full", "queue_full", "too_long")
-    assert all(isinstance(one, float) for one in own)
-    assert [one for one in others if isinstance(one, str)] == ["queue_full"] * 7, (
-        "four clients' shares are all there is"
-    )
+    assert all(isinstance(reward, float) for reward in own)
+    assert [code for code in others if isinstance(code, str)] == ["queue_full"] * 7, "four clients' shares are all"
 
 
 def test_a_request_whose_time_is_up_in_the_middle_is_scored_no_further(clock: Clock) -> None:
@@ -272,26 +242,6 @@ def test_a_bad_sample_fails_alone(word: str, code: str) -> None:
 
     good = [value("tea", ("h",), ("a",)), value("tea", ("h",), ("b",)), value("eggs", ("h",), ("c",))]
     assert asyncio.run(run()) == [good[0], code, good[1], code, good[2]]
-
-
-def test_a_full_queue_turns_away_and_a_request_beyond_it_is_too_large() -> None:
-    async def run() -> list[float | str]:
-        scorer = Scorer()
-        async with serving(scorer, queue=3, batch=2) as batcher:
-            first = asyncio.ensure_future(outcome(ask(batcher, "slow")))
-            await asyncio.to_thread(scorer.entered.wait)
-            waiting = [asyncio.ensure_future(outcome(ask(batcher, "tea", str(n)))) for n in range(3)]
-            await asyncio.sleep(0)
-            assert batcher.waiting == 3
-            refused = await outcome(ask(batcher, "tea", "late"))
-            with pytest.raises(Refusal, match="holds 4 plans"):
-                await batcher.rewards([PromptGroup("tea", (), [("a",)] * 4)], _here)
-            scorer.gate.set()
-            return [refused, *await asyncio.gather(first, *waiting), await outcome(ask(batcher, "tea", "late"))]
-
-    refused, *answered = asyncio.run(run())
-    assert refused == "queue_full"
-    assert all(isinstance(one, float) for one in answered)
 
 
 def test_what_a_slow_encoder_holds_up_times_out_and_the_rest_is_answered(clock: Clock) -> None:
@@ -366,19 +316,6 @@ def test_stopping_finishes_what_is_accepted_and_refuses_the_rest() -> None:
     assert answered == [value("slow", ("h",), (str(n),)) for n in range(7)]
 
 
-def test_no_thread_is_left_where_a_service_has_stopped() -> None:
-    before = set(threading.enumerate())  # of tests that ran earlier in this process
-
-    async def run() -> None:
-        async with serving(Scorer()):
-            pass
-        left = set(threading.enumerate()) - before
-        assert not [one.name for one in left if one.name.startswith("recipe-")]
-
-    for _ in range(50):
-        asyncio.run(run())
-
-
 def test_requests_wait_while_the_service_warms_up() -> None:
     async def run() -> Any:
         go = threading.Event()
@@ -418,7 +355,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 def _ours() -> set[threading.Thread]:
-    return {one for one in threading.enumerate() if one.name.startswith("recipe-")}
+    return {thread for thread in threading.enumerate() if thread.name.startswith("recipe-")}
 
 
 @pytest.mark.parametrize("limits", [{"queue": 0}, {"timeout": 0}, {"linger": -1}, {"unknown": 1}])

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_corpus(narrations, tmp_path_factory.mktemp("service") / "corpus", config)
 
 
+class FaultyVerifier(Verifier):
+    """Meets a fault of the program at the goal "fault"."""
+
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+        if any(group.goal == "fault" for group in groups):
+            raise IndexError("a fault of the program")
+        return super().score_groups(groups)
+
+
+def open_faulty(*arguments: Any) -> FaultyVerifier:
+    return FaultyVerifier(open_verifier(*arguments).corpus)
+
+
 def opening(folder: Path, identity: str | None = None) -> Any:
     identity = identity or Corpus.open(folder).manifest["id"]
-    return partial(open_verifier, folder, identity, RewardConfig(), (), GROUPS[:1])
+    return partial(open_faulty, folder, identity, RewardConfig(), (), GROUPS[:1])
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +64,8 @@ def test_a_batch_earns_what_it_earns_here(scorer: ScoringProcess, folder: Path) 
     here = Verifier(Corpus.open(folder))
     for group, rewards in zip(GROUPS, score_or_raise(scorer, GROUPS), strict=True):
         expected = here.score(history=group.history, continuations=group.plans, goal=group.goal)
-        assert [one.total for one in rewards] == pytest.approx([one.total for one in expected], abs=1e-6)
-        assert [one.best_narration for one in rewards] == [one.best_narration for one in expected]
+        assert [reward.total for reward in rewards] == pytest.approx([reward.total for reward in expected], abs=1e-6)
+        assert [reward.best_narration for reward in rewards] == [reward.best_narration for reward in expected]
         assert [hit.narration for hit in rewards[0].pool] == [hit.narration for hit in expected[0].pool]
 
 
@@ -61,24 +74,15 @@ def test_a_failure_comes_back_for_its_own_prompt(scorer: ScoringProcess) -> None
     first, [failure], second = scorer.score_groups([GROUPS[0], bad, GROUPS[1]])
     assert isinstance(failure, InputError)
     assert "step is empty" in str(failure)
-    assert [isinstance(one, Reward) for one in (*first, *second)] == [True] * 8
+    assert [isinstance(reward, Reward) for reward in (*first, *second)] == [True] * 8
 
 
-class Faulty:
-    def score_groups(self, groups: object) -> Any:
-        raise IndexError("a fault of the program")
-
-
-def test_a_fault_of_the_scorer_is_a_refusal_and_the_process_goes_on() -> None:
-    process = ScoringProcess(Faulty)
-    process.start()
-    try:
-        for _ in range(2):
-            with pytest.raises(Refusal) as refused:
-                process.score_groups(GROUPS)
-            assert refused.value.code == "internal"
-    finally:
-        process.close()
+def test_a_fault_of_the_scorer_is_a_refusal_and_the_process_goes_on(scorer: ScoringProcess) -> None:
+    for _ in range(2):
+        with pytest.raises(Refusal) as refused:
+            scorer.score_groups([PromptGroup("fault", (), [("wait",)])])
+        assert refused.value.code == "internal"
+    assert [len(own) for own in scorer.score_groups(GROUPS)] == [4, 4, 4]
 
 
 def test_a_process_that_dies_fails_its_batch_and_is_started_again(scorer: ScoringProcess) -> None:

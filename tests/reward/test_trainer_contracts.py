@@ -175,25 +175,15 @@ TAKES_NO_NONE: dict[str, Trainer] = {
 }
 
 
-SETTINGS = {
-    "paper": "pool_size = 3\ngap = -0.02\n",
-    "grounded": 'verifier = "grounded"\n[grounded]\npool_size = 2\nbackground_size = 2\n',
-}
-WITHOUT_STEPS = {"paper": -0.2, "grounded": 0.0}
-"""What the formulas say."""
-
-
-@pytest.fixture(scope="module", params=SETTINGS)
-def method(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+SETTINGS = 'verifier = "grounded"\n[grounded]\npool_size = 2\nbackground_size = 2\n'
 
 
 @pytest.fixture(scope="module")
-def folder(method: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus, and settings beside it that are not the defaults."""
     path = tmp_path_factory.mktemp("contract")
     talks = [Narration(name, tuple(Segment(text) for text in texts)) for name, texts in TALKS.items()]
-    (path / "reward.toml").write_text(SETTINGS[method])
+    (path / "reward.toml").write_text(SETTINGS)
     return build_corpus(talks, path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:128")))
 
 
@@ -255,10 +245,10 @@ def expected(verifier: Verifier, rows: Sequence[Row]) -> Any:
 
 
 @pytest.mark.parametrize("name", TAKES_NONE | TAKES_NO_NONE)
-def test_the_same_plan_earns_the_same_number(name: str, origin: str, verifier: Verifier, method: str) -> None:
+def test_the_same_plan_earns_the_same_number(name: str, origin: str, verifier: Verifier) -> None:
     totals = (TAKES_NONE | TAKES_NO_NONE)[name](ROWS)
     assert totals == expected(verifier, ROWS)
-    assert totals[2] == totals[3] == totals[4] == pytest.approx(WITHOUT_STEPS[method])
+    assert totals[2] == totals[3] == totals[4] == pytest.approx(0.0)
     assert len({round(total, 4) for total in totals if total is not None}) > 8
 
 
@@ -378,7 +368,7 @@ def test_rows_that_cannot_be_read_cost_no_other_row_its_reward(
 ) -> None:
     alone = {place: RAW[name]([row])[0] for place, row in enumerate(GOOD)}
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         st.lists(st.integers(0, len(GOOD) - 1), min_size=1, max_size=6),
         st.lists(st.tuples(st.integers(0, len(BAD) - 1), st.integers(0, 6)), max_size=6),

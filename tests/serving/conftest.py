@@ -25,9 +25,9 @@ uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("fastapi")
 
 from recipe_apps.serving.app import Served, create_app  # noqa: E402
-from recipe_apps.serving.evidence import Witness  # noqa: E402
+from recipe_apps.serving.evidence import CorpusEvidence  # noqa: E402
 from recipe_apps.serving.feedback import FeedbackStore  # noqa: E402
-from recipe_apps.serving.messages import PageSettings  # noqa: E402
+from recipe_apps.serving.settings import PageSettings  # noqa: E402
 
 TEA = ("warm the pot", "add the leaves", "pour the water", "steep for four minutes", "pour the tea")
 SALAD = ("wash the lettuce", "slice the tomato", "chop the onion", "mix oil and vinegar", "toss the salad")
@@ -101,8 +101,8 @@ def tea_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 @pytest.fixture(scope="session")
-def witness(tea_corpus: Corpus) -> Witness:
-    return Witness(Verifier(tea_corpus, RewardConfig(verifier="grounded")))
+def evidence(tea_corpus: Corpus) -> CorpusEvidence:
+    return CorpusEvidence(Verifier(tea_corpus, RewardConfig(verifier="grounded")))
 
 
 class Event(NamedTuple):
@@ -169,13 +169,13 @@ Serve = Callable[..., Any]
 
 
 @pytest.fixture
-def serve(witness: Witness) -> Serve:
+def serve(evidence: CorpusEvidence) -> Serve:
     """Opens a page whose model writes these texts."""
 
     def open_page(texts: Sequence[str] = (plan_text(TEA),), pause: float = 0.0, **more: Any) -> Any:
         settings, keep = more.pop("settings", None), more.pop("keep", None)
         engine = more.pop("engine", None) or SlowEngine(texts, pause)
-        fields = {"witness": witness, "model": "slow", "planner": Planner(engine)} | more
+        fields = {"evidence": evidence, "model": "slow", "planner": Planner(engine)} | more
         return listening(Served(**fields), settings, keep)
 
     return open_page

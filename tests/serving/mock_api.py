@@ -1,11 +1,8 @@
 """A server of the planner page that speaks its JSON API with prepared plans and misbehaves on request.
 
-    python tests/serving/mock_api.py [--port 8123] [--delay 0.3]
-
-serves the page by itself, for work on its looks. Tests hold a `MockServer` and set its fields.
+Tests hold a `MockServer` and set its fields.
 """
 
-import argparse
 import asyncio
 import json
 import threading
@@ -20,12 +17,8 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from recipe import __version__
 from recipe.report.html import page_environment, template
 from recipe_apps.serving.messages import DeviationRequest, FeedbackRequest, RunRequest
+from recipe_apps.web.guard import PAGE_HEADERS
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
-    "media-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 CRITERIA = {
     "logical_progression": "Each step follows from those before it.",
     "temporal_alignment": "The order is that of the task.",
@@ -182,7 +175,7 @@ class MockServer:
         @app.middleware("http")
         async def headers(request: Request, call_next: Any) -> Response:
             reply: Response = await call_next(request)
-            reply.headers.update(HEADERS)
+            reply.headers.update(PAGE_HEADERS)
             return reply
 
         @app.get("/")
@@ -352,17 +345,3 @@ class MockServer:
             "rest": [step for step, state in zip(steps, states, strict=True) if state != "done"],
             "orders": orders,
         }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, default=8123)
-    parser.add_argument("--delay", type=float, default=0.3, help="Seconds between events.")
-    asked = parser.parse_args()
-    server = MockServer(asked.port, asked.delay)
-    server.start()
-    server._thread.join()
-
-
-if __name__ == "__main__":
-    main()

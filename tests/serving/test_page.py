@@ -17,7 +17,7 @@ from mock_api import PLANS, MockServer  # noqa: E402
 from playwright.sync_api import Browser, Page, expect  # noqa: E402
 from pydantic import SecretStr  # noqa: E402
 
-from recipe_apps.serving.messages import PageSettings  # noqa: E402
+from recipe_apps.serving.settings import PageSettings  # noqa: E402
 
 from .conftest import TEA, plan_text  # noqa: E402
 
@@ -28,6 +28,7 @@ pytestmark = [
 ]
 WAIT = 60_000
 """Milliseconds that a page may take on a busy machine."""
+expect.set_options(timeout=WAIT)
 GOAL = "make a pot of tea"
 BEST = PLANS[1]
 NASTY = (
@@ -97,7 +98,7 @@ def plan(page: Page, goal: str = GOAL, *history: str) -> None:
 
 
 def finished(page: Page, text: str = "Done:") -> None:
-    expect(page.locator("#status")).to_contain_text(text, timeout=WAIT)
+    expect(page.locator("#status")).to_contain_text(text)
 
 
 def lines(page: Page) -> Any:
@@ -110,14 +111,14 @@ def history(page: Page) -> list[str]:
 
 def has_history(page: Page, expected: Sequence[str]) -> None:
     """The lines are these, at once or after a moment."""
-    expect(lines(page)).to_have_count(len(expected), timeout=WAIT)
+    expect(lines(page)).to_have_count(len(expected))
     for box, text in zip(lines(page).all(), expected, strict=True):
-        expect(box).to_have_value(text, timeout=WAIT)
+        expect(box).to_have_value(text)
 
 
 def has_steps(page: Page, expected: Sequence[str]) -> None:
     """The plan that is shown has these steps, at once or after a moment."""
-    expect(page.locator("[role=tabpanel]:not([hidden]) .steps .words")).to_have_text(list(expected), timeout=WAIT)
+    expect(page.locator("[role=tabpanel]:not([hidden]) .steps .words")).to_have_text(list(expected))
 
 
 def steps(page: Page) -> list[str]:
@@ -149,7 +150,7 @@ def test_steps_and_evidence_appear_as_they_come(page: Page, server: MockServer) 
     server.hold = 5
     plan(page, GOAL, "fill the kettle", "switch it on")
     step = page.locator(".steps > li").first
-    expect(step).to_contain_text("13 of 50 narrations say so", timeout=WAIT)
+    expect(step).to_contain_text("13 of 50 narrations say so")
     has_steps(page, [PLANS[0][0]])
     expect(page.locator("#status")).to_contain_text("4 plans: writing")
     expect(page.locator("#coverage")).to_contain_text("✓ Supported. This corpus knows this task.")
@@ -204,7 +205,7 @@ def test_everything_is_done_by_keyboard(page: Page, server: MockServer) -> None:
     keys.press("Alt+ArrowUp")
     has_history(page, ["fill the kettle", "switch on the kettle"])
     keys.press("Enter")
-    expect(lines(page)).to_have_count(3, timeout=WAIT)
+    expect(lines(page)).to_have_count(3)
     keys.press("Backspace")
     has_history(page, ["fill the kettle", "switch on the kettle"])
     keys.press("Control+Enter")
@@ -223,7 +224,7 @@ def test_everything_is_done_by_keyboard(page: Page, server: MockServer) -> None:
     while page.evaluate("document.activeElement.ariaLabel") != "Done: step 1":
         keys.press("Tab")
     keys.press("Space")
-    expect(lines(page).last).to_have_value(BEST[0], timeout=WAIT)
+    expect(lines(page).last).to_have_value(BEST[0])
     while page.evaluate("document.activeElement.textContent") != "Plan the rest":
         keys.press("Tab")
     keys.press("Enter")
@@ -310,10 +311,10 @@ def test_a_megabyte_is_cut_in_every_field(page: Page) -> None:
     page.get_by_role("button", name="Clear").click()
     paste(page, lines(page).first, "1. fill it\r\n2) switch on\n- wait\n\n" + "stir\n" * 200_000)
     assert history(page)[:4] == ["fill it", "switch on", "wait", "stir"]
-    expect(lines(page)).to_have_count(100, timeout=WAIT)
+    expect(lines(page)).to_have_count(100)
     expect(page.locator("#history-note")).to_contain_text("only the first 100 lines")
     page.get_by_role("button", name="Add a step").click()
-    expect(lines(page)).to_have_count(100, timeout=WAIT)
+    expect(lines(page)).to_have_count(100)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -401,22 +402,18 @@ def test_leaving_cancels_and_reloading_does_not(page: Page, server: MockServer) 
     until(lambda: len(server.bodies("DELETE", "")) == 1)
 
 
-@pytest.mark.parametrize(("status", "code"), [(429, "too_many_runs"), (503, "queue_full")])
-def test_a_refusal_is_told_and_the_next_try_works(page: Page, server: MockServer, status: int, code: str) -> None:
-    server.refusals = [(status, code, "The queue is full; try again in a minute.")]
-    plan(page)
-    finished(page, "The queue is full; try again in a minute.")
-    page.get_by_role("button", name="Plan", exact=True).click()
-    finished(page)
-
-
-def test_a_goal_is_asked_for_and_a_missing_token_is_named(page: Page, server: MockServer) -> None:
+def test_a_refusal_is_told_and_the_next_try_works(page: Page, server: MockServer) -> None:
     page.get_by_role("button", name="Plan", exact=True).click()
     expect(page.locator("#goal-note")).to_contain_text("Say what is to be done.")
-    server.refusals = [(401, "unauthorized", "The token is absent or wrong; send it as a bearer.")]
-    plan(page)
-    finished(page, "This server needs a token.")
-    assert len(server.bodies("POST", "/runs")) == 1
+    full, no_token = "The queue is full; try again in a minute.", "This server needs a token."
+    refusals = [(429, "too_many_runs", full), (503, "queue_full", full), (401, "unauthorized", "It is absent.")]
+    for refusal, told in zip(refusals, (full, full, no_token), strict=True):
+        server.refusals = [refusal]
+        plan(page)
+        finished(page, told)
+    assert len(server.bodies("POST", "/runs")) == 3
+    page.get_by_role("button", name="Plan", exact=True).click()
+    finished(page)
 
 
 def test_a_task_that_the_corpus_does_not_know_is_a_guess_in_words(page: Page, server: MockServer) -> None:

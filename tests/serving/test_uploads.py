@@ -1,4 +1,4 @@
-"""Uploads that are made to hold the server: refused or ended within limits, while others are served, and at SIGTERM."""
+"""Uploads that are made to hold the server: ended within limits, while others are served, and at SIGTERM."""
 
 import signal
 import subprocess
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.perception.test_uploads import LISTS, large_png, made, ten_hours, wide_jpeg, wide_mp4
+from tests.perception.test_uploads import made
 from tests.serving.conftest import SlowEngine
 
 from recipe.children import isolated
 from recipe.perception import uploads
 from recipe.perception.phi import Phi
-from recipe_apps.serving.messages import PageSettings
+from recipe_apps.serving.settings import PageSettings
 
 httpx2 = pytest.importorskip("httpx2")
 HANGS = b"hangs"
@@ -39,7 +39,7 @@ from recipe.models.protocol import ReplayEngine
 from recipe.perception import uploads
 from recipe.planning.planner import Planner
 from recipe_apps.serving.app import Served, create_app
-from recipe_apps.serving.messages import PageSettings
+from recipe_apps.serving.settings import PageSettings
 from recipe_apps.web.process import listen, run_service
 
 uploads.isolated = lambda _: isolated(Path(sys.argv[1]).read_text())
@@ -48,7 +48,7 @@ app = create_app(Served(Planner(ReplayEngine({})), "none", sees_video=True), set
 page = app.state.page
 with listen("127.0.0.1", 0) as bound:
     Path(sys.argv[2]).write_text(f"{bound.getsockname()[1]} {page.clips.folder}")
-    run_service(app, bound, page.drain, settings.drain_seconds)
+    run_service(app, bound, page.runs.close, settings.drain_seconds)
 """
 
 
@@ -63,25 +63,13 @@ def wait_for(found: Any) -> None:
         time.sleep(0.02)
 
 
-def test_hostile_uploads_are_refused_and_leave_room(serve: Any, tmp_path: Path) -> None:
-    crafted = [craft(tmp_path / f"{craft.__name__}.avi") for craft in (wide_mp4, wide_jpeg, large_png, ten_hours)]
-    bodies = [path.read_bytes() for path in crafted] + list(LISTS.values())
-    with serve(phi=Phi(SlowEngine(["none"])), settings=PageSettings(clips=1)) as page:
-        for body in bodies:
-            answer = send(page.client, body)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_clip"), body[:40]
-            assert answer.json()["error"]["message"].count(". ") == 0
-            assert list(page.app.state.page.clips.folder.iterdir()) == []
-        assert send(page.client, made(tmp_path / "good.mp4").read_bytes()).status_code == 201
-
-
 def test_a_list_cannot_reach_the_clips_of_others(serve: Any, tmp_path: Path) -> None:
     with serve(phi=Phi(SlowEngine(["none"]))) as page:
         folder = page.app.state.page.clips.folder
-        told = send(page.client, made(tmp_path / "good.mp4").read_bytes()).json()["id"]
+        identity = send(page.client, made(tmp_path / "good.mp4").read_bytes()).json()["id"]
         [kept] = folder.iterdir()
-        assert told not in kept.name
-        for name in (told, kept.name, f"{folder}/{kept.name}"):
+        assert identity not in kept.name
+        for name in (identity, kept.name, f"{folder}/{kept.name}"):
             answer = send(page.client, f"ffconcat version 1.0\n{f'file {name}' * 9}\n".encode())
             assert answer.json()["error"]["code"] == "bad_clip"
         # The id that is told is the one that is accepted, and no other.
@@ -89,8 +77,8 @@ def test_a_list_cannot_reach_the_clips_of_others(serve: Any, tmp_path: Path) -> 
             page.client.delete(f"/api/clips/{name}")
             run = page.client.post("/api/runs", json={"goal": "tea", "kind": "reading", "clip": name, "until": 0.5})
             assert (run.status_code, run.json()["error"]["code"]) == (404, "unknown_clip")
-        assert page.events(page.begin(kind="reading", clip=told, until=0.5))[-1].kind in ("done", "failed")
-        assert page.client.delete(f"/api/clips/{told}").status_code == 204
+        assert page.events(page.begin(kind="reading", clip=identity, until=0.5))[-1].kind in ("done", "failed")
+        assert page.client.delete(f"/api/clips/{identity}").status_code == 204
         assert list(folder.iterdir()) == []
 
 
@@ -104,7 +92,7 @@ def test_uploads_that_hang_hold_nobody(serve: Any, tmp_path: Path, monkeypatch: 
         def attack() -> None:
             codes.append(send(page.client, HANGS).json()["error"]["code"])
 
-        threads = [threading.Thread(target=attack) for _ in range(8)]
+        threads = [threading.Thread(target=attack) for _ in range(4)]
         for thread in threads:
             thread.start()
         wait_for(lambda: len(list(begun.iterdir())) >= 2)
@@ -113,38 +101,37 @@ def test_uploads_that_hang_hold_nobody(serve: Any, tmp_path: Path, monkeypatch: 
         assert send(page.client, made(tmp_path / "good.mp4").read_bytes()).status_code == 201
         for thread in threads:
             thread.join()
-        assert codes == 8 * ["bad_clip"]
-        assert len(list(begun.iterdir())) == 8
+        assert codes == 4 * ["bad_clip"]
+        assert len(list(begun.iterdir())) == 4
         assert len(list(page.app.state.page.clips.folder.iterdir())) == 1
 
 
-@pytest.mark.parametrize("decoding", [False, True], ids=["looked at", "decoded"])
-def test_a_server_ends_while_a_clip_is_read(tmp_path: Path, decoding: bool) -> None:
+def test_a_server_ends_while_clips_are_read(tmp_path: Path) -> None:
+    """One clip is being decoded for a run, two are looked at, and others wait for that."""
     (begun := tmp_path / "begun").mkdir()
-    stand_in, place, script = tmp_path / "stand_in.py", tmp_path / "place", tmp_path / "server.py"
-    stand_in.write_text(STAND_IN.format(begun=str(begun), decoding=decoding))
+    stand_in, started, script = tmp_path / "stand_in.py", tmp_path / "started", tmp_path / "server.py"
+    stand_in.write_text(STAND_IN.format(begun=str(begun), decoding=True))
     script.write_text(SERVER)
-    with subprocess.Popen([sys.executable, script, stand_in, place]) as server:
-        wait_for(lambda: server.poll() is not None or (place.exists() and " " in place.read_text()))
-        port, folder = place.read_text().split(" ", 1)
+    with subprocess.Popen([sys.executable, script, stand_in, started]) as server:
+        wait_for(lambda: server.poll() is not None or (started.exists() and " " in started.read_text()))
+        port, folder = started.read_text().split(" ", 1)
         client = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=300)
 
         def attack() -> None:
             with suppress(httpx2.TransportError):  # the server has gone
                 send(client, HANGS)
 
-        attacks = [threading.Thread(target=attack) for _ in range(0 if decoding else 8)]
-        if decoding:
-            clip = send(client, made(tmp_path / "good.mp4").read_bytes()).json()["id"]
-            body = {"goal": "tea", "clip": clip, "until": 0.5}
-            assert client.post("/api/runs", json=body).status_code == 202
+        clip = send(client, made(tmp_path / "good.mp4").read_bytes()).json()["id"]
+        body = {"goal": "tea", "clip": clip, "until": 0.5}
+        assert client.post("/api/runs", json=body).status_code == 202
+        attacks = [threading.Thread(target=attack) for _ in range(4)]
         for thread in attacks:
             thread.start()
-        wait_for(lambda: len(list(begun.iterdir())) == (1 if decoding else 2))
+        wait_for(lambda: len(list(begun.iterdir())) == 3)
         server.send_signal(signal.SIGTERM)
         assert server.wait(300) == 0
         for thread in attacks:
             thread.join()
         client.close()
-    assert not any(Path(f"/proc/{one.name}").exists() for one in begun.iterdir())
+    assert not any(Path(f"/proc/{path.name}").exists() for path in begun.iterdir())
     assert not Path(folder).exists()

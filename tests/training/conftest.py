@@ -2,8 +2,12 @@
 corpus.
 """
 
+import json
+import os
+import subprocess
+import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,42 @@ from recipe.world.narrator import narrate
 from recipe_studies.vision.video_model import VisionShape, build_video_model
 
 GOALS = ("make tea", "plant a tree", "change a tyre")
+
+# To load the packages of training takes longer than most tests: one process does, and code that may be killed runs in
+# children of it.
+LOADED = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import conftest, recipe.training.best_of_n, recipe.training.grpo, recipe.training.sft
+for line in sys.stdin:
+    code, words = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        os.dup2(2, 1)
+        sys.argv[1:] = words
+        exec(code, {})
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def in_child() -> Iterator[Callable[..., int]]:
+    """Runs code with words as its arguments in a process of its own, and returns its exit status."""
+    command = [sys.executable, "-c", LOADED, str(Path(__file__).parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def run(code: str, *words: str) -> int:
+            print(json.dumps([code, words]), file=process.stdin, flush=True)
+            return int(process.stdout.readline())
+
+        yield run
+        process.stdin.close()
 
 
 class LengthScorer:
@@ -137,7 +177,7 @@ def world_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     build_corpus(narrate(world, 16, goals=goals), folder / "corpus", corpus)
     base = BaseModelConfig(
         examples=folder / "examples.jsonl", output=folder / "base", hidden_size=32, layers=2, head_size=16,
-        context=256, steps=60, learning_rate=2e-2, bf16=False,
+        context=256, steps=20, learning_rate=2e-2, bf16=False,
     )  # fmt: skip
     return {
         "model": str(train_base(base)),

@@ -27,9 +27,12 @@ def test_learns_and_leaves_a_model_in_the_standard_layout(base_model: Path, base
     assert policy.model.generation_config.eos_token_id[0] == policy.tokenizer.eos_token_id
 
 
-def test_equal_seeds_give_equal_weights(base_model: Path, base_config: BaseModelConfig, tmp_path: Path) -> None:
-    again = train_base(base_config.model_copy(update={"output": tmp_path}))
-    assert file_sha256(again / "model.safetensors") == file_sha256(base_model / "model.safetensors")
+def test_equal_seeds_give_equal_weights(base_config: BaseModelConfig, tmp_path: Path) -> None:
+    hashes = []
+    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
+        config = base_config.model_copy(update={"steps": 2, "seed": seed, "output": tmp_path / name})
+        hashes.append(file_sha256(train_base(config) / "model.safetensors"))
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 @pytest.mark.parametrize("native_bfloat16", [True, False], indirect=True)

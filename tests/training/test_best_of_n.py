@@ -10,21 +10,27 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from torch.utils.data import SequentialSampler
+from trl import SFTConfig
 
 from recipe.artifacts import read_json, read_jsonl
 from recipe.config import BestOfNConfig, GRPOConfig, LoraSettings, ValidationSettings
-from recipe.data.examples import write_examples
+from recipe.data.examples import read_training_examples, write_examples
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.decoding import log_likelihood
+from recipe.prompting import PLAIN
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
 from recipe.reward.watchdog import read_records
 from recipe.text import Completion
 from recipe.training import best_of_n
 from recipe.training.best_of_n import RoundRecord, batches_in_order, choose, completion_loss, train_best_of_n
-from recipe.training.policy import load_policy, sample
+from recipe.training.loop import quiet
+from recipe.training.policy import load_policy, lora_config, sample
+from recipe.training.sft import SilentSFTTrainer
 from recipe.types import Example
 
 SMALL = {"n": 4, "rounds": 1, "epochs": 1, "batch_size": 6, "completions_at_once": 48, "max_completion_tokens": 8}
@@ -105,9 +111,9 @@ def test_of_each_prompt_at_most_one_scored_plan_is_chosen(drawn: Any, how: Any, 
         chosen = [row for row in own if row.chosen]
         assert len(chosen) == bool(open_to)
         for row in chosen:
-            assert any(row is one for one in open_to)
+            assert any(row is record for record in open_to)
             if how == "best":
-                assert row.total == max(one.total for one in open_to)
+                assert row.reward.total == max(record.reward.total for record in open_to)
 
 
 def test_a_random_choice_is_uniform_over_the_same_plans() -> None:
@@ -293,6 +299,43 @@ def test_a_step_raises_the_likelihood_of_the_plans_that_are_trained_on(config: B
     train_best_of_n(config, WordScorer())
     first, second = (row["loss"] for row in steps(config))
     assert second < first
+
+
+class InOrder(SilentSFTTrainer):
+    def _get_train_sampler(self, *_: Any) -> SequentialSampler:
+        return SequentialSampler(self.train_dataset)
+
+
+def test_without_dropout_a_round_learns_as_trls_trainer_does(config: BestOfNConfig, tmp_path: Path) -> None:
+    config = config.model_copy(update={"epochs": 2, "learning_rate": 1e-3, "lora": LoraSettings(dropout=0.0)})
+    train_best_of_n(config, WordScorer())
+    examples = {example.example_id: example for example in read_training_examples(config.examples)}
+    policy = load_policy(config.model)
+    rows = []
+    for record in (row for row in records(config, 1) if row["chosen"]):
+        chat = PLAIN.training_chat(examples[record["example_id"]])
+        prompt = policy.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+        labels = [-100] * len(prompt) + record["tokens"]
+        rows.append({"input_ids": prompt + record["tokens"], "labels": labels})
+    order = [index for batch in batches_in_order(len(rows), config, 1) for index in batch]
+    with quiet():
+        torch.manual_seed(config.seed)
+        trainer = InOrder(
+            model=policy.model,
+            args=SFTConfig(
+                output_dir=str(tmp_path / "trl"), use_cpu=True, bf16=False, report_to=[], disable_tqdm=True,
+                per_device_train_batch_size=config.batch_size, num_train_epochs=1, learning_rate=config.learning_rate,
+                lr_scheduler_type="cosine", warmup_steps=config.warmup, max_length=None, logging_steps=1,
+                save_strategy="no", dataset_kwargs={"skip_prepare_dataset": True}, seed=config.seed,
+            ),
+            train_dataset=Dataset.from_list([rows[index] for index in order]),
+            processing_class=policy.tokenizer,
+            peft_config=lora_config(config.lora, policy.model),
+        )  # fmt: skip
+        trainer.train()
+    theirs = [row for row in trainer.state.log_history if "loss" in row]
+    for field in ("loss", "learning_rate"):
+        assert [row[field] for row in steps(config)] == pytest.approx([row[field] for row in theirs], rel=1e-4)
 
 
 @pytest.mark.parametrize("how", ["keep", "mask"])

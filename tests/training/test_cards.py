@@ -8,7 +8,6 @@ from huggingface_hub import ModelCard
 
 from recipe.artifacts import file_sha256, read_json, write_json
 from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig
-from recipe.training.cards import card_files, run_card
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
 from recipe.training.sft import train_sft
@@ -56,15 +55,15 @@ def test_a_card_of_grpo_names_corpus_and_reward(version: str, tmp_path: Path) ->
     settings: dict[str, Any] = {"corpus": tmp_path / "c", "reward": {"verifier": version}}
     config = GRPOConfig(model="Some/Model", revision="v1", examples=Path("e"), output=tmp_path / "o", **settings)
     run = open_run("grpo", config, config.output, {"corpus": config.corpus, "model": Path(config.model)})
-    assert run.card["base_model"] == {"name": "Some/Model", "revision": "v1"}
-    assert run.card["corpus"] == {
+    assert run.record["base_model"] == {"name": "Some/Model", "revision": "v1"}
+    assert run.record["corpus"] == {
         "id": "abc", "narrations": 5, "encoder": {"name": "jina-embeddings-v3", "dimension": 8},
     }  # fmt: skip
-    assert run.card["reward"] == version
-    assert read_json(config.output / "run.json")["decoding"] == run.card["decoding"]
-    assert run.card["decoding"]["temperature"] == [config.temperature, "ours"]
-    assert run.card["decoding"]["repetition_penalty"] == [1.0, "ours"]
-    files = card_files(run.card, 7, {"reward": 0.25, "reward_seconds": 3.0}, merged=True)
+    assert run.record["reward"] == version
+    assert read_json(config.output / "run.json")["decoding"] == run.record["decoding"]
+    assert run.record["decoding"]["temperature"] == [config.temperature, "ours"]
+    assert run.record["decoding"]["repetition_penalty"] == [1.0, "ours"]
+    files = run.card(7, {"reward": 0.25, "reward_seconds": 3.0}, merged=True)
     assert str(tmp_path) not in "".join(files.values())
     card = ModelCard(files["README.md"])
     assert card.data.base_model == "Some/Model"
@@ -77,8 +76,8 @@ def test_a_card_of_grpo_names_corpus_and_reward(version: str, tmp_path: Path) ->
 def test_the_model_that_all_began_with_is_found_through_folders(tmp_path: Path) -> None:
     first = SFTConfig(model="Some/Model", examples=Path("e"), output=tmp_path / "sft")
     (tmp_path / "sft" / "model").mkdir(parents=True)
-    card = card_files(run_card("sft", first, {}), 1, {}, merged=True)["card.json"]
+    card = open_run("sft", first, first.output / "run", {}).card(1, {}, merged=True)["card.json"]
     (tmp_path / "sft" / "model" / "card.json").write_text(card)
     then = SFTConfig(model=str(tmp_path / "sft" / "model"), examples=Path("e"), output=tmp_path / "again")
-    readme = card_files(run_card("sft", then, {}), 1, {}, merged=True)["README.md"]
+    readme = open_run("sft", then, then.output, {}).card(1, {}, merged=True)["README.md"]
     assert ModelCard(readme).data.base_model == "Some/Model"

@@ -21,7 +21,6 @@ from recipe.training.sft import SilentSFTTrainer, train_sft
 
 SAVED, DIVERGED, STEPS = 2, 4, 5
 """The checkpoint before, the step whose loss or gradient is not finite, and all steps."""
-RUNS = ("base", "sft", "grpo", "best-of-n")
 
 
 @pytest.fixture
@@ -88,7 +87,11 @@ def no_number(loss: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("name", "change"), [*((name, no_number) for name in RUNS), ("base", infinite_gradient), ("sft", infinite_gradient)]
+    ("name", "change"),
+    [
+        *((name, no_number) for name in ("base", "grpo", "best-of-n")),
+        *((name, infinite_gradient) for name in ("base", "sft")),
+    ],
 )
 def test_a_run_stops_before_its_weights_are_lost(
     name: str, change: Any, runs: Any, scorer: Any, monkeypatch: pytest.MonkeyPatch
@@ -99,7 +102,7 @@ def test_a_run_stops_before_its_weights_are_lost(
         with pytest.raises(ComputeError, match=str(DIVERGED)):
             train(config, scorer)
     assert not (config.output / "model").exists()
-    checkpoint = Run(config.output, {}).latest_checkpoint()
+    checkpoint = Run(config.output, config, {}).latest_checkpoint()
     assert checkpoint is not None
     assert checkpoint.name == f"checkpoint-{SAVED}"
     if change is infinite_gradient:
@@ -111,7 +114,7 @@ def test_a_run_stops_before_its_weights_are_lost(
     assert all(torch.equal(weight, other[place]) for place, weight in load_file(model / "model.safetensors").items())
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ["base", "sft", "best-of-n"])
 def test_weights_that_are_no_numbers_are_in_no_checkpoint(
     name: str, runs: Any, scorer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +135,6 @@ def test_weights_that_are_no_numbers_are_in_no_checkpoint(
         patch.setattr(torch.optim.AdamW, "step", spoiling)
         with pytest.raises(ComputeError):
             train(config, scorer)
-    checkpoint = Run(config.output, {}).latest_checkpoint()
+    checkpoint = Run(config.output, config, {}).latest_checkpoint()
     assert checkpoint is not None
     assert checkpoint.name == f"checkpoint-{SAVED}"

@@ -89,8 +89,7 @@ def answers(model: Path, engine: str, sampling: SamplingConfig, *, stream: bool)
 
 @pytest.mark.usefixtures("vllm")
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("temperature", "stream"), [(0.0, False), (1.0, True)])
 def test_a_plan_ends_with_its_turn(base: Path, base_model: Path, engine: str, temperature: float, stream: bool) -> None:
     sampling = SamplingConfig(temperature=temperature, max_tokens=96)
     written = answers(base, engine, sampling, stream=stream)
@@ -119,7 +118,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 def validated(examples: list[Example], folder: Path) -> dict[str, Any]:
     path = folder / "held-out.jsonl"
     write_examples(path, examples[:3])
-    return {"examples": path, "every": 1, "samples": 2, "measure": "reward"}
+    return {"examples": path, "every": 2, "samples": 1, "measure": "reward"}
 
 
 @pytest.fixture
@@ -146,7 +145,9 @@ def test_grpo_ends_where_turns_end(
     of_both: Any, grpo_settings: dict[str, Any], examples: list[Example], tmp_path: Path, rollouts: str
 ) -> None:
     further = {"max_completion_tokens": 48, "rollouts": rollouts, "truncated": "mask"}
-    settings = grpo_settings | further | {"validation": validated(examples, tmp_path)}
+    settings = grpo_settings | further
+    if rollouts == "transformers":  # which writes the plans of validation, whoever writes those of training
+        settings |= {"validation": validated(examples, tmp_path)}
     other, same = of_both(settings, GRPOConfig, train_grpo)
     assert records(other) == records(same)
     assert not all(row["clipped"] for row in records(other))
@@ -156,8 +157,9 @@ def test_grpo_ends_where_turns_end(
     # What was cut is cut in the record and in the trainer's figure alike.
     shares = [sum(row["clipped"] for row in records(other)[at : at + 8]) / 8 for at in (0, 8)]
     assert [row["clipped_ratio"] for row in tables[0]] == pytest.approx(shares)
-    plans = [[row for _, row in read_jsonl(folder / "validation.jsonl")] for folder in (other, same)]
-    assert plans[0] == plans[1]
+    if rollouts == "transformers":
+        plans = [[row for _, row in read_jsonl(folder / "validation.jsonl")] for folder in (other, same)]
+        assert plans[0] == plans[1]
 
 
 def test_grpo_from_video_ends_where_turns_end(of_both: Any, grpo_settings: dict[str, Any], paintings: Any) -> None:

@@ -63,7 +63,7 @@ def test_a_run_without_a_covered_prompt_is_refused_with_the_command(world_run: d
     verifier = Verifier(Corpus.open(config.corpus), GROUNDED)
     examples = read_training_examples(config.examples)[:5]
     with pytest.raises(InputError, match=r"not one of 5 prompts .* recipe reward coverage --corpus") as raised:
-        covered_examples(config, verifier, examples, Run(tmp_path, {}))
+        covered_examples(config, verifier, examples, Run(tmp_path, config, {}))
     assert f"highest {max(coverages(verifier, examples).values()):.2f}" in str(raised.value)
     assert not (tmp_path / "coverage.json").exists()
 
@@ -72,7 +72,7 @@ def test_a_reward_that_knows_no_coverage_cannot_filter(world_run: dict[str, Any]
     config = GRPOConfig(**world_run, output=tmp_path, min_coverage=0.1)
     verifier = Verifier(Corpus.open(config.corpus))
     with pytest.raises(ConfigError, match="min_coverage"):
-        covered_examples(config, verifier, read_training_examples(config.examples)[:3], Run(tmp_path, {}))
+        covered_examples(config, verifier, read_training_examples(config.examples)[:3], Run(tmp_path, config, {}))
 
 
 def test_a_prompt_without_known_coverage_is_kept(world_run: dict[str, Any], tmp_path: Path) -> None:
@@ -80,5 +80,5 @@ def test_a_prompt_without_known_coverage_is_kept(world_run: dict[str, Any], tmp_
     blank, *others = read_training_examples(config.examples)[:3]
     blank = replace(blank, history=(" ",))
     verifier = Verifier(Corpus.open(config.corpus), GROUNDED)
-    assert covered_examples(config, verifier, [blank, *others], Run(tmp_path, {})) == [blank, *others]
+    assert covered_examples(config, verifier, [blank, *others], Run(tmp_path, config, {})) == [blank, *others]
     assert json.loads((tmp_path / "coverage.json").read_text())["unknown"] == 1

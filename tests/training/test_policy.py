@@ -9,7 +9,7 @@ from peft import get_peft_model
 from recipe.config import LoraSettings
 from recipe.models import checkpoints
 from recipe.models.checkpoints import Checkpoint, use_bf16
-from recipe.training.policy import load_policy, lora_config, sample, save_merged
+from recipe.training.policy import load_policy, lora_config, sample, save_model
 
 
 def test_merged_model_computes_what_the_adapter_does(base_model: Path, tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_merged_model_computes_what_the_adapter_does(base_model: Path, tmp_path:
     expected = adapted(ids).logits
     with adapted.disable_adapter():
         assert (adapted(ids).logits - expected).abs().max() > 0.01
-    save_merged(adapted, policy.tokenizer, tmp_path / "model")
+    save_model(adapted, policy.tokenizer, tmp_path / "model")
     merged = load_policy(str(tmp_path / "model"))
     torch.testing.assert_close(merged.model(ids).logits, expected, rtol=1e-4, atol=1e-5)
     assert merged.tokenizer.chat_template == policy.tokenizer.chat_template

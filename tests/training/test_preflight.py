@@ -1,4 +1,4 @@
-import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -6,16 +6,15 @@ import pytest
 from peft import get_peft_model
 
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
+from recipe.config.training import read_training
+from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
 from recipe.training import cost
-from recipe.training.cost import Device, Lengths, Rates, Shape
+from recipe.training.cost import Rates, measure
 from recipe.training.policy import load_policy, lora_config
-from recipe.training.preflight import check_run, load_training
+from recipe.training.preflight import check_run
 from recipe.training.sft import train_sft
 
-SHAPE = Shape(1_000_000, 0, 1000, layers=4, hidden=64, heads=4, kv_width=32, vocabulary=512)
-LENGTHS = Lengths(prompt=100, continuation=50, longest=200)
-DEVICE = Device("a test", flops=1e9, bandwidth=1e9, layer_seconds=0, start_seconds=0, free=None, source="")
 NAMED: dict[str, Any] = {"model": "m", "examples": "e", "output": "o"}
 
 
@@ -60,7 +59,6 @@ def test_a_run_that_can_start_and_one_that_is_finished(base_model: Path, example
         == get_peft_model(model, lora_config(config.lora, model)).get_nb_trainable_parameters()[0]
     )
     assert found.estimate.memory["weights"] == 4 * found.estimate.parameters
-    assert found.estimate.seconds > cost.STARTING
     assert not (tmp_path / "run").exists()
     train_sft(config)
     [said] = [one.sentence for one in check_run("sft", config).findings if one.subject == "output"]
@@ -88,18 +86,18 @@ def test_a_corpus_is_opened_with_its_encoder(world_run: dict[str, Any], tmp_path
 def test_the_stage_follows_from_the_settings(lines: str, stage: str, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(lines)
-    assert load_training(path)[0] == stage
+    assert read_training(path)[0] == stage
 
 
 def test_settings_that_fit_several_stages_or_none(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"')
-    with pytest.raises(ConfigError, match="grpo and best-of-n; name one with --stage"):
-        load_training(path)
-    assert load_training(path, "grpo")[0] == "grpo"
+    with pytest.raises(ConfigError, match="grpo and best-of-n; add the key 'stage'"):
+        read_training(path)
+    assert read_training(path, ["stage=grpo"])[0] == read_training(path, stage="grpo")[0] == "grpo"
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\ngroup_sise = 4')
     with pytest.raises(ConfigError, match="did you mean 'group_size'"):
-        load_training(path)
+        read_training(path)
 
 
 def test_seconds_of_a_run() -> None:
@@ -111,36 +109,25 @@ def test_seconds_of_a_run() -> None:
     assert cost.training_seconds(rounds, rates, 10) == 2 * (0.5 * 4 * 10 + 2 * 2)
 
 
-def test_a_step_of_sft_costs_its_operations() -> None:
-    config = SFTConfig(**NAMED, batch_size=2)
-    # Forward and backward pass of 2 x 150 tokens: 2 operations a weight, and attention.
-    operations = 2 * (2 * 300 * 1_000_000 + 4 * 300 * 150 * 64 * 4)
-    assert cost.rates(config, SHAPE, LENGTHS, DEVICE, bf16=False).sft_step_seconds == pytest.approx(operations / 1e9)
-    again = config.model_copy(update={"gradient_checkpointing": True})
-    assert cost.rates(again, SHAPE, LENGTHS, DEVICE, bf16=False).sft_step_seconds == pytest.approx(
-        1.5 * operations / 1e9
-    )
-
-
-def test_memory_grows_with_the_micro_batch_and_the_roll_outs() -> None:
-    def needed(**values: Any) -> float:
-        return sum(cost.memory(GRPOConfig(**NAMED, corpus="c", **values), SHAPE, LENGTHS, bf16=False).values())
-
-    assert needed(micro_batch=4) < needed(micro_batch=8) < needed()
-    assert needed(micro_batch=8, gradient_checkpointing=True) < needed(micro_batch=8)
-    assert needed(micro_batch=8) < needed(micro_batch=8, max_completion_tokens=512)
-
-
-def test_json_of_a_check(
-    base_model: Path, examples_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("stage", ["base", "sft", "best-of-n"])
+def test_two_steps_are_taken_and_nothing_is_left(
+    stage: str, world_run: dict[str, Any], base_config: BaseModelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from recipe.cli.train import check
-
-    path = tmp_path / "sft.toml"
-    path.write_text(f'model = "{base_model}"\nexamples = "{examples_file}"\noutput = "{tmp_path / "run"}"\n')
-    check(path, None, ["seed=3"], True)
-    printed = json.loads(capsys.readouterr().out)
-    assert (printed["stage"], printed["ready"]) == ("sft", True)
-    with pytest.raises(SystemExit):
-        check(path, None, ['examples="none"'], True)
-    assert not json.loads(capsys.readouterr().out)["ready"]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    given = {key: world_run[key] for key in ("model", "examples", "metrics")} | {"output": tmp_path / "run"}
+    reward = {"corpus": world_run["corpus"], "max_completion_tokens": 8}
+    config = {
+        "base": lambda: base_config.model_copy(update={"output": tmp_path / "run"}),
+        "sft": lambda: SFTConfig(**given, epochs=5, batch_size=2),
+        "best-of-n": lambda: BestOfNConfig(**given, **reward, n=2, rounds=3, batch_size=2, completions_at_once=4),
+    }[stage]()
+    measured = measure(config)
+    assert measured.step_seconds > 0
+    assert measured.memory > 1e6
+    steps = {"base": base_config.steps, "sft": 5 * math.ceil(len(read_training_examples(config.examples)) / 2)}.get(
+        stage
+    )
+    if steps is not None:
+        assert 3600 * measured.hours == pytest.approx(cost.STARTING + steps * measured.step_seconds)
+    assert (measured.plan_seconds is not None) == (stage == "best-of-n")
+    assert list(tmp_path.iterdir()) == []

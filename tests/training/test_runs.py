@@ -16,9 +16,13 @@ from recipe.training import runs
 from recipe.training.runs import Run, held_run, open_run
 
 
+def checkpoint(run: Run, step: int) -> Path:
+    return run.checkpoints / f"checkpoint-{step}"
+
+
 def saved(run: Run, step: int) -> Path:
     """A checkpoint whose files are written and that is not declared complete."""
-    folder = run.checkpoint(step)
+    folder = checkpoint(run, step)
     (folder / "inner").mkdir(parents=True)
     (folder / "weights.safetensors").write_bytes(bytes([step]) * 50)
     (folder / "inner" / "state.json").write_text("{}")
@@ -62,10 +66,10 @@ def test_a_kill_at_any_moment_leaves_a_complete_checkpoint(run: Run, monkeypatch
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     run: Run, name: str, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = run.checkpoint(4) / name
+    file = checkpoint(run, 4) / name
     file.write_bytes(file.read_bytes()[:-3]) if damage == "cut" else file.unlink()
-    assert run.latest_checkpoint() == run.checkpoint(2)
-    assert not run.checkpoint(4).exists()
+    assert run.latest_checkpoint() == checkpoint(run, 2)
+    assert not checkpoint(run, 4).exists()
     if (name, damage) != ("complete.json", "gone"):  # then it is a half-written one, as after any kill
         assert name in caplog.text
         assert "checkpoint-2" in caplog.text
@@ -73,11 +77,11 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
 
 def test_without_a_good_checkpoint_the_run_is_refused_and_nothing_is_removed(run: Run) -> None:
     for step in (2, 4):
-        (run.checkpoint(step) / "weights.safetensors").write_bytes(b"")
+        (checkpoint(run, step) / "weights.safetensors").write_bytes(b"")
     with pytest.raises(InputError, match=r"checkpoint-4: weights.safetensors is damaged"):
         run.latest_checkpoint()
-    assert run.checkpoint(4).is_dir()
-    assert run.checkpoint(2).is_dir()
+    assert checkpoint(run, 4).is_dir()
+    assert checkpoint(run, 2).is_dir()
 
 
 @pytest.mark.parametrize(
@@ -95,8 +99,8 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_last_checkpoint(run: Run, er
     with pytest.raises(InputError, match=r"disk is full; free 1 MB.* after step 4") as caught, run.on_disk():
         raise later
     assert "\n" not in str(caught.value)
-    assert run.latest_checkpoint() == run.checkpoint(4)
-    assert not run.checkpoint(6).exists()
+    assert run.latest_checkpoint() == checkpoint(run, 4)
+    assert not checkpoint(run, 6).exists()
     with pytest.raises(ZeroDivisionError), run.on_disk():
         raise ZeroDivisionError
 
@@ -156,8 +160,8 @@ def test_a_record_of_something_else_is_refused(config: SFTConfig) -> None:
      '{"files": {"weights.safetensors": 7}}', '{"files": {"../../../x": "y"}}', '{"files": {"": "y"}}', "\udcff"],
 )  # fmt: skip
 def test_a_mark_that_cannot_be_read_is_a_damaged_checkpoint(run: Run, mark: str) -> None:
-    (run.checkpoint(4) / "complete.json").write_bytes(mark.encode("utf-8", "surrogateescape"))
-    assert run.latest_checkpoint() == run.checkpoint(2)
+    (checkpoint(run, 4) / "complete.json").write_bytes(mark.encode("utf-8", "surrogateescape"))
+    assert run.latest_checkpoint() == checkpoint(run, 2)
 
 
 def test_what_is_no_checkpoint_is_left_alone(run: Run, tmp_path: Path) -> None:
@@ -167,11 +171,11 @@ def test_what_is_no_checkpoint_is_left_alone(run: Run, tmp_path: Path) -> None:
     (run.checkpoints / "checkpoint-9").write_text("x")
     (run.checkpoints / "checkpoint-10").symlink_to(tmp_path / "nowhere")
     (run.checkpoints / "checkpoint-11").symlink_to(tmp_path / "elsewhere")
-    shutil.copytree(run.checkpoint(4), run.checkpoints / "checkpoint-best")
-    assert run.latest_checkpoint() == run.checkpoint(4)
+    shutil.copytree(checkpoint(run, 4), run.checkpoints / "checkpoint-best")
+    assert run.latest_checkpoint() == checkpoint(run, 4)
     saved(run, 6)
     run.keep(6, {})
-    assert run.latest_checkpoint() == run.checkpoint(6)
+    assert run.latest_checkpoint() == checkpoint(run, 6)
     assert (tmp_path / "elsewhere" / "kept").read_text() == "x"
     assert (run.checkpoints / "checkpoint-best").is_dir()
 

@@ -236,16 +236,18 @@ def test_a_service_that_becomes_another_ends_the_run(
     asked: Callable[..., Any], name: str, other: dict[str, Any], answers: int
 ) -> None:
     config = asked(*[said()] * answers, other)
-    reward = served.served_reward(config)
-    assert reward["corpus"]["encoder"]["name"] == "encoder"
+    scorer = served.ServedReward(config)
+    scorer.reward = scorer.first_reward()
+    assert scorer.reward["corpus"]["encoder"]["name"] == "encoder"
     with pytest.raises(ConfigError, match=f"another {name}"):
         # The first time it is another before it scores, the second time after it.
-        served.ServedReward(config, reward).score_groups([])
+        scorer.score_groups([])
 
 
 def test_a_service_that_leaves_while_it_scores_leaves_no_gaps(asked: Callable[..., Any]) -> None:
     config = asked(said())
-    scorer = served.ServedReward(config, served.served_reward(config))
+    scorer = served.ServedReward(config)
+    scorer.reward = scorer.first_reward()
     with pytest.raises(ServiceUnavailable, match=r"no answer in .* run the same command again to resume\.$"):
         scorer.score_groups([PromptGroup("tea", (), [("pour",)])])
 
@@ -253,7 +255,7 @@ def test_a_service_that_leaves_while_it_scores_leaves_no_gaps(asked: Callable[..
 def test_a_service_without_a_verifier_is_no_source_of_a_run(asked: Callable[..., Any]) -> None:
     config = asked({"verifier": None, "corpus": None, "encoder": None})
     with pytest.raises(ConfigError, match="names no verifier"):
-        served.served_reward(config)
+        served.ServedReward(config).first_reward()
 
 
 @pytest.mark.parametrize(

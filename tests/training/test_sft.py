@@ -13,10 +13,9 @@ from recipe.models.local import LocalEngine
 from recipe.models.model import open_model
 from recipe.prompting import open_prompt
 from recipe.text import format_plan
-from recipe.training.cards import run_prompt
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
-from recipe.training.runs import open_run, prompt_input
+from recipe.training.runs import open_run, run_inputs, run_prompt
 from recipe.training.sft import sft_trainer, train_sft
 from recipe.types import Example
 
@@ -79,7 +78,7 @@ def test_weights_are_in_bfloat16_where_it_is_not_emulated(native_bfloat16: bool,
 
 
 def test_accumulation_changes_nothing(config: SFTConfig, examples_file: Path) -> None:
-    plain = config.model_copy(update={"lora": LoraSettings(dropout=0.0)})
+    plain = config.model_copy(update={"lora": LoraSettings(dropout=0.0), "epochs": 1})
     weights = []
     for micro in (4, 1):
         output = config.output.with_name(f"micro-{micro}")
@@ -104,8 +103,8 @@ def test_a_model_is_trained_with_a_prompt_and_remembers_it(config: SFTConfig) ->
     for name, examples in (("", 1), ("plain", 0)):
         further = config.model_copy(update={"model": str(model), "prompt": name, "output": config.output / f"g{name}"})
         assert run_prompt(further) == (open_prompt(name) if name else asked)
-        inputs = prompt_input(run_prompt(further))
-        assert len(inputs) == examples
+        inputs = run_inputs(further)
+        assert ("prompt" in inputs) == bool(examples)
         with quiet():
             further_run = open_run("sft", further, further.output, inputs)
             trainer = sft_trainer(further, policy, read_examples(further.examples), further_run)

@@ -90,6 +90,22 @@ def test_base_and_sft_from_the_command_line(
     assert all(line.startswith(("loading", "SFT")) for line in captured.err.splitlines())
 
 
+def test_a_check_as_json(
+    base_model: Path, examples_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
+) -> None:
+    path = tmp_path / "sft.toml"
+    path.write_text(f'model = "{base_model}"\nexamples = "{examples_file}"\noutput = "{tmp_path / "run"}"\n')
+    assert recipe("train", "check", path, "--set", "batch_size=6", "--measure", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["stage"], printed["ready"]) == ("sft", True)
+    assert printed["measurement"]["hours"] > 0
+    assert not (tmp_path / "run").exists()
+    assert recipe("train", "check", path, "--set", 'examples="none"', "--measure", "--json") == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert not printed["ready"]
+    assert "measurement" not in printed
+
+
 def test_best_of_n_from_the_command_line(
     world_run: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
 ) -> None:

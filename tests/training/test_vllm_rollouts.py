@@ -132,16 +132,15 @@ def own_weights(config: GRPOConfig) -> dict[str, torch.Tensor]:
 
 def test_every_completion_has_a_seed_of_its_own(config: GRPOConfig, scorer: Any, vllm: type[fake_vllm.LLM]) -> None:
     train_grpo(config, scorer)
-    train_grpo(changed(config, output=config.output.with_name("again")), scorer)
+    train_grpo(changed(config, output=config.output.with_name("again"), steps=1), scorer)
     train_grpo(changed(config, output=config.output.with_name("other"), seed=1, steps=1), scorer)
     first, again, other = vllm.made
     seeds = [one.seed for one in first.parameters]
     assert len(set(seeds)) == len(seeds) == 2 * 2 * 4
-    assert [one.seed for one in again.parameters] == seeds
+    assert [one.seed for one in again.parameters] == seeds[:8]
     assert not set(seeds) & {one.seed for one in other.parameters}
-    for step in (1, 2):
-        name = f"completions/step-{step:05d}.jsonl"
-        assert rows(config.output, name) == rows(config.output.with_name("again"), name)
+    name = "completions/step-00001.jsonl"
+    assert rows(config.output, name) == rows(config.output.with_name("again"), name)
     assert {one.temperature for one in first.parameters} == {1.2}
     recorded = read_json(config.output / "run.json")["decoding"]
     assert {json.dumps(sampled_by(one), sort_keys=True) for one in first.parameters} == {

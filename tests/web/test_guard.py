@@ -84,7 +84,7 @@ def test_few_bodies_are_worked_on_at_once_and_further_ones_wait_or_are_refused()
         with pytest.raises(Refusal) as refused:
             await intake.work(work, wait=False)
         assert refused.value.code == "queue_full"
-        assert await intake.work(lambda: 2, 10) == 2, "what is small needs no thread"
+        assert await intake.work(int, 2, size=10) == 2, "what is small needs no thread"
         go.set()
         assert await asyncio.gather(*tasks) == [1] * 6
         assert await intake.work(work, wait=False) == 1
@@ -94,7 +94,7 @@ def test_few_bodies_are_worked_on_at_once_and_further_ones_wait_or_are_refused()
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("address", "other", "same"),
     [
         ("192.0.2.7", "192.0.2.8", False),
         ("::ffff:192.0.2.7", "192.0.2.7", True),
@@ -103,5 +103,5 @@ def test_few_bodies_are_worked_on_at_once_and_further_ones_wait_or_are_refused()
         ("testclient", "testclient", True),
     ],
 )
-def test_who_counts_as_one_client(one: str, other: str, same: bool) -> None:
-    assert (client_of(one) == client_of(other)) is same
+def test_who_counts_as_one_client(address: str, other: str, same: bool) -> None:
+    assert (client_of((address, 80)) == client_of((other, 81))) is same

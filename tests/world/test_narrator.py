@@ -8,10 +8,10 @@ import pytest
 
 from recipe.errors import InputError
 from recipe.world.graph import World
-from recipe.world.narrator import Habits, narrate, people, step_lists, tell
+from recipe.world.narrator import NarratorStyle, goal_narrations, narrate, narrate_once, step_lists
 from recipe.world.validity import score_plan
 
-TIDY = Habits(drop=0, swap=0, late=0, merge=0, repeat=0, alien=0)
+TIDY = NarratorStyle(drop=0, swap=0, late=0, merge=0, repeat=0, alien=0)
 
 
 def test_a_narration_depends_on_seed_and_index_only(world: World) -> None:
@@ -58,7 +58,7 @@ def test_times_are_in_order_and_plausible(world: World) -> None:
 def test_a_tidy_narrator_tells_a_valid_order(world: World) -> None:
     rng = random.Random(1)
     for graph in world.goals.values():
-        told = [step for utterance in tell(world, graph, rng, TIDY) for step in utterance.steps]
+        told = [step for utterance in narrate_once(world, graph, rng, TIDY) for step in utterance.steps]
         assert set(graph.required) <= set(told)
         assert tuple(told) in set(graph.orders()) if len(told) < 8 else len(set(told)) == len(told)
 
@@ -66,7 +66,7 @@ def test_a_tidy_narrator_tells_a_valid_order(world: World) -> None:
 def test_mentions_are_recognisable_in_the_text(world: World) -> None:
     rng = random.Random(2)
     for graph in world.goals.values():
-        for utterance in tell(world, graph, rng):
+        for utterance in narrate_once(world, graph, rng):
             for step in utterance.steps:
                 assert any(wording in utterance.text for wording in world.wordings[step])
 
@@ -75,8 +75,8 @@ def test_mentions_are_recognisable_in_the_text(world: World) -> None:
 def test_each_habit_shows(world: World, habit: str) -> None:
     """One habit at a time, at its strongest, leaves the trace it is named for."""
     graph = world.graph("build a birdhouse")
-    habits = Habits(**{**dict.fromkeys(("drop", "swap", "late", "merge", "repeat", "alien"), 0), habit: 1})
-    told = [utterance for utterance in tell(world, graph, random.Random(0), habits) if utterance.steps]
+    style = NarratorStyle(**{**dict.fromkeys(("drop", "swap", "late", "merge", "repeat", "alien"), 0), habit: 1})
+    told = [utterance for utterance in narrate_once(world, graph, random.Random(0), style) if utterance.steps]
     steps = [step for utterance in told for step in utterance.steps]
     orderly = all(
         steps.index(earlier) < steps.index(later)
@@ -103,11 +103,11 @@ def test_wordings_vary(world: World) -> None:
 
 def test_fewer_people_are_the_first_of_more_and_goals_have_ids_of_their_own(world: World) -> None:
     first, second = [*world.goals][:2]
-    many = people(world, first, 5, seed=3)
-    assert people(world, first, 2, seed=3) == many[:2]
+    many = goal_narrations(world, first, 5, seed=3)
+    assert goal_narrations(world, first, 2, seed=3) == many[:2]
     assert all(one.title == first for one in many)
-    assert len({one.video_id for goal in (first, second) for one in people(world, goal, 5, seed=3)}) == 10
-    assert not {one.video_id for one in many} & {one.video_id for one in people(world, first, 5, seed=4)}
+    assert len({one.video_id for goal in (first, second) for one in goal_narrations(world, goal, 5, seed=3)}) == 10
+    assert not {one.video_id for one in many} & {one.video_id for one in goal_narrations(world, first, 5, seed=4)}
 
 
 def test_step_lists_are_valid_plans_from_the_start(world: World) -> None:

@@ -1,26 +1,35 @@
-"""Both alignment stages on the CPU with Numba, over ragged batches (layout: `recipe.alignment.ragged`).
+"""Both alignment stages on the CPU with Numba, over batches (layout: `recipe.alignment.backends`).
 
 Similarities are read as float32; sums run in float64 in the order of the reference, so that every score is
 the reference's, rounded once, and every tie falls as there. A kernel uses one core and holds no interpreter
 lock: callers with many cores give each thread a range of narrations.
 """
 
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recipe.alignment.compilation import compiled
-from recipe.alignment.ragged import Float32, FreeAlignment, GroupAlignment, Int64, Ragged, ragged
+from recipe.alignment.backends import Float32, FreeAlignment, GroupAlignment, Int64, ragged
 from recipe.errors import InputError
 
 Row = NDArray[np.float64]
 Scores = NDArray[np.float64]
 Moves = NDArray[np.int32]
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
-def monotone_coverage(W: ArrayLike, offsets: ArrayLike) -> Float32:
-    """A_mono of one sequence against each narration: W [S, M], offsets [N + 1] -> [N]. Raises InputError."""
-    score: Float32 = _grouped_coverage(ragged(W, offsets))[0]
-    return score
+def compiled(function: Kernel) -> Kernel:
+    """A kernel that holds no interpreter lock, compiled on its first call.
+
+    The machine code is kept in this or the user's cache folder, whichever can be written.
+    """
+    try:
+        return cast(Kernel, numba.njit(nogil=True, error_model="numpy", cache=True)(function))
+    except RuntimeError:  # Numba's answer to a read-only installation without a writable home.
+        return cast(Kernel, numba.njit(nogil=True, error_model="numpy")(function))
 
 
 def grouped_monotone_coverage(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike) -> Float32:
@@ -28,7 +37,10 @@ def grouped_monotone_coverage(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLik
 
     Row 0 is h; a sequence without steps scores 0. Raises InputError.
     """
-    return _grouped_coverage(ragged(W, offsets, bounds))
+    W, bounds, offsets = ragged(W, offsets, bounds)
+    score = np.zeros((bounds.size, offsets.size - 1), np.float32)
+    _coverage(W, bounds, offsets, score)
+    return score
 
 
 def grouped_needleman_wunsch(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike, gap: float = -0.05) -> GroupAlignment:
@@ -40,10 +52,10 @@ def grouped_needleman_wunsch(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike
     """
     if not (np.isfinite(gap) and gap <= 0):
         raise InputError(f"The gap penalty is {gap}; give a finite number that is at most 0.")
-    batch = ragged(W, offsets, bounds)
-    shape = batch.bounds.size, batch.offsets.size - 1
+    W, bounds, offsets = ragged(W, offsets, bounds)
+    shape = bounds.size, offsets.size - 1
     result = GroupAlignment(np.zeros(shape, np.float32), np.zeros(shape, np.int32))
-    _needleman_wunsch(batch.W, batch.bounds, batch.offsets, gap, result.score, result.length)
+    _needleman_wunsch(W, bounds, offsets, gap, result.score, result.length)
     return result
 
 
@@ -52,10 +64,10 @@ def grouped_free_alignment(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike) 
 
     One dynamic programme: row |h| of both tables is kept and each completion goes on from there. Raises InputError.
     """
-    batch = ragged(W, offsets, bounds)
-    shape = batch.bounds.size, batch.offsets.size - 1
+    W, bounds, offsets = ragged(W, offsets, bounds)
+    shape = bounds.size, offsets.size - 1
     result = FreeAlignment(np.zeros(shape), np.zeros(shape))
-    _free_alignment(batch.W, batch.bounds, batch.offsets, result.matched, result.covered)
+    _free_alignment(W, bounds, offsets, result.matched, result.covered)
     return result
 
 
@@ -64,16 +76,10 @@ def precedence(W: ArrayLike, offsets: ArrayLike) -> NDArray[np.float64]:
 
     Raises InputError.
     """
-    batch = ragged(W, offsets)
-    total = np.zeros((batch.W.shape[1],) * 2)
-    _precedence(batch.W, batch.offsets, total)
+    W, _, offsets = ragged(W, offsets)
+    total = np.zeros((W.shape[1],) * 2)
+    _precedence(W, offsets, total)
     return total
-
-
-def _grouped_coverage(batch: Ragged) -> Float32:
-    score = np.zeros((batch.bounds.size, batch.offsets.size - 1), np.float32)
-    _coverage(batch.W, batch.bounds, batch.offsets, score)
-    return score
 
 
 @compiled

@@ -2,11 +2,17 @@
 
 W[i, k] is the cosine similarity of step i and narration segment k, shape [M steps, L segments]. Arrays here
 are zero-based, so that W[i - 1, k - 1] stands where the paper writes W_{i,k}.
+
+The functions with `offsets` are the `reference` backend: they compute a batch pair by pair, and need nothing but NumPy.
 """
+
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recipe.alignment.backends import Float32, FreeAlignment, GroupAlignment, ragged
 from recipe.errors import InputError
 from recipe.types import Alignment
 
@@ -51,9 +57,28 @@ def needleman_wunsch(W: ArrayLike, gap: float = GAP) -> Alignment:
     W = _similarities(W)
     if not (np.isfinite(gap) and gap <= 0):
         raise InputError(f"The gap penalty is {gap}; give a finite number that is at most 0.")
-    F = _table(W, gap)
-    path = _traceback(W, F, gap)
-    return Alignment(float(np.clip(F[-1, -1] / len(path), LOWEST, HIGHEST)), path)
+    M, L = W.shape
+    F = np.empty((M + 1, L + 1))
+    F[:, 0] = np.arange(M + 1) * gap
+    F[0, :] = np.arange(L + 1) * gap
+    for i in range(1, M + 1):
+        for k in range(1, L + 1):
+            F[i, k] = max(F[i - 1, k - 1] + W[i - 1, k - 1], F[i - 1, k] + gap, F[i, k - 1] + gap)
+
+    # Back from (M, L). Each cell repeats the sum that filled the table, so that equality is exact.
+    i, k = M, L
+    moves: list[tuple[int | None, int | None]] = []
+    while i or k:
+        if i and k and F[i, k] == F[i - 1, k - 1] + W[i - 1, k - 1]:
+            i, k = i - 1, k - 1
+            moves.append((i, k))
+        elif i and (not k or F[i, k] == F[i - 1, k] + gap):
+            i -= 1
+            moves.append((i, None))
+        else:
+            k -= 1
+            moves.append((None, k))
+    return Alignment(float(np.clip(F[-1, -1] / len(moves), LOWEST, HIGHEST)), tuple(reversed(moves)))
 
 
 def free_matching(W: ArrayLike) -> Alignment:
@@ -72,7 +97,20 @@ def free_matching(W: ArrayLike) -> Alignment:
     for i in range(1, M + 1):
         for k in range(1, L + 1):
             B[i, k] = max(B[i - 1, k], B[i, k - 1], B[i - 1, k - 1] + W[i - 1, k - 1])
-    return Alignment(float(B[M, L]), _free_moves(B))
+
+    i, k = M, L
+    moves: list[tuple[int | None, int | None]] = []
+    while i or k:
+        if k and B[i, k] == B[i, k - 1]:
+            k -= 1
+            moves.append((None, k))
+        elif i and B[i, k] == B[i - 1, k]:
+            i -= 1
+            moves.append((i, None))
+        else:
+            i, k = i - 1, k - 1
+            moves.append((i, k))
+    return Alignment(float(B[M, L]), tuple(reversed(moves)))
 
 
 def free_coverage(W: ArrayLike) -> float:
@@ -92,59 +130,15 @@ def free_coverage(W: ArrayLike) -> float:
     return float(A[M, L])
 
 
-def precedence(W: ArrayLike) -> NDArray[np.float64]:
+def narration_precedence(W: ArrayLike) -> NDArray[np.float64]:
     """How much a narration says step i before step j: N[i, j] = sum_{k < l} W[i, k] W[j, l], [M, M]. Raises InputError.
 
-    >>> precedence([[1.0, 0.0], [0.0, 0.5]]).tolist()
+    >>> narration_precedence([[1.0, 0.0], [0.0, 0.5]]).tolist()
     [[0.0, 0.5], [0.0, 0.0]]
     """
     W = _similarities(W)
     later = np.cumsum(W[:, ::-1], axis=1)[:, ::-1] - W
     return W @ later.T
-
-
-def _free_moves(B: NDArray[np.float64]) -> tuple[tuple[int | None, int | None], ...]:
-    i, k = B.shape[0] - 1, B.shape[1] - 1
-    moves: list[tuple[int | None, int | None]] = []
-    while i or k:
-        if k and B[i, k] == B[i, k - 1]:
-            k -= 1
-            moves.append((None, k))
-        elif i and B[i, k] == B[i - 1, k]:
-            i -= 1
-            moves.append((i, None))
-        else:
-            i, k = i - 1, k - 1
-            moves.append((i, k))
-    return tuple(reversed(moves))
-
-
-def _table(W: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
-    M, L = W.shape
-    F = np.empty((M + 1, L + 1))
-    F[:, 0] = np.arange(M + 1) * gap
-    F[0, :] = np.arange(L + 1) * gap
-    for i in range(1, M + 1):
-        for k in range(1, L + 1):
-            F[i, k] = max(F[i - 1, k - 1] + W[i - 1, k - 1], F[i - 1, k] + gap, F[i, k - 1] + gap)
-    return F
-
-
-def _traceback(W: NDArray[np.float64], F: NDArray[np.float64], gap: float) -> tuple[tuple[int | None, int | None], ...]:
-    """The moves from (0, 0) to (M, L): each cell repeats the sums of `_table`, so equality is exact."""
-    i, k = W.shape
-    moves: list[tuple[int | None, int | None]] = []
-    while i or k:
-        if i and k and F[i, k] == F[i - 1, k - 1] + W[i - 1, k - 1]:
-            i, k = i - 1, k - 1
-            moves.append((i, k))
-        elif i and (not k or F[i, k] == F[i - 1, k] + gap):
-            i -= 1
-            moves.append((i, None))
-        else:
-            k -= 1
-            moves.append((None, k))
-    return tuple(reversed(moves))
 
 
 def _similarities(W: ArrayLike) -> NDArray[np.float64]:
@@ -156,3 +150,63 @@ def _similarities(W: ArrayLike) -> NDArray[np.float64]:
     if not np.isfinite(W).all():
         raise InputError("Similarities hold NaN or infinity; give finite cosine similarities.")
     return W
+
+
+def grouped_monotone_coverage(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike) -> Float32:
+    """A_mono of h and of each h + c_g: W [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N].
+
+    Row 0 is h; a sequence without steps scores 0. Raises InputError.
+    """
+    W, bounds, offsets = ragged(W, offsets, bounds)
+    score = np.zeros((bounds.size, offsets.size - 1), np.float32)
+    for row, n, similarities in _pairs(W, bounds, offsets):
+        score[row, n] = monotone_coverage(similarities)
+    return score
+
+
+def grouped_needleman_wunsch(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike, gap: float = GAP) -> GroupAlignment:
+    """A_NW of h and of each h + c_g: W [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N].
+
+    Raises InputError.
+    """
+    W, bounds, offsets = ragged(W, offsets, bounds)
+    shape = bounds.size, offsets.size - 1
+    result = GroupAlignment(np.zeros(shape, np.float32), np.zeros(shape, np.int32))
+    for row, n, similarities in _pairs(W, bounds, offsets):
+        alignment = needleman_wunsch(similarities, gap)
+        result.score[row, n], result.length[row, n] = alignment.score, len(alignment.path)
+    return result
+
+
+def grouped_free_alignment(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike) -> FreeAlignment:
+    """The two free-gap scores of h and of each h + c_g: W >= 0 [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N].
+
+    Raises InputError.
+    """
+    W, bounds, offsets = ragged(W, offsets, bounds)
+    shape = bounds.size, offsets.size - 1
+    result = FreeAlignment(np.zeros(shape), np.zeros(shape))
+    for row, n, similarities in _pairs(W, bounds, offsets):
+        result.matched[row, n] = free_matching(similarities).score
+        result.covered[row, n] = free_coverage(similarities)
+    return result
+
+
+def precedence(W: ArrayLike, offsets: ArrayLike) -> NDArray[np.float64]:
+    """The sum over narrations of how much each says step i before step j: W [S, C], offsets [N + 1] -> [C, C].
+
+    Raises InputError.
+    """
+    W, _, offsets = ragged(W, offsets)
+    parts = (narration_precedence(W[first:last].T) for first, last in pairwise(offsets))
+    return np.asarray(sum(parts, np.zeros((W.shape[1],) * 2)))
+
+
+def _pairs(W: Float32, bounds: NDArray[np.int64], offsets: NDArray[np.int64]) -> Iterator[tuple[int, int, Float32]]:
+    """Each sequence with at least one step against each narration: row, narration, W [M, L]."""
+    for row in range(bounds.size):
+        own = range(bounds[row - 1], bounds[row]) if row else range(0)
+        steps = [*range(bounds[0]), *own]
+        if steps:
+            for n in range(offsets.size - 1):
+                yield row, n, W[offsets[n] : offsets[n + 1], steps].T

@@ -9,7 +9,7 @@ highest reward. A reward under which it often beats the true continuation is not
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Literal, NamedTuple, get_args
 
@@ -43,11 +43,6 @@ class AttackPlan(NamedTuple):
     true_reward: float
     """Of the true continuation."""
 
-    @property
-    def repeated(self) -> int:
-        """Steps that the plan already holds."""
-        return len(self.steps) - len(set(self.steps))
-
 
 def spread(prompts: Sequence[AuditPrompt], count: int) -> list[AuditPrompt]:
     """`count` of the prompts at even distances, all where there are fewer."""
@@ -60,66 +55,52 @@ def greedy_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advanc
 
     `advance` counts the prompts that are finished.
     """
-    running = [_Greedy(prompt) for prompt in prompts]
-    attacks = running
+    vocabularies = [mixed_vocabulary(prompt) for prompt in prompts]
+    plans: list[Steps] = [()] * len(prompts)
+    best: list[Steps] = [()] * len(prompts)
+    """The best beginning of each plan."""
+    rewards: dict[int, tuple[float, float]] = {}
+    """Of the best beginning and of the true continuation; absent until the first round."""
+    running = list(range(len(prompts)))
     while running:
-        outcomes = outcomes_of(scorer, [one.group() for one in running])
-        for one, own in zip(running, outcomes, strict=True):
-            one.choose(own)
-        left = [one for one in running if one.goes_on]
+        # No steps and the true continuation first, then the plan with each step.
+        candidates = [
+            [(*plans[index], step) for step in vocabularies[index]] if index in rewards else [(), prompts[index].true]
+            for index in running
+        ]
+        groups = [
+            PromptGroup(prompts[index].goal, prompts[index].history, own)
+            for index, own in zip(running, candidates, strict=True)
+        ]
+        left = []
+        for index, own, outcomes in zip(running, candidates, outcomes_of(scorer, groups), strict=True):
+            totals = [outcome.total for outcome in outcomes if isinstance(outcome, Reward)]
+            if len(totals) < len(outcomes):
+                rewards.pop(index, None)  # a prompt that cannot be scored whole has no optimum
+                continue
+            if index not in rewards:
+                rewards[index] = totals[0], totals[1]
+            else:
+                highest = max(totals)
+                plans[index] = own[totals.index(highest)]
+                if highest > rewards[index][0]:
+                    best[index], rewards[index] = plans[index], (highest, rewards[index][1])
+            if len(plans[index]) < min(LONGEST * len(prompts[index].true), len(best[index]) + PATIENCE + 1):
+                left.append(index)
         advance(len(running) - len(left))
         running = left
-    return [one.result() for one in attacks if not one.failed]
-
-
-class _Greedy:
-    """The greedy attack on one prompt: the plan so far, and the best beginning of it."""
-
-    def __init__(self, prompt: AuditPrompt) -> None:
-        self.prompt, self.failed = prompt, False
-        self._vocabulary = mixed_vocabulary(prompt)
-        self._plan: Steps = ()
-        self._best: Steps = ()
-        self._rewards: tuple[float, float] | None = None
-        """Of the best beginning, and of the true continuation."""
-
-    @property
-    def goes_on(self) -> bool:
-        limit = min(LONGEST * len(self.prompt.true), len(self._best) + PATIENCE + 1)
-        return not self.failed and len(self._plan) < limit
-
-    def group(self) -> PromptGroup:
-        """The plans of the next round: no steps and the true continuation first, then the plan with each step."""
-        plans = [(), self.prompt.true] if self._rewards is None else self._grown()
-        return PromptGroup(self.prompt.goal, self.prompt.history, plans)
-
-    def choose(self, outcomes: Sequence[Outcome]) -> None:
-        """Take the plan with the highest reward; the first of equals."""
-        totals = [outcome.total for outcome in outcomes if isinstance(outcome, Reward)]
-        if len(totals) < len(outcomes):
-            self.failed = True
-        elif self._rewards is None:
-            self._rewards = totals[0], totals[1]
-        else:
-            highest = max(totals)
-            self._plan = self._grown()[totals.index(highest)]
-            if highest > self._rewards[0]:
-                self._best, self._rewards = self._plan, (highest, self._rewards[1])
-
-    def result(self) -> AttackPlan:
-        kinds = tuple(self._vocabulary[step] for step in self._best)
-        reward, true = self._rewards or (0.0, 0.0)
-        return AttackPlan(self.prompt, self._best, kinds, reward, true)
-
-    def _grown(self) -> list[Steps]:
-        return [(*self._plan, step) for step in self._vocabulary]
+    return [
+        AttackPlan(prompt, best[index], tuple(vocabularies[index][step] for step in best[index]), *rewards[index])
+        for index, prompt in enumerate(prompts)
+        if index in rewards
+    ]
 
 
 def best_plans(
     scorer: Scorer, prompts: Sequence[AuditPrompt], seed: int = 0, advance: Advance = lambda _: None
 ) -> list[AttackPlan]:
     """The best of the composed plans for each prompt that can be scored, the first of equals."""
-    found = []
+    attacks = []
     candidates = [composed_plans(prompt, seed) for prompt in prompts]
     groups = [
         PromptGroup(prompt.goal, prompt.history, [prompt.true, *plans])
@@ -135,8 +116,8 @@ def best_plans(
             true, *others = totals
             best = plans[others.index(max(others))]
             kinds = mixed_vocabulary(prompt)
-            found.append(AttackPlan(prompt, best, tuple(kinds[step] for step in best), max(others), true))
-    return found
+            attacks.append(AttackPlan(prompt, best, tuple(kinds[step] for step in best), max(others), true))
+    return attacks
 
 
 def composed_plans(prompt: AuditPrompt, seed: int = 0) -> list[Steps]:
@@ -155,25 +136,24 @@ def composed_plans(prompt: AuditPrompt, seed: int = 0) -> list[Steps]:
 
 def mixed_vocabulary(prompt: AuditPrompt) -> dict[str, Kind]:
     """Steps with their kinds; a text that occurs in several is of the first."""
-    vocabulary: dict[str, Kind] = {}
-    for step, kind in _sources(prompt):
-        vocabulary.setdefault(step, kind)
-    return vocabulary
-
-
-def _sources(prompt: AuditPrompt) -> Iterator[tuple[str, Kind]]:
-    foreign = prompt.variants.get("offgoal", ())
     paraphrased = prompt.variants.get("paraphrased_history", ())[: len(prompt.history)]
-    yield from ((step, "true") for step in prompt.true)
-    yield from ((step, "other goal") for step in foreign)
-    yield from ((step, "filler") for step in prompt.padding[:_FILLERS])
-    yield from ((step, "paraphrased history") for step in paraphrased)
-    yield from ((step, "history") for step in prompt.history)
-    yield from ((step, "goal") for step in (prompt.goal, *prompt.variants.get("goal_reworded", ())[:_REWORDED]))
+    sources: tuple[tuple[Kind, Steps], ...] = (
+        ("true", prompt.true),
+        ("other goal", prompt.variants.get("offgoal", ())),
+        ("filler", prompt.padding[:_FILLERS]),
+        ("paraphrased history", paraphrased),
+        ("history", prompt.history),
+        ("goal", (prompt.goal, *prompt.variants.get("goal_reworded", ())[:_REWORDED])),
+    )
+    vocabulary: dict[str, Kind] = {}
+    for kind, steps in sources:
+        for step in steps:
+            vocabulary.setdefault(step, kind)
+    return vocabulary
 
 
 def composition(attacked: Sequence[AttackPlan]) -> dict[Kind, float]:
     """Share of each kind among all steps of the plans; empty where the plans hold none."""
-    counts = Counter(kind for one in attacked for kind in one.kinds)
+    counts = Counter(kind for plan in attacked for kind in plan.kinds)
     total = counts.total()
     return {kind: counts[kind] / total for kind in KINDS} if total else {}

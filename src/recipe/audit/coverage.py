@@ -11,8 +11,8 @@ Each further narration of a task adds less to it than the one before, as it does
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.alignment import backends
-from recipe.artifacts import read_jsonl
+from recipe.artifacts import read_jsonl, to_json
 from recipe.audit.perturb import FEWEST as FEWEST_STEPS
 from recipe.audit.perturb import MOST, Embed, collapsed, cut_at, same_goal
 from recipe.audit.score import FAR, FEWEST
+from recipe.audit.shares import in_percent
 from recipe.data.procedures import read_procedures
 from recipe.data.video_ids import VideoIds
 from recipe.errors import ComputeError, InputError
@@ -68,20 +69,18 @@ def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
     if first is None:
         raise InputError.at(path, "the file is empty", "give procedures or examples, JSON lines")
     if "steps" in first[1]:
-        prompts = list(_of_procedures(path, seed))
+        prompts = []
+        for whole in read_procedures(path).procedures:
+            procedure = collapsed(whole)
+            history = procedure.steps[: (len(procedure.steps) + 1) // 2]
+            if FEWEST_STEPS <= len(procedure.steps) <= MOST:
+                history = cut_at(procedure, seed).history
+            prompts.append(TaskPrompt(procedure.goal, history, procedure.video_id))
     else:
         prompts = [row for _, row in read_rows(path, TaskPrompt, unknown="ignore") if row.history]
     if not prompts:
         raise InputError.at(path, "no prompt has a step that is done", "give histories of one step or more")
     return prompts
-
-
-def _of_procedures(path: Path, seed: int) -> Iterator[TaskPrompt]:
-    for procedure in read_procedures(path).procedures:
-        one = collapsed(procedure)
-        within = FEWEST_STEPS <= len(one.steps) <= MOST
-        history = cut_at(one, seed).history if within else one.steps[: (len(one.steps) + 1) // 2]
-        yield TaskPrompt(one.goal, history, one.video_id)
 
 
 def spread_prompts(prompts: Sequence[TaskPrompt], limit: int) -> list[TaskPrompt]:
@@ -102,34 +101,35 @@ def matches(
     """
     if len(corpus) < FEWEST:
         raise ComputeError(f"A corpus of {len(corpus)} narrations is too small for this; {FEWEST} are needed.")
-    texts = sorted({text for one in prompts for text in (one.goal, *one.history)})
+    texts = sorted({text for prompt in prompts for text in (prompt.goal, *prompt.history)})
     vectors = dict(zip(texts, embed(texts), strict=True))
-    searches = list(dict.fromkeys(steps for one in prompts for steps in ((one.goal,), one.history)))
+    searches = list(dict.fromkeys(steps for prompt in prompts for steps in ((prompt.goal,), prompt.history)))
     stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
     hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
     baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
     order = np.random.default_rng(seed).permutation(len(corpus))
     segments, videos = dict[int, Vectors](), dict[int, str]()
-    found = []
+    values = []
     with progress.task("Match narrations", len(prompts)) as advance:
-        for one in prompts:
-            turns = zip(hits[one.goal,], hits[one.history], strict=False)
+        for prompt in prompts:
+            turns = zip(hits[prompt.goal,], hits[prompt.history], strict=False)
             ranked = dict.fromkeys(hit.narration for turn in turns for hit in turn)
             far = [int(number) for number in order[: FAR + len(ranked) + 1] if int(number) not in ranked]
             for number in (*ranked, *far):
                 if number not in segments:
                     segments[number], videos[number] = corpus.embeddings(number), corpus.narration(number).video_id
-            own = VideoIds([one.video_id])
+            own = VideoIds([prompt.video_id])
             others = [n for n in ranked if not own.may_be(videos[n])][:RANKS]
             far = [n for n in far if not own.may_be(videos[n])][:FAR]
-            x = centred(np.stack([vectors[step] for step in one.history]), baseline.mean)
-            told = [segments[number] for number in (*others, *far)]
-            W = calibrated(baseline.similarities(np.concatenate(told), x), baseline.floors(x))
-            offsets = np.cumsum([0, *map(len, told)])
+            x = centred(np.stack([vectors[step] for step in prompt.history]), baseline.mean)
+            narrations = [segments[number] for number in (*others, *far)]
+            W = calibrated(baseline.similarities(np.concatenate(narrations), x), baseline.floors(x))
+            offsets = np.cumsum([0, *map(len, narrations)])
             matched = backend.grouped_free_alignment(W, [0, len(x)], offsets).matched[1] / len(x)
-            found.append(ranked_mean(matched[: len(others)]) - (float(matched[len(others) :].mean()) if far else 0.0))
+            chance = float(matched[len(others) :].mean()) if far else 0.0
+            values.append(ranked_mean(matched[: len(others)]) - chance)
             advance(1)
-    return found
+    return values
 
 
 def ranked_mean(values: Floats) -> float:
@@ -250,9 +250,9 @@ class CoverageReport:
         count = len(self.tasks)
         if self.law is None:
             return f"{count} tasks are sorted by coverage; how well the reward will work on them is not predicted."
-        covered = sum(bool(one.covered) for one in self.tasks)
-        reached = sum(one.missing == 0 for one in self.tasks)
-        mean = float(np.mean([one.mean for one in self.tasks if one.mean is not None]))
+        covered = sum(bool(task.covered) for task in self.tasks)
+        reached = sum(task.missing == 0 for task in self.tasks)
+        mean = float(np.mean([task.mean for task in self.tasks if task.mean is not None]))
         return (
             f"The reward is expected to be better than R0, which reads no corpus, on {covered} of {count} tasks; the "
             f"expected audit MEAN is {100 * mean:.0f} (R0: {100 * self.law.relevance:.0f}), and {reached} of them "
@@ -262,19 +262,19 @@ class CoverageReport:
 
 def task_coverage(
     prompts: Sequence[TaskPrompt],
-    found: Sequence[float],
+    values: Sequence[float],
     coverages: Sequence[float | None],
     law: CoverageLaw | None,
     target: float,
 ) -> list[TaskCoverage]:
     """The tasks of prompts with these matches and coverages as the reward reports them; the least covered first."""
     by_task: dict[str, list[int]] = {}
-    for place, prompt in enumerate(prompts):
-        by_task.setdefault(same_goal(prompt.goal), []).append(place)
+    for index, prompt in enumerate(prompts):
+        by_task.setdefault(same_goal(prompt.goal), []).append(index)
     tasks = []
     for places in by_task.values():
-        match = float(np.mean([found[place] for place in places]))
-        known = [value for place in places if (value := coverages[place]) is not None]
+        match = float(np.mean([values[index] for index in places]))
+        known = [value for index in places if (value := coverages[index]) is not None]
         gain = None if law is None else law.interval(match)
         tasks.append(
             TaskCoverage(
@@ -288,7 +288,7 @@ def task_coverage(
                 missing=None if law is None else missing_videos(law, match, target),
             )
         )
-    return sorted(tasks, key=lambda one: (one.match, one.task))
+    return sorted(tasks, key=lambda task: (task.match, task.task))
 
 
 def missing_videos(law: CoverageLaw, match: float, target: float) -> int | None:
@@ -311,28 +311,28 @@ def measure_tasks(
     `encoder` is the name of the corpus's encoder, `target` a MEAN in 0..1; `record` is kept as it is. Raises
     ComputeError as `matches`.
     """
-    law = known_laws().get(verifier.config.verifier)
-    found = matches(verifier.corpus, prompts, verifier.embed, seed, progress)
-    outcomes = prompt_outcomes(verifier, [(one.goal, one.history) for one in prompts])
-    reported = [one.coverage if isinstance(one, Reward) else None for one in outcomes]
+    name, law = verifier.config.verifier, known_laws().get(verifier.config.verifier)
+    cautions = []
+    if law is None:
+        known = ", ".join(known_laws()) or "no verifier"
+        cautions.append(
+            f"There is no coverage law for {name} (there is one for {known}), so that no quality is predicted; "
+            "benchmarks/coverage_law.py fits one."
+        )
+    elif encoder != law.encoder:
+        cautions.append(
+            f"The law was fitted with the encoder {law.encoder}; with {encoder} trust the order of tasks only."
+        )
+    values = matches(verifier.corpus, prompts, verifier.embed, seed, progress)
+    outcomes = prompt_outcomes(verifier, [(prompt.goal, prompt.history) for prompt in prompts])
+    reported = [outcome.coverage if isinstance(outcome, Reward) else None for outcome in outcomes]
     return CoverageReport(
-        tasks=tuple(task_coverage(prompts, found, reported, law, target)),
+        tasks=tuple(task_coverage(prompts, values, reported, law, target)),
         target=target,
         law=law,
         settings=dict(record or {}) | {"verifier": verifier.config.verifier, "encoder": encoder, "target": target},
-        cautions=tuple(_cautions(verifier.config.verifier, encoder, law)),
+        cautions=tuple(cautions),
     )
-
-
-def _cautions(verifier: str, encoder: str, law: CoverageLaw | None) -> Iterator[str]:
-    if law is None:
-        known = ", ".join(known_laws()) or "no verifier"
-        yield (
-            f"There is no coverage law for {verifier} (there is one for {known}), so that no quality is predicted; "
-            "benchmarks/coverage_law.py fits one."
-        )
-    if law is not None and encoder != law.encoder:
-        yield f"The law was fitted with the encoder {law.encoder}; with {encoder} trust the order of tasks only."
 
 
 def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
@@ -343,16 +343,16 @@ def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
         headings("MEAN expected", "gain over R0", "videos", "advice", "match", "coverage", "prompts"),
         rows=tuple(
             table_row(
-                one.task,
-                Cell(None if one.mean is None else 100 * one.mean, 0),
-                Cell(None if one.gain is None else _scaled(one.gain), 0, signed=True),
-                Cell(one.videos, 1),
-                advice(one, report.target),
-                Cell(one.match, 2),
-                Cell(one.coverage, 2),
-                one.prompts,
+                task.task,
+                Cell(None if task.mean is None else 100 * task.mean, 0),
+                Cell(None if task.gain is None else in_percent(task.gain), 0, signed=True),
+                Cell(task.videos, 1),
+                advice(task, report.target),
+                Cell(task.match, 2),
+                Cell(task.coverage, 2),
+                task.prompts,
             )
-            for one in report.tasks[:limit]
+            for task in report.tasks[:limit]
         ),
         notes=(
             "videos: as many covering step lists give this match. coverage: mean Reward.coverage, which min_coverage "
@@ -362,47 +362,25 @@ def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
     )
 
 
-def advice(one: TaskCoverage, target: float) -> str:
+def advice(task: TaskCoverage, target: float) -> str:
     """What to do about a task, in words; empty where no law says."""
-    if one.covered is None:
+    if task.covered is None:
         return ""
-    if one.missing == 0:
+    if task.missing == 0:
         return "train"
     more = f"no number of videos reaches {100 * target:.0f}"
-    if one.missing is not None:
-        more = f"{one.missing} more video{'s' * (one.missing != 1)} to reach {100 * target:.0f}"
-    return f"{'train' if one.covered else 'leave out'}; {more}"
-
-
-def _scaled(share: Interval) -> Interval:
-    """A share in percent points."""
-    low, high = (None if end is None else 100 * end for end in (share.low, share.high))
-    return replace(share, mean=100 * share.mean, low=low, high=high)
+    if task.missing is not None:
+        more = f"{task.missing} more video{'s' * (task.missing != 1)} to reach {100 * target:.0f}"
+    return f"{'train' if task.covered else 'leave out'}; {more}"
 
 
 def report_json(report: CoverageReport) -> dict[str, Any]:
-    """The whole report as plain values; shares in 0..1."""
-    law = report.law
+    """The report as plain values, shares in 0..1; without the law, which is that of the package."""
     return {
-        "settings": dict(report.settings),
+        "settings": to_json(report.settings),
         "answer": report.answer,
-        "cautions": list(report.cautions),
-        "relevance": None if law is None else law.relevance,
-        "leave_out": [one.task for one in report.tasks if one.covered is False],
-        "tasks": [
-            {
-                "task": one.task,
-                "prompts": one.prompts,
-                "match": one.match,
-                "coverage": one.coverage,
-                "videos": one.videos,
-                "mean": one.mean,
-                "gain": None if one.gain is None else one.gain.mean,
-                "gain_low": None if one.gain is None else one.gain.low,
-                "gain_high": None if one.gain is None else one.gain.high,
-                "missing_videos": one.missing,
-                "advice": advice(one, report.target),
-            }
-            for one in report.tasks
-        ],
+        "cautions": to_json(report.cautions),
+        "relevance": None if report.law is None else report.law.relevance,
+        "leave_out": [task.task for task in report.tasks if task.covered is False],
+        "tasks": [to_json(task) | {"advice": advice(task, report.target)} for task in report.tasks],
     }

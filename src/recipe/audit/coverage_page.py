@@ -32,14 +32,14 @@ _CAPTION = (
 @mpl.rc_context(STYLE)
 def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing:
     """The curve with its bands and measured points, and the tasks of a report on it."""
-    found = [] if tasks is None else [one.match for one in tasks.tasks]
+    matches = [] if tasks is None else [task.match for task in tasks.tasks]
     cells = law.record.get("cells", [])
-    right = max([0.6, *found, *(cell["match"] for cell in cells)]) * 1.05
-    grid = np.linspace(min([0.1, *found]), right, 200)
+    right = max([0.6, *matches, *(cell["match"] for cell in cells)]) * 1.05
+    grid = np.linspace(min([0.1, *matches]), right, 200)
     figure = new_figure(7.6, 4.0)
     panel = figure.subplots()
     around = [law.interval(float(match)) for match in grid]
-    low, high = ([100 * (getattr(one, end) or 0.0) for one in around] for end in ("low", "high"))
+    low, high = ([100 * (getattr(gain, end) or 0.0) for gain in around] for end in ("low", "high"))
     panel.fill_between(grid, low, high, color=BLUE, alpha=0.10, linewidth=0)
     low, high = ((100 * np.interp(grid, law.grid, end)).tolist() for end in (law.low, law.high))
     panel.fill_between(grid, low, high, color=BLUE, alpha=0.22, linewidth=0)
@@ -59,9 +59,9 @@ def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing
         panel.annotate(number, (cell["match"], 100 * cell["gain"]), (4, 3), textcoords="offset points", fontsize=7.5,
                        color=MUTED)  # fmt: skip
     if tasks is not None:
-        for one in tasks.tasks:
-            colour = BLUE if one.covered else VERMILION
-            panel.plot(one.match, 100 * law.gain(one.match), "|", color=colour, markersize=13, markeredgewidth=1.6)
+        for task in tasks.tasks:
+            colour = BLUE if task.covered else VERMILION
+            panel.plot(task.match, 100 * law.gain(task.match), "|", color=colour, markersize=13, markeredgewidth=1.6)
     panel.set_xlim(grid[0], right)
     panel.set_xlabel("match")
     panel.set_ylabel("gain over R0, points of MEAN")

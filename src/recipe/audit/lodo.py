@@ -90,17 +90,17 @@ def lodo(
     of a source is scored by all candidates.
     """
     scored: dict[str, list[ScoredPrompt]] = {}
-    for one in candidates:
-        if one.name in scored:
-            raise InputError(f"{one.name!r} is given twice; give each candidate a name of its own.")
-        if isinstance(one, NamedScorer):
-            scored[one.name] = score_prompts(one, prompts, progress).prompts
+    for candidate in candidates:
+        if candidate.name in scored:
+            raise InputError(f"{candidate.name!r} is given twice; give each candidate a name of its own.")
+        if isinstance(candidate, NamedScorer):
+            scored[candidate.name] = score_prompts(candidate, prompts, progress).prompts
             continue
-        scored[one.name] = []
+        scored[candidate.name] = []
         for source in dict.fromkeys(prompt.source for prompt in prompts):
             own = [prompt for prompt in prompts if prompt.source == source]
-            scorer = NamedScorer(f"{one.name} without {source}", one.scorer_for(source))
-            scored[one.name] += score_prompts(scorer, own, progress).prompts
+            scorer = NamedScorer(f"{candidate.name} without {source}", candidate.scorer_for(source))
+            scored[candidate.name] += score_prompts(scorer, own, progress).prompts
     _, relevance = controls(prompts, embed)
     return leave_one_out(scored, relevance.name, score_prompts(relevance, prompts, progress).prompts)
 
@@ -111,22 +111,41 @@ def leave_one_out(
     """The protocol for candidates that have scored their prompts; `control` names R0. Raises as `lodo` does."""
     if len(scored) < 2:
         raise InputError("leaving one dataset out compares candidates; give at least two verifiers.")
-    sources = sorted({one.prompt.source for own in scored.values() for one in own})
+    sources = sorted({scored_prompt.prompt.source for own in scored.values() for scored_prompt in own})
     if len(sources) < 2:
         raise InputError(f"leaving one dataset out needs two sources; the procedures are of {sources or 'none'}.")
     everyone = {**scored, control: relevance}
-    common = set.intersection(*({key_of(one) for one in own} for own in everyone.values()))
-    kept = {name: {source: _of_source(own, source, common) for source in sources} for name, own in everyone.items()}
+    common = set.intersection(*({key_of(scored_prompt) for scored_prompt in own} for own in everyone.values()))
+    # In an order that does not depend on the candidate.
+    kept = {
+        name: {
+            source: sorted(
+                (
+                    scored_prompt
+                    for scored_prompt in own
+                    if key_of(scored_prompt) in common and scored_prompt.prompt.source == source
+                ),
+                key=key_of,
+            )
+            for source in sources
+        }
+        for name, own in everyone.items()
+    }
     if missing := [source for source in sources if not kept[control][source]]:
         raise ComputeError(f"no prompt of {missing[0]} is scored by all candidates; see which are unscored.")
     tables = {name: {source: win_table(own) for source, own in by.items()} for name, by in kept.items()}
-    goals = {source: [same_goal(one.prompt.goal) for one in own] for source, own in kept[control].items()}
+    goals = {
+        source: [same_goal(scored_prompt.prompt.goal) for scored_prompt in own] for source, own in kept[control].items()
+    }
     figures = {
         name: {source: _figures(table, goals[source]) for source, table in by.items()} for name, by in tables.items()
     }
     default = next(iter(scored))
     values = {name: {source: prompt_means(table) for source, table in by.items()} for name, by in tables.items()}
-    chosen = {source: _best(list(scored), figures, [one for one in sources if one != source]) for source in sources}
+    chosen = {
+        source: _best(list(scored), figures, [other_source for other_source in sources if other_source != source])
+        for source in sources
+    }
     left_out = tuple(
         LeftOut(
             source,
@@ -136,15 +155,39 @@ def leave_one_out(
         )
         for source, name in chosen.items()
     )
+    datasets = [source for source in sources for _ in goals[source]]
+    clusters = [goal for source in sources for goal in goals[source]]
     over_default, over_relevance = (
-        _average([values[chosen[source]][source] - values[other][source] for source in sources], goals)
+        macro_interval(
+            np.concatenate([values[chosen[source]][source] - values[other][source] for source in sources]),
+            datasets,
+            clusters,
+        )
         for other in (default, control)
     )
     new = _best(list(scored), figures, sources)
     # A loss without an interval is not known to be chance, so that it counts.
-    losses = [(one, one.over_default.sign) for one in left_out if one.over_default.mean < 0]
-    worse = [one for one, sign in losses if sign in (-1, None)]
+    losses = [(choice, choice.over_default.sign) for choice in left_out if choice.over_default.mean < 0]
+    worse = [choice for choice, sign in losses if sign in (-1, None)]
     warranted = new != default and over_default.sign == 1 and not worse
+    if set(chosen.values()) == {default}:
+        verdict = (
+            f"Changing the default from {default} is not warranted: on the other sources, it is the best each time."
+        )
+    else:
+        choices = dict.fromkeys(chosen.values())
+        which = (
+            f"what is chosen on the other sources ({', '.join(f'{name} for {one}' for one, name in chosen.items())})"
+        )
+        if len(choices) == 1:
+            which = f"{next(iter(choices))}, chosen each time on the other sources,"
+        in_words = ", ".join(f"{points(source_left.over_default)} on {source_left.source}" for source_left in worse)
+        against = f", and worse on a source that was left out ({in_words})" if worse else ", and on no source worse"
+        change = default if new == default else f"{default} to {new}"
+        verdict = (
+            f"Changing the default from {change} is {'' if warranted else 'not '}warranted: {which} is "
+            f"{points(over_default)} points from it on average{against} beyond its interval."
+        )
     return Lodo(
         default=default,
         figures=figures,
@@ -153,13 +196,8 @@ def leave_one_out(
         over_relevance=over_relevance,
         prompts=len(common),
         warranted=warranted,
-        verdict=_verdict(default, new, chosen, over_default, worse, warranted),
+        verdict=verdict,
     )
-
-
-def _of_source(own: Sequence[ScoredPrompt], source: str, common: set[tuple[str, str]]) -> list[ScoredPrompt]:
-    """The prompts of a source that everyone scored, in an order that does not depend on the candidate."""
-    return sorted((one for one in own if key_of(one) in common and one.prompt.source == source), key=key_of)
 
 
 def _figures(table: Array, goals: Sequence[str]) -> SourceFigures:
@@ -179,36 +217,6 @@ def _figures(table: Array, goals: Sequence[str]) -> SourceFigures:
 def _best(candidates: list[str], figures: Mapping[str, Mapping[str, SourceFigures]], sources: Sequence[str]) -> str:
     """The candidate with the highest MEAN over these sources, the first of equals."""
     return max(candidates, key=lambda name: float(np.mean([figures[name][source].mean.mean for source in sources])))
-
-
-def _average(gains: Sequence[Array], goals: Mapping[str, Sequence[str]]) -> Interval:
-    datasets = [source for source, own in goals.items() for _ in own]
-    return macro_interval(np.concatenate(gains), datasets, [goal for own in goals.values() for goal in own])
-
-
-def _verdict(
-    default: str,
-    new: str,
-    chosen: Mapping[str, str],
-    gain: Interval,
-    worse: Sequence[LeftOut],
-    warranted: bool,
-) -> str:
-    if set(chosen.values()) == {default}:
-        return f"Changing the default from {default} is not warranted: on the other sources, it is the best each time."
-    choices = dict.fromkeys(chosen.values())
-    told = (
-        f"{next(iter(choices))}, chosen each time on the other sources,"
-        if len(choices) == 1
-        else f"what is chosen on the other sources ({', '.join(f'{name} for {one}' for one, name in chosen.items())})"
-    )
-    losses = ", ".join(f"{points(one.over_default)} on {one.source}" for one in worse)
-    against = f", and worse on a source that was left out ({losses})" if worse else ", and on no source worse"
-    change = default if new == default else f"{default} to {new}"
-    return (
-        f"Changing the default from {change} is {'' if warranted else 'not '}warranted: {told} is {points(gain)} "
-        f"points from it on average{against} beyond its interval."
-    )
 
 
 def points(gain: Interval) -> str:

@@ -32,7 +32,6 @@ from recipe.audit.results import (
     RewardAudit,
     SampleResult,
     answer,
-    comparisons,
     findings,
 )
 from recipe.audit.samples import with_samples
@@ -50,14 +49,12 @@ from recipe.audit.score import (
     wins,
 )
 from recipe.audit.shares import (
-    Array,
     Key,
-    difference,
     group_means,
     key_of,
     known_share,
+    paired_difference,
     prompt_means,
-    win,
     win_table,
 )
 from recipe.data.benchmarks import has_own_id
@@ -66,7 +63,7 @@ from recipe.errors import ComputeError, InputError
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.reward.embeddings import NarrationIndex
-from recipe.stats import Interval, mean_interval
+from recipe.stats import mean_interval
 from recipe.types import Procedure
 
 Protocol = Literal["pooled", "lodo"]
@@ -107,47 +104,54 @@ def audit_rewards(
     Raises InputError where no procedure can be audited, a name occurs twice or samples are for other prompts,
     ComputeError where a reward scores none.
     """
-    names = [one.name for one in audited]
+    names = [reward.name for reward in audited]
     if twice := [name for name, count in Counter([*names, LENGTH, RELEVANCE]).items() if count > 1]:
         raise InputError(f"{twice[0]!r} is audited twice, or is a control's name; give each reward a name of its own.")
     selection, prompts = audited_prompts(corpus, procedures, embed, extent)
-    prompts, elsewhere = with_samples(prompts, samples or {})
-    coverage, kappas, problem = _coverage(corpus, selection, embed, extent.seed, progress)
+    prompts, unused = with_samples(prompts, samples or {})
+    coverage, kappas = None, dict[Key, float]()
+    problem = "every source has one goal only, so that no steps of other tasks are known"
+    try:
+        covered = corpus_coverage(corpus, selection, embed, extent.seed, progress)
+    except ComputeError as error:
+        problem = str(error).rstrip(".")
+    else:
+        kappas = {(procedure.performed.source, procedure.performed.video_id): procedure.kappa for procedure in covered}
+        coverage = measure_coverage(covered)
     beside = controls(prompts, embed)
-    scored = {one.name: score_prompts(one, prompts, progress) for one in (*beside, *audited)}
+    scored = {reward.name: score_prompts(reward, prompts, progress) for reward in (*beside, *audited)}
     compared = None
     if extent.protocol == "lodo":
-        candidates = {one.name: scored[one.name].prompts for one in audited}
+        candidates = {reward.name: scored[reward.name].prompts for reward in audited}
         compared = leave_one_out(candidates, RELEVANCE, scored[RELEVANCE].prompts)
     attacked = spread(prompts, extent.attacked)
     attacks = {
-        (one.name, kind): measure_attack(one, attacked, kind, extent.seed, progress)
-        for one in (*audited, *beside)
+        (reward.name, kind): measure_attack(reward, attacked, kind, extent.seed, progress)
+        for reward in (*audited, *beside)
         for kind in ATTACKS
-        if one.name != LENGTH
+        if reward.name != LENGTH
     }
     rewards = tuple(
         measure(
-            one.name,
-            scored[one.name],
+            reward.name,
+            scored[reward.name],
             kappas,
-            None if one.name == RELEVANCE else scored[RELEVANCE],
-            attacks.get((one.name, "greedy")),
-            attacks.get((one.name, "best of")),
+            None if reward.name == RELEVANCE else scored[RELEVANCE],
+            attacks.get((reward.name, "greedy")),
+            attacks.get((reward.name, "best of")),
         )
-        for one in (*audited, *beside)
+        for reward in (*audited, *beside)
     )
     return Audit(
         settings=dict(settings or {}) | asdict(extent),
-        procedures=dict(Counter(one.source for one in selection.audited)),
+        procedures=dict(Counter(procedure.source for procedure in selection.audited)),
         left_out=selection.left_out,
         answer=answer(coverage, problem),
         findings=(
-            *(f"{one.name}: {one.caution}" for one in audited if one.caution),
-            *_cautions(selection, prompts, elsewhere),
+            *(f"{reward.name}: {reward.caution}" for reward in audited if reward.caution),
+            *_cautions(selection, prompts, unused),
             *([compared.verdict] if compared else []),
             *findings(rewards),
-            *comparisons(rewards),
         ),
         coverage=coverage,
         rewards=rewards,
@@ -160,7 +164,7 @@ def audited_prompts(
 ) -> tuple[Selection, list[AuditPrompt]]:
     """The procedures that are audited, and their prompts. Raises InputError where there are none."""
     procedures = list(procedures)
-    ids = VideoIds(one.video_id for one in procedures)
+    ids = VideoIds(procedure.video_id for procedure in procedures)
     held, unclear = set[str](), set[str]()
     for name in (corpus.narration(index).video_id for index in range(len(corpus))):
         if found := ids.find(name):
@@ -168,46 +172,32 @@ def audited_prompts(
         elif found := ids.inside(name):
             (held if YOUTUBE.fullmatch(found) else unclear).add(found)
     selection = select(procedures, extent.seed, extent.limit, held)
-    selection = selection._replace(unclear=sum(one.video_id in unclear for one in selection.audited))
+    selection = selection._replace(unclear=sum(procedure.video_id in unclear for procedure in selection.audited))
     if not selection.audited:
-        counts = _counts(selection) or "the files hold none"
+        counts = selection.counts() or "the files hold none"
         raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
     return selection, build_prompts(selection, embed, extent.seed)
 
 
-def _coverage(
-    corpus: NarrationIndex, selection: Selection, embed: Embed, seed: int, progress: Progress
-) -> tuple[CoverageResult | None, dict[Key, float], str]:
-    """The statistic, kappa of each procedure, and why there is none."""
-    try:
-        covered = corpus_coverage(corpus, selection, embed, seed, progress)
-    except ComputeError as error:
-        return None, {}, str(error).rstrip(".")
-    kappas = {(one.performed.source, one.performed.video_id): one.kappa for one in covered}
-    return (
-        measure_coverage(covered),
-        kappas,
-        "every source has one goal only, so that no steps of other tasks are known",
-    )
-
-
-def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], elsewhere: Mapping[str, int]) -> list[str]:
+def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], unused: Mapping[str, int]) -> list[str]:
     """What a reader must know of the procedures before any number."""
-    found = []
-    if counts := _counts(selection):
-        found.append(f"Left out: {counts}.")
+    cautions = []
+    if counts := selection.counts():
+        cautions.append(f"Left out: {counts}.")
     if inside := selection.left_out.get(IN_CORPUS):
-        found.append(
+        cautions.append(
             f"{inside} of the videos {'is' if inside == 1 else 'are'} in the corpus, and a reward that reads the "
             "answer proves nothing: to audit them, too, build the corpus with --exclude and the file of the procedures."
         )
     if selection.unclear:
-        found.append(
+        cautions.append(
             f"The ids of {selection.unclear} of the videos occur inside ids of narrations of the corpus; "
             "where these are the same videos, build the corpus without them."
         )
-    own = Counter(one.source for one in selection.audited if has_own_id(one.source, one.video_id))
-    found += [
+    own = Counter(
+        procedure.source for procedure in selection.audited if has_own_id(procedure.source, procedure.video_id)
+    )
+    cautions += [
         f"{count} of the videos of {source} have ids of their own, which no corpus of narrations knows, so that it is "
         "not known whether the corpus narrates them."
         for source, count in own.items()
@@ -216,17 +206,13 @@ def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], elsewhere: M
     missing = {name: sum(name not in prompt.variants for prompt in prompts) for name in names}
     never = [name for name, count in missing.items() if count == len(prompts)]
     if never:
-        found.append(f"Could not be made for any procedure, and are left out of the mean: {', '.join(never)}.")
-    found += [
+        cautions.append(f"Could not be made for any procedure, and are left out of the mean: {', '.join(never)}.")
+    cautions += [
         f"{count} samples of {system} are for prompts that are not audited."
-        for system, count in elsewhere.items()
+        for system, count in unused.items()
         if count
     ]
-    return found
-
-
-def _counts(selection: Selection) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in selection.left_out.items() if count)
+    return cautions
 
 
 def measure(
@@ -242,33 +228,38 @@ def measure(
     if not prompts:
         reason = scored.unscored[0] if scored.unscored else "there are no prompts"
         raise ComputeError(f"{name}: not one prompt could be scored ({reason.rstrip('.')}).")
-    table, goals = win_table(prompts), [same_goal(one.prompt.goal) for one in prompts]
+    table, goals = win_table(prompts), [same_goal(prompt.prompt.goal) for prompt in prompts]
     shares = [known_share(column, goals) for column in table.T]
-    truths = [one.rewards[TRUE] for one in prompts]
-    corrupted = [one.rewards[kind] for one in prompts for kind in CORRUPTIONS if kind in one.rewards]
+    truths = [prompt.rewards[TRUE] for prompt in prompts]
+    corrupted = [prompt.rewards[kind] for prompt in prompts for kind in CORRUPTIONS if kind in prompt.rewards]
     coverages = [reward.coverage for reward in truths if reward.coverage is not None]
+    # MEAN in thirds of the prompts by kappa, the least covered first; none where there are fewer than three.
+    known = sorted((kappas[key_of(prompt)], row) for row, prompt in enumerate(prompts) if key_of(prompt) in kappas)
+    thirds = np.array_split([row for _, row in known], 3) if len(known) >= 3 else []
     return RewardAudit(
         name=name,
         prompts=len(prompts),
         unscored=tuple(scored.unscored),
         mean=mean_interval(prompt_means(table), goals),
         groups=group_means(table, goals),
-        classes={kind: found for kind, found in zip(CORRUPTIONS, shares, strict=True) if found},
-        alternative=known_share([win(one, ALTERNATIVE) for one in prompts], goals),
-        over_relevance=None if relevance is None else difference(prompts, relevance.prompts),
+        classes={kind: share for kind, share in zip(CORRUPTIONS, shares, strict=True) if share},
+        alternative=known_share(win_table(prompts, (ALTERNATIVE,))[:, 0], goals),
+        over_relevance=None if relevance is None else paired_difference(prompts, relevance.prompts),
         length_correlation=length_correlation(prompts),
         gated=float(np.mean([reward.gated for reward in truths])),
         gated_corrupted=float(np.mean([reward.gated for reward in corrupted])),
         coverage=float(np.mean(coverages)) if coverages else None,
         abstained=float(np.mean([reward.abstained for reward in truths])),
-        mean_by_coverage=_by_coverage(prompts, table, kappas),
+        mean_by_coverage=tuple(float(prompt_means(table[rows]).mean()) for rows in thirds),
         filler_curve=tuple(
             Padding(
                 steps=count,
-                reward=mean_interval([one.padded[place].total for one in prompts], goals),
-                true_wins=float(np.mean([wins(one.rewards[TRUE].total, one.padded[place].total) for one in prompts])),
+                reward=mean_interval([prompt.padded[index].total for prompt in prompts], goals),
+                true_wins=float(
+                    np.mean([wins(prompt.rewards[TRUE].total, prompt.padded[index].total) for prompt in prompts])
+                ),
             )
-            for place, count in enumerate(PADDED)
+            for index, count in enumerate(PADDED)
         ),
         attack=attack,
         seconds=round(scored.seconds, 2),
@@ -282,14 +273,14 @@ def length_correlation(prompts: Sequence[ScoredPrompt]) -> float | None:
 
     Prompts whose rewards are all equal are left out; None where no prompt is left.
     """
-    found = []
-    for one in prompts:
-        variants = [name for name in one.rewards if name != ALTERNATIVE]
-        rewards = np.array([one.rewards[name].total for name in variants])
-        lengths = np.array([len(one.prompt.variants[name]) for name in variants], dtype=np.float64)
+    correlations = []
+    for prompt in prompts:
+        variants = [name for name in prompt.rewards if name != ALTERNATIVE]
+        rewards = np.array([prompt.rewards[name].total for name in variants])
+        lengths = np.array([len(prompt.prompt.variants[name]) for name in variants], dtype=np.float64)
         if np.ptp(rewards) > 0 and np.ptp(lengths) > 0:
-            found.append(np.corrcoef(rewards, lengths)[0, 1])
-    return float(np.mean(found)) if found else None
+            correlations.append(np.corrcoef(rewards, lengths)[0, 1])
+    return float(np.mean(correlations)) if correlations else None
 
 
 def measure_attack(
@@ -305,16 +296,16 @@ def measure_attack(
         )
     if not attacked:
         return None
-    goals = [same_goal(one.prompt.goal) for one in attacked]
-    total = sum(len(one.steps) for one in attacked)
-    ratios = [len(one.steps) / len(one.prompt.true) for one in attacked]
+    goals = [same_goal(plan.prompt.goal) for plan in attacked]
+    total = sum(len(plan.steps) for plan in attacked)
+    ratios = [len(plan.steps) / len(plan.prompt.true) for plan in attacked]
     longest = attacked[int(np.argmax(ratios))]
     return AttackResult(
         prompts=len(attacked),
-        beats_true=mean_interval([wins(one.reward, one.true_reward) for one in attacked], goals),
+        beats_true=mean_interval([wins(plan.reward, plan.true_reward) for plan in attacked], goals),
         length_ratio=float(np.mean(ratios)),
         composition={str(name): share for name, share in composition(attacked).items()},
-        repeated=sum(one.repeated for one in attacked) / total if total else 0.0,
+        repeated=sum(len(plan.steps) - len(set(plan.steps)) for plan in attacked) / total if total else 0.0,
         at_limit=float(np.mean([ratio == ATTACKS[kind] for ratio in ratios])),
         seconds=round(time.perf_counter() - began, 2),
         example_goal=longest.prompt.goal,
@@ -324,52 +315,46 @@ def measure_attack(
 
 def measure_samples(prompts: Sequence[ScoredPrompt]) -> dict[str, SampleResult]:
     """The samples of each system against the true continuations, clustered by goal."""
-    found = {}
-    for system in dict.fromkeys(system for one in prompts for system in one.samples):
+    results = {}
+    for system in dict.fromkeys(system for prompt in prompts for system in prompt.samples):
         shares, goals, plans, ratios, unscored = [], [], [], [], 0
-        for one in prompts:
-            rewards = one.samples.get(system, [])
+        for prompt in prompts:
+            rewards = prompt.samples.get(system, [])
             known = [reward.total for reward in rewards if reward is not None]
             unscored += len(rewards) - len(known)
             if known:
-                shares.append(float(np.mean([wins(one.rewards[TRUE].total, total) for total in known])))
-                goals.append(same_goal(one.prompt.goal))
-                scored = zip(one.prompt.samples[system], rewards, strict=True)
+                shares.append(float(np.mean([wins(prompt.rewards[TRUE].total, total) for total in known])))
+                goals.append(same_goal(prompt.prompt.goal))
+                scored = zip(prompt.prompt.samples[system], rewards, strict=True)
                 lengths = [len(plan) for plan, reward in scored if reward is not None]
                 plans += lengths
-                ratios += [length / len(one.prompt.true) for length in lengths]
+                ratios += [length / len(prompt.prompt.true) for length in lengths]
         if shares:
-            found[system] = SampleResult(
+            results[system] = SampleResult(
                 true_wins=mean_interval(shares, goals),
                 samples=len(plans),
                 unscored=unscored,
                 without_steps=plans.count(0) / len(plans),
                 length_ratio=float(np.mean(ratios)),
             )
-    return found
+    return results
 
 
 def measure_coverage(covered: Sequence[ProcedureCoverage]) -> CoverageResult | None:
     """How far the corpus covers the procedures; None where no procedure could be compared."""
     if not covered:
         return None
-
-    def share(chosen: Sequence[ProcedureCoverage]) -> Interval:
-        return mean_interval([one.wins for one in chosen], [same_goal(one.performed.goal) for one in chosen])
-
-    sources = dict.fromkeys(one.performed.source for one in covered)
+    # Of each procedure, the share of its mixtures that are covered less, those covered alike as halves.
+    shares = np.array([np.mean([wins(procedure.kappa, kappa) for kappa in procedure.mixed]) for procedure in covered])
+    goals = [same_goal(procedure.performed.goal) for procedure in covered]
+    sources: dict[str, list[int]] = {}
+    for index, procedure in enumerate(covered):
+        sources.setdefault(procedure.performed.source, []).append(index)
     return CoverageResult(
-        wins=share(covered),
-        by_source={source: share([one for one in covered if one.performed.source == source]) for source in sources},
-        kappa=float(np.mean([one.kappa for one in covered])),
-        mixed=float(np.mean([kappa for one in covered for kappa in one.mixed])),
+        wins=mean_interval(shares, goals),
+        by_source={
+            source: mean_interval(shares[own], [goals[index] for index in own]) for source, own in sources.items()
+        },
+        kappa=float(np.mean([procedure.kappa for procedure in covered])),
+        mixed=float(np.mean([kappa for procedure in covered for kappa in procedure.mixed])),
     )
-
-
-def _by_coverage(prompts: Sequence[ScoredPrompt], table: Array, kappas: Mapping[Key, float]) -> tuple[float, ...]:
-    """MEAN in thirds of the prompts by kappa, the least covered first; empty where there are fewer than three."""
-    known = sorted((kappas[key_of(one)], row) for row, one in enumerate(prompts) if key_of(one) in kappas)
-    if len(known) < 3:
-        return ()
-    thirds = np.array_split([row for _, row in known], 3)
-    return tuple(float(prompt_means(table[rows]).mean()) for rows in thirds)

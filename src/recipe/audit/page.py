@@ -1,23 +1,34 @@
 """An audit as one self-contained HTML page: a picture and coverage first, then classes, length, padding, attack."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from recipe.artifacts import atomic_path, from_json, read_json, to_json, write_json, write_text
+from recipe.artifacts import atomic_path, read_json, to_json, write_json, write_text
 from recipe.audit.attack import BEST_OF, KINDS
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.lodo import Lodo
 from recipe.audit.results import AttackResult, Audit, RewardAudit
 from recipe.audit.score import LENGTH, RELEVANCE
-from recipe.audit.shares import percent
+from recipe.audit.shares import in_percent, percent
 from recipe.errors import MissingExtra
 from recipe.report.colours import BLUE, GREEN, GREY, PURPLE, SPARE, VERMILION
-from recipe.report.elements import Cell, Figure, Pairs, Plan, Plans, Section, Step, Table, headings, row
+from recipe.report.elements import (
+    Cell,
+    Figure,
+    MarkedStep,
+    NamedValues,
+    PlanColumn,
+    Plans,
+    Section,
+    Table,
+    headings,
+    row,
+)
 from recipe.report.numbers import format_number
 from recipe.report.page import render
 from recipe.report.plots import Line, Mark, curves, inline_svg, intervals, stacked
+from recipe.rows import from_json
 from recipe.stats import Interval
 
 try:
@@ -33,11 +44,11 @@ KIND_COLOURS: dict[str, str] = dict(zip(KINDS, (GREEN, VERMILION, GREY, PURPLE, 
 def shares_figure(rewards: Sequence[RewardAudit]) -> Drawing:
     """How often each reward prefers the true continuation: its mean with the interval, and its worst class."""
     marks = []
-    for one in rewards:
-        marks.append(Mark(one.name, _percent(one.mean)))
-        worst = one.worst_class.replace("_", " ")
-        marks.append(Mark(one.name, Interval(100 * one.worst.mean), hollow=True, note=worst))
-    colours = {one.name: GREY if one.name in (LENGTH, RELEVANCE) else BLUE for one in rewards}
+    for reward in rewards:
+        marks.append(Mark(reward.name, in_percent(reward.mean)))
+        worst = reward.worst_class.replace("_", " ")
+        marks.append(Mark(reward.name, Interval(100 * reward.worst.mean), hollow=True, note=worst))
+    colours = {reward.name: GREY if reward.name in (LENGTH, RELEVANCE) else BLUE for reward in rewards}
     unit = "percent of comparisons in which the true continuation earns more (dashed: chance)"
     return intervals(marks, colours=colours, xlim=(0, 100), unit=unit, line=50)
 
@@ -45,10 +56,10 @@ def shares_figure(rewards: Sequence[RewardAudit]) -> Drawing:
 def filler_figure(rewards: Sequence[RewardAudit]) -> Drawing:
     """Mean reward and its interval against the number of generic steps after the true plan, one panel a reward."""
     lines, levels = [], {}
-    for one in rewards:
-        steps = [point.steps for point in one.filler_curve]
-        lines.append(Line(one.name, "", steps, [point.reward for point in one.filler_curve]))
-        levels[one.name] = [("", one.filler_curve[0].reward.mean)]
+    for reward in rewards:
+        steps = [point.steps for point in reward.filler_curve]
+        lines.append(Line(reward.name, "", steps, [point.reward for point in reward.filler_curve]))
+        levels[reward.name] = [("", reward.filler_curve[0].reward.mean)]
     return curves(lines, colours={"": BLUE}, xlabel="generic steps after the true continuation", levels=levels)
 
 
@@ -56,7 +67,7 @@ def attack_figure(
     rewards: Sequence[RewardAudit], attack_of: Callable[[RewardAudit], AttackResult | None]
 ) -> Drawing | None:
     """Length of an attack's plans in true lengths, by kinds of steps; None where no reward was attacked."""
-    attacked = {one.name: attack for one in rewards if (attack := attack_of(one)) is not None}
+    attacked = {reward.name: attack for reward in rewards if (attack := attack_of(reward)) is not None}
     if not attacked:
         return None
     return stacked(
@@ -74,8 +85,8 @@ def attack_figure(
 PLOTS: dict[str, Callable[[Sequence[RewardAudit]], Drawing | None]] = {
     "shares": shares_figure,
     "filler": filler_figure,
-    "attack": partial(attack_figure, attack_of=lambda one: one.attack),
-    "best_of": partial(attack_figure, attack_of=lambda one: one.best_of),
+    "attack": partial(attack_figure, attack_of=lambda reward: reward.attack),
+    "best_of": partial(attack_figure, attack_of=lambda reward: reward.best_of),
 }
 """Figures by the names of their files."""
 CAPTIONS = {
@@ -105,10 +116,10 @@ def render_audit(audit: Audit) -> str:
         _measures_section(audit),
         Section("filler", "Padding the true continuation", "Padding", blocks=(figures["filler"],)),
         *_attack_section(audit, figures),
-        Section("run", "How it was run", "How it was run", blocks=(Pairs(tuple(settings.items())),)),
+        Section("run", "How it was run", "How it was run", blocks=(NamedValues(tuple(settings.items())),)),
     ]
     findings = (audit.answer, *audit.findings)
-    subtitle = f"{audit.prompts} procedures: {counts}"
+    subtitle = f"{sum(audit.procedures.values())} procedures: {counts}"
     return render("What these rewards can tell apart", subtitle, findings, sections, lead=(figures["shares"],))
 
 
@@ -116,26 +127,30 @@ def _classes_section(audit: Audit) -> Section:
     """Shares of every class and group by reward, and of samples and of another video of the goal."""
     rewards = audit.rewards
     rows = [
-        row("mean", *(_share(one.mean) for one in rewards), kind="total", about="over the classes"),
-        row("worst class", *(_least(one.worst.mean, one.worst_class) for one in rewards), kind="total"),
+        row("mean", *(_share(reward.mean) for reward in rewards), kind="total", about="over the classes"),
+        row(
+            "worst class",
+            *(_least(reward.worst.mean, reward.worst_class) for reward in rewards),
+            kind="total",
+        ),
     ]
-    known = {name for one in rewards for name in one.classes}
+    known = {name for reward in rewards for name in reward.classes}
     for group in GROUPS:
         classes = {name: CORRUPTIONS[name] for name in CORRUPTIONS if name in known and GROUP_OF[name] == group}
         if not classes:
             continue
         about = f"mean of {len(classes)} {'class' if len(classes) == 1 else 'classes'}"
-        rows.append(row(group, *(_share(one.groups.get(group)) for one in rewards), kind="group", about=about))
+        rows.append(row(group, *(_share(reward.groups.get(group)) for reward in rewards), kind="group", about=about))
         for name, meaning in classes.items():
-            cells = (_share(one.classes.get(name)) for one in rewards)
+            cells = (_share(reward.classes.get(name)) for reward in rewards)
             rows.append(row(name.replace("_", " "), *cells, kind="member", about=meaning))
-    for system in dict.fromkeys(system for one in rewards for system in one.samples):
-        own = next(one.samples[system] for one in rewards if system in one.samples)
+    for system in dict.fromkeys(system for reward in rewards for system in reward.samples):
+        own = next(reward.samples[system] for reward in rewards if system in reward.samples)
         length, empty = format_number(own.length_ratio, 1), percent(own.without_steps)
-        cells = (_share(one.samples[system].true_wins if system in one.samples else None) for one in rewards)
+        cells = (_share(reward.samples[system].true_wins if system in reward.samples else None) for reward in rewards)
         about = f"its samples: {length} true lengths, {empty}% without steps; in no mean"
         rows.append(row(system, *cells, kind="published", about=about))
-    cells = (_share(one.alternative) for one in rewards)
+    cells = (_share(reward.alternative) for reward in rewards)
     rows.append(row("alternative", *cells, kind="published", about="another video of the goal: 50 is fair"))
     paragraph = (
         "Percent of prompts in which the true continuation earns more than the corrupted one, ties half; small, the "
@@ -144,7 +159,11 @@ def _classes_section(audit: Audit) -> Section:
     )
     title = "True against corrupted, by class"
     table = Table(
-        "The true continuation earns more", "class", headings(*(one.name for one in rewards)), tuple(rows), "percent"
+        "The true continuation earns more",
+        "class",
+        headings(*(reward.name for reward in rewards)),
+        tuple(rows),
+        "percent",
     )
     return Section("classes", title, "Classes", (paragraph,), (table,))
 
@@ -153,27 +172,27 @@ def _sources_section(lodo: Lodo | None) -> Iterator[Section]:
     """What was chosen on the other sources, and the shares of each candidate by source."""
     if lodo is None:
         return
-    gains = [(one.source, one.chosen, one.over_default, one.over_relevance) for one in lodo.left_out]
-    over = (Cell(_percent(gain), signed=True) for gain in (lodo.over_default, lodo.over_relevance))
+    gains = [(choice.source, choice.chosen, choice.over_default, choice.over_relevance) for choice in lodo.left_out]
+    over = (Cell(in_percent(gain), signed=True) for gain in (lodo.over_default, lodo.over_relevance))
     chosen = Table(
         "Chosen without a source, tested on it",
         "left out",
         headings("chosen on the others", f"against {lodo.default}, points", "against relevance, points"),
         (
             *(
-                row(source, name, *(Cell(_percent(gain), signed=True) for gain in (default, relevance)))
+                row(source, name, *(Cell(in_percent(gain), signed=True) for gain in (default, relevance)))
                 for source, name, default, relevance in gains
             ),
             row("mean over sources", "", *over, kind="total"),
         ),
     )
     rows = []
-    sources = [one.source for one in lodo.left_out]
+    sources = [choice.source for choice in lodo.left_out]
     for name, by in lodo.figures.items():
         own = [by[source] for source in sources]
-        rows.append(row(name, *(_share(one.mean) for one in own), kind="group"))
-        rows.append(row("worst class", *(_least(one.worst, one.worst_class) for one in own), kind="member"))
-        gaming = (_least(one.gaming_worst, one.gaming_worst_class) for one in own)
+        rows.append(row(name, *(_share(figures.mean) for figures in own), kind="group"))
+        rows.append(row("worst class", *(_least(figures.worst, figures.worst_class) for figures in own), kind="member"))
+        gaming = (_least(figures.gaming_worst, figures.gaming_worst_class) for figures in own)
         rows.append(row("worst of gaming", *gaming, kind="member"))
     caption = (
         "By source: the mean over the classes, the worst class, and the worst of the gaming classes, on the "
@@ -189,20 +208,22 @@ def _measures_section(audit: Audit) -> Section:
     rows = [
         row(
             "mean against relevance, points",
-            *(Cell(one.over_relevance and _percent(one.over_relevance), 0, signed=True) for one in rewards),
+            *(Cell(reward.over_relevance and in_percent(reward.over_relevance), 0, signed=True) for reward in rewards),
         ),
-        row("correlation with length", *(Cell(one.length_correlation, 2, signed=True) for one in rewards)),
-        row("true continuations gated, percent", *(Cell(100 * one.gated, 0) for one in rewards)),
-        row("corrupted ones gated, percent", *(Cell(100 * one.gated_corrupted, 0) for one in rewards)),
+        row("correlation with length", *(Cell(reward.length_correlation, 2, signed=True) for reward in rewards)),
+        row("true continuations gated, percent", *(Cell(100 * reward.gated, 0) for reward in rewards)),
+        row("corrupted ones gated, percent", *(Cell(100 * reward.gated_corrupted, 0) for reward in rewards)),
     ]
-    if any(one.coverage is not None for one in rewards):
-        rows.append(row("coverage, as it reports", *(Cell(one.coverage, 2) for one in rewards)))
-        rows.append(row("prompts declined, percent", *(Cell(100 * one.abstained, 0) for one in rewards)))
+    if any(reward.coverage is not None for reward in rewards):
+        rows.append(row("coverage, as it reports", *(Cell(reward.coverage, 2) for reward in rewards)))
+        rows.append(row("prompts declined, percent", *(Cell(100 * reward.abstained, 0) for reward in rewards)))
     if rewards[0].mean_by_coverage:
-        for place, third in enumerate(("least", "medium", "most")):
-            means = (Cell(100 * one.mean_by_coverage[place] if one.mean_by_coverage else None, 0) for one in rewards)
+        for index, third in enumerate(("least", "medium", "most")):
+            means = (
+                Cell(100 * reward.mean_by_coverage[index] if reward.mean_by_coverage else None, 0) for reward in rewards
+            )
             rows.append(row(f"mean where the corpus covers {third}", *means))
-    rows.append(row("seconds", *(Cell(one.seconds, 1) for one in rewards)))
+    rows.append(row("seconds", *(Cell(reward.seconds, 1) for reward in rewards)))
     notes: tuple[str, ...] = ()
     if audit.coverage is not None:
         notes = (
@@ -210,14 +231,14 @@ def _measures_section(audit: Audit) -> Section:
             f"ones by {format_number(audit.coverage.kappa)} a step, steps mixed from other tasks by "
             f"{format_number(audit.coverage.mixed)}.",
         )
-    names = headings(*(one.name for one in rewards))
+    names = headings(*(reward.name for reward in rewards))
     table = Table("Length, gate, coverage", "measure", names, tuple(rows), notes=notes)
     return Section("measures", "Length, gate, coverage", "Measures", blocks=(table,))
 
 
 def _attack_section(audit: Audit, figures: Mapping[str, Figure]) -> Iterator[Section]:
     """Plans that are grown or chosen for a reward; nothing where none was attacked."""
-    attacks = [(one, one.attack) for one in audit.rewards if one.attack is not None]
+    attacks = [(reward, reward.attack) for reward in audit.rewards if reward.attack is not None]
     if not attacks:
         return
     first = attacks[0][1]
@@ -239,25 +260,25 @@ def _attack_section(audit: Audit, figures: Mapping[str, Figure]) -> Iterator[Sec
     rows = []
     for title, own in (
         ("greedy", [attack for _, attack in attacks]),
-        (f"best of {BEST_OF}", [one.best_of for one, _ in attacks]),
+        (f"best of {BEST_OF}", [reward.best_of for reward, _ in attacks]),
     ):
-        wins = (Cell(None if one is None else _percent(one.beats_true), 0) for one in own)
+        wins = (Cell(None if result is None else in_percent(result.beats_true), 0) for result in own)
         rows.append(row(f"{title}: earns more than the truth, percent", *wins))
-        lengths = (Cell(None if one is None else one.length_ratio, 1) for one in own)
+        lengths = (Cell(None if result is None else result.length_ratio, 1) for result in own)
         rows.append(row(f"{title}: length, in true lengths", *lengths))
-        true = (Cell(None if one is None else 100 * one.composition.get("true", 0), 0) for one in own)
+        true = (Cell(None if result is None else 100 * result.composition.get("true", 0), 0) for result in own)
         rows.append(row(f"{title}: true steps, percent", *true))
-    names = headings(*(one.name for one, _ in attacks))
+    names = headings(*(reward.name for reward, _ in attacks))
     table = Table("Plans against the truth", "attack", names, tuple(rows))
     examples = Plans(
         tuple(
-            Plan(
-                one.name,
-                tuple(Step(step, about=kind) for step, kind in attack.example),
+            PlanColumn(
+                reward.name,
+                tuple(MarkedStep(step, about=kind) for step, kind in attack.example),
                 f"{attack.example_goal}, its longest attack for its prompt; {percent(attack.repeated)}% of all steps "
                 f"repeat one of the plan, {percent(attack.at_limit)}% of plans end at the limit",
             )
-            for one, attack in attacks
+            for reward, attack in attacks
         ),
         "One greedy plan of each",
     )
@@ -284,17 +305,12 @@ def rerender(folder: Path) -> Path:
     return write_audit(from_json(read_json(folder / DATA), Audit, str(folder / DATA)), folder)[1]
 
 
-def _percent(share: Interval) -> Interval:
-    low, high = (None if end is None else 100 * end for end in (share.low, share.high))
-    return replace(share, mean=100 * share.mean, low=low, high=high)
-
-
 def _share(share: Interval | None) -> Cell:
     """A share in percent, coloured by how far it is from 50."""
     if share is None:
         return Cell(None, hint="could not be made")
     hint = f"{share.observations} prompts, {share.clusters} goals"
-    return Cell(_percent(share), 0, shade=round(200 * (share.mean - 0.5)), hint=hint)
+    return Cell(in_percent(share), 0, shade=round(200 * (share.mean - 0.5)), hint=hint)
 
 
 def _least(share: float | None, name: str | None) -> Cell:

@@ -8,25 +8,16 @@ continuation that reads the same backwards.
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recipe.audit.classes import CORRUPTIONS
-from recipe.audit.wordings import (
-    fillers,
-    generic_endings,
-    merged,
-    paraphrase,
-    reworded_goal,
-    safe_steps,
-    told_in_phases,
-    vague,
-)
+from recipe.audit.wordings import draw_lines, in_phases, merged, paraphrase, reworded_goal, vague, wordings
 from recipe.reward.scorer import Steps
 from recipe.types import Procedure
 
@@ -69,6 +60,10 @@ class Selection(NamedTuple):
     unclear: int = 0
     """Audited procedures whose id occurs inside the id of a narration of the corpus."""
 
+    def counts(self) -> str:
+        """What was left out, in words; empty where nothing was."""
+        return ", ".join(f"{count} {reason}" for reason, count in self.left_out.items() if count)
+
 
 def select(
     procedures: Iterable[Procedure],
@@ -93,15 +88,12 @@ def select(
             left_out[TOO_SHORT if len(one.steps) < FEWEST else TOO_LONG] += 1
         else:
             usable[one.source, one.video_id] = one
-
-    def place(one: AuditProcedure) -> tuple[str, bytes]:
-        return one.source, hashlib.sha256(json.dumps([seed, one.source, one.video_id]).encode()).digest()
-
+    drawn = {key: hashlib.sha256(json.dumps([seed, *key]).encode()).digest() for key in usable}
     sources: dict[str, list[AuditProcedure]] = {}
-    for one in sorted(usable.values(), key=place):
-        sources.setdefault(one.source, []).append(one)
-    audited = [one for ordered in sources.values() for one in ordered[:limit]]
-    return Selection(audited, [one for ordered in sources.values() for one in ordered], left_out)
+    for key in sorted(usable, key=lambda key: (key[0], drawn[key])):
+        sources.setdefault(key[0], []).append(usable[key])
+    audited = [procedure for ordered in sources.values() for procedure in ordered[:limit]]
+    return Selection(audited, [procedure for ordered in sources.values() for procedure in ordered], left_out)
 
 
 def collapsed(procedure: Procedure) -> AuditProcedure:
@@ -135,34 +127,22 @@ class AuditPrompt:
         return self.variants[TRUE]
 
 
-class _Cut(NamedTuple):
+class Cut(NamedTuple):
     """A procedure, where it is cut, and what its randomness is drawn from."""
 
     performed: AuditProcedure
     at: int
     seed: int
-
-    @property
-    def history(self) -> Steps:
-        return self.performed.steps[: self.at]
-
-    @property
-    def true(self) -> Steps:
-        return self.performed.steps[self.at :]
+    history: Steps
+    true: Steps
 
     def random(self, purpose: str) -> Random:
+        """The random numbers for one purpose, which no other corruption changes."""
         return _random(self.seed, self.performed, purpose)
 
     def place_in(self, other: AuditProcedure) -> int:
         """The cut point of another procedure at the same relative position, rounded."""
         return round(self.at / len(self.performed.steps) * len(other.steps))
-
-
-def audit_prompts(
-    procedures: Iterable[Procedure], embed: Embed, seed: int = 0, limit: int | None = None
-) -> list[AuditPrompt]:
-    """A prompt for each procedure of 5 to 20 steps, at most `limit` of each source; `embed` reads the goals."""
-    return build_prompts(select(procedures, seed, limit), embed, seed)
 
 
 def build_prompts(selection: Selection, embed: Embed, seed: int = 0) -> list[AuditPrompt]:
@@ -171,77 +151,71 @@ def build_prompts(selection: Selection, embed: Embed, seed: int = 0) -> list[Aud
     return [_prompt(cut_at(performed, seed), others) for performed in selection.audited]
 
 
-def cut_at(performed: AuditProcedure, seed: int) -> _Cut:
+def cut_at(performed: AuditProcedure, seed: int) -> Cut:
     """The procedure cut after t steps, t uniform in 2..M-3."""
     t = _random(seed, performed, "cut").randint(2, len(performed.steps) - 3)
-    return _Cut(performed, t, seed)
+    return Cut(performed, t, seed, performed.steps[:t], performed.steps[t:])
 
 
-def _prompt(cut: _Cut, others: "_Others") -> AuditPrompt:
-    padding = fillers(PADDING, cut.random("true_plus_filler"))
-    made = dict(_made_of_own_steps(cut, padding)) | dict(_made_of_others(cut, others))
-    made |= dict(_made_as_policies_do(cut, others))
-    corrupted = {name: made[name] for name in CORRUPTIONS if made.get(name, cut.true) != cut.true}
-    variants = {TRUE: cut.true} | corrupted
-    variants |= {ALTERNATIVE: made[ALTERNATIVE]} if ALTERNATIVE in made else {}
-    performed = cut.performed
-    return AuditPrompt(performed.goal, performed.source, performed.video_id, cut.history, variants, padding)
+def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
+    """The prompt with each continuation that its procedure admits."""
+    performed, history, true = cut.performed, cut.history, cut.true
+    n, lines = len(true), wordings()
+    padding = draw_lines(lines.fillers, PADDING, cut.random("true_plus_filler"))
 
-
-def _made_of_own_steps(cut: _Cut, padding: Steps) -> Iterator[tuple[str, Steps]]:
-    """Corruptions that need no other procedure."""
-    history, true = cut.history, cut.true
-    n = len(true)
+    # Made of its own steps.
     swapped = cut.random("swap_adjacent").randrange(n - 1)
     again = tuple(history[i % len(history)] for i in range(n))
     paraphrasing = cut.random("paraphrased_history")
     shuffled, shuffling = list(true), cut.random("shuffled")
     while tuple(shuffled) == true:  # ends, because neighbouring steps differ
         shuffling.shuffle(shuffled)
-    yield "shuffled", tuple(shuffled)
-    yield "reversed", true[::-1]
-    yield "swap_adjacent", (*true[:swapped], true[swapped + 1], true[swapped], *true[swapped + 2 :])
-    yield "repeat_history", again
-    yield "paraphrased_history", tuple(paraphrase(step, paraphrasing) for step in again)
-    yield "repeat_last", (history[-1],) * n
-    yield "repeat_next", (true[0],) * n
-    yield "filler", fillers(n, cut.random("filler"))
-    yield "true_plus_filler", true + padding[: min(n, MOST_FILLER)]
-    yield "half", true[: n // 2]
-    yield "missing_middle", (*true[: n // 2], *true[n // 2 + 1 :])
-    yield "doubled", tuple(step for step in true for _ in range(2))
-    yield "empty", ()
+    made: dict[str, Steps] = {
+        "shuffled": tuple(shuffled),
+        "reversed": true[::-1],
+        "swap_adjacent": (*true[:swapped], true[swapped + 1], true[swapped], *true[swapped + 2 :]),
+        "repeat_history": again,
+        "paraphrased_history": tuple(paraphrase(step, paraphrasing) for step in again),
+        "repeat_last": (history[-1],) * n,
+        "repeat_next": (true[0],) * n,
+        "filler": draw_lines(lines.fillers, n, cut.random("filler")),
+        "true_plus_filler": true + padding[: min(n, MOST_FILLER)],
+        "half": true[: n // 2],
+        "missing_middle": (*true[: n // 2], *true[n // 2 + 1 :]),
+        "doubled": tuple(step for step in true for _ in range(2)),
+        "empty": (),
+    }
 
-
-def _made_of_others(cut: _Cut, others: "_Others") -> Iterator[tuple[str, Steps]]:
-    """Corruptions, and the alternative, that need other procedures; those that find none are left out."""
-    if foreign := others.stretch(cut, cut.random("offgoal")):
-        yield "offgoal", foreign
-        yield "too_long", cut.true + foreign
-    if foreign := others.stretch(cut, cut.random("related"), NEAREST):
-        yield "related", foreign
-    if alternative := others.alternative(cut, cut.random(ALTERNATIVE)):
-        yield ALTERNATIVE, alternative
-
-
-def _made_as_policies_do(cut: _Cut, others: "_Others") -> Iterator[tuple[str, Steps]]:
-    """Corruptions that policies were seen to write."""
-    goal, true = cut.performed.goal, cut.true
-    n = len(true)
-    split = cut.random("split").randrange(n)
+    # As policies were seen to write.
+    goal, split = performed.goal, cut.random("split").randrange(n)
     restart = cut.random("restarted").randrange(1, n)
-    yield "goal", (goal,)
-    yield "goal_reworded", reworded_goal(goal, n, cut.random("goal_reworded"))
-    yield "goal_generic", (goal, *generic_endings(2, cut.random("goal_generic")))
-    yield "goal_half", (goal, *true[: n // 2])
-    yield "copied_history", cut.history
-    yield "safe_steps", safe_steps(n, cut.random("safe_steps"))
-    yield "vague", tuple(vague(step, place) for place, step in enumerate(true))
-    yield "split", (*true[:split], *told_in_phases(true[split]), *true[split + 1 :])
-    yield "merged", merged(true, cut.random("merged").choice((3, n)))
-    yield "restarted", true[:restart] + true
+    safe = draw_lines(lines.safe_steps, n, cut.random("safe_steps"))
+    made |= {
+        "goal": (goal,),
+        "goal_reworded": reworded_goal(goal, n, cut.random("goal_reworded")),
+        "goal_generic": (goal, *draw_lines(lines.goal_endings, 2, cut.random("goal_generic"))),
+        "goal_half": (goal, *true[: n // 2]),
+        "copied_history": history,
+        # In the order in which a plan would have them.
+        "safe_steps": tuple(sorted(safe, key=lines.safe_steps.index)),
+        "vague": tuple(vague(step, index) for index, step in enumerate(true)),
+        "split": (*true[:split], *in_phases(true[split]), *true[split + 1 :]),
+        "merged": merged(true, cut.random("merged").choice((3, n))),
+        "restarted": true[:restart] + true,
+    }
+
+    # Made of other procedures; what finds none is left out.
+    if foreign := others.stretch(cut, cut.random("offgoal")):
+        made |= {"offgoal": foreign, "too_long": true + foreign}
+    if foreign := others.stretch(cut, cut.random("related"), NEAREST):
+        made["related"] = foreign
     if near := others.stretch(cut, cut.random("near_ordered"), NEAREST, from_start=True):
-        yield "near_ordered", near
+        made["near_ordered"] = near
+    corrupted = {name: made[name] for name in CORRUPTIONS if made.get(name, true) != true}
+    variants = {TRUE: true} | corrupted
+    if alternative := others.alternative(cut, cut.random(ALTERNATIVE)):
+        variants[ALTERNATIVE] = alternative
+    return AuditPrompt(goal, performed.source, performed.video_id, history, variants, padding)
 
 
 class _Others:
@@ -249,38 +223,45 @@ class _Others:
 
     def __init__(self, usable: Sequence[AuditProcedure], embed: Embed) -> None:
         self._by_goal: dict[str, dict[str, list[AuditProcedure]]] = {}
-        for one in usable:
-            self._by_goal.setdefault(one.source, {}).setdefault(same_goal(one.goal), []).append(one)
-        self._nearest = {source: _ranked(list(goals), embed) for source, goals in self._by_goal.items()}
+        for procedure in usable:
+            self._by_goal.setdefault(procedure.source, {}).setdefault(same_goal(procedure.goal), []).append(procedure)
+        # For each goal of a source all others, the nearest first by cosine.
+        self._nearest: dict[str, dict[str, list[str]]] = {}
+        for source, by_goal in self._by_goal.items():
+            goals = list(by_goal)
+            vectors = embed(goals)
+            order = np.argsort(-(vectors @ vectors.T), axis=1, kind="stable")
+            self._nearest[source] = {
+                goal: [goals[j] for j in row if j != i] for i, (goal, row) in enumerate(zip(goals, order, strict=True))
+            }
 
-    def stretch(self, cut: _Cut, random: Random, nearest: int | None = None, from_start: bool = False) -> Steps | None:
+    def stretch(self, cut: Cut, random: Random, nearest: int | None = None, from_start: bool = False) -> Steps | None:
         """As many consecutive steps as `cut` continues with, from one of the `nearest` other goals of the source, at
         the same relative position or from the first; None where no procedure of such a goal is long enough."""
         goals = self._nearest[cut.performed.source][same_goal(cut.performed.goal)][:nearest]
         n = len(cut.true)
         for goal in random.sample(goals, len(goals)):
-            long_enough = [one for one in self._by_goal[cut.performed.source][goal] if len(one.steps) >= n]
+            long_enough = [
+                procedure for procedure in self._by_goal[cut.performed.source][goal] if len(procedure.steps) >= n
+            ]
             if long_enough:
                 donor = random.choice(long_enough)
                 start = 0 if from_start else min(cut.place_in(donor), len(donor.steps) - n)
                 return donor.steps[start : start + n]
         return None
 
-    def alternative(self, cut: _Cut, random: Random) -> Steps | None:
+    def alternative(self, cut: Cut, random: Random) -> Steps | None:
         """How another video of the same goal goes on from the same relative position."""
         own = cut.performed
-        videos = [one for one in self._by_goal[own.source][same_goal(own.goal)] if one.video_id != own.video_id]
+        videos = [
+            procedure
+            for procedure in self._by_goal[own.source][same_goal(own.goal)]
+            if procedure.video_id != own.video_id
+        ]
         if not videos:
             return None
         chosen = random.choice(videos)
         return chosen.steps[cut.place_in(chosen) :]
-
-
-def _ranked(goals: list[str], embed: Embed) -> dict[str, list[str]]:
-    """For each goal all others, the nearest first by cosine."""
-    vectors: NDArray[Any] = embed(goals)
-    order = np.argsort(-(vectors @ vectors.T), axis=1, kind="stable")
-    return {goal: [goals[j] for j in row if j != i] for i, (goal, row) in enumerate(zip(goals, order, strict=True))}
 
 
 def _random(seed: int, performed: AuditProcedure, purpose: str) -> Random:

@@ -111,6 +111,7 @@ class RewardAudit:
 
     @property
     def worst(self) -> Interval:
+        """The share of the worst class."""
         return self.classes[self.worst_class]
 
 
@@ -144,10 +145,6 @@ class Audit:
     lodo: Lodo | None = None
     """The rewards on each source left out, where that was asked for."""
 
-    @property
-    def prompts(self) -> int:
-        return sum(self.procedures.values())
-
 
 def answer(coverage: CoverageResult | None, problem: str = "") -> str:
     """Does the corpus cover the tasks? One sentence; `problem` says why there is no statistic."""
@@ -174,51 +171,48 @@ def answer(coverage: CoverageResult | None, problem: str = "") -> str:
 
 
 def findings(rewards: Sequence[RewardAudit]) -> Iterator[str]:
-    """What the audit says of each verifier against the control that reads no corpus, and of its optimum."""
-    for one in rewards:
-        if one.name in (LENGTH, RELEVANCE):
+    """What the audit says of each verifier against the control that reads no corpus, and of its optimum.
+
+    Then attacks and samples, each with all rewards beside each other in one sentence.
+    """
+    for reward in rewards:
+        if reward.name in (LENGTH, RELEVANCE):
             continue
+        gained, gain = "", reward.over_relevance
+        if gain is not None:
+            ends = f" (no interval: {gain.reason})" if gain.reason else ""
+            if gain.low is not None and gain.high is not None:
+                ends = f" [{100 * gain.low:+.0f}, {100 * gain.high:+.0f}]"
+            points = f"{100 * gain.mean:+.0f} points{ends}".replace("-", MINUS)
+            gained = f", {points} against relevance, which reads no corpus"
+        name, mean, attack = reward.name, reward.mean, reward.attack
+        worst = f"{reward.worst_class.replace('_', ' ')}, {percent(reward.worst.mean)}%"
+        groups = ", ".join(f"{group} {percent(share.mean)}" for group, share in reward.groups.items())
         yield (
-            f"{one.name} prefers the true continuation in {percent(one.mean.mean)}%{bounds(one.mean)} of comparisons"
-            f"{_gain(one.over_relevance)}. Its worst class is {one.worst_class.replace('_', ' ')}, "
-            f"{percent(one.worst.mean)}%. "
-            f"By group: {', '.join(f'{group} {percent(share.mean)}' for group, share in one.groups.items())}."
+            f"{name} prefers the true continuation in {percent(mean.mean)}%{bounds(mean)} of comparisons{gained}. "
+            f"Its worst class is {worst}. By group: {groups}."
         )
-        if one.unscored:
-            yield f"{one.name} could not score {len(one.unscored)} prompts, the first of them {one.unscored[0]}"
-        if one.attack is not None:
-            kinds = [(kind, share) for kind, share in one.attack.composition.items() if share]
+        if reward.unscored:
+            yield f"{name} could not score {len(reward.unscored)} prompts, the first of them {reward.unscored[0]}"
+        if attack is not None:
+            kinds = [(kind, share) for kind, share in attack.composition.items() if share]
             made_of = ", ".join(f"{percent(share)}% {kind}" for kind, share in kinds)
             if len(kinds) < 2:
                 made_of = f"all {kinds[0][0]}" if kinds else "none"
             yield (
-                f"A plan grown greedily for {one.name} is {one.attack.length_ratio:.1f} times as long as the true one. "
-                f"Its steps are: {made_of}. It earns more than the true one in "
-                f"{percent(one.attack.beats_true.mean)}% of prompts."
+                f"A plan grown greedily for {name} is {attack.length_ratio:.1f} times as long as the true one. Its "
+                f"steps are: {made_of}. It earns more than the true one in {percent(attack.beats_true.mean)}% of "
+                "prompts."
             )
-
-
-def comparisons(rewards: Sequence[RewardAudit]) -> Iterator[str]:
-    """Attacks and samples, each with all rewards beside each other in one sentence."""
     attacks = {
-        "A plan grown greedily": [(one.name, one.attack) for one in rewards],
-        f"The best of {BEST_OF} composed plans": [(one.name, one.best_of) for one in rewards],
+        "A plan grown greedily": [(reward.name, reward.attack) for reward in rewards],
+        f"The best of {BEST_OF} composed plans": [(reward.name, reward.best_of) for reward in rewards],
     }
-    for plan, found in attacks.items():
-        shares = [f"{name} {percent(attack.beats_true.mean)}%" for name, attack in found if attack is not None]
+    for plan, results in attacks.items():
+        shares = [f"{name} {percent(attack.beats_true.mean)}%" for name, attack in results if attack is not None]
         if shares:
             yield f"{plan} earns more than the true continuation: {', '.join(shares)} of prompts."
-    for system in dict.fromkeys(system for one in rewards for system in one.samples):
-        own = [(one.name, one.samples[system].true_wins) for one in rewards if system in one.samples]
+    for system in dict.fromkeys(system for reward in rewards for system in reward.samples):
+        own = [(reward.name, reward.samples[system].true_wins) for reward in rewards if system in reward.samples]
         shares = [f"{name} {percent(share.mean)}%{bounds(share)}" for name, share in own]
         yield f"The true continuation earns more than what {system} wrote: {', '.join(shares)} of samples."
-
-
-def _gain(gain: Interval | None) -> str:
-    if gain is None:
-        return ""
-    ends = f" (no interval: {gain.reason})" if gain.reason else ""
-    if gain.low is not None and gain.high is not None:
-        ends = f" [{100 * gain.low:+.0f}, {100 * gain.high:+.0f}]"
-    points = f"{100 * gain.mean:+.0f} points{ends}".replace("-", MINUS)
-    return f", {points} against relevance, which reads no corpus"

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from recipe.audit.perturb import AuditPrompt
-from recipe.data.examples import write_examples
 from recipe.errors import InputError, listed
 from recipe.planning.predictions import Prediction, read_predictions
 from recipe.types import Example
@@ -20,21 +19,24 @@ PREFIX = "samples-"
 
 
 def prompt_id(prompt: AuditPrompt) -> str:
-    """The id of a prompt's example; another seed cuts elsewhere, and so gives another id."""
+    """The id of a prompt's example; another seed cuts unused, and so gives another id."""
     return f"audit/{prompt.source}/{prompt.video_id}/{len(prompt.history)}"
 
 
 def prompt_examples(prompts: Sequence[AuditPrompt]) -> list[Example]:
     """The prompts as examples, with the true continuation."""
     return [
-        Example(prompt_id(one), one.source, one.video_id, one.goal, one.history, one.true, len(one.history))
-        for one in prompts
+        Example(
+            prompt_id(prompt),
+            prompt.source,
+            prompt.video_id,
+            prompt.goal,
+            prompt.history,
+            prompt.true,
+            len(prompt.history),
+        )
+        for prompt in prompts
     ]
-
-
-def write_prompts(path: Path, prompts: Sequence[AuditPrompt]) -> int:
-    """Write the prompts as an examples file; returns their number."""
-    return write_examples(path, prompt_examples(prompts))
 
 
 def sample_file(folder: Path, system: str) -> Path:
@@ -42,20 +44,20 @@ def sample_file(folder: Path, system: str) -> Path:
     return folder / f"{PREFIX}{re.sub(r'[^A-Za-z0-9.-]+', '_', system).strip('_.')}.jsonl"
 
 
-def read_samples(given: Iterable[str]) -> dict[str, list[Prediction]]:
+def read_samples(arguments: Iterable[str]) -> dict[str, list[Prediction]]:
     """System -> its predictions, from files given as `FILE`, which names the system, or `NAME=FILE`.
 
     Raises InputError for a name that occurs twice, and as `read_predictions` does.
     """
-    found: dict[str, list[Prediction]] = {}
-    for one in given:
-        name, named, file = one.rpartition("=")
+    samples: dict[str, list[Prediction]] = {}
+    for argument in arguments:
+        name, named, file = argument.rpartition("=")
         path = Path(file)
         system = name if named else path.stem.removeprefix(PREFIX)
-        if system in found:
+        if system in samples:
             raise InputError(f"samples of {system!r} are given twice; name them with --samples NAME=FILE.")
-        found[system] = read_predictions(path)
-    return found
+        samples[system] = read_predictions(path)
+    return samples
 
 
 def with_samples(
@@ -65,19 +67,19 @@ def with_samples(
 
     Raises InputError for a system without a sample for any of the prompts: they are of another seed or file.
     """
-    places = {prompt_id(prompt): place for place, prompt in enumerate(prompts)}
+    places = {prompt_id(prompt): index for index, prompt in enumerate(prompts)}
     plans: list[dict[str, tuple[tuple[str, ...], ...]]] = [{} for _ in prompts]
-    elsewhere = {}
+    unused = {}
     for system, predictions in samples.items():
-        for one in predictions:
-            if one.example_id in places:
-                own = plans[places[one.example_id]]
-                own[system] = (*own.get(system, ()), one.steps)
+        for prediction in predictions:
+            if prediction.example_id in places:
+                own = plans[places[prediction.example_id]]
+                own[system] = (*own.get(system, ()), prediction.steps)
         if not any(system in own for own in plans):
-            ids = listed(sorted({one.example_id for one in predictions}))
+            ids = listed(sorted({prediction.example_id for prediction in predictions}))
             raise InputError(
                 f"no sample of {system!r} is for an audited prompt ({ids or 'there are none'}); write the prompts with "
                 "--prompts-output, with the same --procedures, --limit and --seed, and plan for them."
             )
-        elsewhere[system] = sum(one.example_id not in places for one in predictions)
-    return [replace(prompt, samples=own) for prompt, own in zip(prompts, plans, strict=True)], elsewhere
+        unused[system] = sum(prediction.example_id not in places for prediction in predictions)
+    return [replace(prompt, samples=own) for prompt, own in zip(prompts, plans, strict=True)], unused

@@ -139,11 +139,6 @@ class ProcedureCoverage(NamedTuple):
     mixed: tuple[float, ...]
     """kappa of each mixture."""
 
-    @property
-    def wins(self) -> float:
-        """Share of mixtures that are covered less than the procedure, those covered alike as halves."""
-        return sum(wins(self.kappa, one) for one in self.mixed) / len(self.mixed)
-
 
 def corpus_coverage(
     corpus: NarrationIndex, selection: Selection, embed: Embed, seed: int = 0, progress: Progress = SILENT
@@ -160,19 +155,33 @@ def corpus_coverage(
     mixtures = mixed_steps(selection, seed)
     if not mixtures:
         return []
-    sequences = [steps for one, mixed in mixtures.items() for steps in (one.steps, *mixed)]
+    sequences = [steps for procedure, mixed in mixtures.items() for steps in (procedure.steps, *mixed)]
     distinct = sorted({step for steps in sequences for step in steps})
     vectors = dict(zip(distinct, embed(distinct), strict=True))
-    matching = _Matching(corpus, np.mean(list(vectors.values()), axis=0), seed)
+    mean = np.mean(list(vectors.values()), axis=0)
     queries = [np.stack([vectors[step] for step in steps]) for steps in sequences]
     nearest = corpus.search_batch(queries, min(NEAR, len(corpus) // 4))
+    baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
+    order = np.random.default_rng(seed).permutation(len(corpus))
+    segments: dict[int, Vectors] = {}
+    """Centred segments of narrations; kept, because the random narrations are the same for all."""
     kappas = []
     with progress.task("Cover procedures", len(sequences)) as advance:
         for query, hits in zip(queries, nearest, strict=True):
-            kappas.append(matching.kappa(query, [hit.narration for hit in hits]))
+            near = [hit.narration for hit in hits]
+            far = [int(index) for index in order[: FAR + len(near)] if int(index) not in near][:FAR]
+            for index in (*near, *far):
+                if index not in segments:
+                    segments[index] = centred(corpus.embeddings(index), baseline.mean)
+            narrations = [segments[index] for index in (*near, *far)]
+            x = centred(query, mean)
+            W = calibrated(np.concatenate(narrations) @ x.T, baseline.floors(x))
+            offsets = np.cumsum([0, *map(len, narrations)])
+            matched = backend.grouped_free_alignment(W, [0, len(query)], offsets).matched[1]
+            kappas.append(float(matched[: len(near)].mean() - matched[len(near) :].mean()) / len(query))
             advance(1)
     rest = iter(kappas)
-    return [ProcedureCoverage(one, next(rest), tuple(islice(rest, MIXTURES))) for one in mixtures]
+    return [ProcedureCoverage(performed, next(rest), tuple(islice(rest, MIXTURES))) for performed in mixtures]
 
 
 def mixed_steps(selection: Selection, seed: int = 0) -> dict[AuditProcedure, list[Steps]]:
@@ -181,40 +190,15 @@ def mixed_steps(selection: Selection, seed: int = 0) -> dict[AuditProcedure, lis
     Procedures of a source with one goal only are left out.
     """
     by_goal: dict[str, dict[str, list[AuditProcedure]]] = {}
-    for one in selection.usable:
-        by_goal.setdefault(one.source, {}).setdefault(same_goal(one.goal), []).append(one)
+    for procedure in selection.usable:
+        by_goal.setdefault(procedure.source, {}).setdefault(same_goal(procedure.goal), []).append(procedure)
     mixtures = {}
-    for one in selection.audited:
-        random = Random("/".join((str(seed), one.source, one.video_id, "mixed")))
-        others = [videos for goal, videos in by_goal[one.source].items() if goal != same_goal(one.goal)]
+    for procedure in selection.audited:
+        random = Random("/".join((str(seed), procedure.source, procedure.video_id, "mixed")))
+        others = [videos for goal, videos in by_goal[procedure.source].items() if goal != same_goal(procedure.goal)]
         if foreign := [video for videos in others for video in videos]:
-            mixed = (tuple(random.choice(random.choice(foreign).steps) for _ in one.steps) for _ in range(MIXTURES))
-            mixtures[one] = list(mixed)
+            mixed = (
+                tuple(random.choice(random.choice(foreign).steps) for _ in procedure.steps) for _ in range(MIXTURES)
+            )
+            mixtures[procedure] = list(mixed)
     return mixtures
-
-
-class _Matching:
-    """kappa against one corpus."""
-
-    def __init__(self, corpus: NarrationIndex, mean: Vectors, seed: int) -> None:
-        self._corpus, self._mean = corpus, mean
-        self._baseline = SimilarityBaseline.of(corpus)
-        self._backend = backends.load("auto")
-        self._order = np.random.default_rng(seed).permutation(len(corpus))
-        self._kept: dict[int, Vectors] = {}
-
-    def kappa(self, steps: Vectors, near: Sequence[int]) -> float:
-        """Of steps [M, d] whose nearest narrations are `near`."""
-        far = [int(index) for index in self._order[: FAR + len(near)] if int(index) not in near][:FAR]
-        narrations = [self._segments(index) for index in (*near, *far)]
-        x = centred(steps, self._mean)
-        W = calibrated(np.concatenate(narrations) @ x.T, self._baseline.floors(x))
-        offsets = np.cumsum([0, *map(len, narrations)])
-        matched = self._backend.grouped_free_alignment(W, [0, len(steps)], offsets).matched[1]
-        return float(matched[: len(near)].mean() - matched[len(near) :].mean()) / len(steps)
-
-    def _segments(self, index: int) -> Vectors:
-        """Centred segments of a narration; kept, because the random narrations are the same for all."""
-        if index not in self._kept:
-            self._kept[index] = centred(self._corpus.embeddings(index), self._baseline.mean)
-        return self._kept[index]

@@ -4,7 +4,8 @@ MEAN is the mean of the classes' shares; the same number is a mean over prompts 
 is what its interval resamples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +20,14 @@ Key = tuple[str, str]
 """Source and video id of a prompt."""
 
 
-def win_table(prompts: Sequence[ScoredPrompt]) -> Array:
+def win_table(prompts: Sequence[ScoredPrompt], names: Collection[str] = CORRUPTIONS) -> Array:
     """Wins of the true continuation [prompts, classes]; NaN where a prompt has no such corruption."""
-    rows = [[win(prompt, name) for name in CORRUPTIONS] for prompt in prompts]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(CORRUPTIONS))
+    table = np.full((len(prompts), len(names)), np.nan)
+    for row, prompt in enumerate(prompts):
+        for column, name in enumerate(names):
+            if name in prompt.rewards:
+                table[row, column] = wins(prompt.rewards[TRUE].total, prompt.rewards[name].total)
+    return table
 
 
 def prompt_means(table: Array) -> Array:
@@ -33,8 +38,8 @@ def prompt_means(table: Array) -> Array:
     """
     known = np.isfinite(table)
     sizes = known.sum(axis=0)
-    there = sizes > 0
-    weights = len(table) / (there.sum() * np.maximum(sizes, 1))
+    present = sizes > 0
+    weights = len(table) / (present.sum() * np.maximum(sizes, 1))
     return np.asarray((np.where(known, table, 0.0) * weights).sum(axis=1), dtype=np.float64)
 
 
@@ -48,28 +53,31 @@ def group_means(table: Array, goals: Sequence[str]) -> dict[Group, Interval]:
     return means
 
 
-def win(one: ScoredPrompt, name: str) -> float:
-    return wins(one.rewards[TRUE].total, one.rewards[name].total) if name in one.rewards else float("nan")
-
-
 def known_share(values: Sequence[float] | Array, goals: Sequence[str]) -> Interval | None:
     """The mean of what is known; None where nothing is."""
     known = [(value, goal) for value, goal in zip(values, goals, strict=True) if np.isfinite(value)]
     return mean_interval([value for value, _ in known], [goal for _, goal in known]) if known else None
 
 
-def difference(scored: Sequence[ScoredPrompt], baseline: Sequence[ScoredPrompt]) -> Interval | None:
+def paired_difference(scored: Sequence[ScoredPrompt], baseline: Sequence[ScoredPrompt]) -> Interval | None:
     """MEAN less the baseline's, on the prompts that both scored."""
-    common = {key_of(one) for one in scored} & {key_of(one) for one in baseline}
+    common = set(map(key_of, scored)) & set(map(key_of, baseline))
     if not common:
         return None
-    first, second = ([one for one in which if key_of(one) in common] for which in (scored, baseline))
+    first, second = ([prompt for prompt in prompts if key_of(prompt) in common] for prompts in (scored, baseline))
     gains = prompt_means(win_table(first)) - prompt_means(win_table(second))
-    return mean_interval(gains, [same_goal(one.prompt.goal) for one in first])
+    return mean_interval(gains, [same_goal(scored.prompt.goal) for scored in first])
 
 
-def key_of(one: ScoredPrompt) -> Key:
-    return one.prompt.source, one.prompt.video_id
+def key_of(scored: ScoredPrompt) -> Key:
+    """What tells a prompt from the others."""
+    return scored.prompt.source, scored.prompt.video_id
+
+
+def in_percent(share: Interval) -> Interval:
+    """A share, or a difference of shares, in percent points."""
+    low, high = (None if end is None else 100 * end for end in (share.low, share.high))
+    return replace(share, mean=100 * share.mean, low=low, high=high)
 
 
 def percent(share: float) -> str:

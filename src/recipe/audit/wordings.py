@@ -44,23 +44,7 @@ def wordings() -> Wordings:
     return Wordings(**{name: tuple(lines) for name, lines in tables.items()}, particles=particles, verbs=verbs)
 
 
-def fillers(count: int, random: Random) -> Steps:
-    """`count` generic steps in random order; one comes again only after all others have come."""
-    return _drawn(wordings().fillers, count, random)
-
-
-def generic_endings(count: int, random: Random) -> Steps:
-    """`count` last steps that fit any goal, in random order."""
-    return _drawn(wordings().goal_endings, count, random)
-
-
-def safe_steps(count: int, random: Random) -> Steps:
-    """`count` steps that are right for any task, in the order in which a plan would have them."""
-    known = wordings().safe_steps
-    return tuple(sorted(_drawn(known, count, random), key=known.index))
-
-
-def _drawn(lines: Steps, count: int, random: Random) -> Steps:
+def draw_lines(lines: Steps, count: int, random: Random) -> Steps:
     """`count` lines in random order; one comes again only after all others have come."""
     rounds = -(-count // len(lines))
     return tuple(line for _ in range(rounds) for line in random.sample(lines, len(lines)))[:count]
@@ -78,11 +62,11 @@ def reworded_goal(goal: str, count: int, random: Random) -> Steps:
     """The goal in `count` lines: its verb kept or replaced, within sentences that differ as long as there are any."""
     verb, *rest = goal.rstrip(" .").split() or [goal]
     verbs = (verb.lower(), *wordings().verbs.get(verb.lower(), ()))
-    templates = _drawn(wordings().goal_templates + wordings().templates, count, random)
+    templates = draw_lines(wordings().goal_templates + wordings().templates, count, random)
     return tuple(template.format(" ".join([random.choice(verbs), *rest])) for template in templates)
 
 
-def vague(step: str, place: int) -> str:
+def vague(step: str, index: int) -> str:
     """The step with its verb kept and a vague word, which goes by `place`, for all that follows it.
 
     The verb is the first of the first three words that the table knows, else the first word. A step that is a verb
@@ -97,13 +81,13 @@ def vague(step: str, place: int) -> str:
         end += 1
     if end >= len(words):
         return step
-    return " ".join([*words[:end], tables.vague_objects[place % len(tables.vague_objects)]])
+    return " ".join([*words[:end], tables.vague_objects[index % len(tables.vague_objects)]])
 
 
-def told_in_phases(step: str) -> Steps:
+def in_phases(step: str) -> Steps:
     """One step in three lines.
 
-    >>> told_in_phases("Pour the water.")
+    >>> in_phases("Pour the water.")
     ('start to pour the water', 'keep going and pour the water', 'finish: pour the water')
     """
     return tuple(phase.format(_inner(step)) for phase in wordings().phases)

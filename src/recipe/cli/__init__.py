@@ -15,9 +15,9 @@ from recipe.errors import InputError
 app = CommandGroup(name="recipe", pretty_exceptions_enable=False, add_completion=False)
 
 
-def show_version(asked: bool) -> None:
+def show_version(requested: bool) -> None:
     """Print the version and stop."""
-    if asked:
+    if requested:
         typer.echo(f"recipe {__version__}")
         raise typer.Exit
 

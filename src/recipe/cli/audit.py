@@ -1,46 +1,38 @@
 """`recipe reward audit`: what rewards can and cannot tell apart on the user's own procedures."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.table import Table
 
-from recipe.cli.console import out, print_json, progress
-from recipe.cli.flags import with_flags
-from recipe.cli.models import beside, opened
-from recipe.cli.reward_options import AsJson, Config, Folder, settings
+from recipe.cli.console import Shown, out, progress, shows
+from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.models import FLAGS, beside, opened
+from recipe.cli.reward_options import Config, Folder, settings
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import InputError
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
-    from recipe.audit.lodo import Lodo
-    from recipe.audit.perturb import AuditPrompt
     from recipe.audit.results import Audit
     from recipe.config import RewardConfig
-    from recipe.corpus.store import Corpus
-    from recipe.planning.predictions import Prediction
+    from recipe.report.elements import Table, TableRow
     from recipe.stats import Interval
     from recipe.types import Procedure
 
 NAMES = ("paper", "paper:history", "paper:full", "paper:own", "grounded")
 """What --verifier may name beside files of settings; `paper` reads the pool that the settings say."""
 _PANEL = "Samples of a language model"
-WIDEST_NAME, WIDEST_CELL = 22, 9
+WIDEST_NAME, WIDEST_CELL = 22, 14
 """Columns of the terminal that a row's name takes, and a share with its interval."""
 
 
-@with_flags(
-    SamplingConfig,
-    "sampling",
-    _PANEL,
-    only=("temperature", "max_tokens", "batch_size"),
-    defaults={"temperature": 1.0},
+@with_settings(
+    model=SettingsTable(ModelConfig, FLAGS, _PANEL, names={"model": "--model --sample-model"}, defaults={"model": ""}),
+    sampling=SettingsTable(SamplingConfig, ("temperature", "max_tokens"), _PANEL, defaults={"temperature": 1.0}),
 )
-@with_flags(ModelConfig, "model_settings", _PANEL, names={"model": ("--sample-model",)}, defaults={"model": ""})
+@shows
 def audit(
     folder: Folder,
     procedures: Annotated[list[Path], typer.Option(help="Procedures, JSON lines; repeat for each file.")],
@@ -70,14 +62,13 @@ def audit(
         bool, typer.Option("--skip-bad", help="Leave out unusable rows of --procedures and count them.")
     ] = False,
     output: Annotated[Path | None, typer.Option(help="Folder for audit.json, audit.html, plots and samples.")] = None,
-    as_json: AsJson = False,
     samples_per_prompt: Annotated[
         int, typer.Option(min=1, help="Continuations that --sample-model writes.", rich_help_panel=_PANEL)
     ] = 4,
     *,
-    model_settings: ModelConfig,
+    model: ModelConfig,
     sampling: SamplingConfig,
-) -> None:
+) -> Shown:
     """Measure how well rewards distinguish true continuations from corruptions of them.
 
     The controls `length` and `relevance`, which read no corpus, are always audited beside the verifiers.
@@ -95,17 +86,20 @@ def audit(
     titles = [name.partition("=")[0] for name in names]
     if twice := [title for title in titles if titles.count(title) > 1]:
         raise typer.BadParameter(f"{twice[0]!r} is given twice; name each NAME=CONFIG.toml.", param_hint="--verifier")
-    if model_settings.model and output is None:
+    if model.model and output is None:
         raise InputError("--sample-model needs --output, the folder that its samples are written to.")
     LOADING.info("loading corpus %s ...", folder)
-    from recipe.artifacts import require_writable, to_json
+    from recipe.artifacts import require_writable
     from recipe.errors import require_packages
 
     require_packages({"report": "the audit", "cpu": "corpus search"})
     from recipe.audit.measure import Extent, audit_rewards, audited_prompts
-    from recipe.audit.samples import read_samples, write_prompts
+    from recipe.audit.samples import PREFIX, prompt_examples, read_samples, sample_file
     from recipe.audit.score import NamedScorer
     from recipe.corpus.store import Corpus
+    from recipe.data.examples import write_examples
+    from recipe.planning.planner import Planner
+    from recipe.planning.predictions import write_predictions
     from recipe.reward.embeddings import StepEmbeddings
     from recipe.reward.verifier import Verifier
 
@@ -121,38 +115,43 @@ def audit(
     if prompts_output is not None:
         require_writable(prompts_output)
         _, prompts = audited_prompts(corpus, chosen, embeddings.stacked, extent)
-        out.print(
-            f"{write_prompts(prompts_output, prompts)} prompts in {prompts_output}", highlight=False, markup=False
-        )
-        return
+        count = write_examples(prompts_output, prompt_examples(prompts))
+        return Shown({"prompts": count, "output": str(prompts_output)}, [f"{count} prompts in {prompts_output}"])
     scorers = {
         title: Verifier(corpus, _settings(name, config), embeddings=embeddings)
         for title, name in zip(titles, names, strict=True)
     }
-    if model_settings.model and output is not None:
+    if model.model and output is not None:
         _, prompts = audited_prompts(corpus, chosen, embeddings.stacked, extent)
-        sampled = sampling.model_copy(update={"seed": seed})
-        predictions |= _sampled(model_settings, sampled, prompts, samples_per_prompt, output)
-    found = audit_rewards(
-        [NamedScorer(name, one, one.config.contrast_problem(len(corpus)) or "") for name, one in scorers.items()],
+        file = sample_file(output, model.model)
+        with opened(beside(model, file)) as engine:
+            planner = Planner(engine, sampling.model_copy(update={"seed": seed}))
+            sampled = planner.predict(prompt_examples(prompts), samples_per_prompt, progress())
+        write_predictions(file, sampled)
+        predictions[file.stem.removeprefix(PREFIX)] = sampled
+    record = {  # what it takes to run the audit again
+        "corpus": str(folder),
+        "narrations": len(corpus),
+        "encoder": corpus.manifest["encoder"]["name"],
+        "procedures": [str(path) for path in procedures],
+        "verifiers": {name: scorer.config.model_dump(mode="json") for name, scorer in scorers.items()},
+    }
+    result = audit_rewards(
+        [
+            NamedScorer(name, scorer, scorer.config.contrast_problem(len(corpus)) or "")
+            for name, scorer in scorers.items()
+        ],
         corpus,
         chosen,
         embeddings.stacked,
         extent,
-        _record(folder, corpus, procedures, {name: scorer.config for name, scorer in scorers.items()})
-        | ({"skipped_rows": len(skipped)} if skip_bad else {}),
+        record | ({"skipped_rows": len(skipped)} if skip_bad else {}),
         progress(),
         predictions,
     )
-    written = [] if output is None else write_audit(found, output)
-    if as_json:
-        print_json(to_json(found))
-        return
-    if skipped:
-        out.print(f"- Unusable rows left out: {len(skipped)}; the first is {skipped[0]}", highlight=False, markup=False)
-    _show(found)
-    for path in written:
-        out.print(path, highlight=False, markup=False, soft_wrap=True)
+    written = [] if output is None else write_audit(result, output)
+    lost = [f"- Unusable rows left out: {len(skipped)}; the first is {skipped[0]}"] if skipped else []
+    return Shown(result, [*lost, *_lines(result), *map(str, written)])
 
 
 def _read(files: Sequence[Path], skip_bad: bool) -> "tuple[list[Procedure], list[str]]":
@@ -176,106 +175,57 @@ def _settings(name: str, config: Path | None) -> "RewardConfig":
     return settings(config, method, pool or None)
 
 
-def _sampled(
-    model_settings: ModelConfig, sampling: SamplingConfig, prompts: "Sequence[AuditPrompt]", count: int, output: Path
-) -> "dict[str, list[Prediction]]":
-    """What the model writes for the prompts, kept in the output folder."""
-    from recipe.audit.samples import PREFIX, prompt_examples, sample_file
-    from recipe.planning.planner import Planner
-    from recipe.planning.predictions import write_predictions
-
-    file = sample_file(output, model_settings.model)
-    with opened(beside(model_settings, file)) as model:
-        predictions = Planner(model, sampling).predict(prompt_examples(prompts), count, progress())
-    write_predictions(file, predictions)
-    return {file.stem.removeprefix(PREFIX): predictions}
-
-
-def _record(
-    folder: Path, corpus: "Corpus", procedures: Sequence[Path], configs: "dict[str, RewardConfig]"
-) -> dict[str, Any]:
-    """What it takes to run the audit again."""
-    return {
-        "corpus": str(folder),
-        "narrations": len(corpus),
-        "encoder": corpus.manifest["encoder"]["name"],
-        "procedures": [str(path) for path in procedures],
-        "verifiers": {name: one.model_dump(mode="json") for name, one in configs.items()},
-    }
-
-
-def _show(found: "Audit") -> None:
-    """The sentences, then a table: rewards as columns."""
+def _lines(audited: "Audit") -> "Iterator[str | Table]":
+    """The sentences, then a table with rewards as columns, then what holds without each source."""
     from recipe.audit.attack import BEST_OF
     from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
+    from recipe.audit.lodo import points
+    from recipe.report.elements import Cell, Table, headings, row
 
-    for sentence in (found.answer, *found.findings):
-        out.print(f"- {sentence}", highlight=False, markup=False)
-    table = Table("", box=None, padding=(0, 1))
-    rewards = found.rewards
-    fits = WIDEST_NAME + sum(max(len(one.name), WIDEST_CELL) + 2 for one in rewards) <= out.width
-    cell = partial(_cell, bounded=fits)
-    for one in rewards:
-        table.add_column(one.name, justify="right", overflow="fold")
-    table.add_row("[bold]mean", *(cell(one.mean) for one in rewards))
-    table.add_row("[bold]worst", *(cell(one.worst) for one in rewards))
+    yield from (f"- {sentence}" for sentence in (audited.answer, *audited.findings))
+    rewards = audited.rewards
+    # Intervals are shown where the rewards are so few that the terminal has room for them.
+    bounded = WIDEST_NAME + sum(max(len(reward.name), WIDEST_CELL) + 2 for reward in rewards) <= out.width
+
+    def share(name: str, shares: "Iterable[Interval | None]", section: str = "") -> "TableRow":
+        cells = (Cell(value, 0, percent=True, part="all" if bounded else "mean") for value in shares)
+        return row(name, *cells, section=section)
+
+    rows = [share("mean", (reward.mean for reward in rewards)), share("worst", (reward.worst for reward in rewards))]
     for group in GROUPS:
-        names = [
-            name for name in CORRUPTIONS if GROUP_OF[name] == group and any(name in one.classes for one in rewards)
-        ]
-        if names:
-            table.add_section()
-            table.add_row(f"[bold]{group}", *(cell(one.groups.get(group)) for one in rewards))
-        for name in names:
-            table.add_row(f" {name}", *(cell(one.classes.get(name)) for one in rewards))
-    table.add_section()
-    table.add_row("alternative", *(cell(one.alternative) for one in rewards))
-    table.add_section()
-    for system in dict.fromkeys(system for one in rewards for system in one.samples):
-        shares = (one.samples[system].true_wins if system in one.samples else None for one in rewards)
-        table.add_row(f"samples: {system}", *(cell(share) for share in shares))
+        rows.append(share(group, (reward.groups.get(group) for reward in rewards), group))
+        names = (name for name in CORRUPTIONS if GROUP_OF[name] == group)
+        rows += [share(name, (reward.classes.get(name) for reward in rewards), group) for name in names]
+    rows = [line for line in rows if any(cell.value is not None for cell in line.cells)]
+    rows.append(share("alternative", (reward.alternative for reward in rewards), "other figures"))
+    for system in dict.fromkeys(system for reward in rewards for system in reward.samples):
+        own = (reward.samples[system].true_wins if system in reward.samples else None for reward in rewards)
+        rows.append(share(f"samples: {system}", own, "other figures"))
     for name, attacks in (
-        ("greedy attack wins", [one.attack for one in rewards]),
-        (f"best of {BEST_OF} wins", [one.best_of for one in rewards]),
+        ("greedy attack wins", [reward.attack for reward in rewards]),
+        (f"best of {BEST_OF} wins", [reward.best_of for reward in rewards]),
     ):
         if any(attacks):
-            table.add_row(name, *(f"{attack.beats_true.mean:.0%}" if attack else "-" for attack in attacks))
-    table.add_section()
-    table.add_row("r with length", *(_optional(one.length_correlation, "{:+.2f}") for one in rewards))
-    table.add_row("true ones gated", *(f"{one.gated:.0%}" for one in rewards))
-    table.add_row("coverage", *(_optional(one.coverage, "{:.2f}") for one in rewards))
-    table.add_row("seconds", *(f"{one.seconds:.1f}" for one in rewards))
-    out.print(table)
-    if found.lodo is not None:
-        _show_sources(found.lodo)
-
-
-def _show_sources(found: "Lodo") -> None:
-    """What is chosen without each source, and MEAN, WORST and the worst of the gaming classes by source."""
-    from recipe.audit.lodo import points
-
-    chosen = Table("left out", "chosen on the others", "against the default", "against relevance", box=None)
-    for one in found.left_out:
-        chosen.add_row(one.source, one.chosen, points(one.over_default), points(one.over_relevance))
-    chosen.add_row("mean", "", points(found.over_default), points(found.over_relevance))
-    out.print(chosen)
-    table = Table("MEAN / WORST / gaming", *(one.source for one in found.left_out), box=None)
-    for name, by in found.figures.items():
-        cells = ([own.mean.mean, own.worst, own.gaming_worst] for own in (by[one.source] for one in found.left_out))
-        table.add_row(name, *(" / ".join("-" if x is None else f"{100 * x:.0f}" for x in own) for own in cells))
-    out.print(table)
-
-
-def _cell(share: "Interval | None", bounded: bool) -> str:
-    """P(true > corrupted) in percent, green where it is above 50 for sure, red where below; with its 95% interval."""
-    if share is None:
-        return "-"
-    if share.low is None or share.high is None:
-        return f"{100 * share.mean:.0f}" + (f" [dim]{share.reason}[/]" if bounded and share.reason else "")
-    colour = "green" if share.low > 0.5 else "red" if share.high < 0.5 else "default"
-    ends = f" [dim]{100 * share.low:.0f}-{100 * share.high:.0f}[/]" if bounded else ""
-    return f"[{colour}]{100 * share.mean:.0f}[/]{ends}"
-
-
-def _optional(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
+            wins = (None if attack is None else attack.beats_true.mean for attack in attacks)
+            rows.append(row(name, *(Cell(value, 0, percent=True) for value in wins), section="other figures"))
+    for name, cells in (
+        ("r with length", [Cell(reward.length_correlation, 2, signed=True) for reward in rewards]),
+        ("true ones gated", [Cell(reward.gated, 0, percent=True) for reward in rewards]),
+        ("coverage", [Cell(reward.coverage, 2) for reward in rewards]),
+        ("seconds", [Cell(reward.seconds, 1) for reward in rewards]),
+    ):
+        rows.append(row(name, *cells, section="other figures"))
+    yield Table("P(true > corrupted)", "", headings(*(reward.name for reward in rewards)), tuple(rows))
+    if (lodo := audited.lodo) is None:
+        return
+    chosen = [
+        row(fold.source, fold.chosen, points(fold.over_default), points(fold.over_relevance)) for fold in lodo.left_out
+    ]
+    chosen.append(row("mean", "", points(lodo.over_default), points(lodo.over_relevance)))
+    columns = headings("chosen on the others", "against the default", "against relevance")
+    yield Table("", "left out", columns, tuple(chosen))
+    rows = []
+    for name, by in lodo.figures.items():
+        figures = ([own.mean.mean, own.worst, own.gaming_worst] for own in (by[fold.source] for fold in lodo.left_out))
+        rows.append(row(name, *(" / ".join("-" if x is None else f"{100 * x:.0f}" for x in own) for own in figures)))
+    yield Table("", "MEAN / WORST / gaming", headings(*(fold.source for fold in lodo.left_out)), tuple(rows))

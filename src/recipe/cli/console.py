@@ -1,6 +1,8 @@
 """Shared by all commands: progress, results, and the end of a command by an error."""
 
 import errno
+import functools
+import inspect
 import io
 import json
 import logging
@@ -9,9 +11,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer.main
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -25,8 +27,10 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 from rich.segment import Segment
+from rich.text import Text
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+from recipe.artifacts import to_json
 from recipe.errors import COMMANDS, RecipeError, printable, shortened
 from recipe.progress import LOADING, Advance, LogLines, Progress
 
@@ -72,41 +76,57 @@ class PlainGroup(TyperGroup):
     `recipe.commands.reward` holds lies below `recipe reward`. An entry point names a function or a `CommandGroup`.
     """
 
+    _entries: dict[str, EntryPoint] | None = None
+
     def list_commands(self, ctx: Any) -> list[str]:
-        self._added(ctx)
+        self._add_entries(ctx)
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
-            self._added(ctx)
+            self._add_entries(ctx, cmd_name)
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        packages = self._added(ctx)
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
-            title = f"Commands of {packages[name]}" if name in packages else "Commands"
+            entry = (self._entries or {}).get(name)
+            title = f"Commands of {entry.module.partition('.')[0]}" if entry else "Commands"
             text = self.get_command(ctx, name).get_short_help_str(limit=_WHOLE)
             sections.setdefault(title, []).append((name, text))
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
 
-    def _added(self, ctx: Any) -> dict[str, str]:
-        """Add the commands of other packages to those of this group; gives the package of each."""
-        names: list[str] = []
-        while ctx.parent is not None:
-            names.insert(0, ctx.info_name)
-            ctx = ctx.parent
-        entries = entry_points(group=".".join(("recipe.commands", *names)))
-        for entry in entries:
-            if entry.name not in self.commands:
-                group, loaded = CommandGroup(), entry.load()
-                group.add_typer(loaded, name=entry.name) if isinstance(loaded, typer.Typer) else group.command(
-                    entry.name
-                )(loaded)
-                self.commands.update(typer.main.get_group(group).commands)
-        return {entry.name: entry.module.partition(".")[0] for entry in entries}
+    def _add_entries(self, ctx: Any, only: str = "") -> None:
+        """Add the commands of other packages, or that of the name `only` where there is one.
+
+        One that cannot be loaded is said on standard error and left out: the other commands do not depend on it.
+        """
+        if self._entries is None:  # once a group: the metadata of every installed package is read
+            names: list[str] = []
+            while ctx.parent is not None:
+                names.insert(0, ctx.info_name)
+                ctx = ctx.parent
+            self._entries = {entry.name: entry for entry in entry_points(group=".".join(("recipe.commands", *names)))}
+        names = [only] if only in self._entries else list(self._entries)
+        for name in names:
+            if name in self.commands:
+                continue
+            entry = self._entries[name]
+            try:
+                loaded = entry.load()
+            except Exception as error:  # noqa: BLE001 - the code of another package
+                del self._entries[name]
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                line = (
+                    f"the command {name!r} of {entry.module} cannot be loaded ({reason}); repair or remove its package."
+                )
+                err.print(line, markup=False, highlight=False, soft_wrap=True)
+                continue
+            group = CommandGroup()
+            group.add_typer(loaded, name=name) if isinstance(loaded, typer.Typer) else group.command(name)(loaded)
+            self.commands.update(typer.main.get_group(group).commands)
 
 
 class CommandGroup(typer.Typer):
@@ -158,36 +178,30 @@ class Bars:
 
     @contextmanager
     def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
-        display = self._enter()
-        bar = display.add_task(description, total=total)
-        try:
-            yield lambda n: display.advance(bar, n)
-        finally:
-            display.stop_task(bar)
-            self._leave()
-
-    def _enter(self) -> RichProgress:
-        with self._lock:
+        with self._lock:  # tasks of several threads share one display, which the last of them takes down
             if self._display is None:
-                self._display = RichProgress(
+                columns = (
                     SpinnerColumn(),
                     TextColumn("{task.description}"),
                     BarColumn(),
                     MofNCompleteColumn(),
                     TimeElapsedColumn(),
                     TimeRemainingColumn(),
-                    console=err,
                 )
+                self._display = RichProgress(*columns, console=err)
                 self._display.start()
+            display = self._display
             self._under_way += 1
-            return self._display
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._under_way -= 1
-            if self._under_way == 0 and self._display is not None:
-                self._display.stop()
-                self._display = None
+        bar = display.add_task(description, total=total)
+        try:
+            yield lambda n: display.advance(bar, n)
+        finally:
+            display.stop_task(bar)
+            with self._lock:
+                self._under_way -= 1
+                if self._under_way == 0:
+                    display.stop()
+                    self._display = None
 
 
 def progress() -> Progress:
@@ -195,11 +209,11 @@ def progress() -> Progress:
     return Bars() if err.is_terminal else LogLines(sys.stderr)
 
 
-def print_json(value: object) -> None:
-    """The machine-readable result of a command, alone on standard output."""
+def json_text(value: object) -> str:
+    """A value as JSON that a terminal shows and does not obey."""
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     text = json.dumps(value, ensure_ascii=not unicode, indent=2)
-    typer.echo(COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    return COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def print_lines(*lines: object) -> None:
@@ -208,13 +222,60 @@ def print_lines(*lines: object) -> None:
         out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def print_findings(findings: "Sequence[Finding]") -> None:
+class Shown(NamedTuple):
+    """The result of a command, as programs and as people read it."""
+
+    value: object
+    """Printed as JSON with `--json`."""
+    lines: "Iterable[str | Table | RenderableType]" = ()
+    """Printed without: texts as they are, tables with their notes, and what rich draws."""
+    ends: int | RecipeError = 0
+    """How the command ends once this is printed: by an exit code, or by an error."""
+
+
+def shows(command: Callable[..., Shown]) -> Callable[..., None]:
+    """Give a command `--json`, and print what it returns; one with the parameter `as_json` is told of the option."""
+    signature = inspect.signature(command)
+    knows = "as_json" in signature.parameters
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        as_json = arguments["as_json"] if knows else arguments.pop("as_json")
+        shown = command(**arguments)
+        if as_json:
+            typer.echo(json_text(to_json(shown.value)))
+        for line in () if as_json else shown.lines:
+            if isinstance(line, str):
+                print_lines(line)
+                continue
+            from recipe.report.elements import Table  # loads NumPy, which texts do not need
+
+            if isinstance(line, Table):
+                print_table(line)
+            else:
+                out.print(line, highlight=False, soft_wrap=isinstance(line, Text))
+        if isinstance(shown.ends, RecipeError):
+            raise shown.ends
+        if shown.ends:
+            raise SystemExit(shown.ends)
+
+    option = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+    json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
+    kept = [parameter for name, parameter in signature.parameters.items() if name != "as_json"]
+    run.__signature__ = signature.replace(parameters=[*kept, json_option])  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*kept, json_option)} | {
+        "return": None
+    }
+    return run
+
+
+def finding_lines(findings: "Sequence[Finding]") -> Iterator[str]:
     """A line for each thing that a run needs, and how many are missing."""
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:
-        print_lines(f"{finding.state:<8} {finding.subject:<{width}}  {finding.sentence}")
+        yield f"{finding.state:<8} {finding.subject:<{width}}  {finding.sentence}"
     missing = sum(finding.state == "missing" for finding in findings)
-    print_lines(f"missing: {missing}" if missing else "nothing is missing")
+    yield f"missing: {missing}" if missing else "nothing is missing"
 
 
 def print_table(table: "Table") -> None:
@@ -225,6 +286,13 @@ def print_table(table: "Table") -> None:
     print_lines(*table.notes)
 
 
+class _Lines(logging.Handler):
+    """Writes records as lines on standard error, above the bars where there are some."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        err.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
+
+
 def run(app: typer.Typer) -> int:
     """Run the command line; returns 0, 1 for input that cannot be used, 130 after Ctrl-C.
 
@@ -233,42 +301,33 @@ def run(app: typer.Typer) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    with _noted_interrupts() as pressed, terminated(), _loading_told():
+    # What is loaded is said before it is.
+    lines, level = _Lines(), LOADING.level
+    LOADING.addHandler(lines)
+    LOADING.setLevel(logging.INFO)
+    with _noted_interrupts() as pressed, terminated():
         try:
             app(prog_name="recipe")
         except SystemExit as stop:
             if stop.code != INTERRUPTED:
                 raise
-            return _interrupted()
+            pressed.append(signal.SIGINT)
         except Exception as error:
-            if pressed:  # a library that is interrupted while it loads raises an error of its own
-                return _interrupted()
             sentence = _sentence(error)
-            if sentence is None:
+            if pressed:  # a library that is interrupted while it loads raises an error of its own
+                pass
+            elif sentence is None:
                 raise
-            err.print(f"error: {shortened(sentence)}", style="red", markup=False, highlight=False, soft_wrap=True)
-            return RecipeError.exit_code
-    return 0
-
-
-class _Lines(logging.Handler):
-    """Writes records as lines on standard error, above the bars where there are some."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        err.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _loading_told() -> Iterator[None]:
-    """Say what is loaded, before it is."""
-    lines, level = _Lines(), LOADING.level
-    LOADING.addHandler(lines)
-    LOADING.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        LOADING.removeHandler(lines)
-        LOADING.setLevel(level)
+            else:
+                err.print(f"error: {shortened(sentence)}", style="red", markup=False, highlight=False, soft_wrap=True)
+                return RecipeError.exit_code
+        else:
+            return 0
+        finally:
+            LOADING.removeHandler(lines)
+            LOADING.setLevel(level)
+    err.print("interrupted: finished work is kept; the same command resumes from there.")
+    return INTERRUPTED
 
 
 @contextmanager
@@ -301,11 +360,6 @@ def terminated() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _interrupted() -> int:
-    err.print("interrupted: finished work is kept; the same command resumes from there.")
-    return INTERRUPTED
-
-
 def _sentence(error: Exception) -> str | None:
     """An error in one sentence; None for one that is a fault of the program."""
     if isinstance(error, RecipeError):
@@ -317,6 +371,6 @@ def _sentence(error: Exception) -> str | None:
     lines = (error.strerror or str(error) or type(error).__name__).splitlines()
     reason = f"{lines[0][0].lower()}{lines[0][1:]}".rstrip(".")
     path = error.filename2 or error.filename
-    place = "" if path is None else f"{path}: "
+    file = "" if path is None else f"{path}: "
     remedy = _REMEDIES.get(error.errno or 0, "check the path and the space on its disk")
-    return f"{place}{reason}; {remedy}."
+    return f"{file}{reason}; {remedy}."

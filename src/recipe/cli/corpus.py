@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recipe.cli.console import CommandGroup, print_json, print_lines, print_table, progress
-from recipe.cli.flags import with_flags
+from recipe.cli.console import CommandGroup, Shown, progress, shows
+from recipe.cli.flags import SettingsTable, with_settings
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.data.narrations import Duplicates, ReadingOptions
 from recipe.progress import LOADING
@@ -23,12 +23,33 @@ _LOG = logging.getLogger(__name__)
 app = CommandGroup(help="Build, inspect and search an index of narrations.")
 
 Folder = Annotated[Path, typer.Argument(help="A corpus folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Exclude = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Examples, procedures, narrations or a .txt of video ids to keep out; may be repeated (docs/leaks.md)."
+    ),
+]
+ExcludeSplit = Annotated[str, typer.Option(help="Of the examples and procedures to keep out, only this split.")]
+Ids = Annotated[
+    Path | None,
+    typer.Option(help="The ids that corpora have for these videos: CSV of a benchmark's id, a corpus's id."),
+]
 
 
 @app.command()
-@with_flags(ReadingOptions, "reading", "How narrations are read (docs/readers.md)")
-@with_flags(EncoderConfig, "settings", "How they are encoded (docs/encoders.md)", defaults={"dtype": "auto"})
+@with_settings(
+    reading=SettingsTable(
+        ReadingOptions, tuple(ReadingOptions.model_fields), "How narrations are read (docs/readers.md)"
+    ),
+    encoder=SettingsTable(
+        EncoderConfig,
+        ("name", "revision", "task", "dimension", "dtype", "trust_remote_code", "batch_size"),
+        "How they are encoded (docs/encoders.md)",
+        names={"name": "--encoder"},
+        defaults={"dtype": "auto"},
+    ),
+)
+@shows
 def build(
     narrations: Annotated[
         list[Path], typer.Argument(help="Files, folders or archives of narrations; docs/readers.md.")
@@ -44,24 +65,13 @@ def build(
         Path | None,
         typer.Option(help="Titles of videos: lines of id, tab, title; or CSV or JSON lines (docs/readers.md)."),
     ] = None,
-    exclude: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Examples, procedures, narrations or a .txt of video ids to keep out; may be repeated (docs/leaks.md)."
-        ),
-    ] = None,
-    exclude_split: Annotated[
-        str, typer.Option(help="Of the examples and procedures to keep out, only this split.")
-    ] = "",
-    ids: Annotated[
-        Path | None,
-        typer.Option(help="The ids that corpora have for videos to keep out: CSV of a benchmark's id, a corpus's id."),
-    ] = None,
-    as_json: AsJson = False,
+    exclude: Exclude = None,
+    exclude_split: ExcludeSplit = "",
+    ids: Ids = None,
     *,
     reading: ReadingOptions,
-    settings: EncoderConfig,
-) -> None:
+    encoder: EncoderConfig,
+) -> Shown:
     """Embed narrations into a corpus folder; the same command resumes a build that was stopped.
 
     Where two files hold the same video, list the better one first and pass --duplicates keep-first.
@@ -72,7 +82,7 @@ def build(
     from recipe.corpus.encoders import encoder_extra, licence_note
     from recipe.errors import require_packages
 
-    require_packages({"cpu": "corpus search"} | encoder_extra(settings.name))
+    require_packages({"cpu": "corpus search"} | encoder_extra(encoder.name))
     from recipe.corpus.build import build_corpus
     from recipe.corpus.leaks import Exclusions, narration_source
     from recipe.corpus.store import Corpus
@@ -81,8 +91,8 @@ def build(
         raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
     exclusions = Exclusions.read(exclude, exclude_split, ids) if exclude else None
     stream, origin = narration_source(narrations, reading, duplicates, exclusions, titles)
-    config = CorpusConfig(encoder=settings, shard_size=shard_size)
-    if note := licence_note({"name": settings.name}):
+    config = CorpusConfig(encoder=encoder, shard_size=shard_size)
+    if note := licence_note({"name": encoder.name}):
         # Before the work is done.
         _LOG.warning(note)
     build_corpus(stream, output, config, progress(), origin=origin, engine=engine, devices=names(devices))
@@ -93,10 +103,11 @@ def build(
             "`recipe corpus info --against` shows what it holds",
             output,
         )
-    _show_summary(corpus, as_json)
+    return _summary(corpus)
 
 
 @app.command()
+@shows
 def info(
     folder: Folder,
     against: Annotated[
@@ -104,12 +115,8 @@ def info(
         typer.Option(help="Show which of these examples, procedures, narrations or video ids the corpus holds."),
     ] = None,
     split: Annotated[str, typer.Option(help="Of the examples and procedures, only this split.")] = "",
-    ids: Annotated[
-        Path | None,
-        typer.Option(help="The ids that corpora have for these videos: CSV of a benchmark's id, a corpus's id."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+    ids: Ids = None,
+) -> Shown:
     """Show what a corpus holds: counts, lengths, encoder, how it was read, size on disk and in memory.
 
     Example: recipe corpus info corpora/mine --against data/test.jsonl
@@ -121,25 +128,22 @@ def info(
         raise typer.BadParameter("it has a use with --against only.", param_hint="--ids")
     corpus = Corpus.open(folder)
     if not against:
-        _show_summary(corpus, as_json)
-        return
+        return _summary(corpus)
     report = leakage(corpus, against, progress(), split=split, ids=ids)
-    if as_json:
-        print_json(report.as_dict())
-        return
-    _print_pairs(report.rows())
+    lines = _pairs(report.rows())
     for copied in report.examples:
-        print_lines(f"  {copied.video_id}: {100 * copied.similarity:.0f} % alike")
-        print_lines(f"    corpus    {copied.caption}", f"    excluded  {copied.excluded}")
+        lines.append(f"  {copied.video_id}: {100 * copied.similarity:.0f} % alike")
+        lines += [f"    corpus    {copied.caption}", f"    excluded  {copied.excluded}"]
+    return Shown(report.as_dict(), lines)
 
 
 @app.command()
+@shows
 def verify(
     folder: Folder,
     sample: Annotated[int, typer.Option(min=0, help="Random segments to encode again and compare.")] = 256,
     seed: Annotated[int, typer.Option(min=0, help="Which segments these are.")] = 0,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Compare every file of a corpus with its checksum, and a sample of its vectors with their texts.
 
     Example: recipe corpus verify corpora/mine --sample 1000
@@ -149,18 +153,18 @@ def verify(
 
     corpus = Corpus.open(folder)
     result = verify_corpus(corpus, sample, seed, progress())
-    if as_json:
-        print_json({"corpus": str(folder), "id": corpus.manifest["id"], "intact": True, **result._asdict()})
-        return
-    print_lines(f"{folder}: intact; files compared with their checksums: {result.files:,}")
+    lines = [f"{folder}: intact; files compared with their checksums: {result.files:,}"]
     if result.deviation is not None:
-        print_lines(
+        lines.append(
             f"segments encoded again: {result.sampled:,}; largest cosine deviation {result.deviation:.1e} "
             f"({result.tolerance:.0e} allowed); the bounds of their codes hold"
         )
+    value = {"corpus": str(folder), "id": corpus.manifest["id"], "intact": True, **result._asdict()}
+    return Shown(value, lines)
 
 
 @app.command()
+@shows
 def publish(
     folder: Folder,
     target: Annotated[
@@ -172,8 +176,7 @@ def publish(
         str, typer.Option(help="Terms of the texts, for the card: an id of the hub such as cc-by-4.0, or a text.")
     ] = "",
     private: Annotated[bool, typer.Option("--private", help="Make a new repository on the hub private.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Publish a corpus, with a card and checksums; the same command resumes what was stopped.
 
     The texts of the narrations are part of a corpus, and published with it.
@@ -191,26 +194,24 @@ def publish(
     if not license:
         _LOG.warning("the card states no terms for the texts; --license names them")
     release = publish_corpus(folder, target, name=name, licence=license, private=private, progress=progress())
-    if as_json:
-        print_json({"corpus": str(folder), "target": target, **release._asdict()})
-        return
     sent = f"{_size(release.transferred)} of {_size(release.bytes)} sent"
-    print_lines(f"{target}: published, {release.files:,} files; {sent}; corpus id {release.id[:16]}")
+    lines = [f"{target}: published, {release.files:,} files; {sent}; corpus id {release.id[:16]}"]
     if release.id != manifest["id"]:
-        print_lines(
+        lines.append(
             f"The release has another id than {folder} ({manifest['id'][:16]}): paths of this machine were removed."
         )
+    return Shown({"corpus": str(folder), "target": target, **release._asdict()}, lines)
 
 
 @app.command()
+@shows
 def pull(
     source: Annotated[
         str, typer.Argument(help="A folder, an address of fsspec or of the web, or hf://datasets/OWNER/NAME.")
     ],
     folder: Annotated[Path, typer.Argument(help="Corpus folder to make.")],
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Copy a published corpus into a new folder and compare all checksums; the same command resumes.
 
     Example: recipe corpus pull hf://datasets/me/mine corpora/mine
@@ -224,22 +225,22 @@ def pull(
     manifest = open_manifest(folder)
     if note := licence_note(manifest["encoder"]):
         _LOG.warning(note)
-    if as_json:
-        print_json({"corpus": str(folder), "source": source, **release._asdict()})
-        return
     counts = f"{manifest['narrations']:,} narrations, {manifest['segments']:,} segments"
-    print_lines(f"{folder}: {counts}; {release.files:,} files as published; corpus id {release.id[:16]}")
+    return Shown(
+        {"corpus": str(folder), "source": source, **release._asdict()},
+        [f"{folder}: {counts}; {release.files:,} files as published; corpus id {release.id[:16]}"],
+    )
 
 
 @app.command()
+@shows
 def search(
     folder: Folder,
     steps: Annotated[list[str], typer.Argument(metavar="STEP...", help="Steps in order, each in quotes.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Narrations to show.")] = 5,
     devices: Annotated[str, typer.Option(help="GPUs to search on in place of the processor: cuda:0.")] = "",
     actors: Annotated[int, typer.Option(min=0, help="Ray actors that each search a part; docs/cluster.md.")] = 0,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Find the narrations that cover the steps best, in order, and the segments that do.
 
     Example: recipe corpus search corpora/mine "chop the onion" "fry it in butter" -k 3
@@ -280,12 +281,9 @@ def search(
                 }
             )
         total = len(corpus)
-    certificate = result.certificate
-    if as_json:
-        print_json({"certificate": certificate._asdict(), "hits": rows})
-        return
-    for rank, found in enumerate(rows, start=1):
-        caption = f"{rank}. {found['video_id']} ({found['title'] or 'without a title'}): {found['score']:.3f}"
+    certificate, lines = result.certificate, list[Any]()
+    for rank, hit_row in enumerate(rows, start=1):
+        caption = f"{rank}. {hit_row['video_id']} ({hit_row['title'] or 'without a title'}): {hit_row['score']:.3f}"
         cells = (
             row(
                 match["step"],
@@ -293,17 +291,19 @@ def search(
                 "untimed" if match["start"] is None else f"{match['start']:.1f}-{match['end']:.1f} s",
                 match["text"],
             )
-            for match in found["matches"]
+            for match in hit_row["matches"]
         )
-        notes = (found["url"],) if found["url"] else ()
-        print_table(Table(caption, "step", headings("similarity", "time", "segment"), rows=tuple(cells), notes=notes))
+        notes = (hit_row["url"],) if hit_row["url"] else ()
+        columns = headings("similarity", "time", "segment")
+        lines.append(Table(caption, "step", columns, rows=tuple(cells), notes=notes))
     others = total - certificate.survivors
     proof = f"; the other {others:,} are proven to score less than {certificate.threshold:.3f}" if others else ""
     scored = f"{certificate.survivors:,} of {total:,} narrations scored exactly"
-    print_lines(f"certificate ({certificate.method}): {scored}{proof}")
+    lines.append(f"certificate ({certificate.method}): {scored}{proof}")
     if not certificate.verified:
         advice = "`recipe corpus verify` does that once"
-        print_lines(f"The corpus was copied or changed since its checksums were last compared; {advice}.")
+        lines.append(f"The corpus was copied or changed since its checksums were last compared; {advice}.")
+    return Shown({"certificate": certificate._asdict(), "hits": rows}, lines)
 
 
 def _require_release() -> None:
@@ -336,30 +336,28 @@ def searched(folder: Path, devices: str, actors: int) -> "Iterator[Corpus]":
         yield corpus
 
 
-def _show_summary(corpus: "Corpus", as_json: bool) -> None:
-    """Print a corpus in figures."""
+def _summary(corpus: "Corpus") -> Shown:
+    """A corpus in figures."""
     from recipe.corpus.leaks import Checked
     from recipe.corpus.store import summarise
 
     summary = summarise(corpus)
-    if as_json:
-        print_json(summary)
-        return
+    encoder, reading = (
+        ", ".join(f"{key} {value}".strip() for key, value in values.items() if value is not None)
+        for values in (summary["encoder"], summary["reading"] or {"": "narrations handed over in Python"})
+    )
+    read = summary["read"] or {}
     memory = {name: _size(count) for name, count in summary["search_bytes"].items()}
-    _print_pairs(
+    lines = _pairs(
         [
             ("narrations", f"{summary['narrations']:,}"),
             ("segments", f"{summary['segments']:,} ({summary['mean_length']:.1f} a narration)"),
             ("timed / untimed", f"{summary['timed']:,} / {summary['untimed']:,} narrations"),
-            ("encoder", _settings(summary["encoder"])),
+            ("encoder", encoder),
             *([("licence", summary["licence"])] if summary["licence"] else []),
-            ("read with", _settings(summary["reading"] or {"": "narrations handed over in Python"})),
-            *(("left out", line) for line in (summary["read"] or {}).get("left_out", [])),
-            *(
-                ("excluded", line)
-                for row in (summary["read"] or {}).get("checked") or []
-                if (line := Checked(**row).line)
-            ),
+            ("read with", reading),
+            *(("left out", line) for line in read.get("left_out", [])),
+            *(("excluded", line) for row in read.get("checked") or [] if (line := Checked(**row).line)),
             ("on disk", f"{_size(summary['disk_bytes'])} in {summary['shards']:,} shards"),
             ("search on a CPU", f"{memory['cpu_int8']} mapped, and the originals of a few narrations"),
             ("search on a GPU", f"{memory['gpu_int8']} as int8, {memory['gpu_float16']} as float16"),
@@ -369,13 +367,14 @@ def _show_summary(corpus: "Corpus", as_json: bool) -> None:
     )
     longest = max(summary["lengths"].values())
     for length, count in summary["lengths"].items():
-        print_lines(f"  {length:>9} segments  {count:>9,}  {'#' * round(40 * count / longest)}")
+        lines.append(f"  {length:>9} segments  {count:>9,}  {'#' * round(40 * count / longest)}")
+    return Shown(summary, lines)
 
 
-def _print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+def _pairs(pairs: Sequence[tuple[str, str]]) -> list[str]:
     """Names and values in two columns."""
     width = max(len(name) for name, _ in pairs)
-    print_lines(*(f"{name:<{width}}  {value}" for name, value in pairs))
+    return [f"{name:<{width}}  {value}" for name, value in pairs]
 
 
 def _size(count: float) -> str:
@@ -385,7 +384,3 @@ def _size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} GB"
-
-
-def _settings(values: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}".strip() for key, value in values.items() if value is not None)

@@ -5,18 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
-from recipe.cli.console import CommandGroup, err, out, print_json, progress
+from recipe.cli.console import CommandGroup, Shown, err, progress, shows
 from recipe.cli.pseudo import pseudo
 from recipe.cli.reword import reword
 
 if TYPE_CHECKING:
-    from recipe.data.benchmarks import Benchmark
     from recipe.data.doctor import Diagnosis
     from recipe.data.supervision import CutCount
-    from recipe.types import Example, Procedure
+    from recipe.report.elements import Table
+    from recipe.types import Procedure
 
 app = CommandGroup(help="Turn benchmark folders into training and test examples.")
 
@@ -28,7 +27,6 @@ Benchmarks = Annotated[
     list[str] | None,
     typer.Option("--benchmark", help="Only this benchmark; repeat for several. Default: all found."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Split = Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Only this split.")]
 
 _ABOUT = ("title", "role", "split", "licence", "home", "download")
@@ -45,63 +43,55 @@ _LEFT_OUT = {
 
 
 @app.command("list")
-def list_benchmarks(root: Root = None, as_json: AsJson = False) -> None:
+@shows
+def list_benchmarks(root: Root = None) -> Shown:
     """Show which benchmarks can be read and, with --root, what is there.
 
     Example: recipe data list --root data
     """
     from recipe.data.benchmarks import BENCHMARKS, find_benchmark, summarise
     from recipe.errors import InputError
+    from recipe.report.elements import Table, headings, row
 
     if root is not None and not root.is_dir():
         raise InputError(f"{root}: the folder does not exist; give the folder that holds the benchmarks.")
-    rows: list[dict[str, Any]] = []
+    result, rows, lines = list[dict[str, Any]](), [], []
     with progress().task("reading benchmarks", total=len(BENCHMARKS)) as advance:
         for name, benchmark in BENCHMARKS.items():
             folder = find_benchmark(root, name) if root else None
             about = {key: getattr(benchmark, key) for key in _ABOUT}
+            source = str(folder) if folder else f"absent; put into ROOT/{name}/: {benchmark.download}"
+            lines += [f"{benchmark.title}: {source}", f"  split: {benchmark.split}"]
+            lines += [f"  licence: {benchmark.licence}", f"  {benchmark.home}"]
             counts: dict[str, Any] = {}
             if folder:
                 counts = summarise(benchmark.read(folder))._asdict()
-                counts["set_aside"] = sum(map(len, benchmark.set_aside(folder).values()))
+                counts["set_aside"] = sum(map(len, benchmark.set_aside(folder).values())) if benchmark.set_aside else 0
                 counts["set_aside_as"] = benchmark.set_aside_as
                 counts["task_graphs"] = benchmark.graphs(folder) if benchmark.graphs else None
-            rows.append({"name": name, "folder": str(folder) if folder else None} | about | counts)
+                splits = ", ".join(f"{count:,} {split or 'in none'}" for split, count in counts["splits"].items())
+                figures = (counts[key] for key in ("videos", "segments", "tasks", "unique_steps"))
+                rows.append(row(name, benchmark.role, *figures, splits))
+                if counts["set_aside"]:
+                    lines.append(f"  left out: {counts['set_aside']:,} {benchmark.set_aside_as}")
+                if counts["task_graphs"] is not None:
+                    lines.append(f"  task graphs: {counts['task_graphs']:,}")
+            else:
+                rows.append(row(name, benchmark.role, "absent", "", "", "", ""))
+            result.append({"name": name, "folder": str(folder) if folder else None} | about | counts)
             advance(1)
-    if as_json:
-        print_json(rows)
-    else:
-        _show_benchmarks(rows)
-
-
-def _show_benchmarks(rows: list[dict[str, Any]]) -> None:
-    table = Table("benchmark", "role", "videos", "segments", "tasks", "unique steps", "splits")
-    for row in rows:
-        if row["folder"]:
-            splits = ", ".join(f"{count:,} {split or 'in none'}" for split, count in row["splits"].items())
-            counts = [f"{row[key]:,}" for key in ("videos", "segments", "tasks", "unique_steps")]
-            table.add_row(row["name"], row["role"], *counts, splits)
-        else:
-            table.add_row(row["name"], row["role"], "absent")
-    out.print(table)
-    for row in rows:
-        source = row["folder"] or f"absent; put into ROOT/{row['name']}/: {row['download']}"
-        text = f"{row['title']}: {source}\n  split: {row['split']}\n  licence: {row['licence']}\n  {row['home']}"
-        out.print(text, highlight=False, markup=False, soft_wrap=True)
-        if row.get("set_aside"):
-            out.print(f"  left out: {row['set_aside']:,} {row['set_aside_as']}", highlight=False)
-        if row.get("task_graphs") is not None:
-            out.print(f"  task graphs: {row['task_graphs']:,}", highlight=False)
+    columns = headings("role", "videos", "segments", "tasks", "unique steps", "splits")
+    return Shown(result, [Table("", "benchmark", columns, tuple(rows)), *lines])
 
 
 @app.command("procedures")
+@shows
 def export_procedures(
     root: Annotated[Path, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")],
     output: Annotated[Path, typer.Option(help="Procedures file to write, JSON lines.")],
     benchmark: Benchmarks = None,
     split: Split = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Write annotated videos as they were performed, one a line; the same options always give the same bytes.
 
     Example: recipe data procedures --root data --benchmark captaincook4d --split test --output procedures.jsonl
@@ -129,18 +119,20 @@ def export_procedures(
         "no_steps": selected.no_steps,
         "set_aside": selected.set_aside,
     }
-    if as_json:
-        print_json(result)
-    else:
-        _show_groups(result["groups"], "steps")
-        _show_left_out(result, {"no_steps": "videos without steps"})
-        for source, count in selected.set_aside.items():
-            text = f"left out of {source}: {count:,} {BENCHMARKS[source].set_aside_as}"
-            out.print(text, highlight=False, markup=False)
-        _show_written(result, "procedures")
+    lines: list[Any] = [
+        _groups_table(result["groups"], "steps"),
+        *(f"left out of {source}: {count:,} videos without steps" for source, count in selected.no_steps.items()),
+        *(
+            f"left out of {source}: {count:,} {BENCHMARKS[source].set_aside_as}"
+            for source, count in selected.set_aside.items()
+        ),
+        f"{result['procedures']:,} procedures written to {output}",
+    ]
+    return Shown(result, lines)
 
 
 @app.command()
+@shows
 def prepare(
     output: Annotated[Path, typer.Option(help="Examples file to write, JSON lines.")],
     root: Root = None,
@@ -201,8 +193,7 @@ def prepare(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out unusable rows of --procedures and list them.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Cut annotated videos into examples; the same options always give the same bytes.
 
     Example: recipe data prepare --root data --benchmark coin --benchmark crosstask --output examples.jsonl
@@ -214,6 +205,7 @@ def prepare(
     from recipe.data.reword import with_wording
     from recipe.data.supervision import cut_procedures, limit_videos, mix_supervision
     from recipe.errors import InputError
+    from recipe.types import Example
 
     train, test = _cut_count(cuts_train, "--cuts-train"), _cut_count(cuts_test, "--cuts-test")
     if (traces is None) != (weak is None):
@@ -254,10 +246,23 @@ def prepare(
         if all(example.told_history is None for example in examples):
             raise InputError(f"{histories}: no training example has its history here; run `recipe perceive` on them.")
     write_examples(output, examples)
+    together: dict[tuple[str, str], list[Example]] = {}
+    for example in examples:
+        together.setdefault((example.source, example.split), []).append(example)
+    groups = [
+        {
+            "source": source,
+            "split": split,
+            "videos": len({example.video_id for example in group}),
+            "examples": len(group),
+            "weak": sum(example.supervision == "weak" for example in group),
+        }
+        for (source, split), group in together.items()
+    ]
     result: dict[str, Any] = {
         "output": str(output),
         "examples": len(examples),
-        "groups": _groups(examples),
+        "groups": groups,
         "worded": sum(example.worded for example in examples),
         "told": sum(example.told_history is not None for example in examples),
         "zero_shot": zero_shot,
@@ -270,10 +275,27 @@ def prepare(
         "skipped": [row._asdict() for row in own.skipped],
         "trained_and_tested": sorted(trained_and_tested(videos)),
     }
-    if as_json:
-        print_json(result)
-    else:
-        _show_prepared(result)
+    for skipped in own.skipped:
+        err.print(f"skipped: {skipped.reason}", highlight=False, markup=False, soft_wrap=True)
+    counted = {
+        "weakly supervised": sum(example.supervision == "weak" for example in examples),
+        "in a model's words": result["worded"],
+        "with Phi's history": result["told"],
+    }
+    lines: list[Any] = [
+        _groups_table(groups, "examples"),
+        *(f"{words}: {count:,} examples" for words, count in counted.items() if count),
+        *(
+            f"left out of {source}: {count:,} {reason}"
+            for key, reason in _LEFT_OUT.items()
+            for source, count in result[key].items()
+        ),
+    ]
+    if own.skipped:
+        lines.append(f"left out of the procedures file: {len(own.skipped):,} unusable rows")
+    if both := result["trained_and_tested"]:
+        lines.append(f"note: {len(both):,} videos are trained on in one set and held out in another")
+    return Shown(result, [*lines, f"{len(examples):,} examples written to {output}"])
 
 
 def _cut_count(text: str, option: str) -> "CutCount":
@@ -285,49 +307,14 @@ def _cut_count(text: str, option: str) -> "CutCount":
     return int(text)
 
 
-def _groups(examples: "list[Example]") -> list[dict[str, Any]]:
-    """Counts of each source and split."""
-    groups: dict[tuple[str, str], list[Example]] = {}
-    for example in examples:
-        groups.setdefault((example.source, example.split), []).append(example)
-    return [
-        {
-            "source": source,
-            "split": split,
-            "videos": len({example.video_id for example in group}),
-            "examples": len(group),
-            "weak": sum(example.supervision == "weak" for example in group),
-        }
-        for (source, split), group in groups.items()
-    ]
-
-
-def _show_prepared(result: dict[str, Any]) -> None:
-    _show_groups(result["groups"], "examples")
-    if weak := sum(group["weak"] for group in result["groups"]):
-        out.print(f"weakly supervised: {weak:,} examples", highlight=False)
-    if result["worded"]:
-        out.print(f"in a model's words: {result['worded']:,} examples", highlight=False)
-    if result["told"]:
-        out.print(f"with Phi's history: {result['told']:,} examples", highlight=False)
-    _show_left_out(result, _LEFT_OUT)
-    for row in result["skipped"]:
-        err.print(f"skipped: {row['reason']}", highlight=False, markup=False, soft_wrap=True)
-    if result["skipped"]:
-        out.print(f"left out of the procedures file: {len(result['skipped']):,} unusable rows", highlight=False)
-    if shared := result["trained_and_tested"]:
-        out.print(f"note: {len(shared):,} videos are trained on in one set and held out in another", highlight=False)
-    _show_written(result, "examples")
-
-
 @app.command()
+@shows
 def doctor(
     folder: Annotated[Path, typer.Argument(help="Folder of benchmark folders, or one benchmark's own folder.")],
     videos: Annotated[
         Path | None, typer.Option(help="Folder of video files: count the annotated videos that have a file.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Show for each benchmark which parts are there or missing, and which still work; exit code 1 where one is broken.
 
     Example: recipe data doctor data --videos videos
@@ -341,94 +328,69 @@ def doctor(
         return files is not None and files.find(video.source, video.video_id) is not None
 
     report = examine(folder, has_video if files else None, progress())
-    if as_json:
-        print_json(
-            {
-                "folder": str(folder),
-                "healthy": report.healthy,
-                "benchmarks": [_diagnosis_row(diagnosis) for diagnosis in report.diagnoses],
-                "misplaced": [{"path": str(path), "belongs_to": other} for path, other in report.misplaced],
-            }
-        )
-    else:
-        for diagnosis in report.diagnoses:
-            _show_diagnosis(diagnosis)
-        for path, other in report.misplaced:
-            text = f"in the wrong place: {path} is of {other}; put it where `recipe data list` says"
-            out.print(text, highlight=False, markup=False, soft_wrap=True)
-    if not report.healthy:
-        raise typer.Exit(1)
+    result, lines = list[dict[str, Any]](), list[str | Text]()
+    for diagnosis in report.diagnoses:
+        diagnosed, own = _diagnosed(diagnosis)
+        result.append(diagnosed)
+        lines += own
+    for path, other in report.misplaced:
+        lines.append(f"in the wrong place: {path} is of {other}; put it where `recipe data list` says")
+    misplaced = [{"path": str(path), "belongs_to": other} for path, other in report.misplaced]
+    value = {"folder": str(folder), "healthy": report.healthy, "benchmarks": result, "misplaced": misplaced}
+    return Shown(value, lines, 0 if report.healthy else 1)
 
 
-def _diagnosis_row(diagnosis: "Diagnosis") -> dict[str, Any]:
+def _diagnosed(diagnosis: "Diagnosis") -> tuple[dict[str, Any], list[str | Text]]:
+    """What `doctor` says of a benchmark, as JSON and as lines."""
     from recipe.data.benchmarks import BENCHMARKS
 
-    return {
+    benchmark, summary = BENCHMARKS[diagnosis.name], diagnosis.summary
+    works = []
+    if summary is not None:
+        uses = {"train": "training", "val": "validation", "test": "testing"}
+        if benchmark.role == "zero-shot":
+            uses = {"test": "zero-shot testing", "train": "training on request", "val": "validation on request"}
+        counts = summary.splits
+        works += [f"{use} on {counts[split]:,} videos" for split, use in uses.items() if counts.get(split)]
+        if diagnosis.graphs:
+            works.append(f"{diagnosis.graphs:,} task graphs")
+        if diagnosis.with_video is not None:
+            works.append(f"the Video configuration on {diagnosis.with_video:,} videos")
+    folder = f"  {diagnosis.folder}" if diagnosis.folder else ""
+    heading = Text.assemble(f"{diagnosis.name}: ", (diagnosis.state, _COLOURS[diagnosis.state]), folder)
+    lines = []
+    if diagnosis.state == "absent":
+        lines.append(f"to be put into {diagnosis.name}/: {benchmark.download}")
+    else:
+        if summary is not None:
+            splits = ", ".join(f"{count:,} {split or 'in none'}" for split, count in summary.splits.items())
+            of = f" of {benchmark.published:,}" if summary.videos < (benchmark.published or 0) else ""
+            lines.append(f"there: {summary.videos:,}{of} videos ({splits}), {summary.segments:,} segments")
+        if diagnosis.set_aside:
+            lines.append(f"left out: {diagnosis.set_aside:,} {benchmark.set_aside_as}")
+        if diagnosis.with_video is not None and summary is not None:
+            lines.append(f"video files: {diagnosis.with_video:,} of {summary.videos:,}")
+        lines += [f"missing: {part.path} ({part.holds})" for part in diagnosis.missing]
+        problems = (diagnosis.problem, diagnosis.graph_problem, diagnosis.video_problem)
+        lines += [f"broken: {problem}" for problem in problems if problem]
+        lines.append(f"works: {', '.join(works) or 'nothing'}")
+    value = {
         "name": diagnosis.name,
-        "role": BENCHMARKS[diagnosis.name].role,
+        "role": benchmark.role,
         "state": diagnosis.state,
         "folder": str(diagnosis.folder) if diagnosis.folder else None,
         "missing": [part._asdict() for part in diagnosis.missing],
         "problem": diagnosis.problem or None,
-        "counts": diagnosis.summary._asdict() if diagnosis.summary else None,
-        "published_videos": BENCHMARKS[diagnosis.name].published,
+        "counts": summary._asdict() if summary else None,
+        "published_videos": benchmark.published,
         "set_aside": diagnosis.set_aside,
         "task_graphs": diagnosis.graphs,
         "graph_problem": diagnosis.graph_problem or None,
         "with_video": diagnosis.with_video,
         "video_problem": diagnosis.video_problem or None,
-        "works": _uses(diagnosis),
+        "works": works,
     }
-
-
-def _uses(diagnosis: "Diagnosis") -> list[str]:
-    """What can be done with what is there, each with its number of videos."""
-    from recipe.data.benchmarks import BENCHMARKS
-
-    if diagnosis.summary is None:
-        return []
-    counts, found = diagnosis.summary.splits, []
-    uses = {"train": "training", "val": "validation", "test": "testing"}
-    if BENCHMARKS[diagnosis.name].role == "zero-shot":
-        uses = {"test": "zero-shot testing", "train": "training on request", "val": "validation on request"}
-    found += [f"{use} on {counts[split]:,} videos" for split, use in uses.items() if counts.get(split)]
-    if diagnosis.graphs:
-        found.append(f"{diagnosis.graphs:,} task graphs")
-    if diagnosis.with_video is not None:
-        found.append(f"the Video configuration on {diagnosis.with_video:,} videos")
-    return found
-
-
-def _show_diagnosis(diagnosis: "Diagnosis") -> None:
-    from recipe.data.benchmarks import BENCHMARKS
-
-    benchmark = BENCHMARKS[diagnosis.name]
-    colour = _COLOURS[diagnosis.state]
-    place = f"  {escape(str(diagnosis.folder))}" if diagnosis.folder else ""
-    out.print(f"{diagnosis.name}: [{colour}]{diagnosis.state}[/{colour}]{place}", highlight=False, soft_wrap=True)
-    if diagnosis.state == "absent":
-        lines = [f"to be put into {diagnosis.name}/: {benchmark.download}"]
-    else:
-        lines = _state_lines(diagnosis, benchmark)
-    for line in lines:
-        out.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _state_lines(diagnosis: "Diagnosis", benchmark: "Benchmark") -> list[str]:
-    lines = []
-    if summary := diagnosis.summary:
-        splits = ", ".join(f"{count:,} {split or 'in none'}" for split, count in summary.splits.items())
-        of = f" of {benchmark.published:,}" if summary.videos < (benchmark.published or 0) else ""
-        lines.append(f"there: {summary.videos:,}{of} videos ({splits}), {summary.segments:,} segments")
-    if diagnosis.set_aside:
-        lines.append(f"left out: {diagnosis.set_aside:,} {benchmark.set_aside_as}")
-    if diagnosis.with_video is not None and diagnosis.summary:
-        lines.append(f"video files: {diagnosis.with_video:,} of {diagnosis.summary.videos:,}")
-    lines += [f"missing: {part.path} ({part.holds})" for part in diagnosis.missing]
-    problems = (diagnosis.problem, diagnosis.graph_problem, diagnosis.video_problem)
-    lines += [f"broken: {problem}" for problem in problems if problem]
-    lines.append(f"works: {', '.join(_uses(diagnosis)) or 'nothing'}")
-    return lines
+    return value, [heading, *(f"  {line}" for line in lines)]
 
 
 def known_benchmarks(names: list[str] | None) -> list[str]:
@@ -443,22 +405,9 @@ def known_benchmarks(names: list[str] | None) -> list[str]:
     return names or []
 
 
-def _show_groups(groups: list[dict[str, Any]], counted: str) -> None:
-    """A table of what was written of each source and split."""
-    table = Table("source", "split", "videos", counted)
-    for group in groups:
-        table.add_row(escape(group["source"]), group["split"], f"{group['videos']:,}", f"{group[counted]:,}")
-    out.print(table)
+def _groups_table(groups: list[dict[str, Any]], counted: str) -> "Table":
+    """What was written of each source and split."""
+    from recipe.report.elements import Table, headings, row
 
-
-def _show_left_out(result: dict[str, Any], reasons: dict[str, str]) -> None:
-    """A line for each source of which something was left out, and why."""
-    for key, reason in reasons.items():
-        for source, count in result[key].items():
-            out.print(f"left out of {source}: {count:,} {reason}", highlight=False, markup=False)
-
-
-def _show_written(result: dict[str, Any], what: str) -> None:
-    """Where the result is."""
-    text = f"{result[what]:,} {what} written to {result['output']}"
-    out.print(text, highlight=False, markup=False, soft_wrap=True)
+    rows = tuple(row(group["source"], group["split"], group["videos"], group[counted]) for group in groups)
+    return Table("", "source", headings("split", "videos", counted), rows)

@@ -1,5 +1,6 @@
 """`recipe reward explain`: on what evidence a plan earns what it earns, on the terminal, as JSON and as a page."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,19 +9,20 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from recipe.cli.console import out, print_json
-from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, after, open_verifier
+from recipe.cli.console import Shown, shows
+from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
 from recipe.errors import InputError
 from recipe.reward.scorer import PromptGroup
 from recipe.text import plan_steps
 
 if TYPE_CHECKING:
-    from recipe.explain.records import AlignedNarration, Explanation, GroundedStep, Links, StepEvidence
+    from recipe.explain.records import Explanation, Links
 
 _BAR = 8
 """Characters of the longest bar."""
 
 
+@shows
 def explain(
     folder: Folder,
     goal: Annotated[str, typer.Option(help="The goal of the plan.")] = "",
@@ -41,8 +43,7 @@ def explain(
         typer.Option(help="Links to videos, as https://host/{video_id}?t={start}, none, or youtube."),
     ] = "",
     html: Annotated[Path | None, typer.Option(help="Write a page with the alignment as a picture.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Explain a plan's reward: the pooled narrations, each step's segments, and what each step adds.
 
     Example: recipe reward explain --corpus corpora/mine --goal "Make tea" --history "Boil water"
@@ -63,12 +64,8 @@ def explain(
     explanation = explanation_of(verifier, prompt.history, prompt.plans[0], prompt.goal)
     if html is not None:
         write_page(explanation, html, links, narrations)
-    if as_json:
-        print_json(as_row(explanation, links))
-        return
-    show(explanation, links, narrations)
-    if html is not None:
-        out.print(f"\npicture: {html}", highlight=False, markup=False, soft_wrap=True)
+    picture = [] if html is None else ["", f"picture: {html}"]
+    return Shown(as_row(explanation, links), [*_lines(explanation, links, narrations), *picture])
 
 
 def _prompt(
@@ -80,70 +77,50 @@ def _prompt(
     predictions: Path | None,
     sample: int,
 ) -> PromptGroup:
-    if examples is not None:
-        if goal or history or continuation is not None:
-            raise InputError("A plan comes from --examples or from --goal, --history, --continuation; not from both.")
-        return _from_files(examples, example, predictions, sample)
-    if predictions is not None or example:
-        raise InputError("--predictions and --example go with --examples, which holds the goal and the history.")
-    for option, texts in (("--goal", [goal]), ("--history", history)):
-        if any(not text.strip() for text in texts):
-            raise InputError(f"{option} is missing or empty; give it a text.")
-    if continuation is None:
-        raise InputError("--continuation is missing; give the plan, one step a line.")
-    return PromptGroup(goal, tuple(history), [plan_steps(continuation)])
-
-
-def _from_files(path: Path, example_id: str, predictions: Path | None, sample: int) -> PromptGroup:
-    """The plan that was sampled for an example, or the example's own continuation. Raises InputError."""
+    """The plan of the options, the one that was sampled for an example, or the example's own. Raises InputError."""
+    if examples is None:
+        if predictions is not None or example:
+            raise InputError("--predictions and --example go with --examples, which holds the goal and the history.")
+        for option, texts in (("--goal", [goal]), ("--history", history)):
+            if any(not text.strip() for text in texts):
+                raise InputError(f"{option} is missing or empty; give it a text.")
+        if continuation is None:
+            raise InputError("--continuation is missing; give the plan, one step a line.")
+        return PromptGroup(goal, tuple(history), [plan_steps(continuation)])
+    if goal or history or continuation is not None:
+        raise InputError("A plan comes from --examples or from --goal, --history, --continuation; not from both.")
     from recipe.data.examples import read_examples
     from recipe.planning.predictions import read_predictions
 
-    examples = read_examples(path)
-    named = [example for example in examples if example.example_id == example_id]
-    if not named:
-        remedy = f"give --example one of its ids, such as {examples[0].example_id!r}"
-        raise InputError.at(path, f"there is no example {example_id!r}", remedy)
-    plan = named[0].continuation
+    every = read_examples(examples)
+    chosen = next((row for row in every if row.example_id == example), None)
+    if chosen is None:
+        remedy = f"give --example one of its ids, such as {every[0].example_id!r}"
+        raise InputError.at(examples, f"there is no example {example!r}", remedy)
+    plan = chosen.continuation
     if predictions is not None:
-        sampled = {one.sample: one.steps for one in read_predictions(predictions) if one.example_id == example_id}
+        sampled = {plan.sample: plan.steps for plan in read_predictions(predictions) if plan.example_id == example}
         if sample not in sampled:
-            problem = f"there is no sample {sample} of {example_id!r}"
+            problem = f"there is no sample {sample} of {example!r}"
             listed = ", ".join(map(str, sorted(sampled))) or "none"
             raise InputError.at(predictions, problem, f"samples of it in the file: {listed}")
         plan = sampled[sample]
-    return PromptGroup(named[0].goal, named[0].history, [plan])
+    return PromptGroup(chosen.goal, chosen.history, [plan])
 
 
-def show(explanation: "Explanation", links: "Links", narrations: int) -> None:
-    """Print an explanation with `narrations` of its narrations."""
-    from recipe.explain.explain import in_words
+def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Iterator[str | Text | Table]:
+    """An explanation with `narrations` of its narrations."""
+    from recipe.explain.explain import in_words, parts, when
 
-    _line(f"{explanation.goal}, {after(explanation.history)}", "bold")
-    for sentence in in_words(explanation):
-        _line(sentence)
-    _show_parts(explanation)
-    _show_steps(explanation)
-    if explanation.narrations:
-        _show_narrations(explanation, links, narrations)
-
-
-def _line(text: str, style: str = "") -> None:
-    out.print(text, style=style, markup=False, highlight=False)
-
-
-def _show_parts(explanation: "Explanation") -> None:
-    from recipe.explain.explain import parts
-
-    table = Table(box=None, padding=(0, 1), show_header=False)
+    yield Text(f"{explanation.goal}, {after(explanation.history)}", "bold")
+    yield from in_words(explanation)
+    values = Table(box=None, padding=(0, 1), show_header=False)
     for part in parts(explanation):
-        table.add_row(part.name, f"{part.value:.3f}", Text(part.meaning, "dim"))
-    out.print()
-    out.print(table)
+        values.add_row(part.name, f"{part.value:.3f}", Text(part.meaning, "dim"))
+    yield ""
+    yield values
 
-
-def _show_steps(explanation: "Explanation") -> None:
-    """One row a step: what it adds, how often the pool matches it, and its segment in the best narration."""
+    # One row a step: what it adds, how often the pool matches it, and its segment in the best narration.
     best = explanation.best
     where = f"in {escape(best.narration.video_id)}" if best else "segment"
     table = Table("", "step", "adds", "", "pool", "sim.", "time", where, box=None, padding=(0, 1))
@@ -152,51 +129,39 @@ def _show_steps(explanation: "Explanation") -> None:
     history = len(explanation.history)
     for number, (step, ground) in enumerate(zip(explanation.evidence, grounded, strict=True), start=1):
         name = f"h{number}" if step.in_history else str(number - history)
-        table.add_row(name, Text(step.text), *_added(step, longest), *_matched(step, ground, explanation))
+        adds, bar = "", Text()
+        if step.contribution is not None:
+            adds, colour = f"{step.contribution:+.3f}", "green" if step.contribution > 0 else "red"
+            bar = Text("━" * (round(_BAR * abs(step.contribution) / longest) if longest else 0), colour)
+        similarity, time, segment = "", "", Text("unmatched", "dim")
+        if ground is not None and ground.segment is not None and ground.similarity is not None:
+            similarity, time = f"{ground.similarity:.2f}", when(ground.segment) or "untimed"
+            segment = Text(ground.segment.text)
+        pool = f"{step.matched_in}/{len(explanation.narrations)}"
+        table.add_row(name, Text(step.text), adds, bar, pool, similarity, time, segment)
         if number == history:
             table.add_row("", Text("the history ends here", "dim italic"), end_section=True)
-    out.print()
-    out.print(table)
+    yield ""
+    yield table
     if not explanation.continuation:
-        _line("(the plan holds no steps)", "dim")
+        yield Text("(the plan holds no steps)", "dim")
 
-
-def _added(step: "StepEvidence", longest: float) -> tuple[str, Text]:
-    if step.contribution is None:
-        return "", Text()
-    length = round(_BAR * abs(step.contribution) / longest) if longest else 0
-    return f"{step.contribution:+.3f}", Text("━" * length, "green" if step.contribution > 0 else "red")
-
-
-def _matched(step: "StepEvidence", ground: "GroundedStep | None", explanation: "Explanation") -> tuple[str | Text, ...]:
-    from recipe.explain.explain import when
-
-    pool = f"{step.matched_in}/{len(explanation.narrations)}"
-    if ground is None or ground.segment is None or ground.similarity is None:
-        return pool, "", "", Text("unmatched", "dim")
-    return pool, f"{ground.similarity:.2f}", when(ground.segment) or "untimed", Text(ground.segment.text)
-
-
-def _show_narrations(explanation: "Explanation", links: "Links", count: int) -> None:
-    shown = explanation.narrations[:count]
-    out.print()
-    _line(f"Narrations of the pool, {len(shown)} of {len(explanation.narrations)}, best first", "bold")
+    if not explanation.narrations:
+        return
+    shown = explanation.narrations[:narrations]
+    yield ""
+    yield Text(f"Narrations of the pool, {len(shown)} of {len(explanation.narrations)}, best first", "bold")
     for rank, aligned in enumerate(shown, start=1):
         narration = aligned.narration
-        _line(f"{rank}. {aligned.score:.3f}  {narration.title or 'without a title'} ({narration.video_id})")
-        _line(f"   {_matches(explanation, aligned)}", "dim")
+        yield f"{rank}. {aligned.score:.3f}  {narration.title or 'without a title'} ({narration.video_id})"
+        steps, segments = len(explanation.evidence), narration.segments
+        words = (
+            f"matches {steps - len(aligned.unmatched_steps)} of {steps} steps, leaves "
+            f"{len(aligned.unmatched_segments)} of {len(segments)} segments unmatched, "
+            f"retrieved with {aligned.retrieved:.3f}"
+        )
+        if (end := aligned.history_end(history)) is not None:
+            words += f"; the history ends at {when(segments[end]) or f'segment {end + 1}'}"
+        yield Text(f"   {words}", "dim")
         if address := links.of(narration):
-            out.print(f"   {address}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _matches(explanation: "Explanation", aligned: "AlignedNarration") -> str:
-    """What of a narration is matched, and where the history ends in it."""
-    from recipe.explain.explain import when
-
-    steps, segments = len(explanation.evidence), aligned.narration.segments
-    text = (
-        f"matches {steps - len(aligned.unmatched_steps)} of {steps} steps, leaves {len(aligned.unmatched_segments)} "
-        f"of {len(segments)} segments unmatched, retrieved with {aligned.retrieved:.3f}"
-    )
-    end = aligned.history_end(len(explanation.history))
-    return text if end is None else f"{text}; the history ends at {when(segments[end]) or f'segment {end + 1}'}"
+            yield f"   {address}"

@@ -1,4 +1,4 @@
-"""Command-line flags made from settings: one flag a field, with the field's type, bounds, default and docstring.
+"""Settings of a command: options for the keys that people type, and `--settings FILE` and `--set KEY=VALUE` for all.
 
 A generator of these few lines rather than tyro or pydantic-settings: both parse the whole command line themselves, and
 the commands keep Typer's other options, panels, usage errors and tests.
@@ -6,111 +6,150 @@ the commands keep Typer's other options, panels, usage errors and tests.
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from pydantic import create_model
 from pydantic.fields import FieldInfo
 
-from recipe.config import Settings, parse_config
-from recipe.config.base import Flag
+from recipe.config import Settings, changed_values, parse_config, read_config
 
-Command = Callable[..., None]
+Command = Callable[..., Any]
 _LONG = 60
-"""Letters of all choices of a flag that fit on the line of its name."""
+"""Letters of all choices of an option that fit on the line of its name."""
 _SMALLEST = 0.001
 """In place of 0 for a number that must be above it."""
 
 
-def with_flags(
-    kind: type[Settings],
-    parameter: str,
-    panel: str,
-    *,
-    only: Sequence[str] | None = None,
-    names: Mapping[str, Sequence[str]] | None = None,
-    defaults: Mapping[str, Any] | None = None,
-) -> Callable[[Command], Command]:
-    """Give a command a flag for each field of settings, `only` for some, in place of its keyword `parameter`.
+@dataclass(frozen=True)
+class SettingsTable:
+    """A table of a command's settings: its class, and the fields that are options, too."""
 
-    The command receives the settings with the fields that were given set, so that a field left out keeps the default
-    of its class, or that of `defaults`. `names` are further names of a flag.
+    kind: type[Settings]
+    flags: tuple[str, ...] = ()
+    panel: str = "Settings"
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Names of an option in place of the field's own, such as `--model --judge`."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values in place of the class's own defaults."""
+
+
+def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
+    """Give a command settings, a keyword for each table, by options, `--set` and `--settings`.
+
+    An option goes before `--set`, and that before the file. What nobody gives keeps the default of its class, and is
+    not among the fields that are set. Raises ConfigError for a key that is unknown or a value that cannot be used.
     """
-    chosen = [name for name in kind.model_fields if only is None or name in only]
-    options = [
-        _option(name, kind.model_fields[name], panel, (names or {}).get(name, ()), defaults or {})
-        for name in chosen
-        if Flag() not in kind.model_fields[name].metadata
+    options = {
+        (table, name): _option(table, name, of.kind.model_fields[name], of)
+        for table, of in tables.items()
+        for name in of.flags
+    }
+    others = [
+        f"{table}.{name}" for table, of in tables.items() for name in of.kind.model_fields if name not in of.flags
+    ]
+    some = others[0] if others else next(f"{table}.{name}" for table, name in options)
+    further = [
+        inspect.Parameter(
+            "settings_file",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                Path | None,
+                typer.Option(
+                    "--settings",
+                    metavar="FILE.toml",
+                    help=f"Settings of this command in TOML: tables {', '.join(tables)} (docs/reference.md).",
+                    rich_help_panel="Settings",
+                ),
+            ],
+        ),
+        inspect.Parameter(
+            "changes",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                list[str] | None,
+                typer.Option(
+                    "--set",
+                    metavar="KEY=VALUE",
+                    help=f"Set a key of the settings, such as {some}=VALUE; repeat for more. Keys without an option of "
+                    f"their own: {', '.join(others)}.",
+                    rich_help_panel="Settings",
+                ),
+            ],
+        ),
     ]
 
     def decorate(command: Command) -> Command:
         signature = inspect.signature(command)
 
         @functools.wraps(command)
-        def run(**given: Any) -> None:
-            values = {option.name: given.pop(option.name) for option in options}
-            set_fields = {name: value for name, value in values.items() if value is not None}
-            settings = parse_config({**(defaults or {}), **set_fields}, kind, "the options")
-            command(**given, **{parameter: settings})
+        def run(*, settings_file: Path | None, changes: list[str] | None, **arguments: Any) -> Any:
+            defaults = {table: of.defaults for table, of in tables.items()}
+            values = _merged(defaults, {} if settings_file is None else read_config(settings_file))
+            values = changed_values(values, changes or ())
+            for (table, name), option in options.items():
+                if (value := arguments.pop(option.name)) is not None:
+                    values = _merged(values, {table: {name: value}})
+            for table, name in options:
+                required, below = tables[table].kind.model_fields[name].is_required(), values[table]
+                if required and isinstance(below, dict) and name not in below:
+                    flag = tables[table].names.get(name, f"--{name.replace('_', '-')}")
+                    raise typer.BadParameter(f"it is missing; give it, or the key {table}.{name}.", param_hint=flag)
+            kinds: dict[str, Any] = {table: (of.kind, ...) for table, of in tables.items()}
+            whole = create_model("CommandSettings", __base__=Settings, **kinds)
+            origin = "the options" if settings_file is None else str(settings_file)
+            settings = parse_config(values, whole, origin, changes or ())
+            return command(**arguments, **{table: getattr(settings, table) for table in tables})
 
-        others = [other for name, other in signature.parameters.items() if name != parameter]
-        parameters = [*others, *options]
+        kept = [parameter for name, parameter in signature.parameters.items() if name not in tables]
+        parameters = [*kept, *options.values(), *further]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": None}
         return run
 
     return decorate
 
 
-def _option(
-    name: str, field: FieldInfo, panel: str, more: Sequence[str], defaults: Mapping[str, Any]
-) -> inspect.Parameter:
-    """The flag of a field: None unless it is given."""
-    kind, bounds = _plain(field.annotation, list(field.metadata))
-    flag = next((bound.name for bound in bounds if isinstance(bound, Flag)), None)
-    flag = flag or f"--{name.replace('_', '-')}"
+def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values with others in their place, table by table."""
+    merged = dict(values)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _option(table: str, name: str, field: FieldInfo, of: SettingsTable) -> inspect.Parameter:
+    """The option of a field, None unless it is given: its type, bounds, default and documentation are the field's."""
+    kind, marks = field.annotation, list(field.metadata)
+    while get_origin(kind) is Annotated or type(None) in get_args(kind):
+        if get_origin(kind) is Annotated:
+            kind, *inner = get_args(kind)
+            marks += (mark for part in inner for mark in getattr(part, "metadata", [part]))
+        else:
+            [kind] = (member for member in get_args(kind) if member is not type(None))
     limits: dict[str, Any] = {}
-    for bound in bounds:  # of annotated_types, as pydantic keeps them
+    for bound in marks:  # of annotated_types, as pydantic keeps them
         if hasattr(bound, "ge"):
             limits["min"] = bound.ge
         elif hasattr(bound, "gt"):
             limits["min"] = bound.gt + (1 if kind is int else _SMALLEST)
         elif hasattr(bound, "le"):
             limits["max"] = bound.le
-    if get_origin(kind) is dict:
-        kind, limits["metavar"] = str, "<json>"
-    default = defaults.get(name, None if field.is_required() else field.get_default(call_default_factory=True))
-    shown = None if default in (None, "", {}) or isinstance(default, bool) else default
-    if kind is bool and "/" in flag:
-        shown = flag.split("/")[0 if default else 1].removeprefix("--")
+    default = of.defaults.get(name, None if field.is_required() else field.get_default(call_default_factory=True))
     about = " ".join((field.description or "").split())
     choices = [str(choice) for choice in get_args(kind)] if get_origin(kind) is Literal else []
     if len("|".join(choices)) > _LONG:
         limits["metavar"] = "<name>"
         about = f"{about} One of {', '.join(choices)}."
-    option = typer.Option(
-        flag,
-        *more,
-        help=about if shown is None else f"{about} Default: {shown}.",
-        rich_help_panel=panel,
-        show_default=False,
-        **limits,
-    )
-    required = field.is_required() and name not in defaults
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if required else None,
-        annotation=Annotated[kind if required else kind | None, option],
-    )
-
-
-def _plain(annotation: Any, bounds: list[Any]) -> tuple[Any, list[Any]]:
-    """A type without None and annotations, and what the annotations say."""
-    if get_origin(annotation) is Annotated:
-        kind, *found = get_args(annotation)
-        return _plain(kind, [*bounds, *(one for part in found for one in getattr(part, "metadata", [part]))])
-    members = [one for one in get_args(annotation) if one is not type(None)]
-    if type(None) in get_args(annotation) and len(members) == 1:
-        return _plain(members[0], bounds)
-    return annotation, bounds
+    if default not in (None, "") and not isinstance(default, bool):
+        about = f"{about} Default: {default}."
+    flags = of.names.get(name, f"--{name.replace('_', '-')}").split()
+    option = typer.Option(*flags, help=about, rich_help_panel=of.panel, show_default=False, **limits)
+    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+    return inspect.Parameter(f"{table}_{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

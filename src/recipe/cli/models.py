@@ -1,11 +1,11 @@
-"""The flags of every command that asks a model, and the model that they open."""
+"""The settings of every command that asks a model, and the model that they open."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipe.cli.flags import with_flags
+from recipe.cli.flags import SettingsTable
 from recipe.config import FrameConfig, ModelConfig
 from recipe.errors import ComputeError, InputError
 
@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from recipe.models.costs import Budget
     from recipe.models.model import Model
 
-_PANEL = "The model and how it is asked"
-
-model_flags = with_flags(ModelConfig, "model_settings", _PANEL)
-"""Flags of a command that needs a model."""
-judge_flags = with_flags(ModelConfig, "model_settings", _PANEL, names={"model": ("--judge",)}, defaults={"model": ""})
-"""Flags of a command whose judge may be a model."""
+ASKED = "The model and how it is asked"
+FLAGS = (
+    "model", "revision", "engine", "device", "endpoint", "key_variable", "concurrency", "cache", "replay", "max_calls"
+)  # fmt: skip
+"""Keys of a model that people type."""
+MODEL = SettingsTable(ModelConfig, FLAGS, ASKED)
+"""Of a command that needs a model."""
+JUDGE = SettingsTable(ModelConfig, FLAGS, ASKED, names={"model": "--model --judge"}, defaults={"model": ""})
+"""Of a command whose judge may be a model."""
 
 
 def beside(settings: ModelConfig, output: Path | None) -> ModelConfig:

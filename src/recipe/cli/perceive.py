@@ -1,31 +1,32 @@
 """`recipe perceive`: videos in, the steps that Phi sees in them out."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recipe.cli import console
+from recipe.cli.console import Shown, shows
 from recipe.cli.data import Benchmarks, Root, known_benchmarks
-from recipe.cli.flags import with_flags
-from recipe.cli.models import beside, model_flags, opened
-from recipe.config import FrameConfig, ModelConfig, PhiConfig
+from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.models import MODEL, beside, opened
+from recipe.config import ModelConfig, PhiConfig
 from recipe.errors import InputError, listed
 
 if TYPE_CHECKING:
     from recipe.perception.phi import Kind
-    from recipe.types import Procedure
 
 
-@with_flags(PhiConfig, "config", "How Phi is asked", only=("goal", "temperature", "max_tokens", "seed"))
-@with_flags(
-    FrameConfig,
-    "frames",
-    "Frames that are shown",
-    only=("fps", "count", "max_frames", "max_pixels"),
-    defaults=PhiConfig().frames.model_dump(exclude_unset=True),
+@with_settings(
+    model=MODEL,
+    phi=SettingsTable(
+        PhiConfig,
+        ("temperature", "max_tokens", "seed"),
+        "How Phi is asked",
+        defaults={"frames": PhiConfig().frames.model_dump(exclude_unset=True)},
+    ),
 )
-@model_flags
+@shows
 def perceive(
     videos: Annotated[Path, typer.Option(help="Folder of videos: VIDEO_ID.mp4 or SOURCE/VIDEO_ID.mp4, any format.")],
     examples: Annotated[Path | None, typer.Option(help="Examples: the history of each is described.")] = None,
@@ -49,12 +50,10 @@ def perceive(
     devices: Annotated[
         str, typer.Option(help="Devices of this machine that share the work, a process each: cuda:0,cuda:1, or 2.")
     ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     *,
-    model_settings: ModelConfig,
-    frames: FrameConfig,
-    config: PhiConfig,
-) -> None:
+    model: ModelConfig,
+    phi: PhiConfig,
+) -> Shown:
     """Describe videos as steps: the history of each example, or whole videos as weak supervision.
 
     Example: recipe perceive --examples test.jsonl --videos videos --model Qwen/Qwen2.5-VL-3B-Instruct --output h.jsonl
@@ -62,7 +61,9 @@ def perceive(
     Example: recipe perceive --root data --videos videos --endpoint http://localhost:8000/v1 --model m --traces t.jsonl
     """
     from recipe.artifacts import require_writable
+    from recipe.data.benchmarks import read_benchmarks, require_benchmarks
     from recipe.data.examples import read_examples
+    from recipe.data.procedures import read_procedures
     from recipe.perception.devices import PhiOnDevices
     from recipe.perception.phi import PhiRun
     from recipe.perception.phi_files import (
@@ -74,11 +75,17 @@ def perceive(
     )
     from recipe.perception.videos import VideoFolder
 
-    target = _target(examples, output, procedures or root, traces)
+    if (examples is None) == (procedures is None and root is None):
+        raise InputError("give either --examples, whose histories are described, or --procedures or --root.")
+    if examples is not None and (output is None or traces is not None):
+        raise InputError("--examples goes with --output, the histories file to write, and without --traces.")
+    if examples is None and (traces is None or output is not None):
+        raise InputError("--procedures and --root go with --traces, the file to write, and without --output.")
+    target = output or traces
+    assert target is not None
     if procedures is not None and (root is not None or benchmark):
         raise InputError("--procedures and --root exclude each other; give one of them.")
-    shared = _devices(devices, model_settings)
-    config = config.model_copy(update={"frames": frames})
+    shared = _devices(devices, model)
     kind: Kind
     if examples is not None:
         kind = "history"
@@ -86,22 +93,26 @@ def perceive(
         chosen = history_clips(rows, VideoFolder(videos), skip_missing)
     else:
         kind = "trace"
-        wanted = [
-            one for one in _procedures(procedures, root, known_benchmarks(benchmark or [])) if split in ("", one.split)
-        ]
-        if not wanted:
+        names = known_benchmarks(benchmark or [])
+        if procedures is not None:
+            chosen_procedures = read_procedures(procedures).procedures
+        else:
+            assert root is not None
+            chosen_procedures = read_benchmarks(require_benchmarks(root, names), console.progress())
+        chosen_procedures = [video for video in chosen_procedures if split in ("", video.split)]
+        if not chosen_procedures:
             raise InputError(f"no video is in split {split!r}; choose another split or none.")
-        chosen = trace_clips(wanted[:limit], VideoFolder(videos), skip_missing)
+        chosen = trace_clips(chosen_procedures[:limit], VideoFolder(videos), skip_missing)
     require_writable(target)
-    local, settings = model_settings.endpoint is None, beside(model_settings, target)
+    local, settings = model.endpoint is None, beside(model, target)
     # With devices their processes load the weights, and this one reads the answers that are kept.
-    with opened(settings.model_copy(update={"replay": settings.replay or bool(shared)}), frames) as model:
+    with opened(settings.model_copy(update={"replay": settings.replay or bool(shared)}), phi.frames) as engine:
         run = (
-            PhiOnDevices(model, settings, shared, config, kind, together=batch_size, skip_unreadable=skip_bad)
+            PhiOnDevices(engine, settings, shared, phi, kind, together=batch_size, skip_unreadable=skip_bad)
             if shared
             else PhiRun(
-                model,
-                config,
+                engine,
+                phi,
                 kind,
                 together=batch_size if local else 1,
                 workers=1 if local else settings.concurrency,
@@ -114,11 +125,11 @@ def perceive(
         first = next(iter(result.unreadable.values()), "")
         raise InputError(f"none of {len(chosen.clips)} videos can be read or described; the first: {first}")
     if examples is not None:
-        written = write_described_histories(target, rows, result, model_settings.model, run, model.ledger.prices)
+        written = write_described_histories(target, rows, result, model.model, run, engine.ledger.prices)
     else:
-        written = write_described_traces(target, wanted[:limit], result, model.ledger.prices)
-    named = {"name": model_settings.model} | model.identity
-    manifest = write_manifest(target, kind, named, config, run, chosen, result, written)
+        written = write_described_traces(target, chosen_procedures[:limit], result, engine.ledger.prices)
+    named = {"name": model.model} | engine.identity
+    manifest = write_manifest(target, kind, named, phi, run, chosen, result, written)
     counts = {
         "output": str(target),
         "manifest": str(manifest),
@@ -134,23 +145,23 @@ def perceive(
         "tokens_out": written.tokens_out,
         "cost": written.cost,
     }
-    if json:
-        console.print_json(counts)
-    else:
-        _show(counts)
-
-
-def _target(examples: Path | None, output: Path | None, videos: Path | None, traces: Path | None) -> Path:
-    """The file to write. Raises InputError for options that do not go together."""
-    if (examples is None) == (videos is None):
-        raise InputError("give either --examples, whose histories are described, or --procedures or --root.")
-    if examples is not None and (output is None or traces is not None):
-        raise InputError("--examples goes with --output, the histories file to write, and without --traces.")
-    if videos is not None and (traces is None or output is not None):
-        raise InputError("--procedures and --root go with --traces, the file to write, and without --output.")
-    target = output or traces
-    assert target is not None
-    return target
+    history = kind == "history"
+    lines = [
+        f"{written.rows:,} {'histories' if history else 'pseudo-traces'} in {target}, "
+        f"{result.asked:,} of them asked for now"
+    ]
+    if written.tokens_in or written.tokens_out:
+        cost = "" if written.cost is None else f", which cost {written.cost:.4g}"
+        lines.append(f"{written.tokens_in:,} tokens read and {written.tokens_out:,} written{cost}")
+    reasons = {
+        "in which no step was seen" + ("" if history else ", left out"): written.empty,
+        "cut at the limit of tokens (--max-tokens), so that their last steps are missing": written.cut,
+        "left out, because the video is absent": chosen.missing,
+        "left out, because the example does not say where its history ends": chosen.without_time,
+        "left out, because the video or the answer cannot be read": result.unreadable,
+    }
+    lines += [f"{len(ids):,} {reason}: {listed(list(ids))}" for reason, ids in reasons.items() if ids]
+    return Shown(counts, lines)
 
 
 def _devices(devices: str, settings: ModelConfig) -> list[str]:
@@ -167,39 +178,8 @@ def _devices(devices: str, settings: ModelConfig) -> list[str]:
         ("--engine vllm", settings.engine == "vllm"),
         ("--replay", settings.replay),
         ("--max-calls", settings.max_calls is not None),
-        ("--max-tokens-total", settings.max_tokens_total is not None),
+        ("model.max_tokens_total", settings.max_tokens_total is not None),
     ):
         if value:
             raise InputError(f"--devices and {flag} exclude each other; leave one of them out.")
     return devices_named(devices)
-
-
-def _procedures(file: Path | None, root: Path | None, names: list[str]) -> "list[Procedure]":
-    from recipe.data.benchmarks import read_benchmarks, require_benchmarks
-    from recipe.data.procedures import read_procedures
-
-    if file is not None:
-        return read_procedures(file).procedures
-    assert root is not None
-    return read_benchmarks(require_benchmarks(root, names), console.progress())
-
-
-def _show(result: dict[str, Any]) -> None:
-    what = "histories" if result["kind"] == "history" else "pseudo-traces"
-    lines = [f"{result['rows']:,} {what} in {result['output']}, {result['asked']:,} of them asked for now"]
-    tokens = result["tokens_in"], result["tokens_out"]
-    if any(tokens):
-        cost = "" if result["cost"] is None else f", which cost {result['cost']:.4g}"
-        lines.append(f"{tokens[0]:,} tokens read and {tokens[1]:,} written{cost}")
-    reasons = {
-        "empty": "in which no step was seen" + ("" if result["kind"] == "history" else ", left out"),
-        "cut": "cut at the limit of tokens (--max-tokens), so that their last steps are missing",
-        "missing": "left out, because the video is absent",
-        "without_time": "left out, because the example does not say where its history ends",
-        "unreadable": "left out, because the video or the answer cannot be read",
-    }
-    for key, reason in reasons.items():
-        if result[key]:
-            lines.append(f"{len(result[key]):,} {reason}: {listed(list(result[key]))}")
-    for line in lines:
-        console.out.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,17 +1,18 @@
 """`recipe plan`: a goal, and a history in words or as a video, in; the remaining steps out."""
 
 from collections import Counter
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from recipe.artifacts import require_writable
 from recipe.cli import console
-from recipe.cli.flags import with_flags
-from recipe.cli.models import beside, model_flags, opened, phi_settings
+from recipe.cli.console import Shown, shows
+from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.models import MODEL, beside, opened, phi_settings
 from recipe.cli.reward_options import Config, Method, open_verifier
 from recipe.clock import read_clock
 from recipe.config import FrameConfig, ModelConfig, SamplingConfig
@@ -20,15 +21,16 @@ from recipe.errors import InputError
 if TYPE_CHECKING:
     from recipe.models.protocol import Answer
     from recipe.planning.planner import Planner, Request
-    from recipe.planning.predictions import Prediction
-    from recipe.planning.rerank import RankedPlans
     from recipe.reward.verifier import Verifier
     from recipe.types import Example, Malformed, Plan
 
 
-@with_flags(SamplingConfig, "sampling", "How plans are sampled")
-@with_flags(FrameConfig, "frames", "Frames of a video", only=("fps", "max_frames", "max_pixels"))
-@model_flags
+@with_settings(
+    model=MODEL,
+    sampling=SettingsTable(SamplingConfig, ("temperature", "max_tokens", "seed"), "How plans are sampled"),
+    frames=SettingsTable(FrameConfig),
+)
+@shows
 def plan(
     goal: Annotated[str, typer.Option(help="The goal of the plan.")] = "",
     history: Annotated[list[str] | None, typer.Option(help="A step already done; repeat for each.")] = None,
@@ -57,12 +59,12 @@ def plan(
         bool, typer.Option("--skip-missing", help="Leave out examples without a video or a history of Phi.")
     ] = False,
     output: Annotated[Path | None, typer.Option(help="Predictions file to write.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: bool = False,
     *,
-    model_settings: ModelConfig,
-    frames: FrameConfig,
+    model: ModelConfig,
     sampling: SamplingConfig,
-) -> None:
+    frames: FrameConfig,
+) -> Shown:
     """Plan the rest of a procedure, or of every example in a file; a single plan is shown as it is written.
 
     Example: recipe plan --model runs/demo/best-of-n/model --goal "make tea" --history "boil the water" --count 8
@@ -71,13 +73,11 @@ def plan(
     """
     if corpus is None and (method or config):
         raise InputError("--verifier and --config go with --corpus; give the corpus folder.")
-    describing = phi_settings(model_settings, phi, phi_endpoint)
+    describing = phi_settings(model, phi, phi_endpoint)
     from recipe.planning.planner import Planner
     from recipe.prompting import open_prompt
 
-    asked = open_prompt(prompt) if prompt else None
-    # Opened once all else has been read.
-    open_corpus = None if corpus is None else partial(open_verifier, corpus, config, method)
+    template = open_prompt(prompt) if prompt else None
     if examples is not None:
         if output is None:
             raise InputError("--examples needs --output, the predictions file to write.")
@@ -87,20 +87,23 @@ def plan(
             )
         chosen, missing = _examples(examples, split, videos, histories, skip_missing)
         require_writable(output)
-        verifier = open_corpus() if open_corpus else None
-        with opened(beside(model_settings, output), frames) as model:
-            unanswered: dict[str, str] = {}
-            predictions = _predicted(Planner(model, sampling, asked), chosen, videos, frames, count, unanswered)
-        _write(predictions, chosen, missing, unanswered, verifier, output, json)
-        return
+        verifier = None if corpus is None else open_verifier(corpus, config, method)
+        with opened(beside(model, output), frames) as writer:
+            return _planned(
+                Planner(writer, sampling, template), chosen, missing, videos, frames, count, verifier, output
+            )
     if output is not None:
         raise InputError("--output goes with --examples; use --json for a single goal.")
     if videos or histories or skip_missing:
         raise InputError("--videos, --histories and --skip-missing go with --examples; give --video for a single goal.")
     request = _request(goal, tuple(history or ()), video, until, describing, frames)
-    verifier = open_corpus() if open_corpus else None
-    with opened(model_settings, frames) as model:
-        _plan_one(Planner(model, sampling, asked), request, count, verifier, json)
+    verifier = None if corpus is None else open_verifier(corpus, config, method)
+    with opened(model, frames) as writer:
+        planner = Planner(writer, sampling, template)
+        if verifier is None and count == 1 and not as_json:
+            _write_as_it_comes(planner, request)
+            return Shown(None)
+        return _plans(planner, request, count, verifier)
 
 
 def _request(
@@ -123,6 +126,8 @@ def _request(
     moment = read_clock(until) if until else None
     if until and moment is None:
         raise InputError(f"--until {until!r} is no time; give seconds, 00:41 or 1:02:03.")
+    if phi is not None:  # smaller frames than a planner's, unless the size is given
+        frames = PhiConfig().frames.model_copy(update=frames.model_dump(exclude_unset=True))
     progress = console.progress()
     with progress.task("reading the video"):
         clip = read_frames(video, frames, moment)
@@ -133,46 +138,62 @@ def _request(
     return Request(goal, described)
 
 
-def _plan_one(
-    planner: "Planner",
-    request: "Request",
-    count: int,
-    verifier: "Verifier | None",
-    json: bool,
-) -> None:
-    """Plan for one request, and show the plans: one as it is written, several with their rewards."""
+def _write_as_it_comes(planner: "Planner", request: "Request") -> None:
+    """Print a single plan while it is written."""
     from recipe.models.protocol import Answer, Refusal, all_answered, read_plan
     from recipe.planning.planner import Draft
+
+    shown, outcomes = 0, list[Answer | Refusal]()
+    for _, steps, outcome, before in planner.write([Draft(request)]):
+        outcomes += [] if outcome is None else [outcome]
+        if before < shown:
+            console.out.print("[dim]The steps above are the model's thought. Its plan:[/]")
+        console.print_lines(*(f"{number}. {step}" for number, step in enumerate(steps, start=before + 1)))
+        shown = before + len(steps)
+    [answer] = all_answered(outcomes)
+    for line in _ending(_ended(answer, read_plan(answer))):
+        console.out.print(line, highlight=False, soft_wrap=True)
+
+
+def _plans(planner: "Planner", request: "Request", count: int, verifier: "Verifier | None") -> Shown:
+    """Plans for one request; with a verifier the best first, each with the narrated segments that support it."""
+    from recipe.models.protocol import all_answered, read_plan
     from recipe.planning.rerank import rerank
 
-    if verifier is None and count == 1 and not json:
-        shown, outcomes = 0, list[Answer | Refusal]()
-        for _, steps, outcome, before in planner.write([Draft(request)]):
-            outcomes += [] if outcome is None else [outcome]
-            if before < shown:
-                console.out.print("[dim]The steps above are the model's thought. Its plan:[/]")
-            for number, step in enumerate(steps, start=before + 1):
-                console.out.print(f"{number}. {escape(step)}", highlight=False, soft_wrap=True)
-            shown = before + len(steps)
-        [answer] = all_answered(outcomes)
-        _show_end(_ended(answer, read_plan(answer)))
-        return
     answers = all_answered(planner.complete([request], count, console.progress())[0])
     plans = list(map(read_plan, answers))
-    rows: list[dict[str, Any]]
-    if verifier is None:
-        rows = [{"sample": sample, "steps": _steps(one)} for sample, one in enumerate(plans)]
-    else:
-        [ranked] = rerank(verifier, [request], [plans], console.progress())
-        rows = [_rewarded(verifier, request, ranked, sample) for sample in ranked.order]
-    rows = [row | _ended(answers[row["sample"]], plans[row["sample"]]) for row in rows]
-    if json:
-        console.print_json({"goal": request.goal, "history": list(request.history), "plans": rows})
-        return
+    rows, lines = list[dict[str, Any]](), list[str | Text]()
+    ranked = None
     if verifier is not None:
-        console.print_lines(f"reward by {verifier.config.verifier}: {verifier.config.scale}")
-    for row in rows:
-        _show(row, len(rows) > 1)
+        [ranked] = rerank(verifier, [request], [plans], console.progress())
+        lines.append(f"reward by {verifier.config.verifier}: {verifier.config.scale}")
+    for sample in range(len(plans)) if ranked is None else ranked.order:
+        steps = list(getattr(plans[sample], "steps", ()))
+        row: dict[str, Any] = {"sample": sample, "steps": steps}
+        title = [(f"plan {sample + 1}", "bold")] if count > 1 else []
+        if verifier is not None and ranked is not None:
+            reward = ranked.rewards[sample]
+            explained = verifier.explain(history=request.history, continuation=steps, goal=request.goal)
+            grounds = [ground for ground in explained.steps if not ground.in_history]
+            row |= {
+                "reward": reward.total,
+                "aligned_history": reward.aligned_history,
+                "aligned_full": reward.aligned_full,
+                "rho": reward.rho,
+                "gated": reward.gated,
+                "narration": explained.narration.video_id if explained.narration else None,
+                "evidence": [ground.segment.text if ground.segment else None for ground in grounds],
+            }
+            gate = ", below the gate" if reward.gated else ""
+            words = f"reward {reward.total:.3f} (rho {reward.rho:.2f}{gate}), best narration {row['narration']}"
+            title.append((f"  {words}" if title else words, ""))
+        row |= _ended(answers[sample], plans[sample])
+        rows.append(row)
+        lines += [Text.assemble(*title)] if title else []
+        for number, (step, ground) in enumerate(zip(steps, row.get("evidence", [None] * len(steps)), strict=True), 1):
+            lines.append(Text.assemble(f"{number}. {step}", (f"  ← {ground}" if ground else "", "dim")))
+        lines += _ending(row)
+    return Shown({"goal": request.goal, "history": list(request.history), "plans": rows}, lines)
 
 
 def _examples(
@@ -207,59 +228,46 @@ def _examples(
     return [example for example in examples if example.example_id in located.paths], located.missing
 
 
-def _predicted(
+def _planned(
     planner: "Planner",
     examples: "list[Example]",
+    missing: tuple[str, ...],
     videos: Path | None,
     frames: FrameConfig,
     count: int,
-    unanswered: dict[str, str],
-) -> "list[Prediction]":
-    """As `Planner.predict`, from words or from videos."""
-    from recipe.planning.planner import Request
-
-    progress = console.progress()
-    if videos is None:
-        return planner.predict(examples, count, progress, unanswered=unanswered)
-    from recipe.perception.frames import VideoClips
-
-    clips = VideoClips(videos, frames, keep=1)
-    return planner.predict(
-        examples, count, progress, lambda one: Request(one.goal, video=clips(one)), unanswered=unanswered
-    )
-
-
-def _write(
-    predictions: "list[Prediction]",
-    examples: "list[Example]",
-    missing: tuple[str, ...],
-    unanswered: dict[str, str],
     verifier: "Verifier | None",
     output: Path,
-    json: bool,
-) -> None:
+) -> Shown:
+    """Plan for the examples, from words or from videos, and write the predictions."""
+    from recipe.planning.planner import Request
     from recipe.planning.predictions import write_predictions
     from recipe.planning.rerank import reward_predictions
 
+    unanswered: dict[str, str] = {}
+    see: Callable[[Example], Request] = Request.of
+    if videos is not None:
+        from recipe.perception.frames import VideoClips
+
+        clips = VideoClips(videos, frames, keep=1)
+
+        def see(example: "Example") -> Request:
+            return Request(example.goal, video=clips(example))
+
+    predictions = planner.predict(examples, count, console.progress(), see, unanswered=unanswered)
     if verifier is not None:
         predictions = reward_predictions(verifier, examples, predictions, console.progress())
     written = write_predictions(output, predictions)
-    empty, cut = sum(not one.steps for one in predictions), sum(bool(one.cut) for one in predictions)
-    malformed = dict(Counter(one.malformed for one in predictions if one.malformed).most_common())
-    if json:
-        result = {"output": str(output), "predictions": written, "without_steps": empty, "cut": cut}
-        console.print_json(result | {"malformed": malformed, "missing": list(missing), "unanswered": unanswered})
-        return
-    for name in missing:
-        console.err.print(f"left out, absent: {name}", highlight=False, markup=False, soft_wrap=True)
-    for name, reason in unanswered.items():
-        console.err.print(f"left out, no answer: {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
-    planned = len(examples) - len(unanswered)
-    console.out.print(f"{written} plans for {planned} examples in {output}; {empty} without steps.")
-    lines = [f"{count} of {written}: {reason}" for reason, count in malformed.items()]
+    empty, cut = sum(not plan.steps for plan in predictions), sum(bool(plan.cut) for plan in predictions)
+    malformed = dict(Counter(plan.malformed for plan in predictions if plan.malformed).most_common())
+    result = {"output": str(output), "predictions": written, "without_steps": empty, "cut": cut}
+    result |= {"malformed": malformed, "missing": list(missing), "unanswered": unanswered}
+    lines = [f"{written} plans for {len(examples) - len(unanswered)} examples in {output}; {empty} without steps."]
+    lines += [f"{number} of {written}: {reason}" for reason, number in malformed.items()]
     lines += [f"{cut} of {written} ended at the limit of tokens; allow more with --max-tokens"] if cut else []
-    for line in lines:
-        console.out.print(line, highlight=False, markup=False, soft_wrap=True)
+    reasons = [f"absent: {name}" for name in missing]
+    for reason in (*reasons, *(f"no answer: {name}: {reason}" for name, reason in unanswered.items())):
+        console.err.print(f"left out, {reason}", highlight=False, markup=False, soft_wrap=True)
+    return Shown(result, lines)
 
 
 def _ended(answer: "Answer", plan: "Plan | Malformed") -> dict[str, Any]:
@@ -269,46 +277,9 @@ def _ended(answer: "Answer", plan: "Plan | Malformed") -> dict[str, Any]:
     return {"text": answer.text or answer.refusal} | why | ({"cut": True} if answer.cut else {}) | sampled
 
 
-def _show_end(row: dict[str, Any]) -> None:
+def _ending(row: dict[str, Any]) -> Iterator[Text]:
+    """Why a plan has no steps, and that it was cut."""
     if reason := row.get("malformed"):
-        console.out.print(f"[dim]no steps: {escape(reason)}[/]", highlight=False, soft_wrap=True)
+        yield Text(f"no steps: {reason}", "dim")
     if row.get("cut"):
-        console.out.print("[dim]The answer ended at the limit of tokens; allow more with --max-tokens.[/]")
-
-
-def _steps(plan: Any) -> list[str]:
-    return list(getattr(plan, "steps", ()))
-
-
-def _rewarded(verifier: "Verifier", request: "Request", ranked: "RankedPlans", sample: int) -> dict[str, Any]:
-    """A plan with its reward and the narrated segment that each of its steps is aligned with."""
-    reward, steps = ranked.rewards[sample], _steps(ranked.plans[sample])
-    found = verifier.explain(history=request.history, continuation=steps, goal=request.goal)
-    grounds = [ground for ground in found.steps if not ground.in_history]
-    return {
-        "sample": sample,
-        "steps": steps,
-        "reward": reward.total,
-        "aligned_history": reward.aligned_history,
-        "aligned_full": reward.aligned_full,
-        "rho": reward.rho,
-        "gated": reward.gated,
-        "narration": found.narration.video_id if found.narration else None,
-        "evidence": [ground.segment.text if ground.segment else None for ground in grounds],
-    }
-
-
-def _show(row: dict[str, Any], numbered: bool) -> None:
-    title = f"[bold]plan {row['sample'] + 1}[/]" if numbered else ""
-    if "reward" in row:
-        gate = ", below the gate" if row["gated"] else ""
-        title += (
-            f"  reward {row['reward']:.3f} (rho {row['rho']:.2f}{gate}), best narration {escape(str(row['narration']))}"
-        )
-    if title:
-        console.out.print(title.strip(), highlight=False)
-    grounds = row.get("evidence") or [None] * len(row["steps"])
-    for number, (step, ground) in enumerate(zip(row["steps"], grounds, strict=True), start=1):
-        said = f"  [dim]← {escape(ground)}[/]" if ground else ""
-        console.out.print(f"{number}. {escape(step)}{said}", highlight=False, soft_wrap=True)
-    _show_end(row)
+        yield Text("The answer ended at the limit of tokens; allow more with --max-tokens.", "dim")

@@ -1,6 +1,5 @@
 """`recipe report`: a run's results, or what `recipe evaluate` measured, as a page that needs nothing but itself."""
 
-from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,12 +7,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from recipe.cli import console
+from recipe.cli.console import Shown, shows
 
 FIGURES = (".png", ".svg")
 TITLE = "Evaluation of procedural planners"
 _RUN, _SCORES = "Of a run", "Of scores (docs/report.md)"
 
 
+@shows
 def report(
     paths: Annotated[
         list[Path],
@@ -51,8 +52,7 @@ def report(
             rich_help_panel=_SCORES,
         ),
     ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+) -> Shown:
     """Write a run's report.html again, or one page of what `recipe evaluate` measured beside the paper's tables.
 
     Of a training run with validation it writes validation.html: reward and measure against the KL divergence.
@@ -62,8 +62,7 @@ def report(
     if len(paths) == 1 and not paths[0].is_file() and paths[0].suffix != ".json":
         if output or markdown or examples or corpus:
             raise typer.BadParameter("a run folder takes --figure and --json only.", param_hint="PATHS")
-        _run(paths[0], figure, json)
-        return
+        return _run(paths[0], figure)
     if figure is not None:
         raise typer.BadParameter("goes with a run folder.", param_hint="--figure")
     if output is None:
@@ -88,7 +87,7 @@ def report(
     write_text(output, render_page(made, explained))
     if markdown is not None:
         write_text(markdown, made.markdown())
-    result = {
+    result: dict[str, Any] = {
         "report": str(output),
         "markdown": None if markdown is None else str(markdown),
         "megabytes": round(output.stat().st_size / 1e6, 2),
@@ -99,13 +98,19 @@ def report(
         "explained": explained.examples,
         "explaining_seconds": round(explained.seconds, 2),
     }
-    if json:
-        console.print_json(result)
-    else:
-        console.print_lines(*_lines(result))
+    lines = [f"report: {output} ({result['megabytes']} MB, {result['examples']:,} examples)"]
+    if markdown is not None:
+        lines.append(f"tables: {markdown}")
+    if explained.examples:
+        lines.append(f"explained: {explained.examples} examples in {result['explaining_seconds']} s")
+    if without := result["without_rows"]:
+        lines.append(f"without rows beside them, so without examples: {', '.join(without)}")
+    if lost := result["examples_without_rows"]:
+        lines.append(f"examples without a row: {lost:,}")
+    return Shown(result, lines)
 
 
-def _run(folder: Path, figure: Path | None, json: bool) -> None:
+def _run(folder: Path, figure: Path | None) -> Shown:
     """Render the results in a run folder again.
 
     Entry points of `recipe.reports` say what writes the page, by the file of results in the folder, and those of
@@ -121,19 +126,4 @@ def _run(folder: Path, figure: Path | None, json: bool) -> None:
     page: Path = pages[name].load()(folder)
     if figure is not None:
         figures[name].load()(folder, figure)
-    if json:
-        console.print_json({"report": str(page), "figure": None if figure is None else str(figure)})
-    else:
-        console.print_lines(f"report: {page}")
-
-
-def _lines(result: dict[str, Any]) -> Iterator[str]:
-    yield f"report: {result['report']} ({result['megabytes']} MB, {result['examples']:,} examples)"
-    if result["markdown"]:
-        yield f"tables: {result['markdown']}"
-    if result["explained"]:
-        yield f"explained: {result['explained']} examples in {result['explaining_seconds']} s"
-    if result["without_rows"]:
-        yield f"without rows beside them, so without examples: {', '.join(result['without_rows'])}"
-    if result["examples_without_rows"]:
-        yield f"examples without a row: {result['examples_without_rows']:,}"
+    return Shown({"report": str(page), "figure": None if figure is None else str(figure)}, [f"report: {page}"])

@@ -1,26 +1,24 @@
 """Commands of `recipe reward`: what continuations earn, and what recorded completions show."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import BeforeValidator, Field
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text as RichText
 
+from recipe.artifacts import to_json
 from recipe.cli import audit, coverage, explain
-from recipe.cli.console import CommandGroup, out, print_json, progress
-from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, after, open_verifier
+from recipe.cli.console import CommandGroup, Shown, progress, shows
+from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
+from recipe.errors import InputError
 from recipe.reward.scorer import PromptGroup, batches, score_or_raise
 from recipe.rows import Steps, Text, Texts, read_rows
 from recipe.text import plan_steps
-
-if TYPE_CHECKING:
-    from recipe.reward.embeddings import NarrationIndex
-    from recipe.reward.watchdog import StepStatistics
-    from recipe.types import Reward
 
 ROWS = 16
 """Rows of the table of `watch`, at most."""
@@ -58,6 +56,7 @@ app = CommandGroup(help="Score continuations against a corpus, and show the evid
 
 
 @app.command()
+@shows
 def score(
     folder: Folder,
     rows: Annotated[
@@ -71,15 +70,13 @@ def score(
     pool: Pool = None,
     config: Config = None,
     output: Annotated[Path | None, typer.Option(help="Write the rewards here, JSON lines.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Score continuations, with every part of the reward; one without steps is scored as the formula says.
 
     Example: recipe reward score --corpus corpora/mine --goal "Make tea" --history "Boil water"
     --continuation "Pour the water" --continuation "Lift the car"
     """
     from recipe.artifacts import require_writable, write_jsonl
-    from recipe.errors import InputError
 
     if rows is None and not (goal or history or continuation):
         raise InputError("there is nothing to score; give --input, or --goal, --history and --continuation.")
@@ -87,21 +84,21 @@ def score(
     if output is not None:
         require_writable(output)
     verifier = open_verifier(folder, config, method, pool)
-    results = []
+    results = list[dict[str, Any]]()
     with progress().task("scoring prompts", len(prompts)) as advance:
         for batch in batches(prompts):
             for prompt, rewards in zip(batch, score_or_raise(verifier, batch), strict=True):
-                results.append(_as_row(prompt, rewards, verifier.corpus))
+                earned = []
+                for plan, reward in zip(prompt.plans, rewards, strict=True):
+                    best = reward.best_narration
+                    video_id = None if best is None else verifier.corpus.narration(best).video_id
+                    earned.append({"continuation": list(plan)} | to_json(reward) | {"best_video_id": video_id})
+                results.append({"goal": prompt.goal, "history": list(prompt.history), "rewards": earned})
             advance(len(batch))
     if output is not None:
         write_jsonl(output, results)
-    if as_json:
-        print_json(results)
-    elif output is not None:
-        out.print(f"{output}: {len(results)} prompts scored.", highlight=False, markup=False)
-    else:
-        for result in results:
-            _show_rewards(result)
+        return Shown(results, [f"{output}: {len(results)} prompts scored."])
+    return Shown(results, _rewards(results))
 
 
 app.command("audit")(audit.audit)
@@ -110,8 +107,6 @@ app.command("explain")(explain.explain)
 
 
 def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations: Sequence[str]) -> list[PromptGroup]:
-    from recipe.errors import InputError
-
     if rows is not None:
         if goal or history or continuations:
             raise InputError("Prompts come from --input or from --goal, --history, --continuation; not from both.")
@@ -123,39 +118,29 @@ def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations
     return [PromptGroup(goal, tuple(history), [plan_steps(text) for text in continuations])]
 
 
-def _as_row(prompt: PromptGroup, rewards: "Sequence[Reward]", corpus: "NarrationIndex") -> dict[str, Any]:
-    from recipe.artifacts import to_json
-
-    rows = []
-    for plan, reward in zip(prompt.plans, rewards, strict=True):
-        best = reward.best_narration
-        video_id = None if best is None else corpus.narration(best).video_id
-        rows.append({"continuation": list(plan)} | to_json(reward) | {"best_video_id": video_id})
-    return {"goal": prompt.goal, "history": list(prompt.history), "rewards": rows}
-
-
-def _show_rewards(row: dict[str, Any]) -> None:
-    out.print(f"{row['goal']}, {after(row['history'])}", style="bold", markup=False, highlight=False)
-    table = Table("R", "A(h)", "A(h + c)", "rho", "gate", "narration", box=None, padding=(0, 1))
-    for column in table.columns:
-        column.no_wrap = True
-    table.add_column("continuation")
-    for reward in row["rewards"]:
-        numbers = (f"{reward[key]:.3f}" for key in ("total", "aligned_history", "aligned_full", "rho"))
-        gate = "below tau" if reward["gated"] else "open"
-        plan = "\n".join(reward["continuation"]) or "(holds no steps)"
-        table.add_row(*numbers, gate, escape(reward["best_video_id"] or "none"), escape(plan))
-    out.print(table)
+def _rewards(results: list[dict[str, Any]]) -> Iterator[RichText | Table]:
+    for result in results:
+        yield RichText(f"{result['goal']}, {after(result['history'])}", "bold")
+        table = Table("R", "A(h)", "A(h + c)", "rho", "gate", "narration", box=None, padding=(0, 1))
+        for column in table.columns:
+            column.no_wrap = True
+        table.add_column("continuation")
+        for reward in result["rewards"]:
+            numbers = (f"{reward[key]:.3f}" for key in ("total", "aligned_history", "aligned_full", "rho"))
+            gate = "below tau" if reward["gated"] else "open"
+            plan = "\n".join(reward["continuation"]) or "(holds no steps)"
+            table.add_row(*numbers, gate, escape(reward["best_video_id"] or "none"), escape(plan))
+        yield table
 
 
 @app.command()
+@shows
 def watch(
     records: Annotated[
         Path,
         typer.Argument(metavar="RUN_DIR", help="Run folder, folder of JSON-lines files, or one such file."),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Shown:
     """Replay a run's completions: plan length, copies, repeats, reward, and warnings.
 
     Records of any trainer are accepted: JSON lines {"step", "goal", "history": [...], "completion", "reward"}.
@@ -165,35 +150,27 @@ def watch(
     from recipe.reward.watchdog import read_records, replay
 
     watchdog = replay(read_records(records))
-    findings = watchdog.findings
-    if as_json:
-        curve = [step._asdict() for step in watchdog.steps]
-        print_json({"steps": curve, "findings": [finding._asdict() for finding in findings]})
-        return
-    out.print(_curve(watchdog.steps))
-    for finding in findings:
-        ended = "" if finding.until is None else f" (until step {finding.until})"
-        out.print(f"- {finding.sentence}{ended}", highlight=False, markup=False)
-    if not findings:
-        out.print(f"No warnings in {len(watchdog.steps)} steps.", highlight=False)
-
-
-def _curve(steps: "list[StepStatistics]") -> Table:
-    """Means over stretches of steps of equal length."""
+    # Means over stretches of steps of equal length.
     table = Table("step", box=None, padding=(0, 1))
     for heading in COLUMNS.values():
         table.add_column(heading, justify="right")
+    steps = watchdog.steps
     size = -(-len(steps) // ROWS)
     for start in range(0, len(steps), size):
         stretch = steps[start : start + size]
         first, last = stretch[0].step, stretch[-1].step
-        table.add_row(str(first) if first == last else f"{first}-{last}", *(_cell(stretch, name) for name in COLUMNS))
-    return table
-
-
-def _cell(stretch: "list[StepStatistics]", name: str) -> str:
-    values: list[Any] = [value for step in stretch if (value := getattr(step, name)) is not None]
-    if not values:
-        return "-"
-    mean = sum(values) / len(values)
-    return NUMBERS[name].format(mean) if name in NUMBERS else f"{100 * mean:.0f}%"
+        cells = []
+        for name in COLUMNS:
+            values: list[Any] = [value for step in stretch if (value := getattr(step, name)) is not None]
+            mean = sum(values) / len(values) if values else None
+            cells.append("-" if mean is None else NUMBERS[name].format(mean) if name in NUMBERS else f"{mean:.0%}")
+        table.add_row(str(first) if first == last else f"{first}-{last}", *cells)
+    lines = []
+    for finding in watchdog.findings:
+        ended = "" if finding.until is None else f" (until step {finding.until})"
+        lines.append(f"- {finding.sentence}{ended}")
+    value = {
+        "steps": [step._asdict() for step in steps],
+        "findings": [finding._asdict() for finding in watchdog.findings],
+    }
+    return Shown(value, [table, *(lines or [f"No warnings in {len(steps)} steps."])])

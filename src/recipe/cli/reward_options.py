@@ -22,7 +22,6 @@ Pool = Annotated[
     typer.Option(help="Steps that retrieve the pool: h for both scores, h + c for both, or each its own."),
 ]
 Config = Annotated[Path | None, typer.Option(help="Reward settings, a TOML file; the paper's by default.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def settings(config: Path | None, method: str | None, pool: str | None) -> "RewardConfig":
@@ -30,8 +29,8 @@ def settings(config: Path | None, method: str | None, pool: str | None) -> "Rewa
     from recipe.config import RewardConfig, load_config
 
     chosen = RewardConfig() if config is None else load_config(config, RewardConfig)
-    given = {name: value for name, value in (("verifier", method), ("pool", pool)) if value is not None}
-    return chosen.model_copy(update=given)
+    options = {name: value for name, value in (("verifier", method), ("pool", pool)) if value is not None}
+    return chosen.model_copy(update=options)
 
 
 def open_verifier(corpus: Path, config: Path | None, method: str | None, pool: str | None = None) -> "Verifier":

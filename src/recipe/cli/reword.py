@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recipe.cli.console import print_json, print_lines, print_table, progress
-from recipe.cli.flags import with_flags
-from recipe.cli.models import beside, model_flags, opened
+from recipe.cli.console import Shown, progress, shows
+from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.models import MODEL, beside, opened
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import InputError
 
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from recipe.types import Procedure
 
 
-@with_flags(
-    SamplingConfig,
-    "sampling",
-    "How the model samples",
-    only=("temperature", "max_tokens", "batch_size", "seed"),
-    defaults={"max_tokens": 1024},
+@with_settings(
+    model=MODEL,
+    sampling=SettingsTable(
+        SamplingConfig, ("temperature", "max_tokens", "seed"), "How the model samples", defaults={"max_tokens": 1024}
+    ),
 )
-@model_flags
+@shows
 def reword(
     output: Annotated[Path, typer.Option(help="Rewordings to write, JSON lines; a report goes beside it.")],
     root: Annotated[
@@ -48,11 +47,10 @@ def reword(
     reasks: Annotated[
         int, typer.Option(min=0, help="How often a refused rewording is asked for again before the label stays.")
     ] = 2,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     *,
-    model_settings: ModelConfig,
+    model: ModelConfig,
     sampling: SamplingConfig,
-) -> None:
+) -> Shown:
     """Reword goals and step labels as instructions, one request a video; `recipe data prepare --worded` uses them.
 
     Example: recipe data reword --root data --split test --endpoint http://localhost:8000/v1 --model m --output w.jsonl
@@ -66,7 +64,7 @@ def reword(
     report_path = output.with_name(f"{output.stem}.report.json")
     require_writable(output)
     require_writable(report_path)
-    videos = [one for one in _videos(root, benchmark, procedures, examples) if split in (None, one.split)]
+    videos = [video for video in _videos(root, benchmark, procedures, examples) if split in (None, video.split)]
     if not videos:
         raise InputError(f"no video is in split {split!r}; choose another split or none.")
     if prompt is None:
@@ -78,32 +76,30 @@ def reword(
             raise InputError.at(prompt, "the text is not UTF-8", "convert the file to UTF-8") from None
     else:
         raise not_a_file(prompt)
-    with opened(beside(model_settings, output)) as model:
+    with opened(beside(model, output)) as engine:
 
         def ask(chats: "Sequence[Chat]", attempt: int) -> list[str | None]:
             requests = [ModelRequest(chat, sampling, attempt, rewording.SCHEMA) for chat in chats]
-            outcomes = model.answer(requests, progress(), refusals="return" if attempt else "raise if all")
-            return [None if isinstance(one, Refusal) or unanswered(one) else one.text for one in outcomes]
+            outcomes = engine.answer(requests, progress(), refusals="return" if attempt else "raise if all")
+            return [
+                None if isinstance(outcome, Refusal) or unanswered(outcome) else outcome.text for outcome in outcomes
+            ]
 
         result = rewording.reword(videos, ask, template, bound=new_words, reasks=reasks, seed=sampling.seed)
         report: dict[str, Any] = {
             "output": str(output),
             **result.report,
-            "model": {"name": model_settings.model} | model.identity,
+            "model": {"name": model.model} | engine.identity,
             "prompt": fingerprint(template),
             "sampling": sampling.model_dump(include={"temperature", "max_tokens", "seed"}),
             "new_words": new_words,
             "reasks": reasks,
-            "ledger": model.ledger.numbers(),
+            "ledger": engine.ledger.numbers(),
         }
     write_procedures(output, result.videos)
     write_json(report_path, report)
-    if as_json:
-        print_json(report)
-        return
-    for table in _tables(report):
-        print_table(table)
-    print_lines(f"{report['videos']:,} videos written to {output}, the report to {report_path}")
+    written = f"{report['videos']:,} videos written to {output}, the report to {report_path}"
+    return Shown(report, [*_tables(report), written])
 
 
 def _videos(
@@ -157,6 +153,6 @@ def _tables(report: dict[str, Any]) -> "list[Table]":
             caption="Some steps",
             first="label",
             headings=headings("reworded"),
-            rows=tuple(row(one["label"], one["worded"] or "the label stays") for one in report["samples"]),
+            rows=tuple(row(sample["label"], sample["worded"] or "the label stays") for sample in report["samples"]),
         ),
     ]

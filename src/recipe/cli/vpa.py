@@ -1,37 +1,31 @@
 """Commands of `recipe vpa`: next actions of a closed set, as Visual Planning for Assistance has it."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from recipe.cli import console
-from recipe.cli.console import CommandGroup, out, print_json
-from recipe.cli.data import AsJson
-from recipe.cli.flags import with_flags
-from recipe.cli.models import beside, model_flags, opened
-from recipe.config import ModelConfig, parse_config
-from recipe.config.planning import VALUES, VidAssistConfig
+from recipe.cli.console import CommandGroup, Shown, shows
+from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.models import MODEL, beside, opened
+from recipe.config import ModelConfig
+from recipe.config.planning import VidAssistConfig
 from recipe.errors import InputError, listed
 from recipe.prompting import visible
 
 if TYPE_CHECKING:
     from recipe.data.crosstask import StepOrder
-    from recipe.evaluation.vpa.protocol import Protocol, Release, Rule
-    from recipe.evaluation.vpa.run import Task
-    from recipe.models.costs import Budget
-    from recipe.planning.vidassist.methods import Models
-    from recipe.planning.vidassist.models import Demonstrations
+    from recipe.evaluation.vpa.protocol import Protocol, Rule
+    from recipe.planning.vidassist.methods import Demonstrations, Models
     from recipe.planning.vidassist.search import ActionsOf
-    from recipe.planning.vidassist.trace import TracedCandidate, TracedStep
     from recipe.types import Example
 
-_PANEL = "Protocol"
-"""Flags that say how CrossTask is cut, the same in every command."""
+    Samples = tuple[list[Example], ActionsOf, Demonstrations]
+
+_PANEL, _SAMPLES = "Protocol", "The samples to plan for"
+_LONGEST = 4
+"""The largest T of the paper."""
 
 CrossTask = Annotated[Path, typer.Option(help="CrossTask's folder, or the folder that holds it as crosstask/.")]
 ProtocolName = Annotated[
@@ -76,97 +70,69 @@ class Source(NamedTuple):
     order: "StepOrder" = "file"
 
 
-class Samples(NamedTuple):
-    """Examples to plan for, their admissible actions, and demonstrations."""
+def read_samples(source: Source, config: VidAssistConfig) -> "Samples":
+    """The examples to plan for, their admissible actions, and demonstrations.
 
-    examples: "list[Example]"
-    actions: "ActionsOf"
-    shown: "Demonstrations"
-
-
-def read_samples(source: Source, config: VidAssistConfig) -> Samples:
-    """Read what the options name. Raises InputError for options that do not go together."""
-    from recipe.evaluation.vpa.protocol import read_release
-    from recipe.planning.vidassist.models import demonstrations
+    Raises InputError for options that do not go together.
+    """
+    from recipe.config import EncoderConfig
+    from recipe.corpus.encoders import open_encoder
+    from recipe.data.examples import read_examples
+    from recipe.data.histories import read_histories, with_histories
+    from recipe.evaluation.vpa.protocol import HORIZONS, cut_samples, read_release
+    from recipe.planning.admissible import AdmissibleActions
+    from recipe.planning.vidassist.methods import demonstrations
 
     if source.root is None and (source.examples is None or source.actions is None):
         raise InputError("give --root, CrossTask as published; or --examples with --actions, a file of actions.")
     if source.root is None and (source.card or config.few_shot):
         raise InputError("--card and --few-shot need --root, whose cards and training videos they take.")
     release = None if source.root is None else read_release(source.root, source.order)
-    examples = _examples(source, release, config.horizon)
-    if source.limit is not None and source.limit < len(examples):  # evenly taken from all
-        examples = [examples[place * len(examples) // source.limit] for place in range(source.limit)]
-    shown: Demonstrations = {}
-    if release is not None and config.few_shot:
-        goals = [example.goal for example in examples]
-        shown = demonstrations(release.split("train", "val"), goals, config.few_shot, config.seed)
-    return Samples(examples, _actions(source, release, examples), shown)
-
-
-def _examples(source: Source, release: "Release | None", horizon: int) -> "list[Example]":
-    from recipe.data.examples import read_examples
-    from recipe.data.histories import read_histories, with_histories
-    from recipe.evaluation.vpa.protocol import HORIZONS, cut_samples
-
     if source.examples is not None:
         examples = read_examples(source.examples)
     else:
         assert release is not None
-        horizons = sorted({*HORIZONS, horizon})
+        horizons = sorted({*HORIZONS, config.horizon})
         samples = cut_samples(release.split("test"), release.cards, source.protocol, source.rule, horizons)
         examples = [sample.example() for sample in samples]
-    return examples if source.histories is None else with_histories(examples, read_histories(source.histories))
+    if source.histories is not None:
+        examples = with_histories(examples, read_histories(source.histories))
+    if source.limit is not None and source.limit < len(examples):  # evenly taken from all
+        examples = [examples[index * len(examples) // source.limit] for index in range(source.limit)]
+    goals = [example.goal for example in examples]
 
-
-def _actions(source: Source, release: "Release | None", examples: "list[Example]") -> "ActionsOf":
-    from recipe.config import EncoderConfig
-    from recipe.corpus.encoders import open_encoder
-    from recipe.planning.admissible import AdmissibleActions
+    shown: Demonstrations = {}
+    if release is not None and config.few_shot:
+        shown = demonstrations(release.split("train", "val"), goals, config.few_shot, config.seed)
 
     embed = open_encoder(EncoderConfig(name=source.encoder)).encode
-    if not source.card:
-        every = AdmissibleActions(embed, _listed(source, release))
-        return lambda goal: every
-    assert release is not None
-    taxonomy = release.taxonomy()
-    goals = dict.fromkeys(example.goal for example in examples)
-    if unknown := [goal for goal in goals if goal not in taxonomy.cards]:
-        raise InputError(f"no card of CrossTask is for {listed(unknown)}; leave out --card.")
-    by_goal = {goal: AdmissibleActions(embed, taxonomy.card(goal)) for goal in goals}
-    return by_goal.__getitem__
-
-
-def _listed(source: Source, release: "Release | None") -> tuple[str, ...]:
+    if source.card and release is not None:
+        taxonomy = release.taxonomy()
+        if unknown := [goal for goal in dict.fromkeys(goals) if goal not in taxonomy.cards]:
+            raise InputError(f"no card of CrossTask is for {listed(unknown)}; leave out --card.")
+        by_goal = {goal: AdmissibleActions(embed, taxonomy.card(goal)) for goal in dict.fromkeys(goals)}
+        return examples, by_goal.__getitem__, shown
     if source.actions is None:
         assert release is not None
-        return release.taxonomy().actions
-    try:
-        lines = source.actions.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError:
-        raise InputError.at(source.actions, "the text is not UTF-8", "convert the file to UTF-8") from None
-    actions = tuple(line.strip() for line in lines if line.strip())
-    if not actions:
-        raise InputError.at(source.actions, "it holds no action", "give one action a line")
-    return actions
+        listed_actions = release.taxonomy().actions
+    else:
+        try:
+            lines = source.actions.read_text(encoding="utf-8-sig").split("\n")
+        except UnicodeDecodeError:
+            raise InputError.at(source.actions, "the text is not UTF-8", "convert the file to UTF-8") from None
+        listed_actions = tuple(line.strip() for line in lines if line.strip())
+        if not listed_actions:
+            raise InputError.at(source.actions, "it holds no action", "give one action a line")
+    every = AdmissibleActions(embed, listed_actions)
+    return examples, lambda goal: every, shown
 
 
-@contextmanager
-def opened_models(settings: ModelConfig, recipe: ModelConfig | None, budget: "Budget") -> "Iterator[Models]":
-    """The models, ready to be asked within one budget; equal ones are opened once."""
-    from recipe.planning.vidassist.methods import with_planner
-
-    # The sentence of `opened` serves errors of both models.
-    with opened(settings, budget=budget) as model, with_planner(model, settings, recipe, budget) as models:
-        yield models
-
-
-def planned(
-    samples: Samples,
+def _planned(
+    samples: "Samples",
+    source: Source,
     config: VidAssistConfig,
     models: "Models",
-    source: Source,
-    settings: Sequence[ModelConfig | None],
+    settings: tuple[ModelConfig, ModelConfig | None],
     output: Path,
     trace: Path,
 ) -> dict[str, Any]:
@@ -176,7 +142,8 @@ def planned(
     """
     from recipe.planning.vidassist.methods import write_plans
 
-    model, recipe = (one and one.model_dump(include={"model", "revision", "endpoint"}) for one in settings)
+    examples, actions, shown = samples
+    model, recipe = (of and of.model_dump(include={"model", "revision", "endpoint"}) for of in settings)
     about = {
         "model": model,
         "recipe_model": recipe,
@@ -184,119 +151,85 @@ def planned(
         "history": "oracle" if source.histories is None else source.histories.name,
         "actions": "goal card" if source.card else "all",
     }
-    manifest = write_plans(
-        samples.examples, config, models, samples.actions, samples.shown, output, trace, about, console.progress()
-    )
+    manifest = write_plans(examples, config, models, actions, shown, output, trace, about, console.progress())
     return manifest | {"output": str(output), "trace": str(trace)}
 
 
-_HORIZON = 4
-_MEASURES = ("success_rate", "accuracy", "iou")
-
-
-class _Group(NamedTuple):
-    """Columns of one horizon."""
-
-    title: str
-    names: tuple[str, ...]
-    keys: tuple[str, ...]
-
-
-_GROUPS = (
-    _Group("T=1", ("mAcc",), ("1.accuracy",)),
-    *(
-        _Group(f"T={horizon}", ("SR", "mAcc", "mIoU"), tuple(f"{horizon}.{key}" for key in _MEASURES))
-        for horizon in (3, 4)
-    ),
-)
-_COLUMNS = [key for group in _GROUPS for key in group.keys]
-
-
-def run_ablations(
-    source: Source,
+def _ablations(
+    samples: "dict[Source, Samples]",
     config: VidAssistConfig,
-    settings: ModelConfig,
-    recipe: ModelConfig | None,
-    budget: "Budget",
+    models: "Models",
+    settings: tuple[ModelConfig, ModelConfig | None],
     output: Path,
-) -> list[dict[str, Any]]:
+) -> Shown:
     """Plan by each setting, write each one's files beside `output`, and score them all on the same samples.
 
-    Answers are shared, so that a request of two settings is paid for once. Raises InputError without CrossTask, whose
-    samples are scored.
+    Answers are shared, so that a request of two settings is paid for once.
     """
-    from recipe.planning.vidassist.methods import ablations
-    from recipe.planning.vidassist.trace import trace_of
-
-    if source.root is None or config.horizon < _HORIZON:
-        raise InputError("--ablations scores plans of 4 actions on CrossTask; give --root and --horizon 4.")
-    variants = [(name, changed, source) for name, changed in ablations(config).items()]
-    if source.histories is not None:
-        variants.append(("oracle history", config, source._replace(histories=None)))
-    samples = {one: read_samples(one, config) for one in dict.fromkeys(one for _, _, one in variants)}
-    rows = []
-    with opened_models(settings, recipe, budget) as models:
-        for name, changed, of in variants:
-            # `plans.jsonl` for the given setting, `plans.beam-2.jsonl` for another.
-            stem = output.stem if name == "as given" else f"{output.stem}.{name.replace(' ', '-')}"
-            file = output.with_name(f"{stem}{output.suffix}")
-            result = planned(samples[of], changed, models, of, (settings, recipe), file, trace_of(file))
-            rows.append({"name": name, "predictions": str(file), "counts": result["counts"]})
-    return _scored(rows, source)
-
-
-def _scored(rows: list[dict[str, Any]], source: Source) -> list[dict[str, Any]]:
-    """The rows with their figures in percent, behind a row of what chance gives on the same samples."""
-    from recipe.evaluation.measures import summarise
-    from recipe.evaluation.vpa.baselines import expected_figures
-    from recipe.evaluation.vpa.run import VpaMeasure
-    from recipe.planning.predictions import read_predictions
-
-    predictions = {row["name"]: read_predictions(Path(row["predictions"])) for row in rows}
-    task = _task(source, {one.example_id for one in predictions["as given"]})
-    chance = expected_figures(task.samples, task.ids, _COLUMNS, with_goal=True)
-    scored: list[dict[str, Any]] = [{"name": "random-goal, expected", "figures": chance}]
-    examples, measure = [one.example() for one in task.samples], VpaMeasure(task, _no_encoder, source.encoder)
-    for row in rows:
-        scores = summarise(measure, row["name"], measure.rows(examples, predictions[row["name"]]), examples)
-        figures = {name: value.mean for name, value in scores.overall.values.items()}
-        scored.append(row | {"figures": figures, "samples": len(task.samples)})
-    return scored
-
-
-def _no_encoder() -> Any:
-    raise InputError("a planned step is no action of CrossTask; give --root without --actions.")
-
-
-def _task(source: Source, planned_for: set[str]) -> "Task":
-    """The samples that were planned for, as the protocol cuts them."""
     from dataclasses import replace
 
-    from recipe.evaluation.vpa.run import open_task
+    from recipe.evaluation.measures import summarise
+    from recipe.evaluation.vpa.baselines import expected_figures
+    from recipe.evaluation.vpa.protocol import HORIZONS
+    from recipe.evaluation.vpa.run import VpaMeasure, open_task
+    from recipe.planning.predictions import read_predictions
+    from recipe.planning.vidassist.methods import ablations
+    from recipe.planning.vidassist.trace import trace_of
+    from recipe.report.elements import Cell, Heading, Table, row
 
+    source, *oracle = samples
     assert source.root is not None
+    variants = [(name, changed, source) for name, changed in ablations(config).items()]
+    variants += [("oracle history", config, of) for of in oracle]
+    results = list[dict[str, Any]]()
+    for name, changed, of in variants:
+        # `plans.jsonl` for the given setting, `plans.beam-2.jsonl` for another.
+        stem = output.stem if name == "as given" else f"{output.stem}.{name.replace(' ', '-')}"
+        file = output.with_name(f"{stem}{output.suffix}")
+        manifest = _planned(samples[of], of, changed, models, settings, file, trace_of(file))
+        results.append({"name": name, "predictions": str(file), "counts": manifest["counts"]})
+
+    # The figures in percent, below what chance gives on the same samples.
+    short = {"success_rate": "SR", "accuracy": "mAcc", "iou": "mIoU"}
+    columns = [f"{horizon}.{name}" for horizon in HORIZONS for name in short if horizon > 1 or name == "accuracy"]
+    predictions = {result["name"]: read_predictions(Path(result["predictions"])) for result in results}
+    planned_for = {plan.example_id for plan in predictions["as given"]}
     task = open_task(source.root, source.protocol, source.rule, source.order)
-    return replace(task, samples=[one for one in task.samples if one.sample_id in planned_for])
+    task = replace(task, samples=[sample for sample in task.samples if sample.sample_id in planned_for])
+    examples = [sample.example() for sample in task.samples]
+
+    def no_encoder() -> Any:
+        raise InputError("a planned step is no action of CrossTask; give --root without --actions.")
+
+    measure = VpaMeasure(task, no_encoder, source.encoder)
+    chance = expected_figures(task.samples, task.ids, columns, with_goal=True)
+    scored: list[dict[str, Any]] = [{"name": "random-goal, expected", "figures": chance}]
+    for result in results:
+        scores = summarise(measure, result["name"], measure.rows(examples, predictions[result["name"]]), examples)
+        figures = {name: value.mean for name, value in scores.overall.values.items()}
+        scored.append(result | {"figures": figures, "samples": len(task.samples)})
+    headings = (*(Heading(short[key[2:]], f"T={key[0]}") for key in columns), Heading("short"))
+    rows = tuple(
+        row(
+            of["name"],
+            *(Cell(of["figures"][key], 1) for key in columns),
+            of["counts"]["short"] if "counts" in of else "",
+        )
+        for of in scored
+    )
+    return Shown(scored, [Table(f"{len(examples):,} samples of CrossTask, percent", "setting", headings, rows)])
 
 
-def show_ablations(rows: list[dict[str, Any]]) -> None:
-    """The table."""
-    table = Table(title=f"{rows[-1]['samples']:,} samples of CrossTask, percent")
-    table.add_column("setting", no_wrap=True)
-    for group in _GROUPS:
-        table.add_column(f"{group.title}\n{_cells(group.names)}", justify="right", no_wrap=True)
-    table.add_column("short", justify="right")
-    for row in rows:
-        figures = row["figures"]
-        groups = (_cells([f"{figures[key]:.1f}" for key in group.keys]) for group in _GROUPS)
-        table.add_row(row["name"], *groups, f"{row['counts']['short']:,}" if "counts" in row else "")
-    console.out.print(table)
+app = CommandGroup(help="Plan the next actions of a closed set, as work on CrossTask does.")
 
 
-def _cells(texts: Sequence[str]) -> str:
-    return "".join(f"{text:>5}" for text in texts)
+@app.callback()
+def vpa() -> None:
+    """Plan the next actions of a closed set, as work on CrossTask does."""
 
 
+@app.command("examples")
+@shows
 def examples(
     root: CrossTask,
     output: Annotated[Path, typer.Option(help="Examples file to write, JSON lines.")],
@@ -304,8 +237,7 @@ def examples(
     protocol: ProtocolName = "shared",
     rule: RuleName = "vlamp",
     order: Order = "file",
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Write the samples of Visual Planning for Assistance for `recipe plan --examples` and `recipe perceive`.
 
     A sample of a video that has only begun has an empty history. The same options always give the same bytes.
@@ -319,74 +251,25 @@ def examples(
     require_writable(output)
     release = read_release(root, order)
     samples = cut_samples(release.split(split), release.cards, protocol, rule)
-    written = write_examples(output, (one.example() for one in samples))
-    videos = len({one.video_id for one in samples})
-    start = sum(not one.history for one in samples)
-    if as_json:
-        print_json({"output": str(output), "examples": written, "videos": videos, "without_history": start})
-        return
-    line = f"{written:,} examples of {videos:,} videos written to {output}; {start:,} of them have no history"
-    out.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def trace(
-    file: Annotated[Path, typer.Argument(help="Trace that `recipe vpa plan` wrote.")],
-    example: Annotated[str, typer.Option(help="Id of the example.")],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Show the candidates of each action of a plan: who proposed them, in which words, and how they scored.
-
-    Example: recipe vpa trace predictions.trace.jsonl --example crosstask/-9lVZgN7pGE/3
-    """
-    from recipe.planning.vidassist.trace import read_trace
-
-    steps = read_trace(file, example)
-    if json:
-        console.print_json([step.model_dump() for step in steps])
-        return
-    first = steps[0]
-    done = ", ".join(first.done) or "nothing yet"
-    console.out.print(f"{first.goal}. Done: {done}.", highlight=False, markup=False, soft_wrap=True)
-    for step in steps:
-        console.out.print(_table(step))
-        for lost in step.lost:
-            console.out.print(f"no action in: {visible(lost)}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _table(step: "TracedStep") -> Table:
-    names = list(dict.fromkeys(name for candidate in step.candidates for name in candidate.scores))
-    table = Table(title=escape(f"{step.step}. {step.action}"), title_justify="left")
-    table.add_column("candidate")
-    table.add_column("proposed as (cosine, margin)")
-    for name in (*names, "total"):
-        table.add_column(name.replace("_", " "), justify="right")
-    for candidate in step.candidates:
-        scores = [_number(candidate.scores.get(name)) for name in names]
-        mark = "→ " if candidate.chosen else "  "
-        row = [escape(mark + candidate.action), escape(_proposed(candidate)), *scores, _number(candidate.total)]
-        table.add_row(*row, style="bold" if candidate.chosen else None)
-    return table
-
-
-def _proposed(candidate: "TracedCandidate") -> str:
-    return "\n".join(
-        f"{one.source}: {visible(one.text)} ({one.cosine:.2f}, {one.margin:.2f})" for one in candidate.proposals
+    written = write_examples(output, (sample.example() for sample in samples))
+    videos = len({sample.video_id for sample in samples})
+    start = sum(not sample.history for sample in samples)
+    return Shown(
+        {"output": str(output), "examples": written, "videos": videos, "without_history": start},
+        [f"{written:,} examples of {videos:,} videos written to {output}; {start:,} of them have no history"],
     )
 
 
-def _number(score: float | None) -> str:
-    return "none" if score is None else f"{score:.2f}"
-
-
-_SEARCH, _SAMPLES = "How actions are chosen", "The samples to plan for"
-
-
-def _samples(*names: str, help: str, **more: Any) -> Any:
+def _sample_option(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=_SAMPLES, **more)
 
 
-@with_flags(VidAssistConfig, "config", _SEARCH)
-@model_flags
+@app.command("plan")
+@with_settings(
+    model=MODEL,
+    vidassist=SettingsTable(VidAssistConfig, ("method", "horizon", "beam", "few_shot"), "How actions are chosen"),
+)
+@shows
 def plan(
     output: Annotated[Path, typer.Option(help="Predictions file to write.")],
     recipe_model: Annotated[str | None, typer.Option(help="Second proposer: a planner such as RECIPE.")] = None,
@@ -395,41 +278,30 @@ def plan(
     trace: Annotated[
         Path | None, typer.Option(help="Why each action was chosen. Default: OUTPUT's name with .trace.jsonl.")
     ] = None,
-    root: Annotated[Path | None, _samples(help="Folder of CrossTask as published, or of all benchmarks.")] = None,
+    root: Annotated[Path | None, _sample_option("Folder of CrossTask as published, or of all benchmarks.")] = None,
     examples: Annotated[
-        Path | None, _samples(help="Examples to plan for. Default: the protocol's, cut from --root.")
+        Path | None, _sample_option("Examples to plan for. Default: the protocol's, cut from --root.")
     ] = None,
-    actions: Annotated[Path | None, _samples(help="With --examples: admissible actions, one a line.")] = None,
+    actions: Annotated[Path | None, _sample_option("With --examples: admissible actions, one a line.")] = None,
     histories: Annotated[
-        Path | None, _samples(help="Histories of `recipe perceive`. Default: annotated steps.")
+        Path | None, _sample_option("Histories of `recipe perceive`. Default: annotated steps.")
     ] = None,
-    limit: Annotated[int | None, _samples(min=1, help="Only so many samples, evenly taken from all.")] = None,
-    card: Annotated[bool, _samples("--card", help="Only the actions of the goal's card: easier, not comparable.")] = (
-        False
-    ),
-    encoder: Annotated[str, _samples(help="Maps words to actions: minilm, hash:256, hub id or folder.")] = "minilm",
+    limit: Annotated[int | None, _sample_option("Only so many samples, evenly taken from all.", min=1)] = None,
+    card: Annotated[
+        bool, _sample_option("Only the actions of the goal's card: easier, not comparable.", "--card")
+    ] = False,
+    encoder: Annotated[str, _sample_option("Maps words to actions: minilm, hash:256, hub id or folder.")] = "minilm",
     protocol: ProtocolName = "shared",
     rule: RuleName = "vlamp",
     order: Order = "file",
-    without: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Leave out generation, mapping, evaluation or task_graph; repeat for several.", rich_help_panel=_SEARCH
-        ),
-    ] = None,
     ablations: Annotated[
         bool,
-        typer.Option(
-            "--ablations",
-            help="Also each value function left out, other proposers and beams, baselines.",
-            rich_help_panel=_SEARCH,
-        ),
+        typer.Option("--ablations", help="Also each value function left out, other proposers and beams, baselines."),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     *,
-    model_settings: ModelConfig,
-    config: VidAssistConfig,
-) -> None:
+    model: ModelConfig,
+    vidassist: VidAssistConfig,
+) -> Shown:
     """Plan the next actions by propose, assess and search, or by a baseline; no answer is paid for twice.
 
     Example: recipe vpa plan --root data --model m --endpoint http://localhost:8000/v1 --output predictions.jsonl
@@ -438,9 +310,12 @@ def plan(
     """
     from recipe.artifacts import require_writable
     from recipe.models.costs import Budget
-    from recipe.planning.vidassist.trace import trace_of
+    from recipe.planning.vidassist.methods import with_planner
+    from recipe.planning.vidassist.trace import count_sentences, trace_of
 
-    config = _completed(config, without or [], recipe_model is not None)
+    if "proposers" not in vidassist.model_fields_set:
+        proposers = "original" if recipe_model is None else "both"
+        vidassist = vidassist.model_copy(update={"proposers": proposers})
     if recipe_endpoint and recipe_model is None:
         raise InputError("--recipe-endpoint goes with --recipe-model; give the planner's name there.")
     if ablations and trace:
@@ -449,65 +324,60 @@ def plan(
     require_writable(output)
     require_writable(target)
     source = Source(root, examples, actions, histories, limit, card, encoder, protocol, rule, order)
-    settings = beside(model_settings, output)
-    recipe = None
+    settings, recipe = beside(model, output), None
     if recipe_model is not None:
         named = {"model": recipe_model, "endpoint": recipe_endpoint, "revision": recipe_revision}
         recipe = settings.model_copy(update=named)
     budget = Budget(settings.max_calls, settings.max_tokens_total)
-    if ablations:
-        rows = run_ablations(source, config, settings, recipe, budget, output)
-        if json:
-            console.print_json(rows)
-        else:
-            show_ablations(rows)
-        return
-    samples = read_samples(source, config)
-    with opened_models(settings, recipe, budget) as models:
-        result = planned(samples, config, models, source, (settings, recipe), output, target)
+    if ablations and (root is None or vidassist.horizon < _LONGEST):
+        raise InputError(f"--ablations scores plans of {_LONGEST} actions on CrossTask; give --root and --horizon 4.")
+    sources = [source, *([source._replace(histories=None)] if ablations and histories else [])]
+    samples = {of: read_samples(of, vidassist) for of in sources}
+    # The sentence of `opened` serves errors of both models, which share one budget.
+    with opened(settings, budget=budget) as first, with_planner(first, settings, recipe, budget) as models:
+        if ablations:
+            return _ablations(samples, vidassist, models, (settings, recipe), output)
+        result = _planned(samples[source], source, vidassist, models, (settings, recipe), output, target)
     result["asked"] = budget.to_json()
-    if json:
-        console.print_json(result)
-    else:
-        _show(result)
-
-
-def _completed(config: VidAssistConfig, without: Sequence[str], with_recipe: bool) -> VidAssistConfig:
-    """The settings without some value functions, and by default with the proposers that there are."""
-    for name in without:
-        if name not in VALUES:
-            known = f"{name!r} is no value function; known are {', '.join(VALUES)}."
-            raise typer.BadParameter(known, param_hint="--without")
-    changed: dict[str, Any] = {"values": [name for name in VALUES if name not in without]}
-    if "proposers" not in config.model_fields_set:
-        changed["proposers"] = "both" if with_recipe else "original"
-    return parse_config(config.model_dump() | changed, VidAssistConfig, "the options")
-
-
-def _show(result: dict[str, Any]) -> None:
-    from recipe.planning.vidassist.trace import count_sentences
-
     counts = result["counts"]
-    sources = ", ".join(f"{count:,} by {name}" for name, count in counts["chosen_from"].items())
+    proposed = ", ".join(f"{count:,} by {name}" for name, count in counts["chosen_from"].items())
+    spent = result["asked"]
     lines = [
-        f"{counts['plans']:,} plans of {counts['actions']:,} actions in {result['output']}, why in {result['trace']}",
-        f"actions proposed: {sources or 'none'}",
-        f"{result['asked']['calls_spent']:,} answers were paid for now, "
-        f"with {result['asked']['tokens_spent']:,} tokens read and written",
+        f"{counts['plans']:,} plans of {counts['actions']:,} actions in {output}, why in {target}",
+        f"actions proposed: {proposed or 'none'}",
+        f"{spent['calls_spent']:,} answers were paid for now, with {spent['tokens_spent']:,} tokens read and written",
     ]
-    lines += count_sentences(counts)
-    for line in lines:
-        console.out.print(line, highlight=False, markup=False, soft_wrap=True)
+    return Shown(result, [*lines, *count_sentences(counts)])
 
 
-app = CommandGroup(help="Plan the next actions of a closed set, as work on CrossTask does.")
+@app.command("trace")
+@shows
+def trace(
+    file: Annotated[Path, typer.Argument(help="Trace that `recipe vpa plan` wrote.")],
+    example: Annotated[str, typer.Option(help="Id of the example.")],
+) -> Shown:
+    """Show the candidates of each action of a plan: who proposed them, in which words, and how they scored.
 
+    Example: recipe vpa trace predictions.trace.jsonl --example crosstask/-9lVZgN7pGE/3
+    """
+    from recipe.artifacts import to_json
+    from recipe.planning.vidassist.trace import read_trace
+    from recipe.report.elements import Cell, Table, headings, row
 
-@app.callback()
-def vpa() -> None:
-    """Plan the next actions of a closed set, as work on CrossTask does."""
-
-
-app.command("examples")(examples)
-app.command("plan")(plan)
-app.command("trace")(trace)
+    steps = read_trace(file, example)
+    lines: list[str | Table] = [f"{steps[0].goal}. Done: {', '.join(steps[0].done) or 'nothing yet'}."]
+    for step in steps:
+        names = list(dict.fromkeys(name for candidate in step.candidates for name in candidate.scores))
+        rows = []
+        for candidate in step.candidates:
+            proposed = "\n".join(
+                f"{proposal.source}: {visible(proposal.text)} ({proposal.cosine:.2f}, {proposal.margin:.2f})"
+                for proposal in candidate.proposals
+            )
+            scores = [*(candidate.scores.get(name) for name in names), candidate.total]
+            cells = ("none" if score is None else Cell(score, 2) for score in scores)
+            rows.append(row(("→ " if candidate.chosen else "  ") + candidate.action, proposed, *cells))
+        columns = headings("proposed as (cosine, margin)", *(name.replace("_", " ") for name in names), "total")
+        lines.append(Table(f"{step.step}. {step.action}", "candidate", columns, tuple(rows)))
+        lines += [f"no action in: {visible(lost)}" for lost in step.lost]
+    return Shown(to_json(steps), lines)

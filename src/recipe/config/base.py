@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import date, time
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeGuard, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -16,16 +16,12 @@ Positive = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-class Flag(NamedTuple):
-    """Command-line name of a field, in place of the one that its own name makes; without a name it has no flag."""
-
-    name: str | None = None
-
-
 class Settings(BaseModel):
     """Base of all settings: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
+    stage: ClassVar[str] = ""
+    """Of settings of training: what the key `stage` of their file says."""
 
 
 Config = TypeVar("Config", bound=Settings)
@@ -36,7 +32,10 @@ def load_config(path: Path, kind: type[Config], changes: Sequence[str] = ()) -> 
 
     Raises ConfigError with the field and the nearest known key.
     """
-    return parse_config(read_config(path, changes), kind, str(path), changes)
+    raw = read_config(path, changes)
+    if kind.stage and (named := raw.pop("stage", kind.stage)) != kind.stage:
+        raise ConfigError(f"{path}: key 'stage' is {named!r}; run `recipe train {path}`, or change the key.")
+    return parse_config(raw, kind, str(path), changes)
 
 
 _DEEPEST = 50
@@ -86,7 +85,7 @@ def read_toml(text: str) -> dict[str, Any]:
 def _deeper_than(most: int, value: Any) -> bool:
     """Whether a plain value nests more than `most` tables and lists."""
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else None
-    return inner is not None and (most == 0 or any(_deeper_than(most - 1, one) for one in inner))
+    return inner is not None and (most == 0 or any(_deeper_than(most - 1, below) for below in inner))
 
 
 def changed_values(values: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
@@ -136,8 +135,8 @@ def parse_config(raw: dict[str, Any], kind: type[Config], origin: str, changes: 
         return kind.model_validate(raw)
     except ValidationError as error:
         key, sentence = _explain(error.errors(include_url=False), kind)
-        given = (change for change in changes if f"{key}.".startswith(f"{change.partition('=')[0].strip()}."))
-        change = next(given, None) if key else None
+        named = (change for change in changes if f"{key}.".startswith(f"{change.partition('=')[0].strip()}."))
+        change = next(named, None) if key else None
         raise ConfigError(f"{origin if change is None else f'--set {change}'}: {sentence}") from None
 
 
@@ -184,13 +183,10 @@ def _walk(kind: type[Settings], location: tuple[int | str, ...]) -> tuple[list[s
             continue
         names.append(part)
         if field := here.model_fields.get(part):
-            members = [kind for kind in get_args(field.annotation) or [field.annotation] if _is_settings(kind)]
+            kinds = get_args(field.annotation) or [field.annotation]
+            members = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings)]
             if isinstance(field.discriminator, str):
                 tagged = {get_args(kind.model_fields[field.discriminator].annotation)[0]: kind for kind in members}
             elif members:
                 here = members[0]
     return names, sorted(here.model_fields)
-
-
-def _is_settings(kind: Any) -> TypeGuard[type[Settings]]:
-    return isinstance(kind, type) and issubclass(kind, Settings)

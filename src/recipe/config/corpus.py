@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from recipe.config.base import Flag, Positive, Settings
+from recipe.config.base import Positive, Settings
 
 
 class EncoderConfig(Settings):
     """The frozen sentence encoder that maps steps and segments to unit-norm vectors."""
 
-    name: Annotated[str, Flag("--encoder")] = "minilm"
+    name: str = "minilm"
     """`minilm`, packaged (Apache-2.0); a sentence-transformers model id or folder; or `hash:D`, words hashed to D.
     Stated (appendix A.1): Jina v3, `jinaai/jina-embeddings-v3-hf`, which is for non-commercial use."""
     revision: str | None = None
@@ -22,7 +22,7 @@ class EncoderConfig(Settings):
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
     """Number format that the encoder computes in; `auto` is bfloat16 where the device has it, else float32. A corpus is
     not built in bfloat16 by a processor without instructions for it."""
-    device: Annotated[str | None, Flag()] = None
+    device: str | None = None
     """Where the encoder computes, for example `cuda:1` or `cpu`; the best device there is where none is given."""
     trust_remote_code: bool = False
     """Run code that comes with the model; taken only with a revision that is a commit, or a model folder."""
@@ -47,7 +47,7 @@ class MiningConfig(Settings):
     """Ours. Least A_mono of a history with its narration; examples below it are left out."""
     steps: Positive | None = None
     """Ours. Most segments in a continuation; left out: as many as the example's own has steps, and 8 from titles."""
-    segments: Annotated[Literal["all", "step-like"] | None, Flag("--segments")] = None
+    segments: Literal["all", "step-like"] | None = None
     """Ours. Which segments can be steps; left out: all after a history, only step-like ones from titles."""
     threshold: float = 0.35
     """Ours. Least score of a step-like segment: 0 is that of small talk, 1 that of steps (docs/data.md)."""

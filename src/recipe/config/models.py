@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from recipe.config.base import Flag, Positive, Settings
+from recipe.config.base import Positive, Settings
 
 
 class FrameConfig(Settings):
@@ -96,15 +96,15 @@ class ModelConfig(Settings):
     """Requests for one answer at most."""
     patience: Annotated[float, Field(gt=0)] = 900.0
     """Seconds after which no further try for an answer begins, waits included."""
-    clips: Annotated[Literal["images", "video"], Flag("--send")] = "images"
+    clips: Literal["images", "video"] = "images"
     """A clip as images with their times, or as one video, which only vLLM takes."""
     jpeg_quality: Annotated[int, Field(ge=1, le=95)] = 85
     """Quality of frames that are sent."""
-    max_pixels: Annotated[Positive | None, Flag()] = None
+    max_pixels: Positive | None = None
     """Larger frames are reduced to this area before they are sent; left out: as they are."""
     token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """Name of the field that bounds an answer; some hosts accept only the second."""
-    send_seed: Annotated[bool, Flag("--send-seed/--no-seed")] = True
+    send_seed: bool = True
     """Send a different seed for each sample, or none to hosts that refuse it."""
     structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
     """How answers are held to a schema: by the schema, as any JSON object, or in words only. `auto` begins with the
@@ -131,7 +131,7 @@ class PhiConfig(Settings):
 
     frames: FrameConfig = FrameConfig(max_pixels=128 * 28 * 28)
     """Smaller than a planner's, because there are thousands of clips: 2,048 tokens each at most."""
-    goal: Annotated[bool, Flag("--goal/--no-goal")] = True
+    goal: bool = True
     """Give Phi the goal, which the planner gets, too."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0 is greedy."""
@@ -154,10 +154,10 @@ class JudgeConfig(Settings):
     """Verdicts for each plan."""
     reasks: Annotated[int, Field(ge=0)] = 1
     """How often an answer that cannot be read is asked for again."""
-    max_steps: Annotated[Positive, Flag()] = 100
+    max_steps: Positive = 100
     """Steps of a plan that are shown; the prompt gives the number of the others."""
-    max_step_characters: Annotated[Positive, Flag()] = 500
-    max_characters: Annotated[Positive, Flag()] = 12_000
+    max_step_characters: Positive = 500
+    max_characters: Positive = 12_000
     """Of all steps of a plan together."""
     batch_size: Positive = 16
     """Prompts that a judge on this machine reads at once."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from recipe.config.base import Flag, Positive, Settings
+from recipe.config.base import Positive, Settings
 from recipe.config.models import SamplingConfig
 
 Method = Literal["vidassist", "agent", "llm"]
@@ -27,9 +27,9 @@ class VidAssistConfig(Settings):
     """Who proposes: a prompted model, a planner such as RECIPE, or both."""
     candidates: Positive = 2
     """Proposals of each proposer for a partial plan (paper: two)."""
-    values: Annotated[tuple[ValueName, ...], Flag()] = VALUES
+    values: tuple[ValueName, ...] = VALUES
     """Value functions; `task_graph` is off where no video is shown."""
-    weights: Annotated[dict[ValueName, Weight], Flag()] = Field(default_factory=dict)
+    weights: dict[ValueName, Weight] = Field(default_factory=dict)
     """Weight of a value function; 1 where none is given."""
     few_shot: Annotated[int, Field(ge=0)] = 0
     """Training videos of the goal that models are shown; 0 is zero-shot."""

@@ -3,14 +3,16 @@
 *Stated* marks a value that the paper gives, with the place; *ours* marks a value that it does not give.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from recipe.config.base import Config, Fraction, Positive, Settings
+from recipe.config.base import Config, Fraction, Positive, Settings, load_config, parse_config, read_config
 from recipe.config.models import FrameConfig
 from recipe.config.reward import RewardConfig
+from recipe.errors import ConfigError
 
 Metrics = Literal["tensorboard", "wandb"]
 
@@ -20,6 +22,8 @@ class BaseModelConfig(Settings):
 
     The paper has no such model: every setting is ours.
     """
+
+    stage = "base"
 
     examples: Path
     """Training texts: examples as JSON lines, each rendered as one chat."""
@@ -136,6 +140,8 @@ class FineTuningSettings(TrainingSettings):
 class SFTConfig(FineTuningSettings):
     """Supervised fine-tuning: token cross-entropy on the continuation, with fused AdamW (stated, appendix A.4)."""
 
+    stage = "sft"
+
     max_tokens: Positive = 1024
     """Ours. Longer prompt-and-continuation pairs are cut; a video's own tokens count."""
 
@@ -249,6 +255,8 @@ class GRPOConfig(RewardTrainingSettings):
     give its merged `model/` folder as `model`: the reference policy is then the SFT checkpoint (stated, appendix A.4).
     """
 
+    stage = "grpo"
+
     steps: Positive = 500
     """Ours. Optimiser steps; appendix A.3 speaks of "the first few thousand steps" without a number of all."""
     prompts_per_step: Positive = 8
@@ -307,6 +315,8 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     trained is one adapter, which goes on through the rounds; each round has an optimiser and a schedule of its own.
     """
 
+    stage = "best-of-n"
+
     rounds: Positive = 1
     """Rounds of sampling, choosing and fine-tuning."""
     n: Annotated[int, Field(ge=2)] = 8
@@ -340,3 +350,40 @@ def _checked_micro_batch(config: Config, micro: int | None, whole: int, name: st
     if micro is not None and whole % micro:
         raise ValueError(f"micro_batch {micro} does not divide {name}, which is {whole}")
     return config
+
+
+Stage = Literal["base", "sft", "grpo", "best-of-n"]
+AnyTraining = BaseModelConfig | SFTConfig | GRPOConfig | BestOfNConfig
+STAGES: dict[Stage, type[BaseModelConfig] | type[SFTConfig] | type[GRPOConfig] | type[BestOfNConfig]] = {
+    "base": BaseModelConfig,
+    "sft": SFTConfig,
+    "grpo": GRPOConfig,
+    "best-of-n": BestOfNConfig,
+}
+
+
+def read_training(path: Path, changes: Sequence[str] = (), stage: Stage | None = None) -> tuple[Stage, AnyTraining]:
+    """What a config of training trains, and its settings: as its key `stage` says, else the only one that they fit.
+
+    Raises ConfigError where the key is another than `stage`, where there is none and the settings fit several or none,
+    and for settings that cannot be used.
+    """
+    raw = read_config(path, changes)
+    named = stage or raw.get("stage")
+    if named is not None:
+        if str(named) not in STAGES:
+            raise ConfigError(f"{path}: key 'stage': give one of {', '.join(STAGES)} (given: {named!r}).")
+        return named, load_config(path, STAGES[named], changes)
+    fitting: dict[Stage, AnyTraining] = {}
+    for name, kind in STAGES.items():
+        try:
+            fitting[name] = parse_config(raw, kind, str(path), changes)
+        except ConfigError:
+            continue
+    if len(fitting) == 1:
+        return next(iter(fitting.items()))
+    if fitting:
+        raise ConfigError(f"{path}: the settings fit {' and '.join(fitting)}; add the key 'stage' with one of them.")
+    # The stage with the fewest unknown keys is meant; its error says what is wrong.
+    nearest = min(STAGES, key=lambda name: (len(raw.keys() - STAGES[name].model_fields.keys()), name == "base"))
+    return nearest, parse_config(raw, STAGES[nearest], str(path), changes)

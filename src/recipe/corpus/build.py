@@ -7,14 +7,14 @@ byte for byte as an uninterrupted one.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple
 
 from recipe.artifacts import JsonObject, atomic_path, file_sha256, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
-from recipe.corpus.encode import EncodingJob, Engine, encode_staged, on_device, recorded_files
+from recipe.corpus.encode import Engine, encode_staged, on_device
 from recipe.corpus.encoders import Encoder, differences, open_encoder
 from recipe.corpus.integrity import record_build
 from recipe.corpus.layout import (
@@ -23,6 +23,7 @@ from recipe.corpus.layout import (
     INPUTS,
     MANIFEST,
     PLAN,
+    RECORD,
     SHARDS,
     STAGED,
     STAGING,
@@ -60,20 +61,8 @@ class Origin(NamedTuple):
     """Counts of what reading kept and dropped; called after the last narration."""
 
 
-class InputRecord(TypedDict):
-    """One file or folder; `stamp` changes with its size and times, `sha256` with its content."""
-
-    path: str
-    stamp: str
-    sha256: str
-
-
-class _StagedInput(NamedTuple):
-    """All shards of a build, the counts of reading, and the files that were read."""
-
-    shards: list[ShardRecord]
-    read: JsonObject | None
-    inputs: list[InputRecord]
+InputRecord = dict[str, str]
+"""One file or folder that was read: its `path`, a `stamp` of sizes and times, and the `sha256` of its content."""
 
 
 def build_corpus(
@@ -112,15 +101,15 @@ def build_corpus(
     )
     with locked(output):
         _bind(output, plan)
-        staged = _stage(narrations, output, config, origin, progress)
-        missing = [index for index in range(len(staged.shards)) if not _finished(output, index).is_dir()]
+        shards, read, files = _stage(narrations, output, config, origin, progress)
+        missing = [index for index in range(len(shards)) if not (output / SHARDS / shard_name(index)).is_dir()]
         if missing:
             if not (output / PLAN).exists():
                 write_json(output / PLAN, plan)
-            left = sum(staged.shards[index]["segments"] for index in missing)
+            left = sum(shards[index]["segments"] for index in missing)
             with progress.task("encoding segments", left) as advance:
-                encode_staged(EncodingJob(output, missing, config.encoder, encoder, tuple(devices)), engine, advance)
-        _conclude(output, plan, staged, None if origin is None else _inputs_file(config, staged.inputs))
+                encode_staged(output, missing, config.encoder, encoder, engine, devices, advance)
+        _conclude(output, plan, shards, read, None if origin is None else _inputs_file(config, files))
     return output
 
 
@@ -129,12 +118,12 @@ def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
     if not (output / MANIFEST).is_file() or (output / PLAN).exists():
         return False
     manifest, inputs = read_manifest(output / MANIFEST), _recorded_inputs(output)
-    wanted = (config.shard_size, origin.reading, origin.exclusions)
-    if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != wanted:
+    current = (config.shard_size, origin.reading, origin.exclusions)
+    if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != current:
         return False
     if inputs != _inputs_file(config, _refreshed(inputs["files"], origin.files)):
         return False
-    return all(_finished(output, index).is_dir() for index in range(len(manifest["shards"])))
+    return all((output / SHARDS / shard["name"]).is_dir() for shard in manifest["shards"])
 
 
 def _bind(output: Path, plan: Plan) -> None:
@@ -144,53 +133,44 @@ def _bind(output: Path, plan: Plan) -> None:
         if any(not path.name.startswith(".") for path in output.iterdir()):
             raise CorpusError(f"{output}: the folder is not empty and holds no corpus; choose another folder.")
         write_json(output / PLAN, plan)
-    elif changed := _changed_setting(read_manifest(begun), plan):
-        raise CorpusError(
-            f"{output}: the folder holds a build with other settings: {changed}; "
-            "choose another folder or delete this one."
-        )
-
-
-def _changed_setting(recorded: Mapping[str, Any], plan: Plan) -> str:
-    """In words, where the settings of a build are not those on record."""
-    size = {"shard_size": plan["shard_size"]}
-    changes = [differences(recorded["encoder"], plan["encoder"]), differences(recorded, size)]
-    for part in ("reading", "exclusions"):
-        before, now = recorded[part], plan[part]
+        return
+    recorded = read_manifest(begun)
+    changes = [
+        differences(recorded["encoder"], plan["encoder"]),
+        differences(recorded, {"shard_size": plan["shard_size"]}),
+    ]
+    for part, now in (("reading", plan["reading"]), ("exclusions", plan["exclusions"])):
+        before = recorded[part]
         if before is not None and now is not None:
             changes.append(differences(before, now))
         elif before is not now:
             changes.append(f"{part} {'not recorded, but given' if before is None else 'recorded, but not given'}")
-    return ", ".join(filter(None, changes))
+    if any(changes):
+        raise CorpusError(
+            f"{output}: the folder holds a build with other settings: {', '.join(filter(None, changes))}; "
+            "choose another folder or delete this one."
+        )
 
 
 def _stage(
     narrations: Iterable[Narration], output: Path, config: CorpusConfig, origin: Origin | None, progress: Progress
-) -> _StagedInput:
-    """All shards of the build, each of them finished or staged."""
+) -> tuple[list[ShardRecord], JsonObject | None, list[InputRecord]]:
+    """All shards of the build, each finished or staged, the counts of reading, and the files that were read.
+
+    Input that cannot be used leaves nothing behind in a new folder.
+    """
     record = next((path for path in (output / STAGED, output / MANIFEST) if path.is_file()), None)
-    if record is None:  # new, or stopped before all was staged
-        return _stage_first(narrations, output, config, origin, progress)
-    values = read_json(record)
-    shards: list[ShardRecord] = values["shards"]
-    whole = all(_is_present(output, index) for index in range(len(shards)))
-    if origin is None:
-        _restage(narrations, output, config.shard_size, shards, progress)
-        return _StagedInput(shards, values["read"], [])
-    files = _refreshed(_recorded_inputs(output)["files"], origin.files)
-    if files is None or not whole:
-        before = [_stamp(path) for path in origin.files]
-        _restage(narrations, output, config.shard_size, shards, progress)
-        files = _record_inputs(origin.files, before)
-    return _StagedInput(shards, values["read"], files)
+    before = [] if origin is None else [_digest(path) for path in origin.files]
+    if record is not None:
+        values = read_json(record)
+        shards: list[ShardRecord] = values["shards"]
+        refreshed = None if origin is None else _refreshed(_recorded_inputs(output)["files"], origin.files)
+        if refreshed is None or not all(_is_present(output, index) for index in range(len(shards))):
+            _restage(narrations, output, config.shard_size, shards, progress)
+            refreshed = [] if origin is None else _record_inputs(origin.files, before)
+        return shards, values["read"], refreshed
 
-
-def _stage_first(
-    narrations: Iterable[Narration], output: Path, config: CorpusConfig, origin: Origin | None, progress: Progress
-) -> _StagedInput:
-    """Stage the whole input; input that cannot be used leaves nothing behind."""
-    remove(output / SHARDS)
-    before = [] if origin is None else [_stamp(path) for path in origin.files]
+    remove(output / SHARDS)  # new, or stopped before all was staged
     try:
         shards = stage(narrations, output, config.shard_size, progress, origin)
         files = [] if origin is None else _record_inputs(origin.files, before)
@@ -204,7 +184,7 @@ def _stage_first(
         with suppress(OSError):  # another's hidden file
             output.rmdir()
         raise
-    return _StagedInput(shards, read, files)
+    return shards, read, files
 
 
 def stage(
@@ -235,32 +215,31 @@ def _restage(
 
     Raises CorpusError where the narrations are others.
     """
-    compared = 0
+    compared, problem = 0, ""
     with progress.task("comparing narrations") as advance:
         for batch in _batches(narrations, size):
-            name = shard_name(compared)
             if compared == len(recorded):
-                raise _changed_input(output, name, "the input has further narrations that the build lacks")
-            if _content(batch) != recorded[compared]["content"]:
-                raise _changed_input(output, name, "the shard holds other narrations than the input")
+                problem = "the input has further narrations that the build lacks"
+            elif _content(batch) != recorded[compared]["content"]:
+                problem = "the shard holds other narrations than the input"
+            if problem:
+                break
             if not _is_present(output, compared):
-                _write_staged(output, name, batch)
+                _write_staged(output, shard_name(compared), batch)
             compared += 1
             advance(len(batch))
     if compared < len(recorded):
-        raise _changed_input(output, shard_name(compared), "the input ends before this shard")
+        problem = problem or "the input ends before this shard"
+    if problem:
+        raise CorpusError(
+            f"{output / SHARDS / shard_name(compared)}: {problem}; "
+            "the input has changed since this build began: choose another folder or delete this one."
+        )
 
 
 def _is_present(output: Path, index: int) -> bool:
     """True where the shard is finished, or staged."""
-    return any((output / place / shard_name(index)).is_dir() for place in (SHARDS, STAGING))
-
-
-def _changed_input(output: Path, name: str, problem: str) -> CorpusError:
-    return CorpusError(
-        f"{output / SHARDS / name}: {problem}; "
-        "the input has changed since this build began: choose another folder or delete this one."
-    )
+    return any((output / folder / shard_name(index)).is_dir() for folder in (SHARDS, STAGING))
 
 
 def _batches(narrations: Iterable[Narration], size: int) -> Iterator[list[Narration]]:
@@ -313,10 +292,10 @@ def _content(batch: list[Narration]) -> str:
 def _record_inputs(files: Sequence[Path], before: Sequence[str]) -> list[InputRecord]:
     """Records of the files that were read since the stamps `before`. Raises InputError for one that has changed."""
     for path, stamp in zip(files, before, strict=True):
-        if _stamp(path) != stamp:
+        if _digest(path) != stamp:
             raise InputError.at(path, "the file changed while it was read", "run the same command again")
     return [
-        InputRecord(path=str(path.resolve()), stamp=stamp, sha256=_sha256(path))
+        {"path": str(path.resolve()), "stamp": stamp, "sha256": _digest(path, contents=True)}
         for path, stamp in zip(files, before, strict=True)
     ]
 
@@ -330,37 +309,31 @@ def _refreshed(recorded: Sequence[InputRecord], files: Sequence[Path]) -> list[I
         return None
     records = []
     for record, path in zip(recorded, files, strict=True):
-        stamp, place = _stamp(path), str(path.resolve())
-        if not stamp or (place, stamp) != (record["path"], record["stamp"]):
+        stamp, resolved = _digest(path), str(path.resolve())
+        if not stamp or (resolved, stamp) != (record["path"], record["stamp"]):
             # The name counts, too: it may tell the format or the video.
-            if not stamp or path.name != Path(record["path"]).name or _sha256(path) != record["sha256"]:
+            same_name = path.name == Path(record["path"]).name
+            if not stamp or not same_name or _digest(path, contents=True) != record["sha256"]:
                 return None
-            record = InputRecord(path=place, stamp=stamp, sha256=record["sha256"])
+            record = {"path": resolved, "stamp": stamp, "sha256": record["sha256"]}
         records.append(record)
     return records
 
 
-def _stamp(path: Path) -> str:
-    """A hash that changes when the file or folder is written to; empty where there is none."""
+def _digest(path: Path, *, contents: bool = False) -> str:
+    """A hash over the sizes and times of a file or of a folder's files, or over their contents.
+
+    The first is quick and changes whenever a file is written to; it is empty where there is none.
+    """
+    if contents and path.is_file():
+        return file_sha256(path)
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     digest = hashlib.sha256()
-    files = list(_files(path))
     for file in files:
         status = file.stat()
-        digest.update(f"{file.relative_to(path)} {status.st_size} {status.st_mtime_ns}\n".encode(errors="replace"))
-    return digest.hexdigest() if files else ""
-
-
-def _sha256(path: Path) -> str:
-    if path.is_file():
-        return file_sha256(path)
-    digest = hashlib.sha256()
-    for file in _files(path):
-        digest.update(f"{file.relative_to(path)} {file_sha256(file)}\n".encode(errors="replace"))
-    return digest.hexdigest()
-
-
-def _files(path: Path) -> Iterator[Path]:
-    yield from [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+        state = file_sha256(file) if contents else f"{status.st_size} {status.st_mtime_ns}"
+        digest.update(f"{file.relative_to(path)} {state}\n".encode(errors="replace"))
+    return digest.hexdigest() if files or contents else ""
 
 
 def _inputs_file(config: CorpusConfig, files: list[InputRecord] | None) -> JsonObject:
@@ -368,34 +341,33 @@ def _inputs_file(config: CorpusConfig, files: list[InputRecord] | None) -> JsonO
     return {"encoder": config.encoder.model_dump(exclude={"batch_size", "device"}), "files": files}
 
 
-def _finished(output: Path, index: int) -> Path:
-    return output / SHARDS / shard_name(index)
-
-
-def _conclude(output: Path, plan: Plan, staged: _StagedInput, inputs: JsonObject | None) -> None:
+def _conclude(
+    output: Path, plan: Plan, staged: Sequence[ShardRecord], read: JsonObject | None, inputs: JsonObject | None
+) -> None:
     """Write the manifest and the record of the input where they are new, and remove what only a build needs.
 
-    The plan is removed last: while it is there, the next build checks everything again.
+    Raises CorpusError for a finished shard whose files have not the sizes on record.
     """
-    shards = [_whole(output, index, record) for index, record in enumerate(staged.shards)]
+    shards: list[ShardRecord] = []
+    for record in staged:
+        folder, written = output / SHARDS / record["name"], output / STAGING / record["name"] / RECORD
+        if written.is_file():  # by this build
+            files = read_json(written)
+        else:
+            files = record["files"] if EMBEDDINGS in record["files"] else file_records(folder)
+        shard: ShardRecord = {**record, "files": files}
+        require_files(folder, shard)
+        shards.append(shard)
     if (output / PLAN).exists():
-        counts, identity = total_counts(shards), corpus_id({**plan, "read": staged.read, "shards": shards})
-        write_json(output / MANIFEST, Manifest(**plan, read=staged.read, **counts, shards=shards, id=identity))
+        counts, identity = total_counts(shards), corpus_id({**plan, "read": read, "shards": shards})
+        write_json(output / MANIFEST, Manifest(**plan, read=read, **counts, shards=shards, id=identity))
     if inputs is not None and inputs != _recorded_inputs(output):
         write_json(output / INPUTS, inputs)
     record_build(output, shards)
-    for name in (STAGED, STAGING, PLAN):
+    for name in (STAGED, STAGING, PLAN):  # the plan last: while it is there, the next build checks everything again
         remove(output / name)
 
 
 def _recorded_inputs(output: Path) -> JsonObject:
     recorded: JsonObject = read_json(output / INPUTS) if (output / INPUTS).is_file() else {"files": []}
     return recorded
-
-
-def _whole(output: Path, index: int, record: ShardRecord) -> ShardRecord:
-    """The record of a finished shard, its files compared in size. Raises CorpusError."""
-    files = recorded_files(output, index) or (record["files"] if EMBEDDINGS in record["files"] else None)
-    shard: ShardRecord = {**record, "files": files or file_records(_finished(output, index))}
-    require_files(_finished(output, index), shard)
-    return shard

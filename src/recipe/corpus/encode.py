@@ -1,22 +1,27 @@
 """Staged shards to finished ones: encoded, quantised, checksummed, renamed into place.
 
-A shard's vectors depend on its own narrations only, so the bytes are the same wherever and in whatever order shards are
-encoded.
+`encode_shards` writes every shard, whoever calls it: this process, a process for each device, or the workers of a Ray
+cluster. A shard's vectors depend on its own narrations only, so the bytes are the same wherever and in whatever order
+shards are encoded.
 """
 
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.artifacts import atomic_path, read_json, write_json
+from recipe.artifacts import atomic_path, write_json
+from recipe.children import assigned, start_worker
 from recipe.config import EncoderConfig
-from recipe.corpus.encoders import Encoder
+from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder, recorded_settings
 from recipe.corpus.layout import (
     BOUNDS,
     CODES,
@@ -27,7 +32,6 @@ from recipe.corpus.layout import (
     SHARDS,
     STAGING,
     TABLES,
-    FileRecord,
     damaged,
     file_records,
     read_table,
@@ -35,43 +39,38 @@ from recipe.corpus.layout import (
     write_array,
 )
 from recipe.corpus.scan import kernels
-from recipe.errors import ComputeError, ConfigError
-from recipe.progress import Advance, Progress
+from recipe.errors import ComputeError, ConfigError, EncoderMismatch, RecipeError
+from recipe.progress import Advance
 
 _TEXTS = 1 << 14
 """Texts encoded at a time: bounds the memory of their float32 vectors."""
 
-
 Engine = Literal["local", "ray"]
 
 
-class EncodingJob(NamedTuple):
-    """Staged shards to encode, and the encoder."""
+def encode_staged(
+    output: Path,
+    shards: Sequence[int],
+    settings: EncoderConfig,
+    encoder: Encoder,
+    engine: Engine,
+    devices: Sequence[str],
+    advance: Advance,
+) -> None:
+    """Encode staged shards in this process, in a process for each of the devices, or on a Ray cluster.
 
-    output: Path
-    shards: Sequence[int]
-    settings: EncoderConfig
-    encoder: Encoder
-    """The encoder that `settings` name, open in this process."""
-    devices: tuple[str, ...] = ()
-    """Devices of this machine that share the shards; none: the encoder's own."""
-
-
-def encode_staged(job: EncodingJob, engine: Engine, advance: Advance) -> None:
-    """Encode the shards in this process, in a process for each device, or on a Ray cluster; `advance` counts segments.
-
-    Raises what `encode_shard` raises, ComputeError where a worker dies, ConfigError for devices that the engine
-    does not take, and MissingExtra.
+    `encoder` is the one that `settings` name, open in this process; `advance` counts segments. Raises what
+    `encode_shards` raises, ComputeError where a worker dies, ConfigError for devices that the engine does not take, and
+    MissingExtra.
     """
     if engine == "ray":
-        if job.devices:
+        if devices:
             raise ConfigError("engine 'ray' chooses its devices itself; leave them out.")
-        cluster = importlib.import_module("recipe.corpus.cluster.build")
-        cluster.encode_shards(job.output, job.shards, job.settings, advance)
-    elif job.devices:
-        importlib.import_module("recipe.corpus.devices").encode_on_devices(job, advance)
+        importlib.import_module("recipe.corpus.cluster.build").encode_shards(output, shards, settings, advance)
+    elif devices:
+        _encode_on_devices(output, shards, settings, encoder.identity, devices, advance)
     else:
-        encode_shards(job.output, job.shards, job.encoder, advance)
+        encode_shards(output, shards, encoder, advance)
 
 
 def on_device(settings: EncoderConfig, device: str) -> EncoderConfig:
@@ -79,79 +78,62 @@ def on_device(settings: EncoderConfig, device: str) -> EncoderConfig:
     return settings if settings.name.startswith("hash:") else settings.model_copy(update={"device": device})
 
 
-def encode_shard(output: Path, index: int, encoder: Encoder) -> None:
-    """Make the staged shard `index` of the build in `output` a finished one.
-
-    Raises CorpusError for a staged shard that cannot be read, and ComputeError where the encoder gives a vector
-    that is not finite.
-    """
-    encode_shards(output, [index], encoder, lambda _n: None)
-
-
 def encode_shards(output: Path, shards: Iterable[int], encoder: Encoder, advance: Advance) -> None:
-    """The same for several shards; `advance` counts segments.
+    """Make the staged shards of these numbers, of the build in `output`, finished ones; `advance` counts segments.
 
-    While a shard is encoded, the one before is quantised and written in a second thread.
+    While a shard is encoded, the one before is quantised and written in a second thread. Raises CorpusError for a
+    staged shard that cannot be read, and ComputeError where the encoder gives a vector that is not finite.
     """
     with ThreadPoolExecutor(1) as background:
-        behind: Future[None] | None = None
+        writing: Future[None] | None = None
         for index in shards:
-            inner = _InnerProgress(advance)
-            embeddings, offsets = _embed(output / STAGING / shard_name(index), encoder, inner)
-            inner.complete(len(embeddings))
-            if behind is not None:
-                behind.result()
-            behind = background.submit(_finish, output, shard_name(index), embeddings, offsets)
-        if behind is not None:
-            behind.result()
+            staged = output / STAGING / shard_name(index)
+            try:
+                column = read_table(staged, SEGMENTS, ("text",))[0].combine_chunks().dictionary_encode()
+                offsets: NDArray[np.int64] = np.load(staged / OFFSETS)
+            except (OSError, ValueError) as error:
+                raise damaged(staged, error) from None
+            if offsets[-1] != len(column):
+                raise damaged(staged, f"{SEGMENTS} has {len(column)} rows, not {offsets[-1]}")
+
+            # Each distinct text is encoded once, so that the encoder counts fewer texts than there are segments.
+            texts = column.dictionary.to_pylist()
+            vectors = np.empty((len(texts), encoder.identity["dimension"]), np.float16)
+            progress = _InnerProgress(advance)
+            for first in range(0, len(vectors), _TEXTS):
+                rows = slice(first, first + _TEXTS)
+                encoded = encoder.encode(texts[rows], progress)
+                if not np.isfinite(encoded).all():
+                    raise ComputeError("the encoder gave a vector that is not finite; the shard was not written.")
+                vectors[rows] = encoded
+            embeddings = vectors[column.indices.to_numpy()]
+            advance(len(embeddings) - progress.done)
+
+            # At most one shard waits to be written: memory holds two.
+            if writing is not None:
+                writing.result()
+            writing = background.submit(_write_shard, output, shard_name(index), embeddings, offsets)
+        if writing is not None:
+            writing.result()
 
 
-def recorded_files(output: Path, index: int) -> dict[str, FileRecord] | None:
-    """Sizes and checksums of a finished shard's files, recorded when this build wrote it."""
-    record = output / STAGING / shard_name(index) / RECORD
-    return read_json(record) if record.is_file() else None
-
-
+@dataclass
 class _InnerProgress:
     """Progress inside a larger task: what the encoder reports advances the one bar of the build."""
 
-    def __init__(self, advance: Advance) -> None:
-        self._advance, self._done = advance, 0
+    advance: Advance
+    done: int = 0
 
     @contextmanager
     def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
-        yield self._count
+        yield self.count
 
-    def complete(self, total: int) -> None:
-        """Report what is left of `total` units: recurring texts are not encoded."""
-        self._advance(total - self._done)
-
-    def _count(self, n: int) -> None:
-        self._done += n
-        self._advance(n)
+    def count(self, n: int) -> None:
+        self.done += n
+        self.advance(n)
 
 
-def _embed(staged: Path, encoder: Encoder, progress: Progress) -> tuple[NDArray[np.float16], NDArray[np.int64]]:
-    """Embeddings [S, d] and offsets [N + 1] of a staged shard; each distinct text is encoded once."""
-    try:
-        column = read_table(staged, SEGMENTS, ("text",))[0].combine_chunks().dictionary_encode()
-        offsets: NDArray[np.int64] = np.load(staged / OFFSETS)
-    except (OSError, ValueError) as error:
-        raise damaged(staged, error) from None
-    if offsets[-1] != len(column):
-        raise damaged(staged, f"{SEGMENTS} has {len(column)} rows, not {offsets[-1]}")
-    texts = column.dictionary.to_pylist()
-    vectors = np.empty((len(texts), encoder.identity["dimension"]), np.float16)
-    for first in range(0, len(vectors), _TEXTS):
-        rows = slice(first, first + _TEXTS)
-        encoded = encoder.encode(texts[rows], progress)
-        if not np.isfinite(encoded).all():
-            raise ComputeError("the encoder gave a vector that is not finite; the shard was not written.")
-        vectors[rows] = encoded
-    return vectors[column.indices.to_numpy()], offsets
-
-
-def _finish(output: Path, name: str, embeddings: NDArray[np.float16], offsets: NDArray[np.int64]) -> None:
+def _write_shard(output: Path, name: str, embeddings: NDArray[np.float16], offsets: NDArray[np.int64]) -> None:
     staged = output / STAGING / name
     codes, bounds = kernels("scan.quantise").quantise(embeddings, offsets)
     with atomic_path(output / SHARDS / name) as partial:
@@ -161,3 +143,66 @@ def _finish(output: Path, name: str, embeddings: NDArray[np.float16], offsets: N
         for file, array in ((EMBEDDINGS, embeddings), (CODES, codes), (BOUNDS, bounds)):
             write_array(partial / file, array)
         write_json(staged / RECORD, file_records(partial))
+
+
+def _encode_on_devices(
+    output: Path,
+    shards: Sequence[int],
+    settings: EncoderConfig,
+    recorded: EncoderIdentity,
+    devices: Sequence[str],
+    advance: Advance,
+) -> None:
+    """Encode the shards, each whole on one of the devices, by a process for each that takes one shard after another.
+
+    Raises what a process raises first, and ComputeError where one dies; shards that are finished are kept.
+    """
+    settings = recorded_settings(recorded, settings)
+    waiting = iter(shards)
+    workers: dict[Connection, tuple[str, BaseProcess]] = {}
+    current: dict[Connection, int | None] = {}
+    try:
+        for device in devices[: len(shards)]:
+            process, connection = start_worker(_serve, output, on_device(settings, device), recorded)
+            workers[connection], current[connection] = (device, process), None
+        busy = list(workers)
+        while busy:
+            for connection in [connection for connection in wait(busy) if isinstance(connection, Connection)]:
+                device, process = workers[connection]
+                # A message is a number of segments done, None for a request for a shard, or an error.
+                try:
+                    message = connection.recv()
+                    if message is None:
+                        current[connection] = next(waiting, None)
+                        connection.send(current[connection])
+                except (EOFError, ConnectionError):
+                    busy.remove(connection)
+                    process.join()
+                    if not (code := process.exitcode):
+                        continue
+                    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+                    shard = current[connection]
+                    at = "" if shard is None else f" at shard {shard_name(shard)}"
+                    raise ComputeError(
+                        f"the process on device {device} {how}{at}; finished shards are kept: "
+                        "run the same command again, with a smaller batch size where memory ran out."
+                    ) from None
+                if isinstance(message, Exception):
+                    raise message
+                advance(message or 0)
+    finally:
+        for connection, (_, process) in workers.items():
+            process.terminate()
+            process.join()
+            connection.close()
+
+
+def _serve(connection: Connection, output: Path, settings: EncoderConfig, recorded: EncoderIdentity) -> None:
+    """Encode shards in a worker process until none is left."""
+    try:
+        encoder = open_encoder(settings)
+        if difference := differences(recorded, encoder.identity):
+            raise EncoderMismatch(f"the encoder on device {settings.device} is another than the build's: {difference}.")
+        encode_shards(output, assigned(connection), encoder, connection.send)
+    except (RecipeError, OSError) as error:
+        connection.send(error)

@@ -4,7 +4,7 @@ import importlib
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Protocol
@@ -57,19 +57,19 @@ def differences(recorded: Mapping[str, object], other: Mapping[str, object]) -> 
     )
 
 
-def recorded_settings(recorded: EncoderIdentity, given: EncoderConfig | None = None) -> EncoderConfig:
-    """The settings that open a recorded encoder: as given, and as recorded where `given` leaves a value open.
+def recorded_settings(recorded: EncoderIdentity, settings: EncoderConfig | None = None) -> EncoderConfig:
+    """The settings that open a recorded encoder: as recorded where `settings` leave a value open.
 
     Left open are a revision, task or dimension that is not given, and the number format `auto`.
     """
-    given = given or EncoderConfig(name=recorded["name"], dtype="auto")
-    open_keys = [key for key in ("revision", "task") if getattr(given, key) is None]
+    settings = settings or EncoderConfig(name=recorded["name"], dtype="auto")
+    open_keys = [key for key in ("revision", "task") if getattr(settings, key) is None]
     filled: dict[str, object] = {key: recorded.get(key) for key in open_keys}
-    if given.dtype == "auto":
+    if settings.dtype == "auto":
         filled["dtype"] = recorded["dtype"]
-    if given.dimension is None and not given.name.startswith("hash:"):
+    if settings.dimension is None and not settings.name.startswith("hash:"):
         filled["dimension"] = recorded["dimension"]
-    return EncoderConfig.model_validate(given.model_dump() | filled)
+    return EncoderConfig.model_validate(settings.model_dump() | filled)
 
 
 def is_jina_v3(name: str) -> bool:
@@ -148,7 +148,8 @@ class HashEncoder:
 
     def _encode_block(self, texts: Sequence[str]) -> NDArray[np.float32]:
         rows: dict[str, int] = {}
-        words = [[rows.setdefault(word, len(rows)) for word in _words(text)] for text in texts]
+        # A text without any word counts as one word, so that no text is without a vector.
+        words = [[rows.setdefault(word, len(rows)) for word in _WORD.findall(text.lower()) or [text]] for text in texts]
         table = np.stack([_word_vector(word, self._dimension) for word in rows])
         starts = np.cumsum([0, *(len(indices) for indices in words[:-1])])
         gathered = table[np.concatenate([np.asarray(indices) for indices in words])]
@@ -162,15 +163,10 @@ class HashEncoder:
         return unit
 
 
-def _words(text: str) -> list[str]:
-    """Lower-case words; a text without any counts as one word, so that no text is without a vector."""
-    return _WORD.findall(text.lower()) or [text]
-
-
 def _word_vector(word: str, dimension: int) -> NDArray[np.float32]:
     """Unit-norm float32 [d]; the word and all its n-grams together weigh the same."""
     padded = f"<{word}>"
-    grams = [padded[at : at + size] for size in _NGRAMS for at in range(len(padded) - size + 1)]
+    grams = [padded[start : start + size] for size in _NGRAMS for start in range(len(padded) - size + 1)]
     vector = np.zeros(dimension, dtype=np.float32)
     for feature, weight in [(word, 1.0), *((gram, len(grams) ** -0.5) for gram in grams)]:
         code = zlib.crc32(feature.encode())
@@ -193,19 +189,27 @@ def open_encoder(config: EncoderConfig, *, fixed_shape: bool = False, emulate: b
     packages are not installed, and RecipeError where its model cannot be loaded.
     """
     family = config.name.partition(":")[0]
-    return _FAMILIES.get(family, _open_model)(config, fixed_shape, emulate)
-
-
-def _open_hash(config: EncoderConfig, *_: bool) -> Encoder:
-    size = config.name.partition(":")[2]
-    if not size.isascii() or not size.isdigit() or int(size) == 0:
-        raise ConfigError(f"encoder {config.name!r}: the size is not a positive number; write for example hash:256.")
-    for setting in ("revision", "task", "dimension", "device"):
-        if getattr(config, setting) is not None:
-            raise ConfigError(f"encoder {config.name!r} has no {setting}; leave that setting out.")
-    if config.dtype == "bfloat16":
-        raise ConfigError(f"encoder {config.name!r} computes in float32 only; leave dtype out.")
-    return HashEncoder(int(size))
+    if family == "hash":
+        size = config.name.partition(":")[2]
+        if not size.isascii() or not size.isdigit() or int(size) == 0:
+            raise ConfigError(
+                f"encoder {config.name!r}: the size is not a positive number; write for example hash:256."
+            )
+        for setting in ("revision", "task", "dimension", "device"):
+            if getattr(config, setting) is not None:
+                raise ConfigError(f"encoder {config.name!r} has no {setting}; leave that setting out.")
+        if config.dtype == "bfloat16":
+            raise ConfigError(f"encoder {config.name!r} computes in float32 only; leave dtype out.")
+        return HashEncoder(int(size))
+    packaged = family == "minilm"
+    feature = "the packaged MiniLM encoder" if packaged else f"encoder {config.name!r}"
+    if any(find_spec(package) is None for package in _PACKAGES):
+        raise MissingExtra(feature, "offline" if packaged else "encoder")
+    LOADING.info("loading %s ...", feature.removeprefix("the "))
+    # Imported here, because sentence-transformers takes seconds to import.
+    module = importlib.import_module("recipe.corpus.sentence_transformer")
+    encoder: Encoder = module.SentenceTransformerEncoder(config, fixed_shape=fixed_shape, emulate=emulate)
+    return encoder
 
 
 def encoder_extra(name: str) -> dict[str, str]:
@@ -213,26 +217,3 @@ def encoder_extra(name: str) -> dict[str, str]:
     if name.startswith("hash:"):
         return {}
     return {"offline" if name == "minilm" else "encoder": f"encoder {name!r}"}
-
-
-def _open_minilm(config: EncoderConfig, fixed_shape: bool, emulate: bool) -> Encoder:
-    open_model = _sentence_transformer("the packaged MiniLM encoder", "offline", "open_packaged_minilm")
-    return open_model(config, fixed_shape=fixed_shape, emulate=emulate)
-
-
-def _open_model(config: EncoderConfig, fixed_shape: bool, emulate: bool) -> Encoder:
-    open_model = _sentence_transformer(f"encoder {config.name!r}", "encoder", "SentenceTransformerEncoder")
-    return open_model(config, fixed_shape=fixed_shape, emulate=emulate)
-
-
-_FAMILIES: dict[str, Callable[[EncoderConfig, bool, bool], Encoder]] = {"hash": _open_hash, "minilm": _open_minilm}
-
-
-def _sentence_transformer(feature: str, extra: str, name: str) -> Callable[..., Encoder]:
-    """A constructor of the module that wraps sentence-transformers, which takes seconds to import."""
-    if any(find_spec(package) is None for package in _PACKAGES):
-        raise MissingExtra(feature, extra)
-    LOADING.info("loading %s ...", feature.removeprefix("the "))
-    module = importlib.import_module("recipe.corpus.sentence_transformer")
-    constructor: Callable[..., Encoder] = getattr(module, name)
-    return constructor

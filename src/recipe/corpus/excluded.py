@@ -51,20 +51,24 @@ def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
         row = json.loads(line)
     except (ValueError, RecursionError):
         row = None
+    videos: list[ExcludedVideo] = []
     if isinstance(row, dict) and "continuation" in row:
-        return _examples(path, split)
+        texts: dict[tuple[str, str, str], dict[str, None]] = {}
+        for example in read_examples(path, split):
+            # Examples that name no video count as a video each.
+            key = (example.source or path.name, example.video_id, "" if example.video_id else example.example_id)
+            texts.setdefault(key, {}).update(dict.fromkeys((*example.history, *example.continuation)))
+        return [ExcludedVideo(source, video, tuple(steps)) for (source, video, _), steps in texts.items()]
     if isinstance(row, dict) and "steps" in row and not is_web_procedure(row, row["steps"]):
-        return _procedures(path, split)
+        for _, procedure in read_rows(path, _Annotated, unknown="ignore"):
+            if split in ("", procedure.split):
+                named = isinstance(procedure.source, str) and procedure.source
+                source = procedure.source if named else path.name
+                videos.append(ExcludedVideo(source, procedure.video_id, tuple(step.text for step in procedure.steps)))
+        if not videos:
+            raise InputError.at(path, f"no procedure is in split {split!r}", "name a split of the file, or none")
+        return videos
     return _narrations(path)
-
-
-def _examples(path: Path, split: str) -> list[ExcludedVideo]:
-    videos: dict[tuple[str, str, str], dict[str, None]] = {}
-    for one in read_examples(path, split):
-        # Examples that name no video count as a video each.
-        key = (one.source or path.name, one.video_id, "" if one.video_id else one.example_id)
-        videos.setdefault(key, {}).update(dict.fromkeys((*one.history, *one.continuation)))
-    return [ExcludedVideo(source, video, tuple(texts)) for (source, video, _), texts in videos.items()]
 
 
 @dataclass(frozen=True)
@@ -82,22 +86,12 @@ class _Annotated:
     steps: Annotated[tuple[_StepText, ...], Field(fail_fast=True)]
 
 
-def _procedures(path: Path, split: str) -> list[ExcludedVideo]:
-    videos = []
-    for _, row in read_rows(path, _Annotated, unknown="ignore"):
-        if split in ("", row.split):
-            source = row.source if isinstance(row.source, str) and row.source else path.name
-            videos.append(ExcludedVideo(source, row.video_id, tuple(step.text for step in row.steps)))
-    if not videos:
-        raise InputError.at(path, f"no procedure is in split {split!r}", "name a split of the file, or none")
-    return videos
-
-
 def _narrations(path: Path) -> list[ExcludedVideo]:
     # With their marks, as corpora on record were compared, so that the identity of exclusions stays what it was.
     narrations = read_narrations(path, "keep-first", _WITH_MARKS, every_track=True)
     return [
-        ExcludedVideo(path.name, one.video_id, tuple(segment.text for segment in one.segments)) for one in narrations
+        ExcludedVideo(path.name, narration.video_id, tuple(segment.text for segment in narration.segments))
+        for narration in narrations
     ]
 
 

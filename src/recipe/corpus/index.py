@@ -43,6 +43,10 @@ class Index:
         self._isa, self._threads = isa, threads
         self._firsts = np.array([shard.first for shard in shards])
         self._starts = np.cumsum([0, *map(len, shards)])
+        self.dimension: int = manifest["encoder"]["dimension"]
+        """d, the length of the vectors."""
+        self.verified = all(shard.verified for shard in shards)
+        """Whether every file that is searched is known to match its checksum (`recipe.corpus.integrity`)."""
 
     @classmethod
     def open(
@@ -71,19 +75,9 @@ class Index:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    @property
-    def verified(self) -> bool:
-        """Whether every file that is searched is known to match its checksum (`recipe.corpus.integrity`)."""
-        return all(shard.verified for shard in self.shards)
-
     @cached_property
     def _bounds(self) -> Bounds:
         return joined_bounds(self.shards)
-
-    @property
-    def dimension(self) -> int:
-        """d, the length of the vectors."""
-        return self.manifest["encoder"]["dimension"]
 
     def search(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[SearchResult]:
         """For each query of unit-norm vectors, float32 [M_i, d], the k narrations of the highest A_mono.
@@ -96,27 +90,30 @@ class Index:
             raise InputError(f"k = {k} narrations cannot be searched for; give at least 1.")
         for query in queries:
             self._check(query)
-        found: list[SearchResult] = []
+        k = min(k, len(self))
+        results: list[SearchResult] = []
         for first in range(0, len(queries), _BATCH):
-            found += self._search(queries[first : first + _BATCH], min(k, len(self)))
-        return found
+            batch = queries[first : first + _BATCH]
+            quantised = kernels("scan.quantise").quantise_queries(batch)
+            exact = kernels("scan.scores").exact_scorer(self.shards, quantised, self._threads)
+            scores = self._scores(quantised)
+            certified: Sequence[SearchResult | None] = [None] * len(batch)
+            if scores is not None:
+                certified = certify(scores, exact, k, max(8 * k, len(self) // 8), self.verified)
+            for query, result in zip(batch, certified, strict=True):
+                hits, certificate = result or self._scan(query, k)
+                # Narrations by their numbers in the corpus, where not all of its shards are open.
+                shard = np.searchsorted(self._starts, [hit.narration for hit in hits], side="right") - 1
+                shift = (self._firsts - self._starts[:-1])[shard].tolist()
+                hits = [Hit(hit.narration + by, hit.score) for hit, by in zip(hits, shift, strict=True)]
+                results.append(SearchResult(hits, certificate))
+        return results
 
     def coverage(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
         """A_mono of one query, float32 [M, d], with every narration: float32 [N]. Raises InputError."""
         self._check(query)
         scores: NDArray[np.float32] = kernels("scan.scores").float_scores(self.shards, query, self._threads).sums[:, 0]
         return scores
-
-    def _search(self, queries: Sequence[NDArray[np.float32]], k: int) -> list[SearchResult]:
-        quantised = kernels("scan.quantise").quantise_queries(queries)
-        exact = kernels("scan.scores").exact_scorer(self.shards, quantised, self._threads)
-        scores = self._scores(quantised)
-        found = (
-            [None] * len(queries)
-            if scores is None
-            else certify(scores, exact, k, max(8 * k, len(self) // 8), self.verified)
-        )
-        return [self._numbered(part or self._scan(query, k)) for query, part in zip(queries, found, strict=True)]
 
     def _scores(self, queries: "Queries") -> BoundedScores | None:
         """Approximate scores of all narrations; None where the queries are too long for the sums."""
@@ -133,16 +130,9 @@ class Index:
         search, quantised = kernels("scan.scores"), kernels("scan.quantise").quantise_queries([query])
         scores = search.float_scores(self.shards, query, self._threads)
         exact = search.exact_scorer(self.shards, quantised, self._threads)
-        found: SearchResult
-        (found,) = certify(scores, exact, k, len(self), self.verified)  # type: ignore[assignment]  # none exceeds this limit
-        return found
-
-    def _numbered(self, found: SearchResult) -> SearchResult:
-        """With narrations by their numbers in the corpus, where not all of its shards are open."""
-        shard = np.searchsorted(self._starts, [hit.narration for hit in found.hits], side="right") - 1
-        shift = (self._firsts - self._starts[:-1])[shard].tolist()
-        hits = [Hit(hit.narration + by, hit.score) for hit, by in zip(found.hits, shift, strict=True)]
-        return SearchResult(hits, found.certificate)
+        result: SearchResult
+        (result,) = certify(scores, exact, k, len(self), self.verified)  # type: ignore[assignment]  # none exceeds this limit
+        return result
 
     def _check(self, query: NDArray[np.float32]) -> None:
         if query.ndim != 2 or query.shape[0] == 0 or query.shape[1] != self.dimension:

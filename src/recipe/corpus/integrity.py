@@ -8,6 +8,7 @@ restored or copied since counts as not verified. Texts are hashed whenever a sha
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,6 @@ from recipe.progress import SILENT, Progress
 HASHED_AT_OPENING = 32 << 20
 """Bytes of a corpus, or of the part of it that is opened, that are hashed at every opening: about .1 s."""
 _ALWAYS = (OFFSETS, BOUNDS)
-_State = dict[str, list[Any]]
-"""Checksum, size, times of change and inode of each file of a shard."""
 
 
 def check_shards(folder: Path, shards: Sequence[ShardRecord]) -> list[bool]:
@@ -42,7 +41,12 @@ def check_shards(folder: Path, shards: Sequence[ShardRecord]) -> list[bool]:
     small = sum(file["bytes"] for shard in shards for file in shard["files"].values()) <= HASHED_AT_OPENING
     for shard in shards:
         require_unchanged(folder / SHARDS / shard["name"], shard, FILES if small else _ALWAYS)
-    recorded = {} if small else _recorded(folder)
+    recorded: Any = {}
+    if not small and _record_path(folder).is_file():
+        with suppress(InputError, KeyError, TypeError):  # a record that cannot be read verifies nothing
+            recorded = read_json(_record_path(folder))["shards"]
+    if not isinstance(recorded, dict):
+        recorded = {}
     return [small or recorded.get(shard["name"]) == _state(folder, shard) for shard in shards]
 
 
@@ -51,48 +55,35 @@ def verify_shards(folder: Path, shards: Sequence[ShardRecord], progress: Progres
     states = {}
     with progress.task("Verify shards", len(shards)) as advance:
         for shard in shards:
-            here = folder / SHARDS / shard["name"]
-            require_files(here, shard)
-            before = _state(folder, shard)
-            require_unchanged(here, shard, FILES)
-            if _state(folder, shard) != before:
-                raise damaged(here, "it was written to while it was read")
-            states[shard["name"]] = before
+            path = folder / SHARDS / shard["name"]
+            require_files(path, shard)
+            states[shard["name"]] = _state(folder, shard)
+            require_unchanged(path, shard, FILES)
+            if _state(folder, shard) != states[shard["name"]]:
+                raise damaged(path, "it was written to while it was read")
             advance(1)
-    _record(folder, states)
+    record_build(folder, shards, states)
 
 
-def record_build(folder: Path, shards: Sequence[ShardRecord]) -> None:
-    """Record that these shards were hashed as they are now: a build hashes every file that it has written."""
-    _record(folder, {shard["name"]: _state(folder, shard) for shard in shards})
+def record_build(folder: Path, shards: Sequence[ShardRecord], states: Mapping[str, object] | None = None) -> None:
+    """Record that these shards were hashed as they are now, or as in `states`: a build hashes every file it writes.
+
+    Small corpora are hashed at every opening and have no record.
+    """
+    if states is None:
+        states = {shard["name"]: _state(folder, shard) for shard in shards}
+    if sum(file["bytes"] for shard in shards for file in shard["files"].values()) > HASHED_AT_OPENING:
+        write_json(_record_path(folder), {"folder": str(folder.resolve()), "shards": states})
 
 
-def _state(folder: Path, shard: ShardRecord) -> _State:
-    """What changes when a file is written to or replaced, beside the checksums that the files should have."""
-    state: _State = {}
+def _state(folder: Path, shard: ShardRecord) -> dict[str, list[Any]]:
+    """Checksum, size, times of change and inode of each file: what changes when it is written to or replaced."""
+    state: dict[str, list[Any]] = {}
     for name, file in shard["files"].items():
         status = (folder / SHARDS / shard["name"] / name).stat()
         state[name] = [file["sha256"], status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     return state
 
 
-def _record(folder: Path, states: Mapping[str, _State]) -> None:
-    """Small corpora are hashed at every opening and have no record."""
-    sizes = (size for state in states.values() for _, size, *_ in state.values())
-    if sum(sizes) > HASHED_AT_OPENING:
-        write_json(_place(folder), {"folder": str(folder.resolve()), "shards": states})
-
-
-def _recorded(folder: Path) -> Mapping[str, object]:
-    path = _place(folder)
-    if not path.is_file():
-        return {}
-    try:
-        shards = read_json(path)["shards"]
-    except (InputError, KeyError, TypeError):
-        return {}  # a record that cannot be read verifies nothing
-    return shards if isinstance(shards, dict) else {}
-
-
-def _place(folder: Path) -> Path:
+def _record_path(folder: Path) -> Path:
     return cache_folder() / "verified" / f"{fingerprint(str(folder.resolve()))[:32]}.json"

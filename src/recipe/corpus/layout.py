@@ -156,18 +156,17 @@ def write_tables(folder: Path, narrations: Sequence[Narration]) -> None:
         "end": [segment.end for segment in segments],
         "text": [segment.text for segment in segments],
     }
-    write_array(folder / OFFSETS, np.asarray(offsets, dtype=np.int64))
     urls = [narration.url for narration in narrations]
-    columns = _WITH_URL if any(urls) else _NARRATION_COLUMNS
-    _write_table(folder / NARRATIONS, pa.table(table | ({"url": urls} if any(urls) else {}), schema=columns))
-    _write_table(folder / SEGMENTS, pa.table(rows, schema=_SEGMENT_COLUMNS))
-
-
-def _write_table(path: Path, table: pa.Table) -> None:
-    """Written through memory, so that a full disk raises Python's OSError."""
-    written = io.BytesIO()
-    pq.write_table(table, written, compression="zstd")
-    path.write_bytes(written.getbuffer())
+    columns, extra = (_WITH_URL, {"url": urls}) if any(urls) else (_NARRATION_COLUMNS, {})
+    write_array(folder / OFFSETS, np.asarray(offsets, dtype=np.int64))
+    tables = {
+        NARRATIONS: pa.table(table | extra, schema=columns),
+        SEGMENTS: pa.table(rows, schema=_SEGMENT_COLUMNS),
+    }
+    for name, content in tables.items():
+        written = io.BytesIO()  # through memory, so that a full disk raises Python's OSError
+        pq.write_table(content, written, compression="zstd")
+        (folder / name).write_bytes(written.getbuffer())
 
 
 def write_array(path: Path, array: NDArray[np.generic]) -> None:
@@ -195,10 +194,10 @@ def require_unchanged(folder: Path, shard: ShardRecord, names: Sequence[str]) ->
     """Compare files of a shard with their checksums. Raises CorpusError."""
     for name in names:
         try:
-            found = file_sha256(folder / name)
+            sha256 = file_sha256(folder / name)
         except OSError as error:
             raise damaged(folder, error) from None
-        if found != shard["files"][name]["sha256"]:
+        if sha256 != shard["files"][name]["sha256"]:
             raise damaged(folder, f"{name} differs from its checksum")
 
 
@@ -222,9 +221,9 @@ def read_narrations(folder: Path, shard: ShardRecord) -> list[Narration]:
     texts, starts, ends = (column.to_pylist() for column in segments.columns)
     rows = read_table(folder, NARRATIONS, _WITH_URL.names).to_pylist()
     counts = [row["segments"] for row in rows]
-    wanted = [0, *accumulate(counts)]
-    held = (len(rows), len(texts), wanted[-1]) == (shard["narrations"], shard["segments"], shard["segments"])
-    if not held or min(counts) < 1 or wanted[:-1] != [row["first_segment"] for row in rows]:
+    starts_wanted = [0, *accumulate(counts)]
+    complete = (len(rows), len(texts), starts_wanted[-1]) == (shard["narrations"], shard["segments"], shard["segments"])
+    if not complete or min(counts) < 1 or starts_wanted[:-1] != [row["first_segment"] for row in rows]:
         raise damaged(folder, f"{NARRATIONS} does not divide the rows of {SEGMENTS} among its narrations")
     narrations = []
     for row in rows:
@@ -271,9 +270,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         (_MANIFEST if path.name == MANIFEST else _PLAN).validate_python(values, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(step) for step in first["loc"])
+        key = ".".join(str(step) for step in first["loc"])
         absent = first["type"] == "missing"
-        problem = f"{place!r} is missing" if absent else f"{place!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        problem = f"{key!r} is missing" if absent else f"{key!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
         raise _unusable(path, problem) from None
     return values
 
@@ -286,12 +285,7 @@ def open_manifest(folder: Path) -> Manifest:
             raise CorpusError(f"{folder}: the build is not finished; run the same `recipe corpus build` again.")
         raise CorpusError(f"{folder}: no corpus here ({MANIFEST} is missing); check the path or build one.")
     manifest = cast(Manifest, read_manifest(path))
-    _require_consistent(path, manifest)
-    return manifest
-
-
-def _require_consistent(path: Path, manifest: Manifest) -> None:
-    """The names are those that the builder gives, and the counts and the id follow from the rest."""
+    # The names must be those that the builder gives, and the counts and the id follow from the rest.
     shards = manifest["shards"]
     for index, shard in enumerate(shards):
         if shard["name"] != shard_name(index) or set(shard["files"]) != set(FILES):
@@ -299,6 +293,7 @@ def _require_consistent(path: Path, manifest: Manifest) -> None:
     counts = total_counts(shards)
     if not shards or corpus_id(manifest) != manifest["id"] or counts != {key: manifest[key] for key in counts}:  # type: ignore[literal-required]
         raise _unusable(path, "the corpus id or a count does not match the rest of the file")
+    return manifest
 
 
 def _unusable(path: Path, problem: str) -> CorpusError:

@@ -5,33 +5,25 @@ left out by the id of its video, and a caption where it is a near-copy of a text
 uploaded under two ids. Ids are compared as `recipe.data.video_ids` does it. A video that has an id of its benchmark's
 own and no text long enough to be compared cannot be found, and is counted as such.
 
-A text counts as its set of words: case, punctuation, white space, word order and repetitions make no difference. Two
-texts are near-copies where the words that they share are at least 80 % of the words of either (Jaccard), and both have
-at least `WORDS` words. Two sets this similar share two of their few rarest words, so only texts listed under such a
-pair are compared (prefix filtering: Chaudhuri, Ganti and Kaushik, ICDE 2006; Bayardo, Ma and Srikant, WWW 2007).
-Nothing is hashed to a signature and no near-copy is missed.
+Near-copies are found by the words that two texts share (`recipe.corpus.near_copies`); none is missed.
 """
 
 import heapq
 import logging
-import re
-import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain, combinations
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.corpus import layout
 from recipe.corpus.build import Origin
 from recipe.corpus.excluded import ExcludedVideo, read_excluded, read_id_map
 from recipe.corpus.layout import SHARDS
+from recipe.corpus.near_copies import NEAR, WORDS, NearCopies, NearCopy, is_comparable
 from recipe.data.benchmarks import has_own_id
 from recipe.data.narrations import (
     Duplicates,
@@ -49,12 +41,6 @@ from recipe.types import Narration
 if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
 
-NEAR = 80
-"""Percentage of shared words from which two texts are near-copies; whole numbers keep the comparison exact."""
-WORDS = 8
-"""Fewest words of a text that can be a near-copy: shorter ones recur in videos that have nothing in common."""
-_PAIRED = 64
-"""Most words of a text that is listed under pairs; longer ones have many pairs and rarer words."""
 COPIED_CAPTIONS, COPIED_PERCENT = 3, 25
 """Fewest near-copies, and their share of the captions with words enough, that make a narration an excluded video.
 
@@ -63,125 +49,6 @@ Two uploads of one video are cut into captions at other places, so that far from
 _EXAMPLES = 20
 """Near-copies that a report quotes."""
 _LOG = logging.getLogger(__name__)
-
-_WORD = re.compile(r"[^\W_]+")
-_Words = tuple[int, tuple[int, ...]]
-"""Number of a text's words, and the ranks of those that the indexed texts have, rarest first."""
-
-
-class NearCopy(NamedTuple):
-    """A text that another is a near-copy of, and the share of their words that both have."""
-
-    text: str
-    similarity: float
-
-
-def words_of(text: str) -> frozenset[str]:
-    """The words of a text in lower case, without punctuation.
-
-    >>> sorted(words_of("Stir, don't shake - STIR!"))
-    ['don', 'shake', 'stir', 't']
-    """
-    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
-    return frozenset(_WORD.findall(plain.casefold()))
-
-
-def is_comparable(text: str) -> bool:
-    """Whether a text has enough words to be a near-copy."""
-    return len(words_of(text)) >= WORDS
-
-
-class NearCopies:
-    """Texts indexed by their rarest words; safe to share between threads."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        kept: dict[frozenset[str], str] = {}
-        for text in texts:
-            if len(words := words_of(text)) >= WORDS:
-                kept.setdefault(words, text)
-        counts = Counter(word for words in kept for word in words)
-        rarest_first = sorted(counts, key=lambda word: (counts[word], word))
-        self._ranks = {word: rank for rank, word in enumerate(rarest_first)}
-        self._texts = list(kept.values())
-        self._sets = [self._ranked(words)[1] for words in kept]
-        keys, members = array("q"), array("q")
-        for index, ranks in enumerate(self._sets):
-            listed = list(self._keys((len(ranks), ranks), paired=len(ranks) <= _PAIRED))
-            keys.extend(listed)
-            members.extend([index] * len(listed))
-        order = np.argsort(keys, kind="stable")
-        self._members = np.asarray(members, dtype=np.int32)[order]
-        self._listed, self._starts = np.unique(np.asarray(keys, dtype=np.int64)[order], return_index=True)
-        self._ends = np.append(self._starts[1:], len(self._members))
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def find(self, texts: Sequence[str]) -> list[NearCopy | None]:
-        """For each text the one that it is nearest to a copy of, the first of equals; None where there is none."""
-        queries = [self._ranked(words_of(text)) for text in texts]
-        keys, owners = array("q"), array("q")
-        for owner, words in enumerate(queries):
-            lookups = list(self._lookup_keys(words))
-            keys.extend(lookups)
-            owners.extend([owner] * len(lookups))
-        copies: list[NearCopy | None] = [None] * len(texts)
-        for owner, candidates in self._candidates(keys, owners).items():
-            copies[owner] = self._nearest(queries[owner], candidates)
-        return copies
-
-    def _ranked(self, words: frozenset[str]) -> _Words:
-        ranks = sorted(rank for word in words if (rank := self._ranks.get(word)) is not None)
-        return len(words), tuple(ranks)
-
-    def _lookup_keys(self, words: _Words) -> Iterator[int]:
-        size, ranks = words
-        if size < WORDS or size - len(ranks) > _spare(size):
-            return
-        if NEAR * size <= 100 * _PAIRED:
-            yield from self._keys(words, paired=True)
-        if 100 * size > NEAR * _PAIRED:
-            yield from self._keys(words, paired=False)
-
-    def _keys(self, words: _Words, paired: bool) -> Iterator[int]:
-        """Where a text is listed or looked up: by pairs of its rarest words, or by each of them.
-
-        A near-copy lacks at most `spare` of the words, so at least two (one) of the spare + 2 (spare + 1) rarest
-        are shared. Words that no indexed text has are the rarest of all and take their places among these.
-        """
-        size, ranks = words
-        rarest = ranks[: _spare(size) + 1 + paired - (size - len(ranks))]
-        if paired:
-            return (first * len(self._ranks) + second for first, second in combinations(rarest, 2))
-        return (-1 - rank for rank in rarest)
-
-    def _candidates(self, keys: "array[int]", owners: "array[int]") -> dict[int, set[int]]:
-        """For the owners of keys that texts are listed under, these texts."""
-        candidates: dict[int, set[int]] = {}
-        if len(self._listed) == 0 or not keys:
-            return candidates
-        slots = np.minimum(np.searchsorted(self._listed, keys), len(self._listed) - 1)
-        hits = np.flatnonzero(self._listed[slots] == keys)
-        starts, ends = self._starts[slots[hits]].tolist(), self._ends[slots[hits]].tolist()
-        for hit, start, end in zip(hits.tolist(), starts, ends, strict=True):
-            candidates.setdefault(owners[hit], set()).update(self._members[start:end].tolist())
-        return candidates
-
-    def _nearest(self, words: _Words, candidates: Iterable[int]) -> NearCopy | None:
-        size, ranks = words
-        shared_with = frozenset(ranks).intersection
-        best = (0.0, 0)
-        for index in candidates:
-            shared = len(shared_with(self._sets[index]))
-            union = size + len(self._sets[index]) - shared
-            if 100 * shared >= NEAR * union:
-                best = max(best, (shared / union, -index))
-        return NearCopy(self._texts[-best[1]], best[0]) if best[0] else None
-
-
-def _spare(size: int) -> int:
-    """Most words of a set of this size that a near-copy can lack."""
-    return size + (-NEAR * size // 100)
 
 
 class Overlap(NamedTuple):
@@ -195,11 +62,8 @@ class Overlap(NamedTuple):
     """For each caption the excluded text that it is a near-copy of."""
     excluded_id: str = ""
     """The id of the excluded video that it is; where `by_id` is false, one that occurs inside its own id."""
-
-    @property
-    def copied(self) -> int:
-        """Number of captions that are near-copies."""
-        return sum(copy is not None for copy in self.copies)
+    copied: int = 0
+    """Number of captions that are near-copies."""
 
 
 class CopiedCaption(NamedTuple):
@@ -253,13 +117,13 @@ class ExclusionReport:
     """Left out, because by their captions they are excluded videos under another id."""
     captions_by_text: int = 0
     """Near-copies of excluded texts, all left out; those of the narrations above are among them."""
-    found: set[str] = field(default_factory=set)
+    excluded_ids: set[str] = field(default_factory=set)
     """The excluded ids that narrations were left out by."""
     youtube_ids: int = 0
     """Narrations whose id has the form of a YouTube id; the others have ids of another kind."""
     _closest: list[tuple[tuple[float, int, int], CopiedCaption]] = field(default_factory=list, repr=False)
     """A heap of the closest near-copies, the longest of equals first."""
-    _seen: int = field(default=0, repr=False)
+    _counted: int = field(default=0, repr=False)
 
     def count(self, narration: Narration, overlap: Overlap) -> None:
         """Add one narration."""
@@ -269,9 +133,9 @@ class ExclusionReport:
         self.captions_by_text += overlap.copied
         for segment, copy in zip(narration.segments, overlap.copies, strict=False):
             if copy is not None:
-                self._seen += 1
+                self._counted += 1
                 copied = CopiedCaption(narration.video_id, segment.text, *copy)
-                heapq.heappush(self._closest, ((copy.similarity, len(segment.text), -self._seen), copied))
+                heapq.heappush(self._closest, ((copy.similarity, len(segment.text), -self._counted), copied))
                 if len(self._closest) > _EXAMPLES:
                     heapq.heappop(self._closest)
 
@@ -280,7 +144,7 @@ class ExclusionReport:
         self.narrations += 1
         self.youtube_ids += YOUTUBE.fullmatch(video_id) is not None
         if excluded is not None:
-            self.found.add(excluded)
+            self.excluded_ids.add(excluded)
 
     @property
     def examples(self) -> tuple[CopiedCaption, ...]:
@@ -290,7 +154,9 @@ class ExclusionReport:
     def as_dict(self) -> JsonObject:
         """The counts and examples as JSON values."""
         counts = ("narrations", "narrations_by_id", "narrations_by_text", "captions_by_text")
-        return {name: getattr(self, name) for name in counts} | {"examples": [one._asdict() for one in self.examples]}
+        return {name: getattr(self, name) for name in counts} | {
+            "examples": [copied._asdict() for copied in self.examples]
+        }
 
     def lines(self) -> list[str]:
         """What was left out, a line each; empty where nothing was."""
@@ -330,7 +196,7 @@ class LeakReport:
         """False where something of an excluded video was found, None where nothing was but not all could be checked."""
         if self.videos or self.unclear or self.copied_captions:
             return False
-        return None if any(one.unchecked for one in self.checked) else True
+        return None if any(source.unchecked for source in self.checked) else True
 
     def as_dict(self) -> JsonObject:
         """The report as JSON values."""
@@ -341,7 +207,7 @@ class LeakReport:
             "excluded_videos": self.excluded_videos,
             "videos": list(self.videos),
             "unclear": [{"video_id": video_id, "excluded": excluded} for video_id, excluded in self.unclear],
-            "checked": [one._asdict() for one in self.checked],
+            "checked": [source._asdict() for source in self.checked],
             "copied_videos": [video._asdict() for video in self.copied_videos],
             "copied_captions": self.copied_captions,
             "examples": [example._asdict() for example in self.examples],
@@ -349,7 +215,7 @@ class LeakReport:
 
     def rows(self) -> list[tuple[str, str]]:
         """The report as a table of two columns, for people."""
-        unchecked = sum(one.unchecked for one in self.checked)
+        unchecked = sum(source.unchecked for source in self.checked)
         unknown = f"; {unchecked:,} cannot be checked" if unchecked else ""
         names = listed([f"{video_id} holds {excluded}" for video_id, excluded in self.unclear])
         return [
@@ -360,7 +226,7 @@ class LeakReport:
             ),
             ("under another id", f"{len(self.copied_videos):,} of {self.narrations:,} narrations, by their captions"),
             ("near-copies", f"{self.copied_captions:,} of {self.captions:,} captions, in narrations of other ids"),
-            *(("limits", one.line) for one in self.checked if one.line),
+            *(("limits", source.line) for source in self.checked if source.line),
         ]
 
 
@@ -379,7 +245,7 @@ class Exclusions:
     ) -> None:
         """`videos` are what the ids and texts are of, and `id_map` names further ids of some of them."""
         ids = frozenset(video_ids)
-        self.video_ids = ids.union(*(id_map[one] for one in ids & id_map.keys()))
+        self.video_ids = ids.union(*(id_map[video_id] for video_id in ids & id_map.keys()))
         self.texts = tuple(dict.fromkeys(texts))
         self._ids = VideoIds(self.video_ids)
         self._copies = NearCopies(self.texts)
@@ -406,7 +272,7 @@ class Exclusions:
         An id of a benchmark's own counts where it is mapped to one of a corpus, or another of its source was found.
         """
         same_kind = {True: report.youtube_ids > 0, False: report.narrations > report.youtube_ids}
-        known = {video.source for video in self._videos if video.video_id in report.found}
+        known = {video.source for video in self._videos if video.video_id in report.excluded_ids}
         by_text: dict[tuple[str, str | int], bool] = {}
         for number, video in enumerate(self._videos):
             key = (video.source, video.video_id or number)
@@ -416,11 +282,11 @@ class Exclusions:
             ids = [] if isinstance(video_id, int) else [*self._id_map.get(video_id, ())]
             if isinstance(video_id, str) and not has_own_id(source, video_id):
                 ids.append(video_id)
-            by_id = source in known or any(same_kind[YOUTUBE.fullmatch(one) is not None] for one in ids)
+            by_id = source in known or any(same_kind[YOUTUBE.fullmatch(known_id) is not None] for known_id in ids)
             more = {"by_id": by_id, "by_text": comparable, "unchecked": not (by_id or comparable)}
             counts.setdefault(source, Counter()).update(videos=1, **more)
         names = ("videos", "by_id", "by_text", "unchecked")
-        return tuple(Checked(source, *(found[name] for name in names)) for source, found in counts.items())
+        return tuple(Checked(source, *(count[name] for name in names)) for source, count in counts.items())
 
     def checked_among(self, video_ids: Iterable[str]) -> tuple[Checked, ...]:
         """The same for a corpus of narrations with these ids."""
@@ -453,7 +319,7 @@ class Exclusions:
         if not by_text and copied >= COPIED_CAPTIONS:
             comparable = sum(is_comparable(segment.text) for segment in narration.segments)
             by_text = 100 * copied >= COPIED_PERCENT * comparable
-        return Overlap(False, by_text, copies, self._ids.inside(narration.video_id) or "")
+        return Overlap(False, by_text, copies, self._ids.inside(narration.video_id) or "", copied)
 
     def require_clear(self, video_id: str, file: str = "") -> None:
         """Raises InputError where a narration of no excluded video has such an id in its id or its file's path."""
@@ -485,9 +351,9 @@ class Exclusions:
 
 def warn_unchecked(checked: Iterable[Checked], videos: str) -> None:
     """Log of which excluded videos it is not known whether a corpus holds them; `videos` says where they are from."""
-    for one in checked:
-        if one.unchecked:
-            _LOG.warning("whether the corpus holds videos of %s is not known: %s", videos, one.line)
+    for source in checked:
+        if source.unchecked:
+            _LOG.warning("whether the corpus holds videos of %s is not known: %s", videos, source.line)
 
 
 def leakage(
@@ -561,7 +427,7 @@ def narration_source(
         return {
             **{name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()},
             "excluded": None if exclusions is None else excluded.as_dict(),
-            "checked": None if exclusions is None else [one._asdict() for one in exclusions.checked(excluded)],
+            "checked": None if exclusions is None else [source._asdict() for source in exclusions.checked(excluded)],
             "left_out": [*report.lines(), *excluded.lines()],
         }
 

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import fsspec
@@ -105,7 +105,9 @@ def publish_corpus(
             raise CorpusError(f"{folder}: the build is not finished; run the same `recipe corpus build` again.")
         for shard in manifest["shards"]:
             require_files(folder / SHARDS / shard["name"], shard)
-        released = _without_paths(manifest)
+        released: Manifest = _without_paths(manifest)
+        if released != manifest:
+            released["id"] = corpus_id(released)
         files = _files(released)
         texts = {
             README: _card(released, manifest["id"], name or folder.resolve().name, licence, target if hub else ""),
@@ -160,7 +162,10 @@ def pull_corpus(source: str, folder: Path, revision: str | None = None, progress
             raise InputError.at(f"{source}/{SUMS}", problem, "publish the corpus again")
         missing = {name: record for name, record in files.items() if not (work / name).is_file()}
         size = sum(record["bytes"] for record in missing.values())
-        _require_space(folder, work, size)
+        needed = size - sum(path.stat().st_size for path in work.rglob("*.part"))
+        if (free := shutil.disk_usage(work).free) < needed:
+            problem = f"the release needs {needed / 1e9:,.3f} GB more, and its disk has {free / 1e9:,.3f} GB left"
+            raise InputError.at(folder, problem, "free some space or choose a folder on another disk")
         with _transfers(progress, "pulling", size) as run:
             run(partial(_receive, store, source, work), missing.items())
         work.rename(folder)
@@ -204,18 +209,13 @@ def _files(manifest: Manifest) -> dict[str, FileRecord]:
     }
 
 
-def _without_paths(manifest: Manifest) -> Manifest:
-    """The manifest with the last names of absolute paths in their stead, and the id that follows."""
-
-    def stripped(value: Any) -> Any:
-        if isinstance(value, str) and (PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute()):
-            return PureWindowsPath(value).name  # both kinds of slashes
-        if isinstance(value, dict):  # examples of near-copies are captions
-            return {key: inner if key == "examples" else stripped(inner) for key, inner in value.items()}
-        return [stripped(item) for item in value] if isinstance(value, list) else value
-
-    released = stripped(manifest)
-    return cast(Manifest, released if released == manifest else {**released, "id": corpus_id(released)})
+def _without_paths(value: Any) -> Any:
+    """A JSON value with the last names of absolute paths in their stead."""
+    if isinstance(value, str) and (PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute()):
+        return PureWindowsPath(value).name  # both kinds of slashes
+    if isinstance(value, dict):  # examples of near-copies are captions
+        return {key: inner if key == "examples" else _without_paths(inner) for key, inner in value.items()}
+    return [_without_paths(item) for item in value] if isinstance(value, list) else value
 
 
 @contextmanager
@@ -325,14 +325,6 @@ def _receive(store: Any, source: str, work: Path, name: str, record: FileRecord,
 def _require_new(folder: Path) -> None:
     if folder.exists():
         raise InputError.at(folder, "this exists already", "choose another folder, or delete this one")
-
-
-def _require_space(folder: Path, work: Path, needed: int) -> None:
-    """Compare the disk with what is still missing, in bytes. Raises InputError."""
-    needed -= sum(path.stat().st_size for path in work.rglob("*.part"))
-    if (free := shutil.disk_usage(work).free) < needed:
-        problem = f"the release needs {needed / 1e9:,.3f} GB more, and its disk has {free / 1e9:,.3f} GB left"
-        raise InputError.at(folder, problem, "free some space or choose a folder on another disk")
 
 
 @contextmanager

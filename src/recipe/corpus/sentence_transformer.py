@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -46,11 +46,16 @@ class SentenceTransformerEncoder:
     model, MissingExtra, and RecipeError where the model cannot be loaded.
     """
 
-    def __init__(
-        self, config: EncoderConfig, folder: Path | None = None, *, fixed_shape: bool = False, emulate: bool = False
-    ) -> None:
-        location = folder or Path(config.name)
-        _require_pinned_code(config, location)
+    def __init__(self, config: EncoderConfig, *, fixed_shape: bool = False, emulate: bool = False) -> None:
+        packaged = config.name.partition(":")[0] == "minilm"
+        location = packaged_minilm() if packaged else Path(config.name)
+        if packaged and config.revision is not None:
+            raise ConfigError("encoder 'minilm' has no revision; leave that setting out.")
+        if config.trust_remote_code and not location.is_dir() and not _COMMIT.fullmatch(config.revision or ""):
+            raise ConfigError(
+                f"encoder {config.name!r} would run code from the hub that can change at any time; "
+                "give its revision as a commit (40 hexadecimal digits) that you have read, or a model folder."
+            )
         self._name, self._batch_size = config.name, config.batch_size
         self._task = config.task or (JINA_TASK if is_jina_v3(config.name) else None)
         self._device = _device(config)
@@ -63,18 +68,24 @@ class SentenceTransformerEncoder:
         drawn = not torch.equal(before, torch.get_rng_state())
         self._arguments = _task_arguments(self._model, config, source, self._task)
         probe = ["a text to see the dimension"]
-        shown = self._embed(probe)
+        vectors = self._embed(probe)
         if drawn:  # transformers draws what weights lack at random; what no vector depends on may be lacking
             self._model = _load(config, source, self._device, self._dtype)
             _task_arguments(self._model, config, source, self._task)
-            if not np.allclose(shown, self._embed(probe), rtol=0, atol=1e-3 * np.abs(shown).max()):
+            if not np.allclose(vectors, self._embed(probe), rtol=0, atol=1e-3 * np.abs(vectors).max()):
                 raise _unusable(config, ValueError("its weights lack tensors that vectors depend on"))
-        full = shown.shape[1]
+        full = vectors.shape[1]
         self._dimension = config.dimension or full
         if self._dimension > full:
             raise ConfigError(f"encoder {config.name!r} has {full} dimensions; ask for at most as many.")
         self._weights = folder_sha256(location) if location.is_dir() else None
-        self._revision = config.revision if location.is_dir() else _commit(config) or config.revision
+        self._revision = config.revision
+        if not location.is_dir():
+            # The commit of a hub's model that was loaded, where it lies in the local cache.
+            name = config.name if "/" in config.name else f"sentence-transformers/{config.name}"
+            cached = huggingface_hub.try_to_load_from_cache(name, "config.json", revision=config.revision)
+            commit = Path(cached).parent.name if isinstance(cached, str) else ""
+            self._revision = commit if _COMMIT.fullmatch(commit) else config.revision
 
     @property
     def identity(self) -> EncoderIdentity:
@@ -101,38 +112,34 @@ class SentenceTransformerEncoder:
         distinct = sorted(set(texts), key=lambda text: (-len(text), text))
         vectors = np.empty((len(distinct), self._dimension), dtype=np.float32)
         with progress.task("encoding texts", len(distinct)) as advance:
-            for places in self._parts(distinct):
-                part = [distinct[place] for place in places]
+            for indices in self._passes(distinct):
+                part = [distinct[index] for index in indices]
                 # A pass that is not full is filled up with a text that is in it.
                 filler = part[:1] * (-len(part) % (self._rows or 1))
-                vectors[places] = self._embed(part + filler)[: len(part), : self._dimension]
+                vectors[indices] = self._embed(part + filler)[: len(part), : self._dimension]
                 advance(len(part))
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        if not (np.isfinite(norms).all() and (norms > 0).all()):
+            raise ComputeError(f"encoder {self._name!r} gave a vector that is zero or not finite.")
+        unit: NDArray[np.float32] = vectors / norms
         rows = {text: row for row, text in enumerate(distinct)}
-        return self._unit(vectors)[[rows[text] for text in texts]]
+        return unit[[rows[text] for text in texts]]
 
-    def _parts(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """Places of the texts that are encoded in one call: a few batches, at a fixed shape of one number of tokens."""
+    def _passes(self, texts: Sequence[str]) -> Iterable[list[int]]:
+        """Indices of the texts encoded in one call: a few batches, at a fixed shape of one number of tokens."""
         step = self._batch_size * _BATCHES_A_STEP
         if self._rows is None:
-            yield from (list(range(first, min(first + step, len(texts)))) for first in range(0, len(texts), step))
-            return
+            return [list(range(first, min(first + step, len(texts)))) for first in range(0, len(texts), step)]
         prompt = self._model.prompts.get(self._arguments.get("prompt_name", ""), "")
         tokenizer, prompted = self._model.tokenizer, [prompt + text for text in texts]
         # Models without a tokenizer of transformers take each text in a pass of its own.
         keys: Sequence[int | str] = texts
         if texts and callable(tokenizer):
             keys = [len(ids) for ids in tokenizer(prompted, truncation=True)["input_ids"]]
-        places: dict[int | str, list[int]] = {}
-        for place, key in enumerate(keys):
-            places.setdefault(key, []).append(place)
-        yield from places.values()
-
-    def _unit(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        if not (np.isfinite(norms).all() and (norms > 0).all()):
-            raise ComputeError(f"encoder {self._name!r} gave a vector that is zero or not finite.")
-        unit: NDArray[np.float32] = vectors / norms
-        return unit
+        passes: dict[int | str, list[int]] = {}
+        for index, key in enumerate(keys):
+            passes.setdefault(key, []).append(index)
+        return passes.values()
 
     def _embed(self, texts: list[str]) -> NDArray[np.float32]:
         try:
@@ -151,16 +158,6 @@ class SentenceTransformerEncoder:
         return embedded.astype(np.float32, copy=False)
 
 
-def open_packaged_minilm(
-    config: EncoderConfig, *, fixed_shape: bool = False, emulate: bool = False
-) -> SentenceTransformerEncoder:
-    """`minilm`: all-MiniLM-L6-v2, 384 dimensions, from a Python package. Raises MissingExtra."""
-    folder = packaged_minilm()
-    if config.revision is not None:
-        raise ConfigError("encoder 'minilm' has no revision; leave that setting out.")
-    return SentenceTransformerEncoder(config, folder, fixed_shape=fixed_shape, emulate=emulate)
-
-
 def packaged_minilm() -> Path:
     """The model's folder in the package. Raises MissingExtra."""
     spec = importlib.util.find_spec(_PACKAGED)
@@ -169,21 +166,13 @@ def packaged_minilm() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-def _require_pinned_code(config: EncoderConfig, location: Path) -> None:
-    if config.trust_remote_code and not location.is_dir() and not _COMMIT.fullmatch(config.revision or ""):
-        raise ConfigError(
-            f"encoder {config.name!r} would run code from the hub that can change at any time; "
-            "give its revision as a commit (40 hexadecimal digits) that you have read, or a model folder."
-        )
-
-
 def _device(config: EncoderConfig) -> torch.device:
     """The device asked for, or the best there is. Raises ConfigError for one that this machine lacks."""
     kind = torch.accelerator.current_accelerator(check_available=True)
     devices = [f"{kind.type}:{index}" for index in range(torch.accelerator.device_count())] if kind else []
     devices.append("cpu")
-    wanted = config.device or devices[0]
-    for name in (wanted, f"{wanted}:0"):
+    preferred = config.device or devices[0]
+    for name in (preferred, f"{preferred}:0"):
         if name in devices:
             return torch.device(name)
     raise ConfigError(f"encoder device {config.device!r} is not on this machine; it has {', '.join(devices)}.")
@@ -233,49 +222,33 @@ def _task_arguments(model: SentenceTransformer, config: EncoderConfig, source: s
         arguments["prompt_name"] = task
     if "task" in model.get_model_kwargs():
         arguments["task"] = task
-    selected = _load_adapter(model, config, source, task) or "task" in arguments
-    if selected or (arguments and not _keeps_adapters(model)):
-        return arguments
-    known = ", ".join(name for name, prompt in model.prompts.items() if prompt) or "none"
-    offline = huggingface_hub.constants.HF_HUB_OFFLINE and not Path(source).is_dir()
-    where = " in the local cache, and the hub is switched off by HF_HUB_OFFLINE" if offline else ""
-    raise ConfigError(
-        f"encoder {config.name!r} has no task, adapter folder or prompt {task!r}{where}; its prompts are: {known}."
-    )
-
-
-def _keeps_adapters(model: SentenceTransformer) -> bool:
-    """Whether a task of this model is an adapter: without it the prompt alone would give another task's vectors."""
-    return getattr(model.transformers_model.config, "model_type", "") == "jina_embeddings_v3"
-
-
-def _load_adapter(model: SentenceTransformer, config: EncoderConfig, source: str, task: str) -> bool:
-    """Load the adapter in the model's folder of the task's name, with `_` for `-` and `.`; False without one."""
-    if not model.has_peft_compatible_model():
-        return False
+    selected = "task" in arguments
     local = Path(source).is_dir()  # transformers before 5.23 looks for a subfolder on the hub alone
-    for folder in dict.fromkeys((task, re.sub(r"[-.]", "_", task))):
+    # An adapter lies in the folder of the task's name, with `_` for `-` and `.`.
+    for folder in dict.fromkeys((task, re.sub(r"[-.]", "_", task))) if model.has_peft_compatible_model() else ():
         if local and not Path(source, folder).is_dir():
             continue
         name = str(Path(source, folder)) if local else source
-        kept = {} if local else {"subfolder": folder, "revision": config.revision}
-        if find_adapter_config_file(name, **kept) is None:
+        settings = {} if local else {"subfolder": folder, "revision": config.revision}
+        if find_adapter_config_file(name, **settings) is None:
             continue
         if importlib.util.find_spec("peft") is None:
             raise MissingExtra(f"the adapter of encoder {config.name!r}", "encoder")
         with model_errors(config.name, partial(_unusable, config)), quiet_loading():
-            model.load_adapter(name, adapter_name=_ADAPTER, adapter_kwargs=kept)
+            model.load_adapter(name, adapter_name=_ADAPTER, adapter_kwargs=settings)
             model.set_adapter(_ADAPTER)
-        return True
-    return False
-
-
-def _commit(config: EncoderConfig) -> str | None:
-    """The commit of a hub's model that was loaded, which is in the local cache; None where it lies elsewhere."""
-    name = config.name if "/" in config.name else f"sentence-transformers/{config.name}"
-    path = huggingface_hub.try_to_load_from_cache(name, "config.json", revision=config.revision)
-    commit = Path(path).parent.name if isinstance(path, str) else ""
-    return commit if _COMMIT.fullmatch(commit) else None
+        selected = True
+        break
+    # Where a task is an adapter, the prompt alone would give another task's vectors.
+    keeps_adapters = getattr(model.transformers_model.config, "model_type", "") == "jina_embeddings_v3"
+    if selected or (arguments and not keeps_adapters):
+        return arguments
+    known = ", ".join(name for name, prompt in model.prompts.items() if prompt) or "none"
+    offline = huggingface_hub.constants.HF_HUB_OFFLINE and not local
+    where = " in the local cache, and the hub is switched off by HF_HUB_OFFLINE" if offline else ""
+    raise ConfigError(
+        f"encoder {config.name!r} has no task, adapter folder or prompt {task!r}{where}; its prompts are: {known}."
+    )
 
 
 def folder_sha256(folder: Path) -> str:
@@ -287,34 +260,27 @@ def folder_sha256(folder: Path) -> str:
 
 
 def _unusable(config: EncoderConfig, error: BaseException) -> RecipeError:
+    """The error for a model that was not loaded, with the first of its causes that a user can do something about."""
+    causes: list[BaseException] = [error]
+    while cause := causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(cause)
+    reason = first_line(error)
+    if any(isinstance(cause, RevisionNotFoundError) for cause in causes):
+        reason = f"the hub has no revision {config.revision!r} of it"
+    elif any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
+        reason = "the hub has no such model, or shows it to members only"
+    elif "trust_remote_code" in str(error):
+        reason = "it comes with its own code, which runs only with `trust_remote_code` and a pinned revision"
+    elif Path(config.name).is_dir():
+        pass
+    elif config.name.startswith((".", "/", "~")) or config.name.count("/") > 1:
+        reason = "there is no such folder"
+    elif any(isinstance(cause, LocalEntryNotFoundError) for cause in causes):
+        model = "it" if config.revision is None else f"its revision {config.revision!r}"
+        hub = "is switched off by HF_HUB_OFFLINE" if huggingface_hub.constants.HF_HUB_OFFLINE else "is out of reach"
+        reason = f"the hub {hub} and {model} is not in the local cache"
     return RecipeError(
-        f"encoder {config.name!r} cannot be loaded ({_reason(config, error)}); "
+        f"encoder {config.name!r} cannot be loaded ({reason}); "
         "give the id of a sentence-transformers model that is cached or reachable, a model folder, "
         "`minilm` for the packaged one, or `hash:256` for one without a model."
     )
-
-
-def _reason(config: EncoderConfig, error: BaseException) -> str:
-    """Why a model was not loaded: the first of its causes that a user can do something about."""
-    causes = list(_causes(error))
-    if any(isinstance(cause, RevisionNotFoundError) for cause in causes):
-        return f"the hub has no revision {config.revision!r} of it"
-    if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
-        return "the hub has no such model, or shows it to members only"
-    if "trust_remote_code" in str(error):
-        return "it comes with its own code, which runs only with `trust_remote_code` and a pinned revision"
-    if Path(config.name).is_dir():
-        return first_line(error)
-    if config.name.startswith((".", "/", "~")) or config.name.count("/") > 1:
-        return "there is no such folder"
-    if any(isinstance(cause, LocalEntryNotFoundError) for cause in causes):
-        what = "it" if config.revision is None else f"its revision {config.revision!r}"
-        hub = "is switched off by HF_HUB_OFFLINE" if huggingface_hub.constants.HF_HUB_OFFLINE else "is out of reach"
-        return f"the hub {hub} and {what} is not in the local cache"
-    return first_line(error)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

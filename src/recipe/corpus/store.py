@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from recipe.config import EncoderConfig, RewardConfig
 from recipe.corpus.encoders import (
     Encoder,
-    EncoderIdentity,
     differences,
     licence_note,
     open_encoder,
@@ -68,6 +67,8 @@ class Corpus:
         self.folder = local.folder
         self.manifest = local.manifest
         self.index: Searcher = local if index is None else index
+        self.dimension = local.dimension
+        """d, the length of the vectors."""
         self._local = local
         self._encoder_config = encoder
         self._first = np.array([shard.first for shard in local.shards])
@@ -83,7 +84,16 @@ class Corpus:
         folder = Path(path)
         recorded = open_manifest(folder)["encoder"]
         if encoder is not None:
-            _check_encoder(folder, recorded, encoder)
+            filled = recorded_settings(recorded, encoder)
+            keys = ["name", "revision", "task", "dtype"] + ["dimension"] * (filled.dimension is not None)
+            values: dict[str, Any] = {key: getattr(filled, key) for key in keys}
+            if Path(encoder.name).is_dir():
+                del values["name"]  # a folder may have moved: its files are compared when it is loaded
+            if difference := differences(recorded, values):
+                raise EncoderMismatch(
+                    f"{folder}: the corpus was built with another encoder than the one asked for: {difference}; "
+                    "ask for the corpus's own or build another corpus."
+                )
         local = kernels("gpu.index").GpuIndex.open(folder, devices=devices) if devices else Index.open(folder)
         return cls(local, recorded_settings(recorded, encoder))
 
@@ -96,11 +106,6 @@ class Corpus:
         counts = [np.diff(shard.offsets) for shard in self._local.shards]
         return np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts]))
 
-    @property
-    def dimension(self) -> int:
-        """d, the length of the vectors."""
-        return self.manifest["encoder"]["dimension"]
-
     @cached_property
     def encoder(self) -> Encoder:
         """The corpus's encoder, loaded on first use; a text's vector does not depend on the texts beside it.
@@ -108,13 +113,13 @@ class Corpus:
         Raises EncoderMismatch where the model found under its name is another than the corpus was built with.
         """
         encoder = open_encoder(self._encoder_config, fixed_shape=True, emulate=True)
-        found, recorded = encoder.identity, self.manifest["encoder"]
-        if found["weights"] and found["weights"] == recorded["weights"]:
-            found["name"] = recorded["name"]  # the same model in a folder that has moved
-        if found != recorded:
+        identity, recorded = encoder.identity, self.manifest["encoder"]
+        if identity["weights"] and identity["weights"] == recorded["weights"]:
+            identity["name"] = recorded["name"]  # the same model in a folder that has moved
+        if identity != recorded:
             raise EncoderMismatch(
                 f"{self.folder}: the encoder found as {recorded['name']!r} is not the one the corpus was "
-                f"built with: {differences(recorded, found)}; restore it or build the corpus again."
+                f"built with: {differences(recorded, identity)}; restore it or build the corpus again."
             )
         return encoder
 
@@ -228,26 +233,16 @@ class Hits(list[Hit]):
         return notebook_table(f"{len(self)} hits", ("", "A_mono", "video", "title"), rows)
 
 
-def _check_encoder(folder: Path, recorded: EncoderIdentity, wanted: EncoderConfig) -> None:
-    filled = recorded_settings(recorded, wanted)
-    keys = ["name", "revision", "task", "dtype"] + ["dimension"] * (filled.dimension is not None)
-    values: dict[str, Any] = {key: getattr(filled, key) for key in keys}
-    if Path(wanted.name).is_dir():
-        del values["name"]  # a folder may have moved: its files are compared when it is loaded
-    if difference := differences(recorded, values):
-        raise EncoderMismatch(
-            f"{folder}: the corpus was built with another encoder than the one asked for: {difference}; "
-            "ask for the corpus's own or build another corpus."
-        )
-
-
 def summarise(corpus: Corpus) -> dict[str, Any]:
     """Counts, lengths, encoder, how the input was read, bytes on disk and in memory, as plain values."""
     manifest = corpus.manifest
     lengths = np.diff(corpus.offsets)
     bins = Counter(int(length).bit_length() for length in lengths)
-    located = _bytes(corpus, BOUNDS) + _bytes(corpus, OFFSETS)
-    codes, vectors = _bytes(corpus, CODES) + located, _bytes(corpus, EMBEDDINGS) + located
+    sizes: Counter[str] = Counter()
+    for shard in manifest["shards"]:
+        sizes.update({name: file["bytes"] for name, file in shard["files"].items()})
+    located = sizes[BOUNDS] + sizes[OFFSETS]
+    codes, vectors = sizes[CODES] + located, sizes[EMBEDDINGS] + located
     return {
         "id": manifest["id"],
         "format": manifest["format"],
@@ -267,7 +262,7 @@ def summarise(corpus: Corpus) -> dict[str, Any]:
         "exclusions": manifest["exclusions"],
         "shards": len(manifest["shards"]),
         "shard_size": manifest["shard_size"],
-        "disk_bytes": sum(_bytes(corpus, name) for name in manifest["shards"][0]["files"]),
+        "disk_bytes": sizes.total(),
         # Memory that a search reads; a survivor is a narration whose score is computed exactly.
         "search_bytes": {
             "cpu_int8": codes,
@@ -276,10 +271,6 @@ def summarise(corpus: Corpus) -> dict[str, Any]:
             "gpu_float16": vectors,
         },
     }
-
-
-def _bytes(corpus: Corpus, name: str) -> int:
-    return sum(shard["files"][name]["bytes"] for shard in corpus.manifest["shards"])
 
 
 class Match(NamedTuple):

@@ -4,7 +4,6 @@ Checksums find damage. A sample that is encoded again finds what checksums canno
 texts, an encoder that has changed, codes whose bounds do not hold.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,15 +45,6 @@ class Verification(NamedTuple):
     tolerance: float
 
 
-class _Sample(NamedTuple):
-    """Sampled segments of one shard."""
-
-    folder: Path
-    rows: NDArray[np.int64]
-    texts: list[str]
-    embeddings: NDArray[np.float64]
-
-
 def verify_corpus(corpus: Corpus, sample: int = 0, seed: int = 0, progress: Progress = SILENT) -> Verification:
     """Hash every file again; encode `sample` random segments again; check the codes and bounds of these.
 
@@ -63,67 +53,61 @@ def verify_corpus(corpus: Corpus, sample: int = 0, seed: int = 0, progress: Prog
     if sample < 0:
         raise InputError(f"a sample of {sample} segments cannot be drawn; give 0 or more.")
     corpus.verify(progress)
-    manifest = corpus.manifest
-    tolerance = TOLERANCE[manifest["encoder"]["dtype"]]
-    drawn = list(_draw(corpus, sample, seed))
-    deviation = _check_vectors(corpus, drawn, tolerance, progress) if drawn else None
-    for rows in drawn:
-        _check_codes(rows)
-    files = [record for shard in manifest["shards"] for record in shard["files"].values()]
-    size = sum(record["bytes"] for record in files)
-    sampled = sum(len(rows.rows) for rows in drawn)
-    return Verification(len(manifest["shards"]), len(files), size, sampled, deviation, tolerance)
+    shards = corpus.manifest["shards"]
+    tolerance = TOLERANCE[corpus.manifest["encoder"]["dtype"]]
 
-
-def _draw(corpus: Corpus, sample: int, seed: int) -> Iterator[_Sample]:
-    """A random sample without repetition, by shard."""
+    # A random sample without repetition: the folder of each shard that has a part in it, with rows, texts and vectors.
     total = corpus.manifest["segments"]
     chosen = np.sort(np.random.default_rng(seed).choice(total, min(sample, total), replace=False))
-    ends = np.cumsum([shard["segments"] for shard in corpus.manifest["shards"]])
-    for shard, end in zip(corpus.manifest["shards"], ends, strict=True):
-        rows = chosen[(chosen < end) & (chosen >= end - shard["segments"])] - (end - shard["segments"])
+    parts: list[tuple[Path, NDArray[np.int64], list[str], NDArray[np.float64]]] = []
+    for shard, end in zip(shards, np.cumsum([shard["segments"] for shard in shards]), strict=True):
+        start = end - shard["segments"]
+        rows = chosen[(chosen < end) & (chosen >= start)] - start
         if len(rows):
             folder = corpus.folder / SHARDS / shard["name"]
             try:
                 texts = read_table(folder, SEGMENTS, ("text",))[0].take(rows).to_pylist()
-                embeddings = np.load(folder / EMBEDDINGS, mmap_mode="r")[rows].astype(np.float64)
+                stored = np.load(folder / EMBEDDINGS, mmap_mode="r")[rows].astype(np.float64)
             except (OSError, ValueError, IndexError) as error:
                 raise damaged(folder, error) from None
-            yield _Sample(folder, rows, texts, embeddings)
+            parts.append((folder, rows, texts, stored))
+
+    deviation: float | None = None
+    if parts:
+        encoded = corpus.encoder.encode([text for _, _, texts, _ in parts for text in texts], progress)
+        first = 0
+        for folder, rows, _, stored in parts:
+            again = encoded[first : first + len(rows)].astype(np.float64)
+            first += len(rows)
+            norms = np.linalg.norm(stored, axis=1) * np.linalg.norm(again, axis=1)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                deviations = 1 - np.sum(stored * again, axis=1) / norms
+            worst = int(np.argmax(deviations))
+            if not deviations[worst] <= tolerance:  # argmax finds a deviation that is not a number, too
+                raise damaged(
+                    folder,
+                    f"row {rows[worst]} of {EMBEDDINGS} is not the vector of its text: cosine deviation "
+                    f"{deviations[worst]:.2g}, where {tolerance:.0e} is allowed",
+                )
+            deviation = max(deviation or 0.0, float(deviations[worst]))
+    for folder, rows, _, stored in parts:
+        _check_codes(folder, rows, stored)
+    files = [record for shard in shards for record in shard["files"].values()]
+    size = sum(record["bytes"] for record in files)
+    return Verification(len(shards), len(files), size, len(chosen), deviation, tolerance)
 
 
-def _check_vectors(corpus: Corpus, drawn: list[_Sample], tolerance: float, progress: Progress) -> float:
-    """The largest cosine deviation."""
-    encoded = corpus.encoder.encode([text for rows in drawn for text in rows.texts], progress).astype(np.float64)
-    largest, first = 0.0, 0
-    for rows in drawn:
-        again = encoded[first : first + len(rows.rows)]
-        first += len(rows.rows)
-        norms = np.linalg.norm(rows.embeddings, axis=1) * np.linalg.norm(again, axis=1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            deviations = 1 - np.sum(rows.embeddings * again, axis=1) / norms
-        worst = int(np.argmax(deviations))
-        if not deviations[worst] <= tolerance:  # argmax finds a deviation that is not a number, too
-            raise damaged(
-                rows.folder,
-                f"row {rows.rows[worst]} of {EMBEDDINGS} is not the vector of its text: cosine deviation "
-                f"{deviations[worst]:.2g}, where {tolerance:.0e} is allowed",
-            )
-        largest = max(largest, float(deviations[worst]))
-    return largest
-
-
-def _check_codes(rows: _Sample) -> None:
-    """The bounds must hold in float64: ||R x - scale c|| <= residual, ||scale c|| <= norm."""
-    offsets = np.load(rows.folder / OFFSETS)
-    bounds = np.load(rows.folder / BOUNDS).astype(np.float64)
-    bounds = bounds[np.searchsorted(offsets, rows.rows, side="right") - 1]
-    decoded = np.load(rows.folder / CODES, mmap_mode="r")[rows.rows].astype(np.float64) * bounds[:, :1]
-    residuals = np.linalg.norm(kernels("scan.quantise").rotate(rows.embeddings) - decoded, axis=1)
+def _check_codes(folder: Path, rows: NDArray[np.int64], vectors: NDArray[np.float64]) -> None:
+    """The bounds must hold in float64: ||R x - scale c|| <= residual, ||scale c|| <= norm. Raises CorpusError."""
+    offsets = np.load(folder / OFFSETS)
+    bounds = np.load(folder / BOUNDS).astype(np.float64)
+    bounds = bounds[np.searchsorted(offsets, rows, side="right") - 1]
+    decoded = np.load(folder / CODES, mmap_mode="r")[rows].astype(np.float64) * bounds[:, :1]
+    residuals = np.linalg.norm(kernels("scan.quantise").rotate(vectors) - decoded, axis=1)
     for name, value, bound in (
         ("residual", residuals, bounds[:, 1]),
         ("norm", np.linalg.norm(decoded, axis=1), bounds[:, 2]),
     ):
         if (broken := ~(value <= bound)).any():
-            row = rows.rows[np.argmax(broken)]
-            raise damaged(rows.folder, f"the {name} of row {row} of {CODES} exceeds its bound in {BOUNDS}")
+            row = rows[np.argmax(broken)]
+            raise damaged(folder, f"the {name} of row {row} of {CODES} exceeds its bound in {BOUNDS}")

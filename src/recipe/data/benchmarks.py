@@ -29,10 +29,6 @@ Role = Literal["in-domain", "zero-shot", "test only"]
 """What the paper does with a benchmark: train and test on it, or only test; `test only` are tests of others."""
 
 
-def _nothing(_folder: Path) -> SetAside:
-    return {}
-
-
 class Part(NamedTuple):
     """A file or folder that a benchmark is published in."""
 
@@ -46,11 +42,7 @@ class Part(NamedTuple):
 
     def found(self, folder: Path) -> bool:
         """Whether it is in the benchmark's folder."""
-        return any((folder / path).exists() or _matches(folder, path) for path in (self.path, self.other_path) if path)
-
-
-def _matches(folder: Path, pattern: str) -> bool:
-    return "*" in pattern and next(folder.glob(pattern), None) is not None
+        return any(next(folder.glob(path), None) is not None for path in (self.path, self.other_path) if path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +62,7 @@ class Benchmark:
     """Paths in its folder, by any of which it is recognised; `*` stands for any characters."""
     read: Callable[[Path], list[Procedure]]
     """From its folder to its procedures; raises InputError."""
-    set_aside: Callable[[Path], SetAside] = _nothing
+    set_aside: Callable[[Path], SetAside] | None = None
     """From its folder to annotated entries that are no step performed, and so in no procedure; raises InputError."""
     set_aside_as: str = ""
     """What those are."""
@@ -219,7 +211,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         set_aside_as="rows without id, goal or steps",
     ),
 }
-PAPERS = tuple(name for name, one in BENCHMARKS.items() if one.role != "test only")
+PAPERS = tuple(name for name, benchmark in BENCHMARKS.items() if benchmark.role != "test only")
 """The benchmarks that the paper reports on."""
 
 
@@ -229,7 +221,7 @@ def has_own_id(source: str, video_id: str) -> bool:
     """
     if source in BENCHMARKS:
         return bool(BENCHMARKS[source].own_ids)
-    return any(one.own_ids and re.fullmatch(one.own_ids, video_id) for one in BENCHMARKS.values())
+    return any(item.own_ids and re.fullmatch(item.own_ids, video_id) for item in BENCHMARKS.values())
 
 
 class Summary(NamedTuple):
@@ -251,7 +243,7 @@ def find_benchmark(root: Path, name: str) -> Path | None:
     places = (
         folder
         for folder in (root / name, root)
-        if any((folder / marker).exists() or _matches(folder, marker) for marker in markers)
+        if any(next(folder.glob(marker), None) is not None for marker in markers)
     )
     return next(places, None)
 
@@ -266,12 +258,12 @@ def require_benchmarks(root: Path, names: Sequence[str] = ()) -> dict[str, Path]
     if unknown := [name for name in names if name not in BENCHMARKS]:
         raise InputError(f"benchmark {unknown[0]!r} is unknown; known are {', '.join(BENCHMARKS)}.")
     wanted = [name for name in BENCHMARKS if not names or name in names]
-    found = {name: folder for name in wanted if (folder := find_benchmark(root, name)) is not None}
-    absent = [name for name in wanted if name not in found]
-    if (names and absent) or not found:
+    folders = {name: folder for name in wanted if (folder := find_benchmark(root, name)) is not None}
+    absent = [name for name in wanted if name not in folders]
+    if (names and absent) or not folders:
         looked = "; ".join(f"{name} is recognised by {name}/{' or '.join(BENCHMARKS[name].markers)}" for name in absent)
         raise InputError(f"{root}: {', '.join(absent)} not found here: {looked}; see `recipe data doctor {root}`.")
-    return found
+    return folders
 
 
 def read_benchmarks(folders: Mapping[str, Path], progress: Progress = SILENT) -> list[Procedure]:
@@ -299,10 +291,10 @@ def select_procedures(
 ) -> ProcedureSelection:
     """The procedures of several benchmarks that have steps, of one split or of all. Raises InputError."""
     chosen = [video for video in read_benchmarks(folders, progress) if split in (None, video.split)]
-    entries = {name: BENCHMARKS[name].set_aside(folder) for name, folder in folders.items()}
+    entries = {name: read(folder) for name, folder in folders.items() if (read := BENCHMARKS[name].set_aside)}
     set_aside = Counter[str]()
     for video in chosen:
-        if steps := entries[video.source].get(video.video_id):
+        if steps := entries.get(video.source, {}).get(video.video_id):
             set_aside[video.source] += len(steps)
     no_steps = Counter(video.source for video in chosen if not video.steps)
     return ProcedureSelection([video for video in chosen if video.steps], no_steps, set_aside)

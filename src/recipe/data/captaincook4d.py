@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, RootModel, model_validator
+from pydantic import Field, model_validator
 
 from recipe.data.layout import Published, SplitEntry, in_time_order, read_published_json, splits_of
 from recipe.data.procedures import SPLITS
@@ -49,10 +49,6 @@ class _Recording(Published):
     steps: tuple[_Step, ...]
 
 
-class _Recordings(RootModel[dict[str, _Recording]]):
-    pass
-
-
 class _Lists(Published):
     train: tuple[Text, ...]
     val: tuple[Text, ...]
@@ -67,8 +63,23 @@ def read_captaincook4d(folder: Path, split_list: str = "recordings_data_split_co
     is not annotated or is in two lists.
     """
     recordings = _read(folder)
-    splits = _read_splits(folder / "data_splits" / f"{split_list}.json", recordings)
-    return [_procedure(name, recordings[name], splits.get(name, "")) for name in sorted(recordings)]
+    path = folder / "data_splits" / f"{split_list}.json"
+    lists = read_published_json(path, _Lists, _REMEDY, of="captaincook4d")
+    listed = [
+        SplitEntry(name, split, path, field=f"{split}[{index}]")
+        for split in SPLITS
+        for index, name in enumerate(getattr(lists, split))
+    ]
+    if not listed:
+        raise InputError.at(path, "no recording is listed", "choose a list of recordings, persons or environments")
+    splits = splits_of(listed, recordings, _REMEDY)
+    procedures = []
+    for name in sorted(recordings):
+        performed = [step for step in recordings[name].steps if step.performed]
+        steps = in_time_order(Step(instruction(step.description), step.start_time, step.end_time) for step in performed)
+        goal, split = recordings[name].activity_name, splits.get(name, "")
+        procedures.append(Procedure("captaincook4d", name, goal, steps, split))
+    return procedures
 
 
 def missing_steps(folder: Path) -> dict[str, tuple[str, ...]]:
@@ -97,34 +108,12 @@ def instruction(description: str) -> str:
     >>> instruction("Add-2 cups of water"), instruction("Rinse the rice")
     ('Add 2 cups of water', 'Rinse the rice')
     """
-    found = _PREFIX.match(description)
-    if found is None:
+    prefix = _PREFIX.match(description)
+    if prefix is None:
         return description
-    verb, text = found[1], description[found.end() :]
+    verb, text = prefix[1], description[prefix.end() :]
     return text if re.search(rf"\b{verb}\b", text, re.IGNORECASE) else f"{verb} {text}"
 
 
 def _read(folder: Path) -> dict[str, _Recording]:
-    return read_published_json(folder / ANNOTATIONS, _Recordings, _REMEDY, of="captaincook4d").root
-
-
-def _read_splits(path: Path, recordings: dict[str, _Recording]) -> dict[str, str]:
-    """Recording to split."""
-    lists = read_published_json(path, _Lists, _REMEDY, of="captaincook4d")
-    listed = [
-        SplitEntry(name, split, path, field=f"{split}[{index}]")
-        for split in SPLITS
-        for index, name in enumerate(getattr(lists, split))
-    ]
-    if not listed:
-        raise InputError.at(path, "no recording is listed", "choose a list of recordings, persons or environments")
-    return splits_of(listed, recordings, _REMEDY)
-
-
-def _procedure(name: str, recording: _Recording, split: str) -> Procedure:
-    steps = in_time_order(
-        Step(instruction(step.description), step.start_time, step.end_time)
-        for step in recording.steps
-        if step.performed
-    )
-    return Procedure("captaincook4d", name, recording.activity_name, steps, split)
+    return read_published_json(folder / ANNOTATIONS, dict[str, _Recording], _REMEDY, of="captaincook4d")

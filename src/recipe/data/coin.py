@@ -40,12 +40,12 @@ def read_coin(folder: Path) -> list[Procedure]:
     missing or of another layout.
     """
     database = read_published_json(folder / "COIN.json", _Coin, _REMEDY, of="coin").database
-    return [_procedure(video_id, database[video_id]) for video_id in sorted(database)]
-
-
-def _procedure(video_id: str, video: _Video) -> Procedure:
-    steps = in_time_order(Step(item.label, *item.segment) for item in video.annotation)
-    return Procedure("coin", video_id, goal_of_class(video.task), steps, _SPLITS[video.subset])
+    procedures = []
+    for video_id in sorted(database):
+        video = database[video_id]
+        steps = in_time_order(Step(item.label, *item.segment) for item in video.annotation)
+        procedures.append(Procedure("coin", video_id, goal_of_class(video.task), steps, _SPLITS[video.subset]))
+    return procedures
 
 
 def goal_of_class(name: str) -> str:

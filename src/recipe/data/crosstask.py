@@ -41,9 +41,32 @@ def read_crosstask(folder: Path, order: StepOrder = "time") -> list[Procedure]:
     """
     release = folder / "crosstask_release"
     cards = read_cards(release / "tasks_primary.txt")
-    files = _annotation_files(release / "annotations")
-    splits = _read_splits(folder / "splits", files)
-    return [_procedure(files[video], video, cards, splits.get(video, ""), order) for video in sorted(files)]
+    files: dict[str, Path] = {}
+    for path in sorted((release / "annotations").glob("*.csv")):
+        _, separator, video = path.stem.partition("_")
+        if not separator or not video:
+            raise InputError.at(path, "the file name is not TASK_VIDEO.csv", _RELEASE)
+        if video in files:
+            raise InputError.at(path, f"the video is annotated in {files[video].name} too", _RELEASE)
+        files[video] = path
+    if not files:
+        raise InputError.at(release / "annotations", "no annotation files were found", _RELEASE)
+    listed = (
+        SplitEntry(video, split, path, line=number)
+        for path, split in ((folder / "splits" / f"{name}.txt", split) for name, split in _LISTS.items())
+        for number, line in enumerate(read_lines(path, _SPLITS), start=1)
+        if (video := line.strip())
+    )
+    splits = splits_of(listed, files, _SPLITS)
+    procedures = []
+    for video in sorted(files):
+        card = cards.get(task := files[video].stem.partition("_")[0])
+        if card is None:
+            raise InputError.at(files[video], f"task {task!r} is not in tasks_primary.txt", _RELEASE)
+        written = _read_steps(files[video], card)
+        steps = in_time_order(written) if order == "time" else tuple(written)
+        procedures.append(Procedure("crosstask", video, card.name, steps, splits.get(video, "")))
+    return procedures
 
 
 def read_cards(path: Path) -> dict[str, TaskCard]:
@@ -63,56 +86,21 @@ def read_cards(path: Path) -> dict[str, TaskCard]:
     return cards
 
 
-def _annotation_files(folder: Path) -> dict[str, Path]:
-    """Video id to its annotation file."""
-    files: dict[str, Path] = {}
-    for path in sorted(folder.glob("*.csv")):
-        _, separator, video = path.stem.partition("_")
-        if not separator or not video:
-            raise InputError.at(path, "the file name is not TASK_VIDEO.csv", _RELEASE)
-        if video in files:
-            raise InputError.at(path, f"the video is annotated in {files[video].name} too", _RELEASE)
-        files[video] = path
-    if not files:
-        raise InputError.at(folder, "no annotation files were found", _RELEASE)
-    return files
-
-
-def _read_splits(folder: Path, files: dict[str, Path]) -> dict[str, str]:
-    """Video id to split."""
-    listed = (
-        SplitEntry(video, split, path, line=number)
-        for path, split in ((folder / f"{name}.txt", split) for name, split in _LISTS.items())
-        for number, line in enumerate(read_lines(path, _SPLITS), start=1)
-        if (video := line.strip())
-    )
-    return splits_of(listed, files, _SPLITS)
-
-
-def _procedure(path: Path, video: str, cards: dict[str, TaskCard], split: str, order: StepOrder) -> Procedure:
-    task = path.stem.partition("_")[0]
-    if task not in cards:
-        raise InputError.at(path, f"task {task!r} is not in tasks_primary.txt", _RELEASE)
-    lines = read_lines(path, _RELEASE)
-    written = [_step(path, number, line, cards[task]) for number, line in enumerate(lines, 1) if line.strip()]
-    steps = in_time_order(written) if order == "time" else tuple(written)
-    return Procedure("crosstask", video, cards[task].name, steps, split)
-
-
-def _step(path: Path, line: int, row: str, card: TaskCard) -> Step:
-    number, start, end = _row(path, line, row)
-    if not 1 <= number <= len(card.steps):
-        problem = f"step {number} is not among the {len(card.steps)} steps of {card.name!r}"
-        raise InputError.at(path, problem, _RELEASE, line=line)
-    return Step(card.steps[number - 1], start, end)
-
-
-def _row(path: Path, line: int, row: str) -> tuple[int, float, float]:
-    try:
-        number, start, end = row.split(",")
-        values = int(number), float(start), float(end)
-    except ValueError:
-        raise InputError.at(path, f"{row!r} is not step,start,end", _RELEASE, line=line) from None
-    if not 0 <= values[1] <= values[2] < math.inf:
-        raise InputError.at(path, f"{row!r} holds no time span", _RELEASE, line=line)
-    return values
+def _read_steps(path: Path, card: TaskCard) -> list[Step]:
+    """The steps of an annotation file, in file order."""
+    steps = []
+    for line, row in enumerate(read_lines(path, _RELEASE), start=1):
+        if not row.strip():
+            continue
+        try:
+            written, first, last = row.split(",")
+            number, start, end = int(written), float(first), float(last)
+        except ValueError:
+            raise InputError.at(path, f"{row!r} is not step,start,end", _RELEASE, line=line) from None
+        if not 0 <= start <= end < math.inf:
+            raise InputError.at(path, f"{row!r} holds no time span", _RELEASE, line=line)
+        if not 1 <= number <= len(card.steps):
+            problem = f"step {number} is not among the {len(card.steps)} steps of {card.name!r}"
+            raise InputError.at(path, problem, _RELEASE, line=line)
+        steps.append(Step(card.steps[number - 1], start, end))
+    return steps

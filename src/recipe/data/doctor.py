@@ -3,13 +3,14 @@
 A fault is reported and never raised, so that one damaged file does not hide the state of the other benchmarks.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from recipe.artifacts import read_json
-from recipe.data.benchmarks import BENCHMARKS, Part, Summary, find_benchmark, summarise
+from recipe.data.benchmarks import BENCHMARKS, Benchmark, Part, Summary, find_benchmark, summarise
 from recipe.data.layout import publisher_of
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
@@ -79,21 +80,19 @@ def examine(root: Path, has_video: HasVideo | None = None, progress: Progress = 
         raise InputError.at(root, problem, "give the folder that holds the benchmarks")
     diagnoses = []
     with progress.task("examining benchmarks", total=len(BENCHMARKS)) as advance:
-        for name in BENCHMARKS:
-            diagnoses.append(_diagnose(root, name, has_video))
+        for name, benchmark in BENCHMARKS.items():
+            diagnoses.append(_diagnosis(find_benchmark(root, name), name, benchmark, has_video))
             advance(1)
     return Report(tuple(diagnoses), tuple(_misplaced(root)))
 
 
-def _diagnose(root: Path, name: str, has_video: HasVideo | None) -> Diagnosis:
-    benchmark = BENCHMARKS[name]
-    folder = find_benchmark(root, name)
+def _diagnosis(folder: Path | None, name: str, benchmark: Benchmark, has_video: HasVideo | None) -> Diagnosis:
     if folder is None:
         return Diagnosis(name, None, "absent", benchmark.parts)
     missing = tuple(part for part in benchmark.parts if not part.found(folder))
     try:
         procedures = benchmark.read(folder)
-        set_aside = sum(map(len, benchmark.set_aside(folder).values()))
+        set_aside = sum(map(len, benchmark.set_aside(folder).values())) if benchmark.set_aside else 0
     except (InputError, OSError) as error:
         return Diagnosis(name, folder, "broken", missing, str(error))
     graphs, graph_problem = None, ""
@@ -102,7 +101,12 @@ def _diagnose(root: Path, name: str, has_video: HasVideo | None) -> Diagnosis:
             graphs = benchmark.graphs(folder)
         except (InputError, OSError) as error:
             graph_problem = str(error)
-    with_video, video_problem = _with_video(procedures, has_video) if has_video else (None, "")
+    with_video, video_problem = 0, ""
+    for procedure in procedures if has_video else ():
+        try:
+            with_video += has_video is not None and has_video(procedure)
+        except (InputError, OSError) as error:
+            video_problem = video_problem or str(error)
     return Diagnosis(
         name,
         folder,
@@ -112,43 +116,26 @@ def _diagnose(root: Path, name: str, has_video: HasVideo | None) -> Diagnosis:
         set_aside=set_aside,
         graphs=graphs,
         graph_problem=graph_problem,
-        with_video=with_video,
+        with_video=with_video if has_video else None,
         video_problem=video_problem,
     )
-
-
-def _with_video(procedures: Sequence[Procedure], has_video: HasVideo) -> tuple[int, str]:
-    found, problem = 0, ""
-    for procedure in procedures:
-        try:
-            found += has_video(procedure)
-        except (InputError, OSError) as error:
-            problem = problem or str(error)
-    return found, problem
 
 
 def _misplaced(root: Path) -> Iterator[MisplacedFile]:
     """What a benchmark publishes, where it is not looked for: directly in `root` and in the folders there."""
     here = [name for name in BENCHMARKS if find_benchmark(root, name) == root]
-    yield from _foreign(root, here, root.glob("*.json"))
+    places = [(root, here, sorted(root.glob("*.json")))]
     for folder in sorted(path for path in root.iterdir() if path.is_dir() and not here):
-        yield from _foreign(folder, [folder.name], (*folder.glob("*.json"), *folder.glob("*/*.json")))
-
-
-def _foreign(folder: Path, owners: Sequence[str], files: Iterable[Path]) -> Iterator[MisplacedFile]:
-    """What lies in the folder of `owners` and belongs to another benchmark."""
-    for name, benchmark in BENCHMARKS.items():
-        for marker in benchmark.markers if name not in owners else ():
-            if (folder / marker).is_dir():
-                yield MisplacedFile(folder / marker, name)
-    for path in sorted(files):
-        belongs_to = _publisher(path)
-        if belongs_to is not None and belongs_to not in owners:
-            yield MisplacedFile(path, belongs_to)
-
-
-def _publisher(path: Path) -> str | None:
-    try:
-        return publisher_of(read_json(path)) if path.stat().st_size <= _LARGEST else None
-    except (InputError, OSError):
-        return None
+        places.append((folder, [folder.name], sorted((*folder.glob("*.json"), *folder.glob("*/*.json")))))
+    for folder, owners, files in places:
+        for name, benchmark in BENCHMARKS.items():
+            for marker in benchmark.markers if name not in owners else ():
+                if (folder / marker).is_dir():
+                    yield MisplacedFile(folder / marker, name)
+        for path in files:
+            publisher = None
+            with suppress(InputError, OSError):
+                if path.stat().st_size <= _LARGEST:
+                    publisher = publisher_of(read_json(path))
+            if publisher is not None and publisher not in owners:
+                yield MisplacedFile(path, publisher)

@@ -77,12 +77,12 @@ def read_egoexo4d(folder: Path) -> list[Procedure]:
 
 def headings(folder: Path) -> dict[str, tuple[str, ...]]:
     """Take name to the labels of its segments that are headings over steps, in file order. Raises InputError."""
-    found = {
+    labels = {
         take.take_name: tuple(segment.step_name for segment in take.segments if keysteps.heads(take, segment))
         for keysteps in _read(folder).values()
         for take in keysteps.annotations.values()
     }
-    return {name: found[name] for name in sorted(found) if found[name]}
+    return {name: labels[name] for name in sorted(labels) if labels[name]}
 
 
 def _read(folder: Path) -> dict[str, _Keysteps]:

@@ -10,10 +10,11 @@ steps of the recipe and set aside. The 2025 release writes the folders of recipe
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import Field, RootModel, model_validator
+from pydantic import Field, model_validator
 
 from recipe.data.layout import Published, Span, SplitEntry, in_time_order, read_lines, read_published_json, splits_of
 from recipe.errors import InputError
@@ -60,17 +61,6 @@ class _Recipe(Published):
     segments: tuple[_Recording, ...]
 
 
-class _Recipes(RootModel[dict[str, _Recipe]]):
-    pass
-
-
-class _Action(NamedTuple):
-    """An action that a person did, and whether it is a step of the recipe."""
-
-    step: Step
-    of_the_recipe: bool
-
-
 def read_egoper(folder: Path) -> list[Procedure]:
     """The recordings of `folder`/annotation.json, ordered by video id; the split is empty for those in no list.
 
@@ -78,87 +68,69 @@ def read_egoper(folder: Path) -> list[Procedure]:
     InputError when annotation.json is missing or of another layout, for an action without a name, for a recording that
     occurs twice, and when a listed recording is not annotated or is in two lists.
     """
-    recipes = _read(folder)
-    videos: dict[str, tuple[str, tuple[Step, ...]]] = {}
-    for recipe, index, recording in _recordings(recipes):
+    recordings = list(_recordings(folder))
+    videos: dict[str, Procedure] = {}
+    for recording in recordings:
         if recording.video_id in videos:
             problem = f"recording {recording.video_id!r} occurs twice"
-            raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=f"{recipe}.segments[{index}].video_id")
-        actions = _actions(folder, recipe, recipes[recipe], index)
-        steps = in_time_order(action.step for action in actions if action.of_the_recipe)
-        videos[recording.video_id] = recipe, steps
-    splits = splits_of(_listed(folder, recipes), videos, _REMEDY)
-    return [
-        Procedure("egoper", video, f"make {videos[video][0]}", videos[video][1], splits.get(video, ""))
-        for video in sorted(videos)
-    ]
+            raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=f"{recording.field}.video_id")
+        steps = in_time_order(recording.steps)
+        videos[recording.video_id] = Procedure("egoper", recording.video_id, f"make {recording.recipe}", steps)
+    listed: list[SplitEntry] = []
+    for recipe in sorted({recording.recipe for recording in recordings}):
+        for name, split in _LISTS.items():
+            paths = [folder / case / f"{name}.txt" for case in (recipe, recipe.title())]
+            path = next((path for path in paths if path.exists()), None)
+            for number, line in enumerate(read_lines(path, _REMEDY) if path else [], start=1):
+                if video := line.strip():
+                    listed.append(SplitEntry(video, split, path or folder, line=number))
+    splits = splits_of(listed, videos, _REMEDY)
+    return [replace(videos[video], split=splits.get(video, "")) for video in sorted(videos)]
 
 
 def additions_and_corrections(folder: Path) -> dict[str, tuple[str, ...]]:
     """Video id to what the person did beside the recipe's steps, in file order. Raises InputError."""
-    recipes = _read(folder)
-    found = {
-        recording.video_id: tuple(
-            action.step.text for action in _actions(folder, recipe, recipes[recipe], index) if not action.of_the_recipe
-        )
-        for recipe, index, recording in _recordings(recipes)
-    }
-    return {video: found[video] for video in sorted(found) if found[video]}
+    asides = {recording.video_id: recording.asides for recording in _recordings(folder)}
+    return {video: asides[video] for video in sorted(asides) if asides[video]}
 
 
-def _read(folder: Path) -> dict[str, _Recipe]:
-    return read_published_json(folder / ANNOTATIONS, _Recipes, _REMEDY, of="egoper").root
-
-
-def _recordings(recipes: dict[str, _Recipe]) -> Iterator[tuple[str, int, _Recording]]:
-    for recipe in sorted(recipes):
-        for index, recording in enumerate(recipes[recipe].segments):
-            yield recipe, index, recording
-
-
-def _actions(folder: Path, name: str, recipe: _Recipe, index: int) -> list[_Action]:
+class _Actions(NamedTuple):
     """What is done in one recording, in file order, background left out."""
-    # Sorted, so that it depends on no order of keys which of two names for one number is taken.
-    names = {number: text for text, number in sorted(recipe.action2idx.items(), reverse=True)}
-    names |= {number: text for (of, number), text in _CORRECTED.items() if of == name}
-    kinds = {number: _kind(text) for text, number in sorted(recipe.actiontype2idx.items())} or _KINDS
-    labels = recipe.segments[index].labels
-    actions = []
-    for position, (span, action, number, description) in enumerate(
-        zip(labels.time_stamp, labels.action, labels.action_type, labels.error_description, strict=True)
-    ):
-        kind = kinds.get(number)
-        place = f"{name}.segments[{index}].labels"
-        if action == _BACKGROUND or kind == "background":
-            continue
-        if kind not in (*_STEPS, *_NO_STEPS):
-            problem = f"action type {number} is unknown"
-            raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=f"{place}.action_type[{position}]")
-        if kind in _STEPS and action not in names:
-            problem = f"action {action} has no name in action2idx"
-            raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=f"{place}.action[{position}]")
-        text = names[action] if kind in _STEPS else description or kind
-        actions.append(_Action(Step(text, *span), kind in _STEPS))
-    return actions
+
+    recipe: str
+    video_id: str
+    field: str
+    """Where the recording stands in the file."""
+    steps: tuple[Step, ...]
+    asides: tuple[str, ...]
+    """What the recipe does not ask for."""
 
 
-def _kind(name: str) -> str:
-    """The kind that an entry of `actiontype2idx` stands for, such as Error_Slip."""
-    return name.lower().removeprefix("error_")
-
-
-def _listed(folder: Path, recipes: dict[str, _Recipe]) -> Iterator[SplitEntry]:
-    """The recordings in the lists of splits that are there."""
+def _recordings(folder: Path) -> Iterator[_Actions]:
+    recipes = read_published_json(folder / ANNOTATIONS, dict[str, _Recipe], _REMEDY, of="egoper")
     for recipe in sorted(recipes):
-        for name, split in _LISTS.items():
-            path = next(
-                (
-                    path
-                    for path in (folder / case / f"{name}.txt" for case in (recipe, recipe.title()))
-                    if path.exists()
-                ),
-                None,
-            )
-            for number, line in enumerate(read_lines(path, _REMEDY) if path else [], start=1):
-                if video := line.strip():
-                    yield SplitEntry(video, split, path or folder, line=number)
+        # Sorted, so that it depends on no order of keys which of two names for one number is taken.
+        names = {number: text for text, number in sorted(recipes[recipe].action2idx.items(), reverse=True)}
+        names |= {number: text for (of, number), text in _CORRECTED.items() if of == recipe}
+        types = sorted(recipes[recipe].actiontype2idx.items())
+        kinds = {number: text.lower().removeprefix("error_") for text, number in types} or _KINDS
+        for index, recording in enumerate(recipes[recipe].segments):
+            labels, field = recording.labels, f"{recipe}.segments[{index}]"
+            steps, asides = list[Step](), list[str]()
+            for position, (span, action, number, description) in enumerate(
+                zip(labels.time_stamp, labels.action, labels.action_type, labels.error_description, strict=True)
+            ):
+                kind = kinds.get(number)
+                if action == _BACKGROUND or kind == "background":
+                    continue
+                if kind not in (*_STEPS, *_NO_STEPS):
+                    problem, place = f"action type {number} is unknown", f"{field}.labels.action_type[{position}]"
+                    raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=place)
+                if kind in _NO_STEPS:
+                    asides.append(description or kind)
+                    continue
+                if action not in names:
+                    problem, place = f"action {action} has no name in action2idx", f"{field}.labels.action[{position}]"
+                    raise InputError.at(folder / ANNOTATIONS, problem, _REMEDY, field=place)
+                steps.append(Step(names[action], *span))
+            yield _Actions(recipe, recording.video_id, field, tuple(steps), tuple(asides))

@@ -50,44 +50,25 @@ def read_egoprocel(folder: Path) -> list[Procedure]:
     layout.
     """
     root = folder / "annotations"
-    files = {video: path for name in COLLECTIONS for video, path in _files(root, name).items()}
+    files: dict[str, Path] = {}
+    """By video id."""
+    for collection in COLLECTIONS:
+        for path in (root / collection).rglob("*.csv"):
+            if collection != "CMU-MMAC" or _ON_THE_HEAD in path.name:
+                files[path.relative_to(root).with_suffix("").as_posix().removesuffix(_SUFFIX)] = path
     if not files:
         raise InputError.at(root, f"none of {', '.join(COLLECTIONS)} holds annotations", _REMEDY)
-    return [_procedure(video, files[video]) for video in sorted(files)]
-
-
-def split_of(video_id: str) -> str:
-    """train or test, by a hash of the collection and of the person in it: one person's videos are never in both.
-
-    >>> split_of("MECCANO/0003") == split_of("MECCANO/0003")
-    True
-    """
-    path = PurePosixPath(video_id)
-    person = _PERSON.match(path.name)
-    key = f"{path.parts[0]}/{person[0] if person else path.name}"
-    draw = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
-    return "test" if draw < HELD_OUT else "train"
-
-
-def _files(root: Path, collection: str) -> dict[str, Path]:
-    """Video id to its annotation file."""
-    files = {}
-    for path in (root / collection).rglob("*.csv"):
-        if collection != "CMU-MMAC" or _ON_THE_HEAD in path.name:
-            name = path.relative_to(root).with_suffix("").as_posix().removesuffix(_SUFFIX)
-            files[name] = path
-    return files
-
-
-def _procedure(video_id: str, path: Path) -> Procedure:
-    collection, *inner = PurePosixPath(video_id).parts
-    goal = _GOALS.get(collection) or f"make {goal_of_class(inner[0])}"
-    try:
-        rows = list(csv.reader(read_lines(path, _REMEDY)))
-    except csv.Error as error:
-        raise InputError.at(path, f"no table of three columns ({error})", _REMEDY) from None
-    steps = in_time_order(_step(path, number, row) for number, row in enumerate(rows, start=1) if row)
-    return Procedure("egoprocel", video_id, goal, steps, split_of(video_id))
+    procedures = []
+    for video in sorted(files):
+        collection, *inner = PurePosixPath(video).parts
+        goal = _GOALS.get(collection) or f"make {goal_of_class(inner[0])}"
+        try:
+            rows = list(csv.reader(read_lines(files[video], _REMEDY)))
+        except csv.Error as error:
+            raise InputError.at(files[video], f"no table of three columns ({error})", _REMEDY) from None
+        steps = in_time_order(_step(files[video], number, row) for number, row in enumerate(rows, start=1) if row)
+        procedures.append(Procedure("egoprocel", video, goal, steps, split_of(video)))
+    return procedures
 
 
 def _step(path: Path, line: int, row: list[str]) -> Step:
@@ -103,3 +84,16 @@ def _step(path: Path, line: int, row: list[str]) -> Step:
         problem = f"{label!r} holds no key-step's name"
         raise InputError.at(path, problem, f"{_REMEDY}, not CrossTask's", line=line)
     return Step(text, start, end)
+
+
+def split_of(video_id: str) -> str:
+    """train or test, by a hash of the collection and of the person in it: one person's videos are never in both.
+
+    >>> split_of("MECCANO/0003") == split_of("MECCANO/0003")
+    True
+    """
+    path = PurePosixPath(video_id)
+    person = _PERSON.match(path.name)
+    key = f"{path.parts[0]}/{person[0] if person else path.name}"
+    draw = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
+    return "test" if draw < HELD_OUT else "train"

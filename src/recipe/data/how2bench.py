@@ -27,13 +27,23 @@ def read_how2bench(folder: Path) -> list[Procedure]:
     Raises InputError with file, line or row and field where there is no file, a file is damaged, a field is of the
     wrong kind or an id occurs twice.
     """
-    found: dict[str, Procedure] = {}
+    procedures: dict[str, Procedure] = {}
     for row in _rows(folder):
-        if row.lacks_nothing:
-            procedure = _procedure(row)
-            if found.setdefault(procedure.video_id, procedure) is not procedure:
-                raise _bad(row, "id", f"{procedure.video_id!r} occurs twice", "give each procedure once")
-    return [found[name] for name in sorted(found)]
+        if not row.lacks_nothing:
+            continue
+        for name, value in (("id", row.own_id), ("goal", row.goal)):
+            if not isinstance(value, str):
+                raise _bad(row, name, f"{value!r} is not a string", _REMEDY)
+        if isinstance(row.steps, Fault) or not isinstance(row.steps, list):
+            raise _bad(row, "steps", "not a list", _REMEDY)
+        for index, step in enumerate(row.steps):
+            if not isinstance(step, str):
+                raise _bad(row, f"steps[{index}]", f"{step!r} is not a string", _REMEDY)
+        steps = tuple(Step(step.strip()) for step in row.steps if step.strip())
+        procedure = Procedure(NAME, str(row.own_id).strip(), str(row.goal).strip(), steps, "test")
+        if procedures.setdefault(procedure.video_id, procedure) is not procedure:
+            raise _bad(row, "id", f"{procedure.video_id!r} occurs twice", "give each procedure once")
+    return [procedures[name] for name in sorted(procedures)]
 
 
 def incomplete_rows(folder: Path) -> dict[str, tuple[str, ...]]:
@@ -49,19 +59,6 @@ def _rows(folder: Path) -> Iterator[WebProcedure]:
     for path in paths:
         for file in source_files(path):
             yield from web_procedures(file, DEFAULTS)
-
-
-def _procedure(row: WebProcedure) -> Procedure:
-    for name, value in (("id", row.own_id), ("goal", row.goal)):
-        if not isinstance(value, str):
-            raise _bad(row, name, f"{value!r} is not a string", _REMEDY)
-    if isinstance(row.steps, Fault) or not isinstance(row.steps, list):
-        raise _bad(row, "steps", "not a list", _REMEDY)
-    for index, step in enumerate(row.steps):
-        if not isinstance(step, str):
-            raise _bad(row, f"steps[{index}]", f"{step!r} is not a string", _REMEDY)
-    steps = tuple(Step(step.strip()) for step in row.steps if step.strip())
-    return Procedure(NAME, str(row.own_id).strip(), str(row.goal).strip(), steps, "test")
 
 
 def _bad(row: WebProcedure, field: str, problem: str, remedy: str) -> InputError:

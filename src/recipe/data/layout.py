@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from recipe.artifacts import read_json
 from recipe.errors import InputError
@@ -32,7 +32,7 @@ class Published(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", str_strip_whitespace=True, allow_inf_nan=False)
 
 
-Layout = TypeVar("Layout", bound=BaseModel)
+Layout = TypeVar("Layout")
 
 
 def read_published_json(path: Path, kind: type[Layout], remedy: str, *, of: str) -> Layout:
@@ -42,7 +42,7 @@ def read_published_json(path: Path, kind: type[Layout], remedy: str, *, of: str)
     """
     value = read_json(path)
     try:
-        return kind.model_validate(value)
+        return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         if (other := publisher_of(value)) not in (None, of):
             raise InputError.at(path, f"this is an annotation file of {other}, not of {of}", remedy) from None

@@ -9,7 +9,7 @@ file is read as test; it alone is enough for that. Steps are not always in time 
 import re
 from pathlib import Path
 
-from pydantic import RootModel, model_validator
+from pydantic import model_validator
 
 from recipe.data.layout import Published, SplitEntry, forward, in_time_order, read_published_json, splits_of
 from recipe.rows import Seconds, Text
@@ -37,10 +37,6 @@ class _Video(Published):
     steps: tuple[_Step, ...]
 
 
-class _Videos(RootModel[dict[str, _Video]]):
-    pass
-
-
 def read_niv(folder: Path) -> list[Procedure]:
     """The procedures of both files of `folder`, ordered by video id; the first file may be absent.
 
@@ -53,11 +49,16 @@ def read_niv(folder: Path) -> list[Procedure]:
     for name, split in _FILES.items():
         if split == "train" and not (folder / name).exists():
             continue
-        found = read_published_json(folder / name, _Videos, _REMEDY, of="niv").root
-        videos |= found
-        listed += [SplitEntry(video, split, folder / name, field=video) for video in found]
+        own = read_published_json(folder / name, dict[str, _Video], _REMEDY, of="niv")
+        videos |= own
+        listed += [SplitEntry(video, split, folder / name, field=video) for video in own]
     splits = splits_of(listed, videos, _REMEDY)
-    return [_procedure(video, videos[video], splits[video]) for video in sorted(videos)]
+    procedures = []
+    for name in sorted(videos):
+        video = videos[name]
+        steps = in_time_order(Step(corrected(step.action), step.start, step.end) for step in video.steps)
+        procedures.append(Procedure("niv", name, corrected(video.task), steps, splits[name]))
+    return procedures
 
 
 def corrected(text: str) -> str:
@@ -67,8 +68,3 @@ def corrected(text: str) -> str:
     'pour coffee'
     """
     return _WORD.sub(lambda word: _CORRECTED.get(word[0], word[0]), text)
-
-
-def _procedure(video_id: str, video: _Video, split: str) -> Procedure:
-    steps = in_time_order(Step(corrected(step.action), step.start, step.end) for step in video.steps)
-    return Procedure("niv", video_id, corrected(video.task), steps, split)

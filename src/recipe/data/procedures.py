@@ -65,12 +65,24 @@ def read_procedures(path: Path, on_bad: Literal["error", "skip"] = "error") -> P
     or unknown, for steps whose starts go back in time, and for a video that occurs twice in one source.
     `skip` leaves such rows out and returns them with the reason; a line that is not JSON is always an error.
     """
-    found = ProcedureFile([], [])
+    content = ProcedureFile([], [])
     lines: dict[tuple[str, str], int] = {}
     for line, text in text_lines(path):
         try:
             row = parse_row(path, line, text, _Row)
-            _require_time_order(path, line, row.steps)
+            last = 0.0
+            for index, step in enumerate(row.steps):
+                if step.start is None:
+                    continue
+                field = f"steps[{index}]"
+                if step.end is not None and step.end < step.start:
+                    problem = f"{step.end:g} lies before the start, {step.start:g}"
+                    raise InputError.at(path, problem, "give times with end >= start", line=line, field=f"{field}.end")
+                if step.start < last:
+                    problem = f"{step.start:g} lies before the start of an earlier step, {last:g}"
+                    remedy = "list the steps in the order they were performed"
+                    raise InputError.at(path, problem, remedy, line=line, field=f"{field}.start")
+                last = step.start
             key = (row.source, row.video_id)
             if (first := lines.setdefault(key, line)) != line:
                 problem = f"{key[1]!r} of source {key[0]!r} is already in line {first}"
@@ -79,24 +91,8 @@ def read_procedures(path: Path, on_bad: Literal["error", "skip"] = "error") -> P
             json_line(path, line, text)  # an error in any case
             if on_bad == "error":
                 raise
-            found.skipped.append(SkippedRow(line, str(error)))
+            content.skipped.append(SkippedRow(line, str(error)))
         else:
             steps = tuple(Step(step.text, step.start, step.end) for step in row.steps)
-            found.procedures.append(Procedure(row.source, row.video_id, row.goal, steps, row.split))
-    return found
-
-
-def _require_time_order(path: Path, line: int, steps: Iterable[_StepRow]) -> None:
-    """Raises InputError for a step that ends before its start, or starts before an earlier step does."""
-    last = 0.0
-    for index, step in enumerate(steps):
-        if step.start is None:
-            continue
-        if step.end is not None and step.end < step.start:
-            problem = f"{step.end:g} lies before the start, {step.start:g}"
-            raise InputError.at(path, problem, "give times with end >= start", line=line, field=f"steps[{index}].end")
-        if step.start < last:
-            problem = f"{step.start:g} lies before the start of an earlier step, {last:g}"
-            remedy = "list the steps in the order they were performed"
-            raise InputError.at(path, problem, remedy, line=line, field=f"steps[{index}].start")
-        last = step.start
+            content.procedures.append(Procedure(row.source, row.video_id, row.goal, steps, row.split))
+    return content

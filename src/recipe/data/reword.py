@@ -21,7 +21,7 @@ The file of rewordings is a file of procedures (`recipe.data.procedures`) whose 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def new_words(text: str, known: Iterable[str]) -> list[str]:
     >>> new_words("Sprinkle fresh basil over the tomato.", ["season the tomato", "serve"])
     ['fresh', 'basil']
     """
-    of_known = {word for one in known for word in content_words(one)}
+    of_known = {word for label in known for word in content_words(label)}
     words = content_words(text)
     return [word for at, word in enumerate(words) if word not in of_known and (at > 0 or word.isdigit())]
 
@@ -108,16 +108,18 @@ def annotated_videos(examples: Iterable[Example]) -> list[Procedure]:
     video have different ones.
     """
     videos: dict[tuple[str, str], Procedure] = {}
-    for one in examples:
+    for example in examples:
         remedy = "give the examples that `recipe data prepare` cut from the labels"
-        if one.supervision != "annotated" or one.worded:
-            kind = "worded already" if one.worded else "of a pseudo-trace"
-            raise InputError(f"the steps of example {one.example_id!r} are {kind}; {remedy}.")
-        steps = tuple(Step(text) for text in (*one.history, *one.continuation))
-        video = Procedure(one.source, one.video_id or one.example_id, one.goal, steps, one.split)
+        if example.supervision != "annotated" or example.worded:
+            kind = "worded already" if example.worded else "of a pseudo-trace"
+            raise InputError(f"the steps of example {example.example_id!r} are {kind}; {remedy}.")
+        steps = tuple(Step(text) for text in (*example.history, *example.continuation))
+        video = Procedure(example.source, example.video_id or example.example_id, example.goal, steps, example.split)
         known = videos.setdefault((video.source, video.video_id), video)
         if (known.goal, known.steps) != (video.goal, video.steps):
-            raise InputError(f"example {one.example_id!r} has another goal or other steps than its video; {remedy}.")
+            raise InputError(
+                f"example {example.example_id!r} has another goal or other steps than its video; {remedy}."
+            )
     return list(videos.values())
 
 
@@ -136,24 +138,34 @@ def reword(
     again; `seed` draws the samples of the report. Raises InputError for a template that takes other names, and as
     `ask` does.
     """
+    chats = []
     try:
-        chats = [_chat(template, video) for video in videos]
+        for video in videos:
+            steps_text = fence(format_plan([_line(step.text) for step in video.steps]))
+            values = {"goal": fence(_line(video.goal)), "steps": steps_text}
+            chats.append([{"role": "user", "content": fill(template, values)}])
     except ValueError as error:
         raise InputError(f"{error}; let the prompt take $goal and $steps, and write a plain dollar as $$.") from None
     labels: dict[str, set[str]] = {}
-    for one in videos:
-        labels.setdefault(one.source, set()).add(one.goal)
+    for video in videos:
+        labels.setdefault(video.source, set()).add(video.goal)
     steps: list[list[str | None]] = [[None] * len(video.steps) for video in videos]
     reasons: list[list[str]] = [["no answer"] * len(video.steps) for video in videos]
     goals: dict[tuple[str, str], str] = {}
-    asked, first = list[int](), Counter[str]()
+    requests, first = list[int](), Counter[str]()
     for attempt in range(reasks + 1):
-        todo = [at for at, one in enumerate(videos) if None in steps[at] or (one.source, one.goal) not in goals]
+        todo = [at for at, video in enumerate(videos) if None in steps[at] or (video.source, video.goal) not in goals]
         if not todo:
             break
-        asked.append(len(todo))
+        requests.append(len(todo))
         for at, answer in zip(todo, ask([chats[at] for at in todo], attempt), strict=True):
-            video, (goal, texts) = videos[at], _parsed(answer)
+            # JSON, or a line `Goal:` and a list.
+            video, text = videos[at], final_answer(answer or "") or ""
+            goal = (json_object(text) or {}).get("goal")
+            if goal is None and (match := _GOAL.search(text)):
+                goal, text = match["goal"], _GOAL.sub("", text)
+            goal = _line(goal) if isinstance(goal, str) else ""
+            texts = tuple(_line(step) for step in plan_steps(text)) or None
             known = [video.goal, *(step.text for step in video.steps)]
             key = (video.source, video.goal)
             same = {worded.casefold() for (source, _), worded in goals.items() if source == video.source}
@@ -168,8 +180,8 @@ def reword(
                 _problem(text, step.text, known, bound) for text, step in zip(texts, video.steps, strict=True)
             ]
             steps[at] = [
-                one or (None if problem else text)
-                for one, text, problem in zip(steps[at], texts, reasons[at], strict=True)
+                kept or (None if problem else text)
+                for kept, text, problem in zip(steps[at], texts, reasons[at], strict=True)
             ]
             if attempt == 0:
                 first.update(answered=1, passed=reasons[at].count(""))
@@ -189,6 +201,13 @@ def reword(
         for why, text in zip(own, texts, strict=True)
         if text is None
     )
+    # Some steps with their rewordings, None where the label stays, drawn by a hash of seed, video and step.
+    rows: list[JsonObject] = [
+        {"source": video.source, "video_id": video.video_id, "step": at, "label": step.text, "worded": text}
+        for video, texts in zip(videos, steps, strict=True)
+        for at, (step, text) in enumerate(zip(video.steps, texts, strict=True))
+    ]
+    rows.sort(key=lambda row: fingerprint([seed, row["source"], row["video_id"], row["step"]]))
     total = sum(len(video.steps) for video in videos)
     report: JsonObject = {
         "videos": len(videos),
@@ -198,35 +217,20 @@ def reword(
         "kept_because": dict(kept.most_common()),
         "goals": len({(video.source, video.goal) for video in videos}),
         "worded_goals": len(goals),
-        "answers": sum(asked),
-        "asked_again": asked[1] if len(asked) > 1 else 0,
+        "answers": sum(requests),
+        "asked_again": requests[1] if len(requests) > 1 else 0,
         "first_answers": {
             "videos_with_all_steps": first["answered"],
             "steps_passed": first["passed"],
             "new_words_share": first["new"] / first["words"] if first["words"] else None,
         },
-        "samples": _samples(videos, steps, seed),
+        "samples": rows[:SAMPLES],
     }
     return Rewording(worded, report)
 
 
-def _chat(template: str, video: Procedure) -> list[dict[str, str]]:
-    values = {"goal": fence(_line(video.goal)), "steps": fence(format_plan([_line(one.text) for one in video.steps]))}
-    return [{"role": "user", "content": fill(template, values)}]
-
-
 def _line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _parsed(text: str | None) -> tuple[str, tuple[str, ...] | None]:
-    """The goal and the steps of an answer, JSON or a line `Goal:` and a list; None where it has none."""
-    answer = final_answer(text or "") or ""
-    goal = (json_object(answer) or {}).get("goal")
-    if goal is None and (match := _GOAL.search(answer)):
-        goal, answer = match["goal"], _GOAL.sub("", answer)
-    steps = tuple(_line(step) for step in plan_steps(answer))
-    return _line(goal) if isinstance(goal, str) else "", steps or None
 
 
 def _problem(text: str, label: str, known: Sequence[str], bound: int) -> str:
@@ -235,16 +239,6 @@ def _problem(text: str, label: str, known: Sequence[str], bound: int) -> str:
         return "new words"
     wanted = set(content_words(label))
     return "lost words" if len(wanted & set(content_words(text))) < KEPT_SHARE * len(wanted) else ""
-
-
-def _samples(videos: Sequence[Procedure], steps: Sequence[Sequence[str | None]], seed: int) -> list[JsonObject]:
-    """Some steps with their rewordings, None where the label stays, drawn by a hash of seed, video and step."""
-    rows: list[JsonObject] = [
-        {"source": video.source, "video_id": video.video_id, "step": at, "label": step.text, "worded": text}
-        for video, texts in zip(videos, steps, strict=True)
-        for at, (step, text) in enumerate(zip(video.steps, texts, strict=True))
-    ]
-    return sorted(rows, key=lambda row: fingerprint([seed, row["source"], row["video_id"], row["step"]]))[:SAMPLES]
 
 
 def with_wording(examples: Sequence[Example], videos: Iterable[Procedure], path: Path) -> list[Example]:
@@ -273,23 +267,20 @@ def with_wording(examples: Sequence[Example], videos: Iterable[Procedure], path:
             raise InputError.at(path, problem, "reword all videos in one run", line=line, field="goal")
         worded[row.source, row.video_id] = row
     groups: dict[tuple[str, str], list[Example]] = {}
-    for one in examples:
-        groups.setdefault((one.source, one.split), []).append(one)
+    for example in examples:
+        groups.setdefault((example.source, example.split), []).append(example)
     for (source, split), group in groups.items():
-        absent = list(dict.fromkeys(one.video_id for one in group if (one.source, one.video_id) not in worded))
-        if absent and any((one.source, one.video_id) in worded for one in group):
+        absent = list(dict.fromkeys(item.video_id for item in group if (source, item.video_id) not in worded))
+        if absent and any((source, item.video_id) in worded for item in group):
             problem = f"it lacks {len(absent):,} of the videos of {source}, split {split!r} ({listed(absent)})"
             raise InputError.at(path, problem, "reword all videos of a split, or none")
-    rewritten = [_in_words(one, worded) for one in examples]
-    if not any(one.worded for one in rewritten):
+    rewritten = []
+    for example in examples:
+        if (video := worded.get((example.source, example.video_id))) is not None:
+            texts, cut = tuple(step.text for step in video.steps), example.cut
+            steps_done, steps_ahead = texts[:cut], texts[cut:]
+            example = replace(example, goal=video.goal, history=steps_done, continuation=steps_ahead, worded=True)
+        rewritten.append(example)
+    if not any(example.worded for example in rewritten):
         raise InputError.at(path, "none of the examples is of its videos", remedy)
     return rewritten
-
-
-def _in_words(example: Example, worded: Mapping[tuple[str, str], Procedure]) -> Example:
-    video = worded.get((example.source, example.video_id))
-    if video is None:
-        return example
-    texts = tuple(step.text for step in video.steps)
-    cut = example.cut
-    return replace(example, goal=video.goal, history=texts[:cut], continuation=texts[cut:], worded=True)

@@ -10,7 +10,7 @@ at the same time stays too: the video history then ends before either is shown.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeVar
 
@@ -151,7 +151,18 @@ def mix_supervision(
         raise InputError(f"{percent:g}% of the examples are to be weak; give a number from 0 to 100.")
     examples = list(examples)
     known = {(trace.source, trace.video_id): trace for trace in traces if len(trace.steps) > 1}
-    own_cuts = {} if cuts == "annotated" else _trace_cuts(examples, known, seed, timed=cuts == "timed")
+    own_cuts: dict[str, int] = {}
+    """The cut of its trace for each training example for which the trace has one."""
+    videos: dict[tuple[str, str], dict[int, str]] = {}
+    for example in examples:
+        if cuts != "annotated" and example.split == "train":
+            videos.setdefault((example.source, example.video_id), {})[example.cut] = example.example_id
+    for key, own in videos.items():
+        if trace := known.get(key):
+            # Nothing is shown before time 0.
+            usable = (cut for cut in range(1, len(trace.steps)) if trace.steps[cut].start or cuts != "timed")
+            points = (_drawn(candidates, key=(seed, key[1])) for candidates in (own, usable))
+            own_cuts |= {own[annotated]: cut for annotated, cut in zip(*points, strict=False)}
     mixture = Mixture([], Counter(), Counter(), Counter())
     for example in examples:
         weak = is_weak(example.example_id, percent, seed)
@@ -168,24 +179,6 @@ def mix_supervision(
         else:
             mixture.examples.append(counterpart if weak else example)
     return mixture
-
-
-def _trace_cuts(
-    examples: Iterable[Example], traces: Mapping[tuple[str, str], Procedure], seed: int, *, timed: bool
-) -> dict[str, int]:
-    """Example id to the cut of its trace, for each training example for which the trace has one."""
-    videos: dict[tuple[str, str], dict[int, str]] = {}
-    for example in examples:
-        if example.split == "train":
-            videos.setdefault((example.source, example.video_id), {})[example.cut] = example.example_id
-    cuts: dict[str, int] = {}
-    for key, own in videos.items():
-        if trace := traces.get(key):
-            # Nothing is shown before time 0.
-            usable = (cut for cut in range(1, len(trace.steps)) if trace.steps[cut].start or not timed)
-            points = (_drawn(candidates, key=(seed, key[1])) for candidates in (own, usable))
-            cuts |= {own[annotated]: cut for annotated, cut in zip(*points, strict=False)}
-    return cuts
 
 
 def is_weak(example_id: str, percent: float, seed: int = 0) -> bool:

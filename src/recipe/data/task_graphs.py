@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -56,10 +56,6 @@ class _GraphFile(BaseModel):
                 fields.setdefault((earlier, later), f"after.{later}")
         return [(earlier, later, field) for (earlier, later), field in fields.items()]
 
-    def ends(self, name: str) -> set[str]:
-        """The nodes that are no step but stand for the start or the end."""
-        return {node for node, texts in self.steps.items() if texts == (name,)}
-
 
 @dataclass(frozen=True, slots=True)
 class GoalGraph:
@@ -83,8 +79,8 @@ class TaskGraphs:
 
     def of(self, goal: str) -> GoalGraph:
         """The graph of a goal. Raises InputError with the nearest names for an unknown one."""
-        if (found := self.find(goal)) is not None:
-            return found
+        if (graph := self.find(goal)) is not None:
+            return graph
         names = {key: graph.graph.goal for key, graph in self.by_key.items()}
         near = difflib.get_close_matches(goal_key(goal), names, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(repr(names[key]) for key in near)}?" if near else "give it one."
@@ -95,16 +91,6 @@ class TaskGraphs:
 
     def __len__(self) -> int:
         return len(self.by_key)
-
-
-class _Place(NamedTuple):
-    """Where a graph stands: for errors."""
-
-    path: Path
-    prefix: str
-
-    def error(self, problem: str, remedy: str, field: str) -> InputError:
-        return InputError.at(self.path, problem, remedy, field=f"{self.prefix}{field}")
 
 
 def goal_key(goal: str) -> str:
@@ -124,7 +110,11 @@ def read_task_graphs(path: Path) -> TaskGraphs:
     Raises InputError with file, field and remedy for what is no graph: a circle, a step that is not listed, no steps, a
     step that START does not lead to or that does not lead to END, a goal that has a graph already.
     """
-    return TaskGraphs(str(path), _read(path, _names(path)))
+    # Activities of the annotations beside the graphs, if there are any.
+    around = (path, *path.parents[:2])
+    root = next((folder for folder in around if (folder / ANNOTATIONS).is_file()), None)
+    names = {} if root is None else {goal_key(name): name for name in activity_names(root)}
+    return TaskGraphs(str(path), _read(path, names))
 
 
 def count_task_graphs(folder: Path) -> int:
@@ -134,70 +124,79 @@ def count_task_graphs(folder: Path) -> int:
 
 def _read(path: Path, names: Mapping[str, str]) -> dict[str, GoalGraph]:
     """Graphs by key; `names` are those of goals that files are called after."""
-    found: dict[str, GoalGraph] = {}
-    origin: dict[str, Path] = {}
-    for file in _files(path):
-        for place, written in _graphs_in(file):
-            graph = _graph(place, written, names)
-            key = goal_key(graph.graph.goal)
-            if key in found:
-                problem = f"goal {graph.graph.goal!r} has a graph already, in {origin[key]}"
-                raise place.error(problem, "keep one graph of each goal", "goal")
-            found[key], origin[key] = graph, file
-    return found
-
-
-def _files(path: Path) -> list[Path]:
     if path.is_file():
-        return [path]
-    if not path.is_dir():
+        files = [path]
+    elif not path.is_dir():
         raise not_a_file(path)
-    folder = path / _FOLDER if (path / _FOLDER).is_dir() else path
-    if files := sorted(folder.glob("*.json")):
-        return files
-    raise InputError.at(folder, "no task graph is in this folder", "put JSON files there, one or more graphs each")
-
-
-def _names(path: Path) -> dict[str, str]:
-    """Activities of the annotations beside the graphs, by key; none where there are no annotations."""
-    around = (path, *path.parents[:2])
-    root = next((folder for folder in around if (folder / ANNOTATIONS).is_file()), None)
-    return {goal_key(name): name for name in activity_names(root)} if root is not None else {}
-
-
-def _graphs_in(file: Path) -> Iterator[tuple[_Place, _GraphFile]]:
-    value = read_json(file)
-    if isinstance(value, list):
-        if not value:
-            raise InputError.at(file, "the list is empty", _FORM)
-        for index, entry in enumerate(value):
-            yield _valid(_Place(file, f"[{index}]."), entry, alone=False)
     else:
-        yield _valid(_Place(file, ""), value, alone=True)
+        folder = path / _FOLDER if (path / _FOLDER).is_dir() else path
+        files = sorted(folder.glob("*.json"))
+        if not files:
+            problem = "no task graph is in this folder"
+            raise InputError.at(folder, problem, "put JSON files there, one or more graphs each")
+    graphs: dict[str, GoalGraph] = {}
+    origin: dict[str, Path] = {}
+    for file in files:
+        value = read_json(file)
+        if value == []:
+            raise InputError.at(file, "the list is empty", _FORM)
+        several = isinstance(value, list)
+        entries = [(f"[{index}]", entry) for index, entry in enumerate(value)] if several else [("", value)]
+        for place, entry in entries:
+            if not isinstance(entry, dict):
+                raise InputError.at(file, "no task graph but another JSON value", _FORM, field=place or None)
+            prefix = f"{place}." if place else ""
+            try:
+                written = _GraphFile.model_validate(entry)
+            except ValidationError as error:
+                first = next(faults_of(error, _GraphFile))
+                raise InputError.at(file, first.problem, _FORM, field=f"{prefix}{first.field}") from None
+            if written.goal is None and place:
+                remedy = "name the goal of each graph of a list"
+                raise InputError.at(file, "the field is missing", remedy, field=f"{prefix}goal")
+            try:
+                graph = _graph(file.stem, written, names)
+            except _GraphFault as fault:
+                raise InputError.at(file, *fault.args[:2], field=f"{prefix}{fault.args[2]}") from None
+            key = goal_key(graph.graph.goal)
+            if key in graphs:
+                problem = f"goal {graph.graph.goal!r} has a graph already, in {origin[key]}"
+                raise InputError.at(file, problem, "keep one graph of each goal", field=f"{prefix}goal")
+            graphs[key], origin[key] = graph, file
+    return graphs
 
 
-def _valid(place: _Place, value: Any, alone: bool) -> tuple[_Place, _GraphFile]:
-    if not isinstance(value, dict):
-        where = place.prefix.rstrip(".") or None
-        raise InputError.at(place.path, "no task graph but another JSON value", _FORM, field=where)
-    try:
-        written = _GraphFile.model_validate(value)
-    except ValidationError as error:
-        first = next(faults_of(error, _GraphFile))
-        raise place.error(first.problem, _FORM, first.field) from None
-    if written.goal is None and not alone:
-        raise place.error("the field is missing", "name the goal of each graph of a list", "goal")
-    return place, written
+class _GraphFault(ValueError):
+    """Problem, remedy and field of a graph that is none."""
 
 
-def _graph(place: _Place, written: _GraphFile, names: Mapping[str, str]) -> GoalGraph:
-    _check_nodes(place, written)
-    start, end = written.ends(START), written.ends(END)
+def _graph(name: str, written: _GraphFile, names: Mapping[str, str]) -> GoalGraph:
+    """The graph of a file called `name`. Raises _GraphFault."""
+    pairs = written.pairs()
+    start, end = ({node for node, texts in written.steps.items() if texts == (word,)} for word in (START, END))
+    mentioned = [(node, field) for earlier, later, field in pairs for node in (earlier, later)]
+    mentioned += [(node, f"optional[{index}]") for index, node in enumerate(written.optional)]
+    for node, field in mentioned:
+        if node not in written.steps:
+            raise _GraphFault(f"step {node!r} is not listed", "list it under steps or remove it here", field)
+        if field.startswith("optional") and node in start | end:
+            raise _GraphFault("START and END are no steps", "name steps of the goal only", field)
     steps = [node for node in written.steps if node not in start | end]
     if not steps:
-        raise place.error("the graph has no step", "list the steps of the goal", "steps")
-    pairs = written.pairs()
-    _check_ends(place, steps, pairs, start, end)
+        raise _GraphFault("the graph has no step", "list the steps of the goal", "steps")
+
+    # Nothing comes before START or after END; where they stand, every step lies between them.
+    for earlier, later, field in pairs:
+        if later in start or earlier in end:
+            raise _GraphFault("an edge leads into START or out of END", "remove or turn it", field)
+    followed = {earlier for earlier, _, _ in pairs}
+    preceded = {later for _, later, _ in pairs}
+    # Without a circle, a step that something leads to is reached from one that nothing leads to.
+    if start and (lost := [node for node in steps if node not in preceded]):
+        raise _GraphFault(f"START does not lead to {listed(lost)}", "add an edge to each", "edges")
+    if end and (lost := [node for node in steps if node not in followed]):
+        raise _GraphFault(f"{listed(lost)} does not lead to END", "add an edge from each", "edges")
+
     after: dict[str, list[str]] = {node: [] for node in steps}
     for earlier, later, _ in pairs:
         if earlier in after and later in after:
@@ -206,36 +205,11 @@ def _graph(place: _Place, written: _GraphFile, names: Mapping[str, str]) -> Goal
         TopologicalSorter(after).prepare()
     except CycleError as error:
         circle = " -> ".join(repr(node) for node in error.args[1])
-        raise place.error(f"steps wait for each other: {circle}", "remove one edge of the circle", "edges") from None
-    goal = written.goal or names.get(goal_key(place.path.stem), place.path.stem)
-    graph = TaskGraph(goal, place.path.stem, {n: tuple(e) for n, e in after.items()}, frozenset(written.optional))
-    own = (lambda text: text) if written.goal else instruction
-    return GoalGraph(graph, {node: tuple(dict.fromkeys(map(own, written.steps[node]))) for node in steps})
-
-
-def _check_nodes(place: _Place, written: _GraphFile) -> None:
-    """Every id that is mentioned is that of a step."""
-    mentioned = [(node, field) for earlier, later, field in written.pairs() for node in (earlier, later)]
-    mentioned += [(node, f"optional[{index}]") for index, node in enumerate(written.optional)]
-    ends = written.ends(START) | written.ends(END)
-    for node, field in mentioned:
-        if node not in written.steps:
-            raise place.error(f"step {node!r} is not listed", "list it under steps or remove it here", field)
-        if field.startswith("optional") and node in ends:
-            raise place.error("START and END are no steps", "name steps of the goal only", field)
-
-
-def _check_ends(
-    place: _Place, steps: list[str], pairs: list[tuple[str, str, str]], start: set[str], end: set[str]
-) -> None:
-    """Nothing comes before START or after END; where they stand, every step lies between them."""
-    for earlier, later, field in pairs:
-        if later in start or earlier in end:
-            raise place.error("an edge leads into START or out of END", "remove or turn it", field)
-    followed = {earlier for earlier, _, _ in pairs}
-    preceded = {later for _, later, _ in pairs}
-    # Without a circle, a step that something leads to is reached from one that nothing leads to.
-    if start and (lost := [node for node in steps if node not in preceded]):
-        raise place.error(f"START does not lead to {listed(lost)}", "add an edge to each", "edges")
-    if end and (lost := [node for node in steps if node not in followed]):
-        raise place.error(f"{listed(lost)} does not lead to END", "add an edge from each", "edges")
+        raise _GraphFault(f"steps wait for each other: {circle}", "remove one edge of the circle", "edges") from None
+    goal = written.goal or names.get(goal_key(name), name)
+    graph = TaskGraph(goal, name, {n: tuple(e) for n, e in after.items()}, frozenset(written.optional))
+    wordings = {}
+    for node in steps:
+        texts = written.steps[node] if written.goal else map(instruction, written.steps[node])
+        wordings[node] = tuple(dict.fromkeys(texts))
+    return GoalGraph(graph, wordings)

@@ -17,7 +17,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, NamedTuple, NoReturn
 
 from recipe.children import isolated
 from recipe.errors import InputError, first_line
@@ -72,31 +72,27 @@ def unpickled(path: Path, encoding: str) -> Iterator[Entry]:
     ) as child:
         try:
             assert child.stdout is not None
-            yield from _received(path, child.stdout, seconds)
+            while (head := _frame(child.stdout)) is not None:
+                kind, *rest = json.loads(head)
+                if kind == "end":
+                    return
+                if kind == "error":
+                    raise InputError(*rest)
+                key, fault = rest
+                if fault is not None:
+                    yield Entry(key, None, tuple(fault))
+                    continue
+                if (body := _frame(child.stdout)) is None:
+                    break
+                try:
+                    yield Entry(key, json.loads(body))
+                except (ValueError, RecursionError) as error:
+                    problem = f"the zipped entry is not JSON ({error})"
+                    yield Entry(key, None, ("damaged zip", problem, "fetch the file again"))
+            problem = f"reading it did not end within {seconds} s of processor time or within the memory"
+            raise InputError.at(path, f"{problem}, which captions of its size do", _AGAIN)
         finally:
             child.kill()
-
-
-def _received(path: Path, stream: IO[bytes], seconds: int) -> Iterator[Entry]:
-    while (head := _frame(stream)) is not None:
-        kind, *rest = json.loads(head)
-        if kind == "end":
-            return
-        if kind == "error":
-            raise InputError(*rest)
-        key, fault = rest
-        if fault is not None:
-            yield Entry(key, None, tuple(fault))
-            continue
-        if (body := _frame(stream)) is None:
-            break
-        try:
-            yield Entry(key, json.loads(body))
-        except (ValueError, RecursionError) as error:
-            problem = f"the zipped entry is not JSON ({error})"
-            yield Entry(key, None, ("damaged zip", problem, "fetch the file again"))
-    problem = f"reading it did not end within {seconds} s of processor time or within the memory"
-    raise InputError.at(path, f"{problem}, which captions of its size do", _AGAIN)
 
 
 def _frame(stream: IO[bytes]) -> bytes | None:
@@ -131,23 +127,11 @@ def main() -> None:
 
 
 def _send_all(path: Path, encoding: str, out: IO[bytes]) -> None:
-    videos = _load(path, encoding)
-    if not isinstance(videos, dict):
-        problem = f"the pickle holds a {type(videos).__name__} where a dict from video id to captions belongs"
-        raise InputError.at(path, problem, "give a file of HowToCaption")
-    for key in list(videos):
-        body, fault = _encoded(videos.pop(key))
-        _send(out, ["entry", key, fault])
-        if fault is None:
-            _write(out, body)
-
-
-def _load(path: Path, encoding: str) -> Any:
     # Extension codes that were used before would be resolved without asking `find_class`.
     copyreg.clear_extension_cache()
     with path.open("rb") as stream:
         try:
-            value = _PlainUnpickler(stream, encoding=encoding).load()
+            videos = _PlainUnpickler(stream, encoding=encoding).load()
         except _NotPlain as error:
             raise InputError.at(path, f"the pickle is not plain data: it {error}", _AGAIN) from None
         except UnicodeDecodeError:
@@ -157,7 +141,14 @@ def _load(path: Path, encoding: str) -> Any:
             raise InputError.at(path, f"the pickle is damaged ({first_line(error)})", "fetch the file again") from None
         if stream.read(1):
             raise InputError.at(path, "more follows after the pickle", "give a file with one pickle")
-    return value
+    if not isinstance(videos, dict):
+        problem = f"the pickle holds a {type(videos).__name__} where a dict from video id to captions belongs"
+        raise InputError.at(path, problem, "give a file of HowToCaption")
+    for key in list(videos):
+        body, fault = _encoded(videos.pop(key))
+        _send(out, ["entry", key, fault])
+        if fault is None:
+            _write(out, body)
 
 
 class _NotPlain(Exception):
@@ -175,7 +166,17 @@ class _PlainUnpickler(pickle.Unpickler):
 def _encoded(value: object) -> tuple[bytes, tuple[str, str, str] | None]:
     """An entry's value as JSON, or what is wrong with it."""
     if isinstance(value, bytes):
-        return _unzipped(value)
+        stream = zlib.decompressobj()
+        try:
+            text = stream.decompress(value, LARGEST)
+        except zlib.error as error:
+            return b"", ("damaged zip", f"the zipped entry is damaged ({error})", "fetch the file again")
+        if stream.eof:
+            return text, None
+        if stream.unconsumed_tail:
+            problem = f"the zipped entry unpacks to more than {LARGEST:,} bytes"
+            return b"", ("zip too large", problem, "correct the entry")
+        return b"", ("damaged zip", "the zipped entry is cut off", "fetch the file again")
     try:
         body = json.dumps(value, default=_name, skipkeys=True).encode()
     except (ValueError, RecursionError) as error:
@@ -184,20 +185,6 @@ def _encoded(value: object) -> tuple[bytes, tuple[str, str, str] | None]:
     if len(body) > _LONGEST:
         return b"", ("not a narration", f"the entry takes more than {_LONGEST:,} bytes", "correct the entry")
     return body, None
-
-
-def _unzipped(value: bytes) -> tuple[bytes, tuple[str, str, str] | None]:
-    stream = zlib.decompressobj()
-    try:
-        text = stream.decompress(value, LARGEST)
-    except zlib.error as error:
-        return b"", ("damaged zip", f"the zipped entry is damaged ({error})", "fetch the file again")
-    if stream.eof:
-        return text, None
-    if stream.unconsumed_tail:
-        problem = f"the zipped entry unpacks to more than {LARGEST:,} bytes"
-        return b"", ("zip too large", problem, "correct the entry")
-    return b"", ("damaged zip", "the zipped entry is cut off", "fetch the file again")
 
 
 def _name(value: object) -> dict[str, str]:

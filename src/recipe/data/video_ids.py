@@ -87,8 +87,8 @@ def normalised(language: str) -> str:
 
 def _track(language: str) -> str:
     """The id of a named track that ends a language tag, with its hyphen; empty where there is none."""
-    found = _LANGUAGE.fullmatch(language)
-    return (found["track"] or "") if found else ""
+    match = _LANGUAGE.fullmatch(language)
+    return (match["track"] or "") if match else ""
 
 
 def is_metadata(name: str) -> bool:
@@ -134,7 +134,7 @@ def video_name(name: str, *, suffix: bool = True) -> VideoName:
             video = ""
     if not video:
         video = head
-        alone = [one for one in _ALONE.findall(head) if not _WORDS.fullmatch(one)]
+        alone = [id for id in _ALONE.findall(head) if not _WORDS.fullmatch(id)]
         other = other or _track(language)[1:] or (alone[-1] if alone else "")
     return VideoName(video, normalised(language), tuple(marks), other)
 
@@ -143,10 +143,10 @@ def _identity(head: str) -> tuple[str, str]:
     """The YouTube id that a name without language and marks is or ends with, or none, and another that it may mean."""
     if YOUTUBE.fullmatch(head):
         return head, ""
-    if found := _BRACKETS.fullmatch(head):
-        return found[1], head if _WORDS.fullmatch(found[1]) else ""
-    if found := _TAIL.fullmatch(head):
-        title, tail = found.groups()
+    if match := _BRACKETS.fullmatch(head):
+        return match[1], head if _WORDS.fullmatch(match[1]) else ""
+    if match := _TAIL.fullmatch(head):
+        title, tail = match.groups()
         if _WORDS.fullmatch(tail):
             return "", tail
         return tail, title if YOUTUBE.fullmatch(title) and not _WORDS.fullmatch(title) else ""
@@ -160,11 +160,11 @@ class VideoIds:
         self.ids = frozenset(filter(None, ids))
         self._youtube = frozenset(filter(YOUTUBE.fullmatch, self.ids))
         self._others = self.ids - self._youtube
-        self._lengths = sorted({len(one) for one in self._others})
-        self._in_paths = sorted({len(one) for one in self._others if len(one) >= LENGTH or "/" in one})
-        forms = ((form, one) for one in sorted(self._others) for form in _forms(one))
-        self._forms = {form: one for form, one in forms if YOUTUBE.fullmatch(form)}
-        self._parts = {part: one for one in sorted(self._others) for part in _windows(one)}
+        self._lengths = sorted({len(video) for video in self._others})
+        self._in_paths = sorted({len(video) for video in self._others if len(video) >= LENGTH or "/" in video})
+        forms = ((form, video) for video in sorted(self._others) for form in _forms(video))
+        self._forms = {form: video for form, video in forms if YOUTUBE.fullmatch(form)}
+        self._parts = {part: video for video in sorted(self._others) for part in _windows(video)}
 
     def find(self, name: str) -> str | None:
         """The id of the video that a name is of, itself or as the name of a file or an address of YouTube; or None."""
@@ -175,7 +175,7 @@ class VideoIds:
         if YOUTUBE.fullmatch(name):
             return None
         forms = (*_forms(name), video_name(name, suffix=False).other)
-        return next((self._forms.get(one, one) for one in forms if one in self.ids or one in self._forms), None)
+        return next((self._forms.get(form, form) for form in forms if form in self.ids or form in self._forms), None)
 
     def may_be(self, name: str) -> str | None:
         """The id of a video that a narration of this id is, or may be, of; None where it is of none."""
@@ -204,8 +204,16 @@ class VideoIds:
                 end = start + length
                 if end > len(text):
                     break
-                if edges[end] and (one := text[start:end]) in self._others and _counts(one, text, start, path):
-                    return one
+                if not edges[end] or (video := text[start:end]) not in self._others:
+                    continue
+                # An ordinary word or number is an id only where the text sets it apart.
+                counts = not path or length >= LENGTH or "/" in video
+                if video.isalpha() or video.isdigit():
+                    around = text[start - 1 : start], text[end : end + 1]
+                    apart = around == ("[", "]") or (around[0] in ("", "-") and around[1] in ("", "."))
+                    counts = not path and apart
+                if counts:
+                    return video
         return None
 
 
@@ -216,11 +224,3 @@ def _forms(name: str) -> tuple[str, ...]:
 
 def _windows(text: str) -> Iterable[str]:
     return (text[start : start + LENGTH] for start in range(len(text) - LENGTH + 1))
-
-
-def _counts(one: str, text: str, start: int, path: bool) -> bool:
-    """Whether an id that occurs in a text without cutting a word is no ordinary word or number there."""
-    if one.isalpha() or one.isdigit():
-        before, after = text[start - 1 : start], text[start + len(one) : start + len(one) + 1]
-        return not path and ((before, after) == ("[", "]") or (before in ("", "-") and after in ("", ".")))
-    return not path or len(one) >= LENGTH or "/" in one

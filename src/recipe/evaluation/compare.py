@@ -9,21 +9,25 @@ would be at the least and at the most: 0 in place of one side's, the best in pla
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from recipe.errors import InputError
-from recipe.evaluation.measures import ALL, ROLES, Values, example_means, in_order, measure_named, role_of
+from recipe.evaluation.measures import ALL, ROLES, Values, in_order, measure_named, role_of
 from recipe.evaluation.metrics import readings_table
-from recipe.evaluation.scoreboard.sources import Source
+from recipe.evaluation.scoreboard.sources import ScoredFile
 from recipe.evaluation.scores import PlanId, rows_path
 from recipe.models.sampling import decoding_note
-from recipe.report.elements import Cell, Row, Table, headings, row
-from recipe.stats import Comparison, Interval, adjusted, compare, macro_interval
+from recipe.report.elements import Cell, Table, TableRow, headings, row
+from recipe.stats import Comparison, Interval, adjusted, compare, macro_intervals
 from recipe.types import Example
 
+Array = NDArray[np.float64]
 P_DIGITS, P_LEAST = 3, 0.001
 """Digits of a p-value, and the smallest that is shown."""
-
 
 _BOUNDS: dict[str, tuple[Literal[0, 1], Literal[0, 1]]] = {"lowest": (0, 1), "missing_as_0": (0, 0), "highest": (1, 0)}
 """What a missing verdict counts as on either side: the worst (0) or the best (1)."""
@@ -66,7 +70,7 @@ class SystemComparison:
 
 
 def compare_systems(
-    first: Source, second: Source, examples: Mapping[str, Example], metrics: Sequence[str] = (), seed: int = 0
+    first: ScoredFile, second: ScoredFile, examples: Mapping[str, Example], metrics: Sequence[str] = (), seed: int = 0
 ) -> SystemComparison:
     """Compare two systems; without examples, judged ones stand for themselves.
 
@@ -79,55 +83,49 @@ def compare_systems(
         if source.rows is None:
             raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
     ours, theirs = first.values, second.values
-    shared = ours[0].keys() & theirs[0].keys()
+    shared = sorted(ours[0].keys() & theirs[0].keys())
     rows_of_both = (*(first.rows or ()), *(second.rows or ()))
-    clusters = {one.example_id: one.cluster for one in rows_of_both if one.cluster and not one.control}
-    clusters |= {name: measure.cluster_of(one) for name, one in examples.items()}
-    datasets = {name: one.source for name, one in examples.items()}
+    clusters = {row.example_id: row.cluster for row in rows_of_both if row.cluster and not row.control}
+    clusters |= {name: measure.cluster_of(example) for name, example in examples.items()}
+    datasets = {name: example.source for name, example in examples.items()}
 
-    def compared(plans: Sequence[PlanId], ours: Values, theirs: Values, metric: str) -> dict[str, _Pairs]:
-        """The examples of some plans with each side's mean over their samples, by what they are over."""
-        means = [example_means({plan: {metric: side[plan][metric]} for plan in plans}) for side in (ours, theirs)]
-        names = [*means[0]]
-        return {
-            over: _Pairs(
-                [means[0][name][metric] for name in own],
-                [means[1][name][metric] for name in own],
-                [clusters.get(name, name) for name in own],
-                [datasets.get(name, "") for name in own],
-            )
-            for over, own in _groups(names, datasets).items()
-        }
-
-    known = [name for name in _metrics(ours[None]) if name in _metrics(theirs[None])]
+    named, of_theirs = (dict.fromkeys(name for own in side[None].values() for name in own) for side in (ours, theirs))
+    known = [name for name in named if name in of_theirs]
     chosen = metrics or [name for name in measure.compared or (measure.main,) if name in known]
     rows: list[ComparisonRow] = []
     scored: set[PlanId] = set()
     for metric in chosen or [measure.main]:
-        both = sorted(plan for plan in shared if all(metric in side[None].get(plan, {}) for side in (ours, theirs)))
+        both = [plan for plan in shared if all(metric in side[None].get(plan, {}) for side in (ours, theirs))]
         if not both:
             raise InputError(f"no plan of both has a value of {metric!r}; known are {', '.join(known) or 'none'}.")
         scored.update(both)
-        read: dict[str, dict[str, Interval]] = {}
-        plans = sorted(shared)
+        names, pairs = _paired_means(both, ours[None], theirs[None], metric)
         lost = metric in measure.bounds and any(
-            side[0][plan][metric] != side[1][plan][metric] for side in (ours, theirs) for plan in plans
+            side[0][plan][metric] != side[1][plan][metric] for side in (ours, theirs) for plan in shared
         )
-        for name, (worst, best) in _BOUNDS.items() if lost else ():
-            read[name] = {
-                over: macro_interval(
-                    [a - b for a, b in zip(one.first, one.second, strict=True)], one.datasets, one.clusters, seed
-                )
-                for over, one in compared(plans, ours[worst], theirs[best], metric).items()
-            }
-        for over, one in compared(both, ours[None], theirs[None], metric).items():
-            result = compare(one.first, one.second, one.clusters, one.datasets, seed)
-            readings = {name: values[over] for name, values in read.items()}
-            if readings and readings["lowest"] != readings["highest"]:  # else nothing is missing here
-                readings["missing_left_out"] = result.difference
-            else:
-                readings = {}
-            rows.append(ComparisonRow(metric, over, tuple(sorted(set(one.datasets))), result, readings=readings))
+        # First minus second of each example [readings, examples]; the examples are more than those that both score.
+        all_names, bounds = list[str](), list[Array]()
+        for worst, best in _BOUNDS.values() if lost else ():
+            all_names, values = _paired_means(shared, ours[worst], theirs[best], metric)
+            bounds.append(values[0] - values[1])
+        apart = np.array(bounds)
+        for over, own in _groups(names, datasets).items():
+            places = [index for index, name in enumerate(names) if datasets.get(name, "") in own]
+            sources = [datasets.get(names[index], "") for index in places]
+            videos = [clusters.get(names[index], names[index]) for index in places]
+            our_means, their_means = pairs[:, places].tolist()
+            result = compare(our_means, their_means, videos, sources, seed)
+            readings: dict[str, Interval] = {}
+            if lost:
+                places = [index for index, name in enumerate(all_names) if datasets.get(name, "") in own]
+                sources = [datasets.get(all_names[index], "") for index in places]
+                videos = [clusters.get(all_names[index], all_names[index]) for index in places]
+                # One call for all readings: they share the draws of the bootstrap.
+                readings = dict(zip(_BOUNDS, macro_intervals(apart[:, places], sources, videos, seed), strict=True))
+                missing = readings["lowest"] != readings["highest"]
+                readings = readings | {"missing_left_out": result.difference} if missing else {}
+            present = tuple(sorted({datasets.get(name, "") for name in names} & own))
+            rows.append(ComparisonRow(metric, over, present, result, readings=readings))
     note = decoding_note(first.scores.decoding, second.scores.decoding, (first.scores.system, second.scores.system))
     levels = adjusted([row.result.p_value for row in rows])
     if len(rows) > 1:
@@ -141,7 +139,7 @@ def compare_systems(
         left_out={
             "only first": len(ours[0].keys() - theirs[0].keys()),
             "only second": len(theirs[0].keys() - ours[0].keys()),
-            "unscored": len(shared - scored),
+            "unscored": len(shared) - len(scored),
         },
         clusters=measure.cluster if examples or clusters else "example",
         judge=first.scores.judge.name if first.scores.judge else "",
@@ -149,41 +147,41 @@ def compare_systems(
     )
 
 
-class _Pairs(NamedTuple):
-    """The means of each example on both sides."""
-
-    first: list[float]
-    second: list[float]
-    clusters: list[str]
-    datasets: list[str]
-
-
-def _metrics(values: Values) -> dict[str, None]:
-    return dict.fromkeys(name for one in values.values() for name in one)
+def _paired_means(plans: Sequence[PlanId], ours: Values, theirs: Values, metric: str) -> tuple[list[str], Array]:
+    """The examples of some plans, and each side's mean over their samples [2, examples]."""
+    samples: dict[str, list[PlanId]] = {}
+    for plan in plans:
+        samples.setdefault(plan.example_id, []).append(plan)
+    means = [[fmean([side[plan][metric] for plan in own]) for own in samples.values()] for side in (ours, theirs)]
+    return list(samples), np.array(means)
 
 
-def _require_alike(first: Source, second: Source) -> None:
+def _require_alike(first: ScoredFile, second: ScoredFile) -> None:
     """Raise InputError where the two measured different things."""
     if first.scores.measure != second.scores.measure:
         names = f"{first.scores.measure} and {second.scores.measure}"
         raise InputError.at(second.path, f"the files hold scores of two measures, {names}", "give two of one measure")
     ours, theirs = first.scores.identity, second.scores.identity
     for name in dict.fromkeys([*ours, *theirs]):
-        here, there = ours.get(name), theirs.get(name)
-        if here == there:
+        our_value, their_value = ours.get(name), theirs.get(name)
+        if our_value == their_value:
             continue
-        if name == "judge" and here and there:
-            differing = ", ".join(key for key in here if here[key] != there[key])
-            names = here["name"] if here["name"] == there["name"] else f"{here['name']} and {there['name']}"
+        if name == "judge" and our_value and their_value:
+            differing = ", ".join(key for key in our_value if our_value[key] != their_value[key])
+            names = (
+                our_value["name"]
+                if our_value["name"] == their_value["name"]
+                else f"{our_value['name']} and {their_value['name']}"
+            )
             problem = f"it is by another judge than {first.path} ({names}; they differ in {differing})"
             raise InputError.at(second.path, problem, "judge both with the same judge, prompt and settings")
-        problem = f"{name} is {there!r}, and {here!r} in {first.path}"
+        problem = f"{name} is {their_value!r}, and {our_value!r} in {first.path}"
         raise InputError.at(second.path, problem, "evaluate both in the same way", field=f"identity.{name}")
 
 
-def _groups(examples: Sequence[str], datasets: Mapping[str, str]) -> dict[str, list[str]]:
-    """The examples of each dataset and of each group of datasets; one group where there is one."""
-    names = in_order({datasets.get(one, "") for one in examples})
+def _groups(examples: Sequence[str], datasets: Mapping[str, str]) -> dict[str, set[str]]:
+    """The datasets of some examples one by one, and in groups; one group where there is one."""
+    names = in_order({datasets.get(example, "") for example in examples})
     groups = {name: {name} for name in names}
     if len(names) > 1:
         roles = {name: role_of(name) for name in names}
@@ -192,23 +190,23 @@ def _groups(examples: Sequence[str], datasets: Mapping[str, str]) -> dict[str, l
             groups |= {words: of_role} if len(of_role) > 1 else {}
         if not all(roles.values()):
             groups[f"{ALL} datasets"] = set(names)
-    return {over: [one for one in examples if datasets.get(one, "") in own] for over, own in groups.items()}
+    return groups
 
 
 def comparison_tables(compared: SystemComparison) -> list[Table]:
     """A comparison as a table, and its readings where verdicts are missing."""
     measure = measure_named(compared.measure)
-    several = len({one.metric for one in compared.rows}) > 1
-    rows, read = list[Row](), []
-    for one in compared.rows:
-        metric, result = measure.metric_title(one.metric), one.result
-        name = f"{metric}, {one.over}" if several and one.over else one.over or metric
-        p_value = result.p_value if one.adjusted is None else one.adjusted
+    several = len({line.metric for line in compared.rows}) > 1
+    rows, read = list[TableRow](), []
+    for line in compared.rows:
+        metric, result = measure.metric_title(line.metric), line.result
+        name = f"{metric}, {line.over}" if several and line.over else line.over or metric
+        p_value = result.p_value if line.adjusted is None else line.adjusted
         values = (
-            *(measure.cell(one.metric, value) for value in (result.first, result.second)),
-            measure.cell(one.metric, result.difference, signed=True),
+            *(measure.cell(line.metric, value) for value in (result.first, result.second)),
+            measure.cell(line.metric, result.difference, signed=True),
         )
-        read.append((name, one.readings))
+        read.append((name, line.readings))
         rows.append(row(name, *values, Cell(p_value, P_DIGITS, least=P_LEAST), Cell(result.effect, 2)))
     left_out = ", ".join(f"{count:,} {words}" for words, count in compared.left_out.items() if count) or "none"
     p_heading = "p (Holm)" if len(compared.rows) > 1 else "p"

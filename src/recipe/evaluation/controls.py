@@ -39,16 +39,16 @@ def control_plans(
     for example in annotated:
         videos = labels.setdefault(_goal(example), {})
         videos.setdefault(video_of(example), set()).update(example.history, example.continuation)
-    found: dict[str, dict[str, Prediction]] = {GOAL: {}, HISTORY: {}, LABELS: {}}
+    plans_of: dict[str, dict[str, Prediction]] = {GOAL: {}, HISTORY: {}, LABELS: {}}
     for example in examples:
         name, own = example.example_id, video_of(example)
-        found[GOAL][name] = Prediction(name, (example.goal,))
-        found[HISTORY][name] = Prediction(name, example.history)
+        plans_of[GOAL][name] = Prediction(name, (example.goal,))
+        plans_of[HISTORY][name] = Prediction(name, example.history)
         known = labels.get(_goal(example), {})
         steps = sorted(set().union(*(steps for video, steps in known.items() if video != own)))
         if len(steps) >= COUNT:
-            found[LABELS][name] = Prediction(name, tuple(_random(seed, name).sample(steps, COUNT)))
-    return {control: plans for control, plans in found.items() if plans}
+            plans_of[LABELS][name] = Prediction(name, tuple(_random(seed, name).sample(steps, COUNT)))
+    return {control: plans for control, plans in plans_of.items() if plans}
 
 
 def random_samples(predictions: Iterable[Sample], seed: int = 0) -> dict[str, Sample]:
@@ -56,24 +56,26 @@ def random_samples(predictions: Iterable[Sample], seed: int = 0) -> dict[str, Sa
     samples: dict[str, list[Sample]] = {}
     for prediction in predictions:
         samples.setdefault(prediction.example_id, []).append(prediction)
-    return {name: _random(seed, name).choice(sorted(own, key=lambda one: one.sample)) for name, own in samples.items()}
+    return {
+        name: _random(seed, name).choice(sorted(own, key=lambda item: item.sample)) for name, own in samples.items()
+    }
 
 
 def control_differences(
     split: str, systems: Mapping[str, PromptMeans], controls: Mapping[str, PromptMeans], metric: str, seed: int = 0
 ) -> tuple[Difference, ...]:
     """Each system minus each control in a metric, over the prompts that both have; none where they share none."""
-    found = []
+    differences = []
     for system, means in systems.items():
         for control, base in controls.items():
-            place = {name: row for row, name in enumerate(base.example_ids)}
-            rows = [row for row, name in enumerate(means.example_ids) if name in place]
+            index = {name: row for row, name in enumerate(base.example_ids)}
+            rows = [row for row, name in enumerate(means.example_ids) if name in index]
             if rows and metric in means.values and metric in base.values:
-                others = base.values[metric][[place[means.example_ids[row]] for row in rows]]
+                others = base.values[metric][[index[means.example_ids[row]] for row in rows]]
                 goals = [means.goals[row] for row in rows]
                 value = paired_interval(np.asarray(means.values[metric])[rows], others, goals, seed)
-                found.append(Difference(split, system, control, metric, value))
-    return tuple(found)
+                differences.append(Difference(split, system, control, metric, value))
+    return tuple(differences)
 
 
 def is_beaten(value: Interval) -> bool:
@@ -84,13 +86,13 @@ def is_beaten(value: Interval) -> bool:
 def control_sentences(differences: Sequence[Difference], digits: int = 3) -> list[str]:
     """A sentence for each system that does not beat every control, and one where that cannot be told."""
     missed: dict[tuple[str, str, bool], list[str]] = {}
-    for one in differences:
-        if not is_beaten(one.value):
-            value, control = one.value, one.baseline.removeprefix(CONTROL)
+    for difference in differences:
+        if not is_beaten(difference.value):
+            value, control = difference.value, difference.baseline.removeprefix(CONTROL)
             bounds = f" (no interval: {value.reason})" if value.reason else ""
             if value.low is not None:
                 bounds = f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
-            key = one.regime, one.metric, value.sign is None
+            key = difference.regime, difference.metric, value.sign is None
             missed.setdefault(key, []).append(f"{control}: {value.mean:+.{digits}f}{bounds}")
     return [
         f"{system} {'may or may not beat' if untold else 'does not beat'} "

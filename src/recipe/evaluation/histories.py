@@ -47,8 +47,8 @@ def order_agreement(steps: Sequence[Hashable], done: Sequence[Hashable]) -> floa
     """
     times = Counter[Hashable]()
     places: dict[tuple[Hashable, int], int] = {}
-    for place, step in enumerate(done):
-        places[step, times[step]] = place
+    for index, step in enumerate(done):
+        places[step, times[step]] = index
         times[step] += 1
     times.clear()
     common = []
@@ -67,27 +67,29 @@ def compare_histories(
 
     Raises InputError where an example has no history, or one that was read up to another time.
     """
-    seen = [one.history for one in with_histories(examples, histories)]
-    nearest = NearestStep(embed, [step for one in examples for step in (*one.history, *one.continuation)])
-    nearest.learn([step for steps in seen for step in steps])
-    read = [nearest(steps) for steps in seen]
-    done = [nearest(one.history) for one in examples]
-    same_goal = partners(examples, lambda one, other: one.goal == other.goal and video_of(one) != video_of(other))
-    other_goal = partners(examples, lambda one, other: one.goal != other.goal)
+    perceived = [example.history for example in with_histories(examples, histories)]
+    nearest = NearestStep(embed, [step for example in examples for step in (*example.history, *example.continuation)])
+    nearest.learn([step for steps in perceived for step in steps])
+    read = [nearest(steps) for steps in perceived]
+    done = [nearest(example.history) for example in examples]
+    same_goal = partners(
+        examples, lambda example, other: example.goal == other.goal and video_of(example) != video_of(other)
+    )
+    other_goal = partners(examples, lambda example, other: example.goal != other.goal)
     return [
         {
-            "f1": step_f1(steps, done[place]),
+            "f1": step_f1(steps, done[index]),
             "f1_same_goal": None if same is None else step_f1(steps, done[same]),
             "f1_other_goal": None if other is None else step_f1(steps, done[other]),
-            "ordered_f1": ordered_f1(steps, done[place]),
-            "order": order_agreement(steps, done[place]),
+            "ordered_f1": ordered_f1(steps, done[index]),
+            "order": order_agreement(steps, done[index]),
             "steps": float(len(steps)),
-            "annotated_steps": float(len(done[place])),
-            "length_error": float(len(steps) - len(done[place])),
-            "length_apart": float(abs(len(steps) - len(done[place]))),
+            "annotated_steps": float(len(done[index])),
+            "length_error": float(len(steps) - len(done[index])),
+            "length_apart": float(abs(len(steps) - len(done[index]))),
             "empty": float(not steps),
         }
-        for place, (steps, same, other) in enumerate(zip(read, same_goal, other_goal, strict=True))
+        for index, (steps, same, other) in enumerate(zip(read, same_goal, other_goal, strict=True))
     ]
 
 
@@ -95,22 +97,24 @@ def summarise_histories(
     examples: Sequence[Example], measured: Sequence[Mapping[str, float | None]], seed: int = 0
 ) -> dict[str, Interval]:
     """The mean of each measure over the examples that have it, whole goals drawn; a measure that none has is absent."""
-    found = {}
+    means = {}
     for name in MEASURES:
         held = [
-            (value, one.goal) for row, one in zip(measured, examples, strict=True) if (value := row[name]) is not None
+            (value, example.goal)
+            for row, example in zip(measured, examples, strict=True)
+            if (value := row[name]) is not None
         ]
         if held:
             values, goals = zip(*held, strict=True)
-            found[name] = mean_interval(values, goals, seed)
-    return found
+            means[name] = mean_interval(values, goals, seed)
+    return means
 
 
 def partners(examples: Sequence[Example], fits: Callable[[Example, Example], bool]) -> list[int | None]:
     """For each example the place of the next one that fits, from the end on at the beginning; None without one."""
     count = len(examples)
-    found = []
-    for place, one in enumerate(examples):
-        others = ((place + step) % count for step in range(1, count))
-        found.append(next((other for other in others if fits(one, examples[other])), None))
-    return found
+    partner_of = []
+    for index, example in enumerate(examples):
+        others = ((index + step) % count for step in range(1, count))
+        partner_of.append(next((other for other in others if fits(example, examples[other])), None))
+    return partner_of

@@ -85,12 +85,12 @@ class MatchMeasure(Measure):
         rows = self._rows(examples, predictions)
         if self._annotated is not None:
             for control, plans in control_plans(examples, self._annotated, self._seed).items():
-                rows += [replace(one, control=control) for one in self._rows(examples, [*plans.values()])]
+                rows += [replace(row, control=control) for row in self._rows(examples, [*plans.values()])]
         return rows
 
     def _rows(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> list[Row]:
         known = {example.example_id: example for example in examples}
-        self.matcher.learn(step for one in predictions for step in one.steps)
+        self.matcher.learn(step for prediction in predictions for step in prediction.steps)
         scored = [
             replace(plan, more=match_metrics(self.matcher, known[plan.example_id], plan.texts))
             for plan in score_predictions(None, examples, predictions)

@@ -25,7 +25,6 @@ annotations, those of training videos (`benchmarks/agreement.py`).
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -64,7 +63,7 @@ class NearestStep:
 
     def __call__(self, texts: Sequence[str]) -> tuple[str, ...]:
         """The nearest annotated step of each text."""
-        return tuple(mapped.action for mapped in self._steps.map(texts))
+        return tuple(match.action for match in self._steps.map(texts))
 
     def learn(self, texts: Sequence[str]) -> None:
         """Embed those of the texts that are new in one call, for many plans at once."""
@@ -77,7 +76,8 @@ def step_f1(plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float:
     >>> step_f1(["stir", "pour"], ["pour", "stir"]), step_f1(["pour", "pour"], ["pour", "stir"])
     (1.0, 0.5)
     """
-    return _f1(sum((Counter(plan) & Counter(reference)).values()), plan, reference)
+    total = len(plan) + len(reference)
+    return 2 * sum((Counter(plan) & Counter(reference)).values()) / total if total else 1.0
 
 
 def ordered_f1(plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float:
@@ -89,18 +89,13 @@ def ordered_f1(plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float
     row = [0] * (len(reference) + 1)
     for step in plan:
         diagonal = 0
-        for place, other in enumerate(reference, start=1):
-            diagonal, row[place] = row[place], diagonal + 1 if step == other else max(row[place], row[place - 1])
-    return _f1(row[-1], plan, reference)
-
-
-def _f1(common: int, plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float:
+        for index, other in enumerate(reference, start=1):
+            diagonal, row[index] = row[index], diagonal + 1 if step == other else max(row[index], row[index - 1])
     total = len(plan) + len(reference)
-    return 2 * common / total if total else 1.0
+    return 2 * row[-1] / total if total else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(NamedTuple):
     """How far a plan agrees with the reference, 0 to 1."""
 
     f1: float
@@ -141,7 +136,7 @@ class StepMatcher:
         nearest = ours.argmax(axis=1)
         best = ours[np.arange(len(steps)), nearest]
         counts = (best >= self._least) & (best >= theirs)
-        return tuple(wanted[place] if count else None for place, count in zip(nearest, counts, strict=True))
+        return tuple(wanted[index] if count else None for index, count in zip(nearest, counts, strict=True))
 
     def agreement(self, example: Example, steps: Sequence[str]) -> Agreement:
         """F1 and ordered F1 of a plan with its example's reference. The reference itself gets 1.
@@ -177,10 +172,10 @@ def calibrate(embed: Embed) -> Scale:
     """The ends of the scale of an encoder. Raises ComputeError for one that tells no steps apart."""
     world = load_world()
     goals = [graph for graph in world.goals.values() if not graph.held_out]
-    found = scale_of([[world.wordings[step][0] for step in graph.steps] for graph in goals], embed)
-    if not found.chance < found.same:
+    scale = scale_of([[world.wordings[step][0] for step in graph.steps] for graph in goals], embed)
+    if not scale.chance < scale.same:
         raise ComputeError("the encoder finds steps of one goal no more alike than steps of different goals.")
-    return found
+    return scale
 
 
 def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> Scale:

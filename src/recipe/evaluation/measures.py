@@ -134,10 +134,10 @@ class Measure:
         plan without a value is then left out.
         """
         grouped: dict[PlanId, list[dict[str, float]]] = {}
-        for one in rows:
-            known = grouped.setdefault(one.plan, [])
-            if not one.unscored:
-                known.append(one.metrics)
+        for measured in rows:
+            known = grouped.setdefault(measured.plan, [])
+            if not measured.unscored:
+                known.append(measured.metrics)
             elif missing is not None:
                 known.append({name: bounds[missing] for name, bounds in cls.bounds.items()})
         return {plan: means_of(known) for plan, known in grouped.items() if known}
@@ -164,8 +164,10 @@ class Measure:
     def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
         """The part of a report on this measure, of which there are scores; `every` are all scores of the report."""
         title = cls.title[:1].upper() + cls.title[1:]
-        settings = dict.fromkeys(name for one in scores for name in one.settings)
-        described = tuple(row(one.system, *(one.settings.get(name, NONE) for name in settings)) for one in scores)
+        settings = dict.fromkeys(name for scored in scores for name in scored.settings)
+        described = tuple(
+            row(scored.system, *(scored.settings.get(name, NONE) for name in settings)) for scored in scores
+        )
         return [
             Section(
                 name=cls.name,
@@ -177,15 +179,15 @@ class Measure:
                     *cls.figures(scores),
                     *([Table("Settings", "system", headings(*settings), described, folded=True)] if settings else []),
                 ),
-                findings=tuple(dict.fromkeys(sentence for one in scores for sentence in one.findings)),
+                findings=tuple(dict.fromkeys(sentence for scored in scores for sentence in scored.findings)),
             )
         ]
 
     @classmethod
     def group_tables(cls, scores: Sequence[Scores], caption: str) -> list[Table]:
         """Every metric of every group, and the readings of the main one where verdicts are missing."""
-        metrics = ordered_metrics(name for one in scores for group in one.groups for name in group.values)
-        groups = [(one, group) for one in scores for group in distinct_groups(one)]
+        metrics = ordered_metrics(name for scored in scores for group in scored.groups for name in group.values)
+        groups = [(scored, group) for scored in scores for group in distinct_groups(scored)]
         judged, against = scores[0].judge is not None, any(group.difference for _, group in groups)
         rows = []
         for one, group in groups:
@@ -210,15 +212,15 @@ class Measure:
         from recipe.report.plots import Mark, inline_svg, intervals  # noqa: PLC0415 - matplotlib is for reports alone
 
         marks = [
-            Mark(group_title(group), value, "" if group.kind == "control" else one.system)
-            for one in scores
-            for group in distinct_groups(one)
+            Mark(group_title(group), value, "" if group.kind == "control" else scored.system)
+            for scored in scores
+            for group in distinct_groups(scored)
             if (value := group.values.get(cls.main)) is not None
         ]
         if not marks:
             return []
         caption = f"{cls.title[:1].upper()}{cls.title[1:]}: mean and 95% interval."
-        colours = regime_colours(one.system for one in scores)
+        colours = regime_colours(scored.system for scored in scores)
         drawn = intervals(marks, colours=colours, xlim=cls.scale, unit="percent" if cls.unit else "")
         return [Figure(inline_svg(drawn, cls.name, caption), caption)]
 
@@ -227,7 +229,9 @@ class Measure:
 def measures() -> dict[str, EntryPoint]:
     """Every measure by name: those of this program, then those that installed packages add."""
     own = [EntryPoint(name, value, GROUP) for name, value in _BUILT_IN.items()]
-    return {one.name: one for one in (*own, *entry_points(group=GROUP)) if one.name not in _BUILT_IN or one in own}
+    return {
+        entry.name: entry for entry in (*own, *entry_points(group=GROUP)) if entry.name not in _BUILT_IN or entry in own
+    }
 
 
 def board_measures() -> list[str]:
@@ -261,7 +265,7 @@ class PlanSelection(NamedTuple):
     """In the order of the examples; an empty one for each example without any."""
     missing: frozenset[str]
     """Ids of the examples without a prediction."""
-    elsewhere: int
+    other_splits: int
     """Predictions for examples of other splits, left out."""
 
     def of(self, examples: Sequence[Example], missing: Missing = "zero") -> "PlanSelection":
@@ -271,20 +275,22 @@ class PlanSelection(NamedTuple):
         if lost and missing == "refuse":
             problem = f"{len(lost)} of {len(examples)} examples have no prediction: {listed(lost)}"
             raise InputError(f"{problem}; plan for them, or let them count as empty plans.")
-        own = [one for one in self.predictions if one.example_id in names]
+        own = [prediction for prediction in self.predictions if prediction.example_id in names]
         return self._replace(examples=[*examples], predictions=own, missing=frozenset(lost))
 
     def first(self) -> "PlanSelection":
         """The first sample of each example alone."""
         first: dict[str, Prediction] = {}
-        for one in sorted(self.predictions, key=lambda one: one.sample):
-            first.setdefault(one.example_id, one)
+        for prediction in sorted(self.predictions, key=lambda prediction: prediction.sample):
+            first.setdefault(prediction.example_id, prediction)
         return self._replace(predictions=[*first.values()])
 
     @property
     def decoding(self) -> tuple[Decoding, ...]:
         """How the plans were sampled; empty where that is not known."""
-        return distinct_decodings(one.decoding for one in self.predictions if one.example_id not in self.missing)
+        return distinct_decodings(
+            prediction.decoding for prediction in self.predictions if prediction.example_id not in self.missing
+        )
 
 
 def select_plans(
@@ -308,18 +314,18 @@ def select_plans(
 def measured_rows(measure: Measure, selection: PlanSelection, progress: Progress = SILENT) -> list[Row]:
     """The rows of the selected plans, with what every row has: the cluster, the steps, and the flags."""
     clusters = {example.example_id: measure.cluster_of(example) for example in selection.examples}
-    steps = {(one.example_id, one.sample): one.steps for one in selection.predictions}
+    steps = {(prediction.example_id, prediction.sample): prediction.steps for prediction in selection.predictions}
     rows = []
-    for one in measure.rows(selection.examples, selection.predictions, progress):
-        own = steps.get((one.example_id, one.sample), ())
-        flags = list(one.details.get("flags", ()))
-        if not one.control and one.example_id in selection.missing:
+    for measured in measure.rows(selection.examples, selection.predictions, progress):
+        own = steps.get((measured.example_id, measured.sample), ())
+        flags = list(measured.details.get("flags", ()))
+        if not measured.control and measured.example_id in selection.missing:
             flags = [MISSING, *flags]
-        elif not one.control and not own:
+        elif not measured.control and not own:
             flags = [EMPTY, *flags]
-        details = {"steps": list(own)} if not one.control else {}
-        details |= one.details | ({"flags": flags} if flags else {})
-        rows.append(replace(one, cluster=one.cluster or clusters[one.example_id], details=details))
+        details = {"steps": list(own)} if not measured.control else {}
+        details |= measured.details | ({"flags": flags} if flags else {})
+        rows.append(replace(measured, cluster=measured.cluster or clusters[measured.example_id], details=details))
     return rows
 
 
@@ -338,27 +344,28 @@ def summarise(
     Raises ComputeError for a value that is not finite, and as `extras` of the measure does.
     """
     by_id = {example.example_id: example for example in examples}
-    own = [one for one in rows if not one.control]
-    sources = in_order({by_id[one.example_id].source for one in own})
+    own = [row for row in rows if not row.control]
+    sources = in_order({by_id[row.example_id].source for row in own})
     overall = _group(measure, "", "all", own, by_id, seed)
     values = measure.plan_values(own)
     scored = {by_id[plan.example_id].source for plan in values}
     groups: list[Group] = []
     alone = len(sources) == 1  # then all plans are those of the dataset and of its split
     for name in sources:
-        of_dataset = [one for one in own if by_id[one.example_id].source == name]
+        of_dataset = [row for row in own if by_id[row.example_id].source == name]
         group = overall if alone else _group(measure, name, "dataset", of_dataset, by_id, seed)
         groups.append(replace(group, name=name, kind="dataset"))
     others = not all(map(role_of, scored))
     for split in (*ROLES, *([ALL] if others else [])):
         if datasets := tuple(sorted(name for name in scored if split in (role_of(name), ALL))):
-            of_split = [one for one in own if split in (role_of(by_id[one.example_id].source), ALL)]
+            of_split = [row for row in own if split in (role_of(by_id[row.example_id].source), ALL)]
             group = overall if alone else _group(measure, split, "split", of_split, by_id, seed)
             groups.append(replace(group, name=split, kind="split", datasets=datasets))
     groups.append(overall)
-    names = dict.fromkeys(one.control for one in rows if one.control)
-    for name in sorted(names, key=lambda name: _place(measure.controls, name)):
-        control = [one for one in rows if one.control == name]
+    names = dict.fromkeys(row.control for row in rows if row.control)
+    order = {name: number for number, name in enumerate(measure.controls)}
+    for name in sorted(names, key=lambda name: order.get(name, len(order))):
+        control = [row for row in rows if row.control == name]
         group = _group(measure, name, "control", control, by_id, seed)
         if measure.beats_controls:
             ours, theirs = example_means(values), example_means(measure.plan_values(control))
@@ -367,7 +374,7 @@ def summarise(
                 clusters = [measure.cluster_of(by_id[one]) for one in both]
                 group = replace(group, difference=paired_interval(first, second, clusters, seed))
         groups.append(group)
-    samples = Counter(plan.example_id for plan in {one.plan for one in own})
+    samples = Counter(plan.example_id for plan in {row.plan for row in own})
     skipped = {name: count for name, count in (left_out or {}).items() if count}
     extras = {"samples": min(samples.values(), default=0), "left_out": skipped} | measure.extras(rows, seed)
     findings = measure.findings(rows, [*by_id.values()], seed)
@@ -389,10 +396,6 @@ def summarise(
     )
 
 
-def _place(order: Sequence[str], name: str) -> int:
-    return order.index(name) if name in order else len(order)
-
-
 def _group(
     measure: Measure,
     name: str,
@@ -403,20 +406,20 @@ def _group(
 ) -> Group:
     """The figures of some rows."""
     values = measure.plan_values(rows)
-    lost = any(one.unscored for one in rows) and measure.main in measure.bounds
+    lost = any(row.unscored for row in rows) and measure.main in measure.bounds
     read: dict[str, Interval] = {}
     for reading, missing in _MISSING.items() if lost else ():
         means = {
-            example: {measure.main: one[measure.main]}
-            for example, one in example_means(measure.plan_values(rows, missing)).items()
+            example: {measure.main: metrics[measure.main]}
+            for example, metrics in example_means(measure.plan_values(rows, missing)).items()
         }
         if means:
             read[reading] = _intervals(measure, means, kind == "split", by_id, seed)[measure.main]
     means = example_means(values)
     plans: dict[PlanId, Row] = {}
-    for one in rows:
-        plans.setdefault(one.plan, one)
-    flags = Counter(flag for one in plans.values() for flag in set(one.details.get("flags", ())))
+    for measured in rows:
+        plans.setdefault(measured.plan, measured)
+    flags = Counter(flag for row in plans.values() for flag in set(row.details.get("flags", ())))
     videos = {(by_id[plan.example_id].source, by_id[plan.example_id].video_id) for plan in values}
     counts = Counts(
         plans=len(values),
@@ -434,24 +437,24 @@ def _intervals(
 ) -> dict[str, Interval]:
     """The mean of each metric over the examples that have it; with `macro` over datasets of their means."""
     together: dict[tuple[str, ...], list[str]] = {}
-    for name in dict.fromkeys(name for one in means.values() for name in one):
-        together.setdefault(tuple(example for example, one in means.items() if name in one), []).append(name)
-    found: dict[str, Interval] = {}
+    for name in dict.fromkeys(name for metrics in means.values() for name in metrics):
+        together.setdefault(tuple(example for example, metrics in means.items() if name in metrics), []).append(name)
+    intervals: dict[str, Interval] = {}
     for known, names in together.items():
         own = [by_id[example] for example in known]
         # One call for all metrics: they share the draws of the bootstrap.
         table = np.array([[means[example][name] for example in known] for name in names])
-        datasets = [one.source if macro else "" for one in own]
-        found |= zip(
-            names, macro_intervals(table, datasets, [measure.cluster_of(one) for one in own], seed), strict=True
+        datasets = [row.source if macro else "" for row in own]
+        intervals |= zip(
+            names, macro_intervals(table, datasets, [measure.cluster_of(row) for row in own], seed), strict=True
         )
-    return {name: found[name] for name in dict.fromkeys(name for one in means.values() for name in one)}
+    return {name: intervals[name] for name in dict.fromkeys(name for metrics in means.values() for name in metrics)}
 
 
 def means_of(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The mean of each metric over the rows that have it."""
-    names = dict.fromkeys(name for one in rows for name in one)
-    return {name: fmean([one[name] for one in rows if name in one]) for name in names}
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: fmean([row[name] for row in rows if name in row]) for name in names}
 
 
 def example_means(values: Values) -> dict[str, dict[str, float]]:
@@ -459,12 +462,12 @@ def example_means(values: Values) -> dict[str, dict[str, float]]:
     samples: dict[str, list[dict[str, float]]] = {}
     for plan, means in values.items():
         samples.setdefault(plan.example_id, []).append(means)
-    return {name: means_of(some) for name, some in samples.items()}
+    return {name: means_of(own) for name, own in samples.items()}
 
 
 def in_order(datasets: Iterable[str]) -> list[str]:
     """Datasets in the order of the benchmarks, others after them by name."""
-    order = {name: place for place, name in enumerate(BENCHMARKS)}
+    order = {name: index for index, name in enumerate(BENCHMARKS)}
     return sorted(datasets, key=lambda name: (order.get(name, len(order)), name))
 
 
@@ -515,10 +518,37 @@ def terminal_tables(kind: type[Measure], scores: Scores, rows: str = "") -> list
         ),
     )
     read = readings_table(kind.title, [(group_title(group), group.readings) for group in groups], kind.digits)
-    notes = tuple(_notes(scores, rows))
+
+    # Lines below the tables: counts, what was left out, findings, settings, cost.
+    counts, samples = scores.overall.counts, scores.extras.get("samples", 1)
+    notes = []
+    if examples := max((value.observations for value in scores.overall.values.values()), default=0):
+        notes.append(f"{examples:,} examples, {samples} {'samples' if samples > 1 else 'sample'} each.")
+    if counts.missing or counts.empty:
+        notes.append(f"{counts.missing:,} missing and {counts.empty:,} empty plans score as such by rule.")
+    if counts.shortened:
+        notes.append(f"{counts.shortened:,} plans were read shortened.")
+    if counts.unscored:
+        reasons = f": {rows} holds the reasons" if rows else ""
+        notes.append(f"{counts.unscored:,} are unscored, which is not 0{reasons}.")
+    if left_out := scores.extras["left_out"]:
+        notes.append(f"Not measured: {', '.join(f'{count:,} of {name}' for name, count in left_out.items())}.")
+    notes += scores.findings
+    for control in scores.of("control"):
+        if control.difference and control.difference.observations < counts.plans:
+            notes.append(f"The control {control.name!r} exists for {control.counts.plans:,} plans.")
+    notes += (f"{name}: {value}" for name, value in scores.settings.items())
+    spent = [
+        f"{name.replace('_', ' ')} {f'{value:,.4f}' if isinstance(value, float) else f'{value:,}'}"
+        for name, value in scores.ledger.items()
+        if value is not None
+    ]
+    if spent:
+        notes.append(f"Asked: {', '.join(spent)}.")
+
     names = [name for name in ordered_metrics(scores.overall.values) if name != kind.main]
     if not names:
-        return [*read, replace(first, notes=notes)]
+        return [*read, replace(first, notes=tuple(notes))]
     second = Table(
         caption="Further metrics of all plans",
         first="metric",
@@ -526,34 +556,6 @@ def terminal_tables(kind: type[Measure], scores: Scores, rows: str = "") -> list
         rows=tuple(
             row(kind.metric_title(name), *kind.cell(name, scores.overall.values[name]).split()) for name in names
         ),
-        notes=notes,
+        notes=tuple(notes),
     )
     return [first, *read, second]
-
-
-def _notes(scores: Scores, rows: str) -> Iterable[str]:
-    """Lines below the tables: counts, what was left out, findings, settings, cost."""
-    counts, samples = scores.overall.counts, scores.extras.get("samples", 1)
-    if examples := max((one.observations for one in scores.overall.values.values()), default=0):
-        yield f"{examples:,} examples, {samples} {'samples' if samples > 1 else 'sample'} each."
-    if counts.missing or counts.empty:
-        yield f"{counts.missing:,} missing and {counts.empty:,} empty plans score as such by rule."
-    if counts.shortened:
-        yield f"{counts.shortened:,} plans were read shortened."
-    if counts.unscored:
-        reasons = f": {rows} holds the reasons" if rows else ""
-        yield f"{counts.unscored:,} are unscored, which is not 0{reasons}."
-    if left_out := scores.extras["left_out"]:
-        yield f"Not measured: {', '.join(f'{count:,} of {name}' for name, count in left_out.items())}."
-    yield from scores.findings
-    for control in scores.of("control"):
-        if control.difference and control.difference.observations < scores.overall.counts.plans:
-            yield f"The control {control.name!r} exists for {control.counts.plans:,} plans."
-    yield from (f"{name}: {value}" for name, value in scores.settings.items())
-    spent = [
-        f"{name.replace('_', ' ')} {f'{value:,.4f}' if isinstance(value, float) else f'{value:,}'}"
-        for name, value in scores.ledger.items()
-        if value is not None
-    ]
-    if spent:
-        yield f"Asked: {', '.join(spent)}."

@@ -81,7 +81,8 @@ def readings_table(
         first="over",
         headings=headings(*(name.replace("_", " ") for name in names)),
         rows=tuple(
-            row(one, *(Cell(readings.get(name), digits, signed=signed) for name in names)) for one, readings in read
+            row(over_name, *(Cell(readings.get(name), digits, signed=signed) for name in names))
+            for over_name, readings in read
         ),
         about="95% interval below",
         notes=(

@@ -36,12 +36,12 @@ def plan_measure(settings: ValidationSettings) -> PlanMeasure | None:
         known = {one.example_id: one for one in examples if measure.knows(one)}
         # An example comes with several plans: the place among all tells them apart.
         predictions = [
-            Prediction(example.example_id, tuple(plan), place)
-            for place, (example, plan) in enumerate(zip(examples, plans, strict=True))
+            Prediction(example.example_id, tuple(plan), index)
+            for index, (example, plan) in enumerate(zip(examples, plans, strict=True))
             if example.example_id in known
         ]
         rows = measure.rows([*known.values()], predictions) if predictions else []
-        found = {one.sample: one.metrics[metric] / highest for one in rows if metric in one.metrics}
-        return [found.get(place) for place in range(len(plans))]
+        scores = {row.sample: row.metrics[metric] / highest for row in rows if metric in row.metrics}
+        return [scores.get(index) for index in range(len(plans))]
 
     return values

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from recipe.artifacts import from_json
 from recipe.errors import InputError
+from recipe.rows import from_json
 
 TABLES = (
     "main", "per_dataset", "frontier", "supervision", "weak_supervision", "weak_scale", "video", "ablation", "vpa",
@@ -68,10 +68,10 @@ class PublishedTable:
         46.1
         """
         keys = [one.key for one in self.columns]
-        found = [one for one in self.rows if (one.group, one.name) == (group, row)]
-        if not found or column not in keys:
+        lines = [line for line in self.rows if (line.group, line.name) == (group, row)]
+        if not lines or column not in keys:
             raise InputError(f"{self.label} has no value for {group!r}, {row!r}, {column!r}; see its rows and columns.")
-        return found[0].values[keys.index(column)]
+        return lines[0].values[keys.index(column)]
 
 
 @cache

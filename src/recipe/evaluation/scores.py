@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from recipe.artifacts import from_json, read_json, to_json, write_jsonl, write_text
+from recipe.artifacts import read_json, to_json, write_jsonl, write_text
 from recipe.errors import InputError
 from recipe.models.sampling import Decoding
-from recipe.rows import Count, Text
+from recipe.rows import Count, Text, from_json
 from recipe.rows import read_rows as rows_of
 from recipe.stats import Interval
 

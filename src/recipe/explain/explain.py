@@ -3,7 +3,7 @@
 No narration decides alone, so the evidence for a step is the whole pool's.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from recipe.artifacts import JsonObject, to_json
@@ -54,7 +54,7 @@ _SOURCES = {
 """Terms of a grounded reward, in words."""
 
 
-class Part(NamedTuple):
+class RewardTerm(NamedTuple):
     """One named part of a reward and what it says."""
 
     name: str
@@ -115,38 +115,74 @@ def step_grounds(step: int, narrations: Sequence[AlignedNarration]) -> tuple[Gro
     return tuple(sorted(grounds, key=lambda ground: -ground.similarity))
 
 
-def parts(explanation: Explanation) -> list[Part]:
+def parts(explanation: Explanation) -> list[RewardTerm]:
     """Every part of the reward, the total first."""
     reward = explanation.reward
-    total = Part("R", reward.total, f"the reward; {explanation.config.scale}")
+    total = RewardTerm("R", reward.total, f"the reward; {explanation.config.scale}")
     if explanation.config.is_control:
         return [total]
     meanings = _GROUNDED if explanation.config.verifier == "grounded" else _PAPER
     named = [
         total,
-        Part("A(h)", reward.aligned_history, meanings["A(h)"]),
-        Part("A(h + c)", reward.aligned_full, meanings["A(h + c)"]),
-        Part("rho", reward.rho, meanings["rho"]),
+        RewardTerm("A(h)", reward.aligned_history, meanings["A(h)"]),
+        RewardTerm("A(h + c)", reward.aligned_full, meanings["A(h + c)"]),
+        RewardTerm("rho", reward.rho, meanings["rho"]),
     ]
     if reward.coverage is not None:
-        named.append(Part("coverage", reward.coverage, "how far the corpus covers the prompt, for any plan"))
+        named.append(RewardTerm("coverage", reward.coverage, "how far the corpus covers the prompt, for any plan"))
     further = reward.parts.items()
-    return named + [Part(name.replace("_", " "), value, meanings.get(name, "")) for name, value in further]
+    return named + [RewardTerm(name.replace("_", " "), value, meanings.get(name, "")) for name, value in further]
 
 
 def in_words(explanation: Explanation) -> list[str]:
     """The reward in a few sentences: what it is, what the evidence is, which steps earned it and which did not."""
-    coverage = explanation.reward.coverage
-    covers = f"The corpus covers this prompt at {coverage or 0.0:.2f} (coverage, for any plan)."
-    sentences = [] if coverage is None else [covers]
-    return [
-        _verdict(explanation),
-        *_sources(explanation),
-        *sentences,
-        *_evidence(explanation),
-        *_contributions(explanation),
-        *filter(None, [explanation.caution]),
-    ]
+    reward, config = explanation.reward, explanation.config
+    sentences = [_verdict(explanation)]
+    if config.verifier == "grounded" and explanation.continuation:
+        terms = grounded_terms(reward.parts, reward.steps, config.grounded)
+        summands = [
+            f"{_number(value, sign=True)} from {_SOURCES[name]}"
+            for name, value in sorted(terms.items(), key=lambda term: -abs(term[1]))
+            if abs(value) >= _SMALL
+        ]
+        if summands:
+            sentences.append(f"It is the sum of {', '.join(summands)}.")
+    if reward.coverage is not None:
+        sentences.append(f"The corpus covers this prompt at {reward.coverage:.2f} (coverage, for any plan).")
+
+    steps, pool = explanation.plan_evidence, len(explanation.narrations)
+    if not config.is_control and not pool:
+        sentences.append("Nothing was aligned: there is no narration or no step to align.")
+    elif not config.is_control and steps:
+        best = sum(step.index is not None for step in explanation.steps[len(explanation.history) :])
+        similar = [ground.similarity for step in steps for ground in step.grounds]
+        mean = f", with a mean similarity of {_number(sum(similar) / len(similar), 2)}" if similar else ""
+        sentences.append(
+            f"The best narration matches {best} of {_count(len(steps), 'plan step')}; over the pool of "
+            f"{_count(pool, 'narration')}, a plan step is matched in {100 * len(similar) / (pool * len(steps)):.0f}%"
+            f"{mean}."
+        )
+        if unmatched := dict.fromkeys(f"“{step.text}”" for step in steps if not step.matched_in):
+            sentences.append(f"Matched in no narration: {', '.join(unmatched)}.")
+
+    added = [(step.contribution or 0.0, index) for index, step in enumerate(steps)]
+    if added:
+        (most, first), (least, last) = max(added), min(added)
+        named = [
+            f"step {index + 1}, “{explanation.continuation[index]}”, which adds {_number(value, sign=value > 0)}"
+            for value, index in ((most, first), (least, last))
+        ]
+        if most >= _SMALL:
+            closes = steps[first].gated_without and not reward.gated
+            gate = "; the gate then closes" if closes else ""
+            sentences.append(f"Leaving one step out, the reward falls most without {named[0]}{gate}.")
+        if least <= -_SMALL:
+            costs = sum(value <= -_SMALL for value, _ in added)
+            sentences.append(
+                f"The plan would earn more without {costs} of its {_count(len(added), 'step')}, "
+                f"most without {named[1]}."
+            )
+    return [*sentences, *filter(None, [explanation.caution])]
 
 
 def when(segment: Segment) -> str:
@@ -170,8 +206,10 @@ def _verdict(explanation: Explanation) -> str:
         return f"Reward {_number(reward.total)} for {_CONTROLS[config.verifier]}: a control, which reads no narrations."
     if config.verifier == "grounded":
         gain, background = (_number(reward.parts.get(name, 0.0)) for name in ("gain", "background"))
-        said = f"the plan adds {gain} to what narrations of this activity say, and {background} to random ones"
-        return f"Reward {_number(reward.total)}: {said}."
+        return (
+            f"Reward {_number(reward.total)}: the plan adds {gain} to what narrations of this activity say, and "
+            f"{background} to random ones."
+        )
     if reward.gated:
         return (
             f"Penalty {_number(reward.total)}: the plan's progress over the history, rho = {_number(reward.rho)}, "
@@ -186,65 +224,6 @@ def _verdict(explanation: Explanation) -> str:
     )
 
 
-def _sources(explanation: Explanation) -> Iterator[str]:
-    """Where a grounded reward comes from: the terms of its sum, the largest first."""
-    reward, config = explanation.reward, explanation.config
-    if config.verifier != "grounded" or not explanation.continuation:
-        return
-    terms = grounded_terms(reward.parts, reward.steps, config.grounded)
-    said = [
-        f"{_number(value, sign=True)} from {_SOURCES[name]}"
-        for name, value in sorted(terms.items(), key=lambda term: -abs(term[1]))
-        if abs(value) >= _SMALL
-    ]
-    if said:
-        yield f"It is the sum of {', '.join(said)}."
-
-
-def _evidence(explanation: Explanation) -> Iterator[str]:
-    if explanation.config.is_control:
-        return
-    if not explanation.narrations:
-        yield "Nothing was aligned: there is no narration or no step to align."
-        return
-    steps, pool = explanation.plan_evidence, len(explanation.narrations)
-    if not steps:
-        return
-    best = sum(step.index is not None for step in explanation.steps[len(explanation.history) :])
-    found = [ground.similarity for step in steps for ground in step.grounds]
-    mean = f", with a mean similarity of {_number(sum(found) / len(found), 2)}" if found else ""
-    yield (
-        f"The best narration matches {best} of {_count(len(steps), 'plan step')}; over the pool of "
-        f"{_count(pool, 'narration')}, a plan step is matched in {100 * len(found) / (pool * len(steps)):.0f}%{mean}."
-    )
-    if nowhere := [step for step in steps if not step.matched_in]:
-        yield f"Matched in no narration: {_quoted(nowhere)}."
-
-
-def _contributions(explanation: Explanation) -> Iterator[str]:
-    added = [(step.contribution or 0.0, number) for number, step in enumerate(explanation.plan_evidence, start=1)]
-    most, least = max(added, default=(0.0, 0)), min(added, default=(0.0, 0))
-    if most[0] >= _SMALL:
-        closes = explanation.plan_evidence[most[1] - 1].gated_without and not explanation.reward.gated
-        gate = "; the gate then closes" if closes else ""
-        yield f"Leaving one step out, the reward falls most without {_named(explanation, *most)}{gate}."
-    if least[0] <= -_SMALL:
-        costs = sum(value <= -_SMALL for value, _ in added)
-        yield (
-            f"The plan would earn more without {costs} of its {_count(len(added), 'step')}, "
-            f"most without {_named(explanation, *least)}."
-        )
-
-
-def _named(explanation: Explanation, added: float, number: int) -> str:
-    sign = "+" if added > 0 else ""
-    return f"step {number}, “{explanation.continuation[number - 1]}”, which adds {sign}{_number(added)}"
-
-
-def _quoted(steps: Sequence[StepEvidence]) -> str:
-    return ", ".join(f"“{text}”" for text in dict.fromkeys(step.text for step in steps))
-
-
 def _number(value: float, digits: int = 3, *, sign: bool = False) -> str:
     """A number with a true minus sign; with `sign`, a plus sign too."""
     return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
@@ -256,19 +235,17 @@ def _count(number: int, noun: str) -> str:
 
 def as_row(explanation: Explanation, links: Links) -> JsonObject:
     """Everything in an explanation, with links, as plain values for JSON."""
-    best = explanation.best
+    config, reward, best = explanation.config, explanation.reward, explanation.best
     narrations = {aligned.index: aligned.narration for aligned in explanation.narrations}
-    return {
-        "goal": explanation.goal,
-        "history": list(explanation.history),
-        "continuation": list(explanation.continuation),
-        "settings": explanation.config.model_dump(mode="json"),
-        "summary": in_words(explanation),
-        "terms": grounded_terms(explanation.reward.parts, explanation.reward.steps, explanation.config.grounded)
-        if explanation.config.verifier == "grounded"
-        else {},
-        "reward": to_json(explanation.reward) | {"best_video_id": best.narration.video_id if best else None},
-        "steps": [
+    steps = []
+    for step in explanation.evidence:
+        grounds = []
+        for ground in step.grounds:
+            narration = narrations[ground.narration]
+            row = {"narration": ground.narration, "video_id": narration.video_id, "segment": ground.segment}
+            segment = _segment_row(narration, narration.segments[ground.segment], links)
+            grounds.append(row | {"similarity": ground.similarity} | segment)
+        steps.append(
             {
                 "step": step.text,
                 "in_history": step.in_history,
@@ -277,19 +254,21 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
                 "contribution": step.contribution,
                 "matched_in": step.matched_in,
                 "mean_similarity": step.mean_similarity,
-                "grounds": [_ground_row(ground, narrations[ground.narration], links) for ground in step.grounds],
+                "grounds": grounds,
             }
-            for step in explanation.evidence
-        ],
+        )
+    grounded = config.verifier == "grounded"
+    return {
+        "goal": explanation.goal,
+        "history": list(explanation.history),
+        "continuation": list(explanation.continuation),
+        "settings": config.model_dump(mode="json"),
+        "summary": in_words(explanation),
+        "terms": grounded_terms(reward.parts, reward.steps, config.grounded) if grounded else {},
+        "reward": to_json(reward) | {"best_video_id": best.narration.video_id if best else None},
+        "steps": steps,
         "narrations": [_narration_row(explanation, aligned, links) for aligned in explanation.narrations],
     }
-
-
-def _ground_row(ground: Ground, narration: Narration, links: Links) -> JsonObject:
-    place = {"narration": ground.narration, "video_id": narration.video_id, "segment": ground.segment}
-    return (
-        place | {"similarity": ground.similarity} | _segment_row(narration, narration.segments[ground.segment], links)
-    )
 
 
 def _narration_row(explanation: Explanation, aligned: AlignedNarration, links: Links) -> JsonObject:

@@ -15,12 +15,11 @@ from recipe.artifacts import write_text
 from recipe.clock import clock
 from recipe.errors import MissingExtra
 from recipe.explain.explain import in_words, parts, when
-from recipe.explain.records import AlignedNarration, Explanation, GroundedStep, Links, Match, StepEvidence
-from recipe.report.elements import Pairs, Section
+from recipe.explain.records import AlignedNarration, Explanation, GroundedStep, Links
+from recipe.report.elements import NamedValues, Section
 from recipe.report.html import page_environment, template
 from recipe.report.numbers import format_number
 from recipe.report.page import render
-from recipe.types import Narration
 
 try:
     from markupsafe import Markup
@@ -63,7 +62,7 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
     macros = vars(page_environment("recipe.explain").get_template("explanation.html.jinja").make_module(values))
     done, planned = len(explanation.history), len(explanation.continuation)
     pool = f"{done} done and {planned} planned steps · pool of {len(explanation.narrations)}"
-    pairs = Pairs(tuple((name, str(value)) for name, value in settings.items()))
+    pairs = NamedValues(tuple((name, str(value)) for name, value in settings.items()))
     return render(
         f"{explanation.goal}: why this plan earns {format_number(explanation.reward.total, 3)}",
         f"{config.verifier} verifier · {pool}",
@@ -86,30 +85,26 @@ def step_rows(explanation: Explanation, links: Links) -> Iterator[dict[str, Any]
     narrations = {aligned.index: aligned.narration for aligned in explanation.narrations}
     for name, step in zip(_names(explanation), explanation.evidence, strict=True):
         similarity = {ground.narration: ground.similarity for ground in step.grounds}
+        # The most similar segments, each text once.
+        strongest: dict[str, dict[str, Any]] = {}
+        for ground in step.grounds:
+            narration = narrations[ground.narration]
+            segment = narration.segments[ground.segment]
+            if len(strongest) < _GROUNDS and segment.text not in strongest:
+                strongest[segment.text] = {
+                    "text": segment.text,
+                    "place": when(segment) or f"segment {ground.segment + 1}",
+                    "similarity": ground.similarity,
+                    "link": links.of(narration, segment),
+                }
         yield {
             "name": name,
             "number": int(name.split()[-1]),
             "evidence": step,
             "share": (step.contribution or 0.0) / largest,
             "strip": Markup(pool_strip([similarity.get(index) for index in narrations])),
-            "grounds": list(_strongest(step, narrations, links)),
+            "grounds": list(strongest.values()),
         }
-
-
-def _strongest(step: StepEvidence, narrations: dict[int, Narration], links: Links) -> Iterator[dict[str, Any]]:
-    """The most similar segments of a step, each text once."""
-    texts = set[str]()
-    for ground in step.grounds:
-        narration = narrations[ground.narration]
-        segment = narration.segments[ground.segment]
-        if len(texts) < _GROUNDS and segment.text not in texts:
-            texts.add(segment.text)
-            yield {
-                "text": segment.text,
-                "place": when(segment) or f"segment {ground.segment + 1}",
-                "similarity": ground.similarity,
-                "link": links.of(narration, segment),
-            }
 
 
 def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> dict[str, Any]:
@@ -119,7 +114,7 @@ def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> 
     what the page says where it is pointed at.
     """
     history, names = len(explanation.history), _names(explanation)
-    picture, segments = place(aligned, history), aligned.narration.segments
+    picture, segments = lay_out(aligned, history), aligned.narration.segments
     notes = [segment_note(aligned, k, names) for k in range(len(segments))]
     addresses = [links.of(aligned.narration, segment) or "" for segment in segments]
     kinds = _kinds(aligned, history)
@@ -168,13 +163,13 @@ def segment_note(aligned: AlignedNarration, segment: int, names: Sequence[str]) 
     `names` are those of the steps of h + c, such as `step 2`.
     """
     here = aligned.narration.segments[segment]
-    place = when(here) or f"segment {segment + 1}"
+    position = when(here) or f"segment {segment + 1}"
     if matches := [match for match in aligned.matches if match.segment == segment]:
         with_steps = ", ".join(f"{names[match.step]} ({match.similarity:.2f})" for match in matches)
-        return f"{place} “{here.text}”: matched with {with_steps}"
+        return f"{position} “{here.text}”: matched with {with_steps}"
     nearest = aligned.closest_step(segment)
     near = f"; nearest is {names[nearest.step]} ({nearest.similarity:.2f})" if nearest else ""
-    return f"{place} “{here.text}”: unmatched{near}"
+    return f"{position} “{here.text}”: unmatched{near}"
 
 
 def _step_note(name: str, ground: GroundedStep, aligned: AlignedNarration, step: int) -> str:
@@ -185,8 +180,8 @@ def _step_note(name: str, ground: GroundedStep, aligned: AlignedNarration, step:
             return f"{here}: unmatched"
         text = aligned.narration.segments[nearest.segment].text
         return f"{here}: unmatched; nearest is “{text}” ({nearest.similarity:.2f})"
-    place = when(ground.segment) or f"segment {ground.index + 1}"
-    return f"{here}: matched with {place} “{ground.segment.text}” ({ground.similarity:.2f})"
+    position = when(ground.segment) or f"segment {ground.index + 1}"
+    return f"{here}: matched with {position} “{ground.segment.text}” ({ground.similarity:.2f})"
 
 
 class Span(NamedTuple):
@@ -225,21 +220,36 @@ class Picture:
     ticks: tuple[Tick, ...]
 
 
-def place(aligned: AlignedNarration, history: int) -> Picture:
+def lay_out(aligned: AlignedNarration, history: int) -> Picture:
     """Lay out one alignment whose first `history` steps are those of h."""
     steps, segments = len(aligned.similarities), aligned.narration.segments
     matched = sorted({match.segment for match in aligned.matches})
     height = max(STEP * steps, TEXT * len(matched), min(LINE * len(segments), _LOWEST))
     spans = _spans(aligned, height)
     end = aligned.history_end(history)
+    # Matched segments have their texts first, as near to them as they fit; others where room is left.
+    texts = dict(zip(matched, keep_apart([spans[k].middle for k in matched], TEXT, height), strict=True))
+    taken = [Span(y - TEXT / 2, y + TEXT / 2) for y in texts.values()]
+    for k, span in enumerate(spans):
+        y = min(max(span.middle, LINE / 2), height - LINE / 2)
+        line = Span(y - LINE / 2, y + LINE / 2)
+        if k not in texts and all(line.bottom <= other.top or line.top >= other.bottom for other in taken):
+            texts[k] = y
+            taken.append(line)
+    ticks = []
+    if (times := _times(aligned)) is not None:
+        first, last = times
+        every = next((step for step in _TICKS if (last - first) / step <= height / 60), _TICKS[-1])
+        for second in range(-int(-first // every) * every, int(last) + 1, every):
+            ticks.append(Tick((second - first) * height / (last - first), clock(second)))
     return Picture(
         height=height,
         steps=tuple((i + 0.5) * height / steps for i in range(steps)),
         divide=history * height / steps if history else None,
         segments=spans,
         history_end=None if end is None else spans[end].bottom,
-        texts=_texts(spans, matched, height),
-        ticks=_ticks(aligned, height),
+        texts=texts,
+        ticks=tuple(ticks),
     )
 
 
@@ -257,8 +267,9 @@ def draw(picture: Picture, aligned: AlignedNarration, history: int, notes: Seque
         elements.append(f'<path class="leader" d="M{start:g} {middle:.2f} L98 {text:.2f}"/>')
     for number, match in enumerate(aligned.matches):
         curve = _curve(picture.steps[match.step], picture.segments[match.segment].middle)
+        kind = "done" if match.step < history else "plan"
         elements.append(
-            f'<path class="link {_kind(match, history)}" data-links="{number}" data-step="{match.step}" '
+            f'<path class="link {kind}" data-links="{number}" data-step="{match.step}" '
             f'data-segment="{match.segment}" style="--s:{min(max(match.similarity, 0.0), 1.0):g}" d="{curve}"/>'
         )
     kinds = _kinds(aligned, history)
@@ -330,19 +341,7 @@ def _times(aligned: AlignedNarration) -> tuple[float, float] | None:
     return min(starts), max(ends)
 
 
-def _texts(spans: Sequence[Span], matched: Sequence[int], height: float) -> dict[int, float]:
-    placed = dict(zip(matched, _apart([spans[k].middle for k in matched], TEXT, height), strict=True))
-    taken = [Span(y - TEXT / 2, y + TEXT / 2) for y in placed.values()]
-    for k, span in enumerate(spans):
-        y = min(max(span.middle, LINE / 2), height - LINE / 2)
-        line = Span(y - LINE / 2, y + LINE / 2)
-        if k not in placed and all(line.bottom <= other.top or line.top >= other.bottom for other in taken):
-            placed[k] = y
-            taken.append(line)
-    return placed
-
-
-def _apart(wanted: Sequence[float], size: float, height: float) -> list[float]:
+def keep_apart(wanted: Sequence[float], size: float, height: float) -> list[float]:
     """Middles nearest to those wanted, in squares, that keep `size` apart in [0, height]; they must fit there.
 
     Isotonic regression of the wanted middles less i * size, by pooling neighbours that are too close.
@@ -359,22 +358,9 @@ def _apart(wanted: Sequence[float], size: float, height: float) -> list[float]:
     return [min(max(offset, lowest), max(highest, lowest)) + i * size for i, offset in enumerate(offsets)]
 
 
-def _ticks(aligned: AlignedNarration, height: float) -> tuple[Tick, ...]:
-    if (times := _times(aligned)) is None:
-        return ()
-    first, last = times
-    every = next((step for step in _TICKS if (last - first) / step <= height / 60), _TICKS[-1])
-    seconds = range(-int(-first // every) * every, int(last) + 1, every)
-    return tuple(Tick((second - first) * height / (last - first), clock(second)) for second in seconds)
-
-
 def _kinds(aligned: AlignedNarration, history: int) -> dict[int, str]:
     """Whose segment each matched one is: the history's, or the plan's."""
-    return {match.segment: _kind(match, history) for match in aligned.matches}
-
-
-def _kind(match: Match, history: int) -> str:
-    return "done" if match.step < history else "plan"
+    return {match.segment: "done" if match.step < history else "plan" for match in aligned.matches}
 
 
 def _curve(left: float, right: float) -> str:

@@ -31,16 +31,22 @@ class Links:
     template `youtube` all ids that look like YouTube's are linked, with `none` nothing is. Raises InputError for a
     template that cannot be used.
 
-    >>> said = Segment("stir", 62.5, 64.0)
-    >>> Links().of(Narration("dQw4w9WgXcQ", (), source="youtube"), said)
+    >>> segment = Segment("stir", 62.5, 64.0)
+    >>> Links().of(Narration("dQw4w9WgXcQ", (), source="youtube"), segment)
     'https://www.youtube.com/watch?v=dQw4w9WgXcQ&t=62s'
-    >>> Links().of(Narration("dQw4w9WgXcQ", (), source="subtitles"), said)
+    >>> Links().of(Narration("dQw4w9WgXcQ", (), source="subtitles"), segment)
     >>> Links("https://host.example/{video_id}?t={start}").of(Narration("a b", ()))
     'https://host.example/a%20b'
     """
 
     def __init__(self, template: str = "") -> None:
-        self._template = _checked(template) if template not in ("", "none", "youtube") else ""
+        self._template = "" if template in ("", "none", "youtube") else template
+        if self._template and not re.match(r"https?://", template):
+            raise InputError(f"--link {template!r} is no web address; begin it with https://, or give none.")
+        rest = self._template.replace("{video_id}", "").replace("{start}", "")
+        if self._template and ("{video_id}" not in template or set(rest) & set("{}")):
+            problem = f"--link {template!r} does not say where a video is"
+            raise InputError(f"{problem}; use {{video_id}} and {{start}} in it.")
         self._none, self._youtube = template == "none", template in ("", "youtube")
         self._by_source = template == ""
 
@@ -52,7 +58,9 @@ class Links:
             return web_address(narration.url)
         if self._youtube and not _YOUTUBE_ID.fullmatch(narration.video_id):
             return None
-        if self._by_source and not _on_youtube(narration.source):
+        source = (narration.source or "").lower()
+        words = {source, *re.split(r"[^a-z0-9]+", source)}
+        if self._by_source and _ON_YOUTUBE.isdisjoint(words):
             return None
         template = YOUTUBE if self._youtube else self._template
         if not template:
@@ -60,27 +68,11 @@ class Links:
         start = None if segment is None else segment.start
         video_id = quote(narration.video_id, safe="")
         if start is None:
-            return _untimed(template).replace("{start}", "0").replace("{video_id}", video_id)
+            shorter = _TIMED.sub("", template)
+            if "?" not in shorter:  # the part that says when was the first of the query
+                shorter = shorter.replace("&", "?", 1)
+            return shorter.replace("{start}", "0").replace("{video_id}", video_id)
         return template.replace("{start}", str(max(int(start), 0))).replace("{video_id}", video_id)
-
-
-def _on_youtube(source: str | None) -> bool:
-    name = (source or "").lower()
-    return name in _ON_YOUTUBE or not _ON_YOUTUBE.isdisjoint(re.split(r"[^a-z0-9]+", name))
-
-
-def _untimed(template: str) -> str:
-    shorter = _TIMED.sub("", template)
-    return shorter if "?" in shorter else shorter.replace("&", "?", 1)
-
-
-def _checked(template: str) -> str:
-    if not re.match(r"https?://", template):
-        raise InputError(f"--link {template!r} is no web address; begin it with https://, or give none.")
-    rest = template.replace("{video_id}", "").replace("{start}", "")
-    if "{video_id}" not in template or set(rest) & set("{}"):
-        raise InputError(f"--link {template!r} does not say where a video is; use {{video_id}} and {{start}} in it.")
-    return template
 
 
 class Match(NamedTuple):
@@ -239,8 +231,8 @@ class Explanation:
         for i, text in enumerate((*self.history, *self.continuation)):
             match, in_history = best.get(i), i < len(self.history)
             segment = None if match is None else aligned.narration.segments[match.segment]
-            found = (None, None, None) if match is None else (match.segment, segment, match.similarity)
-            grounded.append(GroundedStep(text, in_history, *found))
+            matched = (None, None, None) if match is None else (match.segment, segment, match.similarity)
+            grounded.append(GroundedStep(text, in_history, *matched))
         return tuple(grounded)
 
 

@@ -15,7 +15,6 @@ In both, narrations of excluded videos and near-copies of excluded texts are lef
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +36,7 @@ from recipe.models.store import AnswerStore
 from recipe.progress import SILENT, Progress
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.verifier import Verifier
-from recipe.types import Example, Narration, PooledAlignment
+from recipe.types import Example, Narration
 
 SOURCE = "pseudo"
 """Source of every mined example, and the beginning of its id."""
@@ -111,32 +110,49 @@ def mine(
     keeps what is done, so that a call that was killed goes on there with the same result. Raises InputError for an
     example without a history and for a corpus without titles, and what the verifier raises.
     """
-    source = (
+    source: _Titles | _Histories = (
         _Titles(corpus, config, exclusions, seed)
         if examples is None
         else _Histories(corpus, config, exclusions, seed, examples)
     )
     store = None if work is None else AnswerStore(work)
-    mined, found = Mined(source.mode), list[_Found]()
+    mined, examples_of = Mined(source.mode), list[tuple[int, Example, ExampleOrigin]]()
     known: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
     order = source.order(drawn=limit is not None)
     with progress.task(f"mining from {source.mode}", len(order)) as advance:
         for batch in (order[start : start + _AT_ONCE] for start in range(0, len(order), _AT_ONCE)):
-            for place, outcome in zip(batch, _outcomes(source, batch, store), strict=True):
+            if store is None:
+                outcomes = source.outcomes(batch)
+            else:
+                # All that the outcomes of these items depend on; the limit is no part of it.
+                key = fingerprint([source.identity, source.items(batch)])
+                if (entry := store.find(key)) is None:
+                    entry = {"outcomes": source.outcomes(batch)}
+                    store.keep(key, entry)
+                outcomes = entry["outcomes"]
+            for index, outcome in zip(batch, outcomes, strict=True):
                 mined.considered += 1
                 mined.segments += outcome["segments"]
                 mined.step_like += outcome["step_like"]
                 mined.dropped.update(filter(None, [outcome["dropped"]]))
                 for row in outcome["mined"]:
-                    example = source.example(place, row)
-                    if (key := (example.history, example.continuation)) in known:
+                    example = source.example(index, row)
+                    if (texts := (example.history, example.continuation)) in known:
                         mined.dropped["duplicate"] += 1
                         continue
-                    known.add(key)
-                    found.append(_Found(place, example, _origin(example.example_id, row)))
+                    known.add(texts)
+                    origin = ExampleOrigin(
+                        example.example_id,
+                        row["video_id"],
+                        row["narration"],
+                        tuple(row["segments"]),
+                        row.get("similarity"),
+                        row.get("score"),
+                    )
+                    examples_of.append((index, example, origin))
             advance(len(batch))
-            if limit is not None and len(found) >= limit:
-                del found[limit:]
+            if limit is not None and len(examples_of) >= limit:
+                del examples_of[limit:]
                 break
     if mined.dropped["no_title"] == len(corpus):
         raise InputError.at(
@@ -144,18 +160,13 @@ def mine(
             f"none of its {len(corpus):,} narrations has a title, so there are no goals",
             "build it from narrations with titles, or mine for the histories of examples",
         )
-    found.sort(key=lambda one: (one.place, one.example.cut))
-    mined.examples, mined.origins = [one.example for one in found], [one.origin for one in found]
+    examples_of.sort(key=lambda entry: (entry[0], entry[1].cut))
+    mined.examples = [example for _, example, _ in examples_of]
+    mined.origins = [origin for _, _, origin in examples_of]
     return mined
 
 
-class _Found(NamedTuple):
-    place: int
-    example: Example
-    origin: ExampleOrigin
-
-
-class _Source(ABC):
+class _Source:
     """What is mined, by its place in the input; the outcome of an item depends on that item only."""
 
     mode: ClassVar[str]
@@ -164,7 +175,7 @@ class _Source(ABC):
         self.corpus, self.config, self.exclusions, self.seed = corpus, config, exclusions, seed
         self.verifier = Verifier(corpus, RewardConfig(pool_size=config.pool_size))
         self._likeness = StepLikeness(self.verifier.embed)
-        self._identity = {
+        self.identity = {
             "version": _VERSION,
             "mode": self.mode,
             "corpus": corpus.manifest["id"],
@@ -172,26 +183,6 @@ class _Source(ABC):
             "exclusions": None if exclusions is None else exclusions.identity,
             "seed": seed,
         }
-
-    def key(self, places: Sequence[int]) -> str:
-        """The fingerprint of all that the outcomes of these items depend on."""
-        return fingerprint([self._identity, self.items(places)])
-
-    @abstractmethod
-    def items(self, places: Sequence[int]) -> object:
-        """The items as JSON values."""
-
-    @abstractmethod
-    def order(self, drawn: bool) -> list[int]:
-        """The places of all items in the order in which they are mined; drawn by the seed for a limit."""
-
-    @abstractmethod
-    def outcomes(self, places: Sequence[int]) -> list[JsonObject]:
-        """What each item gives, as `_outcome` writes it."""
-
-    @abstractmethod
-    def example(self, place: int, row: JsonObject) -> Example:
-        """The example of one mined row."""
 
     def usable(self, narration: Narration) -> list[bool] | None:
         """Which segments are no near-copies of excluded texts; None for an excluded video."""
@@ -224,21 +215,53 @@ class _Histories(_Source):
         self._examples = examples
 
     def items(self, places: Sequence[int]) -> object:
-        examples = [self._examples[place] for place in places]
+        """The items as JSON values."""
+        examples = [self._examples[index] for index in places]
         return [[example.video_id, example.history, len(example.continuation)] for example in examples]
 
     def order(self, drawn: bool) -> list[int]:
-        places = list(range(len(self._examples)))
-        return sorted(places, key=self._draw) if drawn else places
+        """The places of all items in the order in which they are mined; drawn by the seed for a limit."""
+        keys = [json.dumps([self.seed, "mined", example.example_id]) for example in self._examples]
+        places = list(range(len(keys)))
+        return sorted(places, key=lambda index: hashlib.sha256(keys[index].encode()).digest()) if drawn else places
 
     def outcomes(self, places: Sequence[int]) -> list[JsonObject]:
-        """All pools are found in one scan."""
-        examples = [self._examples[place] for place in places]
-        aligned = self.verifier.align_groups([PromptGroup.of(one.goal, one.history, [()]) for one in examples])
-        return [self._mined(example, pool) for example, pool in zip(examples, aligned, strict=True)]
+        """What each item gives, as `_outcome` writes it; all pools are found in one scan."""
+        examples = [self._examples[index] for index in places]
+        groups = [PromptGroup.of(example.goal, example.history, [()]) for example in examples]
+        outcomes = []
+        for example, pool in zip(examples, self.verifier.align_groups(groups), strict=True):
+            outcome, own = _outcome("no_narration"), VideoIds([example.video_id])
+            for aligned in pool:
+                narration = self.corpus.narration(aligned.hit.narration)
+                if own.may_be(narration.video_id) or (usable := self.usable(narration)) is None:
+                    continue
+                if aligned.hit.score < self.config.min_similarity:
+                    outcome = _outcome("below_similarity")
+                    continue
+                end = aligned.matches[-1][1] + 1 if aligned.matches else 0
+                step_like = self.step_like(aligned.hit.narration, narration)
+                after = [segment for segment in range(end, len(usable)) if usable[segment]]
+                likely = [segment for segment in after if step_like[segment]]
+                chosen = likely if self.config.segments == "step-like" else after
+                if not (chosen := chosen[: self.config.steps or len(example.continuation)]):
+                    outcome = _outcome("at_end")
+                    continue
+                row = {
+                    "video_id": narration.video_id,
+                    "narration": aligned.hit.narration,
+                    "segments": chosen,
+                    "similarity": round(aligned.hit.score, 6),
+                    "score": round(aligned.score, 6),
+                    "continuation": [narration.segments[segment].text for segment in chosen],
+                }
+                outcome = _outcome("", len(after), len(likely), [row])
+                break
+            outcomes.append(outcome)
+        return outcomes
 
-    def example(self, place: int, row: JsonObject) -> Example:
-        example = self._examples[place]
+    def example(self, index: int, row: JsonObject) -> Example:
+        example = self._examples[index]
         return replace(
             example,
             example_id=f"{SOURCE}/{example.example_id}",
@@ -247,37 +270,6 @@ class _Histories(_Source):
             supervision="weak",
         )
 
-    def _draw(self, place: int) -> bytes:
-        return hashlib.sha256(json.dumps([self.seed, "mined", self._examples[place].example_id]).encode()).digest()
-
-    def _mined(self, example: Example, pool: Sequence[PooledAlignment]) -> JsonObject:
-        dropped, own = "no_narration", VideoIds([example.video_id])
-        for aligned in pool:
-            narration = self.corpus.narration(aligned.hit.narration)
-            if own.may_be(narration.video_id) or (usable := self.usable(narration)) is None:
-                continue
-            if aligned.hit.score < self.config.min_similarity:
-                dropped = "below_similarity"
-                continue
-            end = aligned.matches[-1][1] + 1 if aligned.matches else 0
-            step_like = self.step_like(aligned.hit.narration, narration)
-            after = [place for place in range(end, len(usable)) if usable[place]]
-            likely = [place for place in after if step_like[place]]
-            chosen = likely if self.config.segments == "step-like" else after
-            if not (chosen := chosen[: self.config.steps or len(example.continuation)]):
-                dropped = "at_end"
-                continue
-            row = {
-                "video_id": narration.video_id,
-                "narration": aligned.hit.narration,
-                "segments": chosen,
-                "similarity": round(aligned.hit.score, 6),
-                "score": round(aligned.score, 6),
-                "continuation": [narration.segments[place].text for place in chosen],
-            }
-            return _outcome("", len(after), len(likely), [row])
-        return _outcome(dropped)
-
 
 class _Titles(_Source):
     """Narrations as procedures."""
@@ -285,18 +277,50 @@ class _Titles(_Source):
     mode = "titles"
 
     def items(self, places: Sequence[int]) -> object:
+        """The items as JSON values."""
         return list(places)
 
     def order(self, drawn: bool) -> list[int]:
+        """The places of all items in the order in which they are mined; drawn by the seed for a limit."""
         count = len(self.corpus)
         return np.random.default_rng(self.seed).permutation(count).tolist() if drawn else list(range(count))
 
     def outcomes(self, places: Sequence[int]) -> list[JsonObject]:
         """In corpus order, because reading a text decodes its whole shard."""
-        outcomes = {place: self._mined(place) for place in sorted(places)}
-        return [outcomes[place] for place in places]
+        outcomes: dict[int, JsonObject] = {}
+        for number in sorted(places):
+            narration = self.corpus.narration(number)
+            if not (goal := (narration.title or "").strip()):
+                outcomes[number] = _outcome("no_title")
+                continue
+            if (usable := self.usable(narration)) is None:
+                outcomes[number] = _outcome("excluded")
+                continue
+            step_like = self.step_like(number, narration)
+            after = [segment for segment in range(len(usable)) if usable[segment]]
+            likely = [segment for segment in after if step_like[segment]]
+            steps = after if self.config.segments == "all" else likely
+            if len(steps) < 2:
+                outcomes[number] = _outcome("too_few_steps", len(after), len(likely))
+                continue
+            texts, rows = [narration.segments[segment].text for segment in steps], []
+            for cut in cut_points(narration.video_id, len(steps), self.config.cuts, self.seed):
+                end = cut + (self.config.steps or TITLE_STEPS)
+                rows.append(
+                    {
+                        "video_id": narration.video_id,
+                        "narration": number,
+                        "segments": steps[cut:end],
+                        "goal": goal,
+                        "history": texts[:cut],
+                        "continuation": texts[cut:end],
+                        "until": narration.segments[steps[cut]].start,
+                    }
+                )
+            outcomes[number] = _outcome("", len(after), len(likely), rows)
+        return [outcomes[index] for index in places]
 
-    def example(self, place: int, row: JsonObject) -> Example:
+    def example(self, index: int, row: JsonObject) -> Example:
         history = tuple(row["history"])
         return Example(
             example_id=f"{SOURCE}/{row['video_id']}/{len(history)}",
@@ -311,55 +335,6 @@ class _Titles(_Source):
             until=row["until"],
         )
 
-    def _mined(self, number: int) -> JsonObject:
-        narration = self.corpus.narration(number)
-        if not (goal := (narration.title or "").strip()):
-            return _outcome("no_title")
-        if (usable := self.usable(narration)) is None:
-            return _outcome("excluded")
-        step_like = self.step_like(number, narration)
-        after = [place for place in range(len(usable)) if usable[place]]
-        likely = [place for place in after if step_like[place]]
-        steps = after if self.config.segments == "all" else likely
-        counts = len(after), len(likely)
-        if len(steps) < 2:
-            return _outcome("too_few_steps", *counts)
-        texts = [narration.segments[place].text for place in steps]
-        rows = []
-        for cut in cut_points(narration.video_id, len(steps), self.config.cuts, self.seed):
-            end = cut + (self.config.steps or TITLE_STEPS)
-            rows.append(
-                {
-                    "video_id": narration.video_id,
-                    "narration": number,
-                    "segments": steps[cut:end],
-                    "goal": goal,
-                    "history": texts[:cut],
-                    "continuation": texts[cut:end],
-                    "until": narration.segments[steps[cut]].start,
-                }
-            )
-        return _outcome("", *counts, rows)
-
 
 def _outcome(dropped: str, segments: int = 0, step_like: int = 0, mined: Sequence[JsonObject] = ()) -> JsonObject:
     return {"dropped": dropped, "segments": segments, "step_like": step_like, "mined": list(mined)}
-
-
-def _outcomes(source: _Source, places: Sequence[int], store: AnswerStore | None) -> list[JsonObject]:
-    """What items give, from the store where they were mined before."""
-    if store is None:
-        return source.outcomes(places)
-    key = source.key(places)
-    if (entry := store.find(key)) is None:
-        entry = {"outcomes": source.outcomes(places)}
-        store.keep(key, entry)
-    outcomes: list[JsonObject] = entry["outcomes"]
-    return outcomes
-
-
-def _origin(example_id: str, row: JsonObject) -> ExampleOrigin:
-    segments = tuple(row["segments"])
-    return ExampleOrigin(
-        example_id, row["video_id"], row["narration"], segments, row.get("similarity"), row.get("score")
-    )

@@ -12,9 +12,9 @@ Two floors stand beside them: the continuation mined for another video of the sa
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
 
 import numpy as np
 
@@ -118,10 +118,23 @@ def measure_quality(
     embeddings = StepEmbeddings(corpus.encoder)
     videos = {procedure.video_id: procedure for procedure in procedures}
     references = _references(mined, corpus, {f"{SOURCE}/{one.example_id}": one for one in examples}, videos)
-    order = [int(place) for place in np.random.default_rng(seed).permutation(len(mined.examples))]
-    compared = sorted([place for place in order if references[place]][:COMPARED])
-    shown = [place for place in order if references[place]] if compared else order
+    order = [int(index) for index in np.random.default_rng(seed).permutation(len(mined.examples))]
+    compared = sorted([index for index in order if references[index]][:COMPARED])
+    shown = [index for index in order if references[index]] if compared else order
     similarities = [origin.similarity for origin in mined.origins if origin.similarity is not None]
+    continuations, lengths = [example.continuation for example in mined.examples], dict[str, float]()
+    if continuations:
+        lengths = {
+            "history": fmean(len(example.history) for example in mined.examples),
+            "continuation": fmean(map(len, continuations)),
+            "words": fmean(len(text.split()) for texts in continuations for text in texts),
+        }
+    examples_shown = []
+    for index in shown[:SHOWN]:
+        example, origin = mined.examples[index], mined.origins[index]
+        texts = (example.history, example.continuation, references[index])
+        named = (example.example_id, example.goal, origin.video_id, origin.similarity)
+        examples_shown.append(ShownExample(*named, *texts))
     return Quality(
         mode=mined.mode,
         examples=len(mined.examples),
@@ -129,14 +142,14 @@ def measure_quality(
         narrations=len({origin.narration for origin in mined.origins}),
         dropped={reason: mined.dropped[reason] for reason in DROPPED if mined.dropped[reason]},
         step_like=mined.step_like / mined.segments if mined.segments else None,
-        lengths=_lengths(mined.examples),
+        lengths=lengths,
         similarity={f"{q:g}": float(np.quantile(similarities, q)) for q in _QUANTILES if similarities},
         compared=len(compared),
         agreement=_agreement(
-            [mined.examples[place] for place in compared], [references[place] for place in compared], embeddings, seed
+            [mined.examples[index] for index in compared], [references[index] for index in compared], embeddings, seed
         ),
         step_like_segments=_step_like_share(mined.origins, corpus, videos, embeddings, config) if videos else None,
-        shown=tuple(_shown(mined.examples[place], mined.origins[place], references[place]) for place in shown[:SHOWN]),
+        shown=tuple(examples_shown),
     )
 
 
@@ -153,8 +166,16 @@ def render_quality(quality: Quality) -> str:
     sections = [Section("figures", "Figures", "figures", blocks=quality_tables(quality))]
     if quality.shown:
         drawn = "Drawn at random by the seed; beside each step of the continuation the annotated one, where there is."
-        blocks = tuple(map(_example_table, quality.shown))
-        sections.append(Section("examples", "Examples", "examples", paragraphs=(drawn,), blocks=blocks))
+        blocks = []
+        for example in quality.shown:
+            rows = [row(f"done {number}", step, "") for number, step in enumerate(example.history, start=1)]
+            pairs = zip_longest(example.continuation, example.annotated, fillvalue="")
+            rows += [row(f"{number}", *texts) for number, texts in enumerate(pairs, start=1)]
+            likely = "" if example.similarity is None else f", A_mono {example.similarity:.2f}"
+            columns = headings("history, then mined", "annotated")
+            about = f"{example.example_id}, narration {example.video_id}{likely}"
+            blocks.append(Table(example.goal, "", columns, tuple(rows), about=about))
+        sections.append(Section("examples", "Examples", "examples", paragraphs=(drawn,), blocks=tuple(blocks)))
     return render_markdown(f"Continuations mined from {quality.mode}", [], sections)
 
 
@@ -192,68 +213,33 @@ def quality_tables(quality: Quality) -> tuple[Table, ...]:
     return tuple(tables)
 
 
-def _lengths(examples: Sequence[Example]) -> dict[str, float]:
-    """Means over the examples; none without any."""
-    continuations = [example.continuation for example in examples]
-    if not continuations:
-        return {}
-    return {
-        "history": fmean(len(example.history) for example in examples),
-        "continuation": fmean(map(len, continuations)),
-        "words": fmean(len(text.split()) for texts in continuations for text in texts),
-    }
-
-
-def _shown(example: Example, origin: ExampleOrigin, annotated: tuple[str, ...]) -> ShownExample:
-    place = (example.example_id, example.goal, origin.video_id, origin.similarity)
-    return ShownExample(*place, example.history, example.continuation, annotated)
-
-
-def _example_table(shown: ShownExample) -> Table:
-    rows = [row(f"done {number}", step, "") for number, step in enumerate(shown.history, start=1)]
-    for number in range(max(len(shown.continuation), len(shown.annotated))):
-        texts = (steps[number] if number < len(steps) else "" for steps in (shown.continuation, shown.annotated))
-        rows.append(row(f"{number + 1}", *texts))
-    likely = "" if shown.similarity is None else f", A_mono {shown.similarity:.2f}"
-    columns = headings("history, then mined", "annotated")
-    about = f"{shown.example_id}, narration {shown.video_id}{likely}"
-    return Table(shown.goal, "", columns, tuple(rows), about=about)
-
-
 def _references(
     mined: Mined, corpus: Corpus, examples: Mapping[str, Example], videos: Mapping[str, Procedure]
 ) -> list[tuple[str, ...]]:
     """The annotated continuation of each mined example, empty where there is none."""
-    found = []
+    references = []
     for example, origin in zip(mined.examples, mined.origins, strict=True):
+        steps: list[str] = []
         if mined.mode == "histories":
             own = examples.get(example.example_id)
-            found.append(() if own is None else own.continuation)
-        elif (video := videos.get(origin.video_id)) is None:
-            found.append(())
-        else:
+            steps = [] if own is None else list(own.continuation)
+        elif (video := videos.get(origin.video_id)) is not None:
+            # The annotated steps that overlap the stretch from the first segment to the last; none without times.
             narration = corpus.narration(origin.narration)
-            said = [narration.segments[place] for place in origin.segments]
-            found.append(tuple(step.text for step in _steps_during(video, said)))
-    return found
+            times = [_time(narration.segments[index]) for index in origin.segments]
+            known = [time for time in times if time is not None]
+            if known and len(known) == len(times):
+                (start, _), (_, end) = known[0], known[-1]
+                steps = [
+                    step.text for step in video.steps if (time := _time(step)) and time[0] < end and time[1] > start
+                ]
+        references.append(tuple(steps))
+    return references
 
 
-class _Timed(NamedTuple):
-    start: float
-    end: float
-
-
-def _time(item: Segment | Step) -> _Timed | None:
-    return None if item.start is None or item.end is None else _Timed(item.start, item.end)
-
-
-def _steps_during(video: Procedure, segments: Sequence[Segment]) -> list[Step]:
-    """The annotated steps that overlap the stretch from the first segment to the last; none without times."""
-    times = [time for segment in segments if (time := _time(segment)) is not None]
-    if not times or len(times) < len(segments):
-        return []
-    start, end = times[0].start, times[-1].end
-    return [step for step in video.steps if (own := _time(step)) and own.start < end and own.end > start]
+def _time(item: Segment | Step) -> tuple[float, float] | None:
+    """Start and end in seconds; None where one is not known."""
+    return None if item.start is None or item.end is None else (item.start, item.end)
 
 
 def _agreement(
@@ -265,17 +251,17 @@ def _agreement(
     nearest.learn([text for example in examples for text in example.continuation])
     texts = [text for one, own in zip(examples, references, strict=True) for text in (*one.continuation, *own)]
     likeness = Likeness(embeddings.stacked, calibrate(embeddings.stacked), texts)
-    same = partners(examples, lambda one, other: one.goal == other.goal and video_of(one) != video_of(other))
-    different = partners(examples, lambda one, other: one.goal != other.goal)
+    same = partners(examples, lambda item, other: item.goal == other.goal and video_of(item) != video_of(other))
+    different = partners(examples, lambda item, other: item.goal != other.goal)
     others: dict[str, Sequence[int | None]] = {MINED: range(len(examples)), SAME_GOAL: same, OTHER_GOAL: different}
-    found: dict[str, dict[str, Interval]] = {}
+    agreement: dict[str, dict[str, Interval]] = {}
     for name, places in others.items():
         values: dict[str, list[float]] = {measure: [] for measure in MEASURES}
         goals = []
-        for example, reference, place in zip(examples, references, places, strict=True):
-            if place is None:
+        for example, reference, index in zip(examples, references, places, strict=True):
+            if index is None:
                 continue
-            steps = examples[place].continuation
+            steps = examples[index].continuation
             plan, wanted = nearest(steps), nearest(reference)
             ordered = ordered_likeness(likeness.between(steps, reference))
             values["f1"].append(step_f1(plan, wanted))
@@ -283,8 +269,8 @@ def _agreement(
             values["likeness"].append(2 * ordered / (len(steps) + len(reference)))
             goals.append(example.goal)
         if goals:
-            found[name] = {measure: mean_interval(numbers, goals, seed) for measure, numbers in values.items()}
-    return found
+            agreement[name] = {measure: mean_interval(numbers, goals, seed) for measure, numbers in values.items()}
+    return agreement
 
 
 def _step_like_share(
@@ -304,7 +290,9 @@ def _step_like_share(
         if not steps or len(times) < len(narration.segments):
             continue
         count += 1
-        inside += [_inside(time, steps) for time in times]
+        for start, end in times:  # whether half of the time or more lies in one step
+            shared = max(min(end, step_end) - max(start, step_start) for step_start, step_end in steps)
+            inside.append(shared >= INSIDE * (end - start) and shared > 0)
         chosen += [*likeness.select(narration.segments, corpus.embeddings(number), config.threshold)]
     if not any(chosen) or not any(inside):
         return None
@@ -315,9 +303,3 @@ def _step_like_share(
         precision_of_all=sum(inside) / len(inside),
         recall=both / sum(inside),
     )
-
-
-def _inside(time: _Timed, steps: Sequence[_Timed]) -> bool:
-    """Whether half of a time or more lies in one step."""
-    shared = max(min(time.end, step.end) - max(time.start, step.start) for step in steps)
-    return shared >= INSIDE * (time.end - time.start) and shared > 0

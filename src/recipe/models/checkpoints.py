@@ -132,8 +132,8 @@ def thought_opening(tokenizer: PreTrainedTokenizerBase, template: Mapping[str, A
     user = {"role": "user", "content": _REPLY}
     for chat in ([{"role": "system", "content": "system"}, user], [user]):  # some templates refuse a system turn
         with suppress(Exception):
-            asked = str(tokenizer.apply_chat_template(chat, **settings)).rpartition(_REPLY)[2]
-            return open_thought(asked)
+            prompt = str(tokenizer.apply_chat_template(chat, **settings)).rpartition(_REPLY)[2]
+            return open_thought(prompt)
     return ""
 
 
@@ -151,6 +151,19 @@ def decode_completions(
         shown = [[id for id in tokens if id in tags or id not in special] for tokens in completions]
         texts = tokenizer.batch_decode(shown, skip_special_tokens=False)
     return [f"{opening}{text}" for text in texts]
+
+
+def open_device(name: str | None) -> torch.device:
+    """The named device, by default the first GPU, else the processor. Raises InputError for one that is not there."""
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):  # no name of a device, or none of this machine
+        accelerator = torch.accelerator.current_accelerator()
+        count = torch.accelerator.device_count() if accelerator else 0
+        devices = [*(f"{accelerator.type}:{index}" for index in range(count) if accelerator), "cpu"]
+        raise InputError(f"device {name!r} is not on this machine; give one of {', '.join(devices)}.") from None
+    return device
 
 
 def computes_bfloat16(device: torch.device) -> bool:
@@ -175,7 +188,7 @@ def use_bf16(asked: bool | None) -> bool:
     return False
 
 
-@functools.cache
+@functools.cache  # one warning a process
 def _warn_of_float32() -> None:
     _LOG.warning(
         "bf16: this processor has no instructions for bfloat16 and would take several times as long; "
@@ -204,7 +217,7 @@ def load_checkpoint(
     reader, place = load_reader(name, revision), location(name, revision)
     with model_errors(name), quiet_loading():
         kind = transformers.AutoModelForCausalLM if reader.video is None else transformers.AutoModelForImageTextToText
-        model, found = kind.from_pretrained(
+        model, loading = kind.from_pretrained(
             place,
             revision=revision,
             dtype=dtype,
@@ -212,7 +225,7 @@ def load_checkpoint(
             output_loading_info=True,
             trust_remote_code=False,
         )
-        if lacking := sorted(found["missing_keys"]):  # transformers draws them at random
+        if lacking := sorted(loading["missing_keys"]):  # transformers draws them at random
             raise _unusable(name, f"its weights lack {listed(lacking)}")
         settings = model.generation_config
         ends = end_tokens(settings, reader.tokenizer)
@@ -234,7 +247,15 @@ def load_reader(name: str, revision: str | None = None) -> Reader:
         config = transformers.AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
         video = VideoProcessor.load(name, revision) if config.model_type == _SEEING else None
         if video is not None:
-            tokenizer.chat_template = _video_template(name, revision) or tokenizer.chat_template
+            # In older releases the template for messages with a video lies apart from the tokenizer's.
+            apart = cached_file(
+                name, "chat_template.json", revision=revision, _raise_exceptions_for_missing_entries=False
+            )
+            if apart is not None:
+                kept = read_json(Path(apart))
+                if not isinstance(kept, dict) or not isinstance(kept.get("chat_template"), str):
+                    raise InputError.at(apart, "it holds no template", "restore the file of the model")
+                tokenizer.chat_template = kept["chat_template"] or tokenizer.chat_template
         # Whoever asks compares lengths with the context, and raises errors in place of this warning.
         tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
         if not tokenizer.encode("a"):
@@ -292,7 +313,7 @@ def sampling_settings(name: str, revision: str | None = None) -> dict[str, int |
         )  # fmt: skip
     if file is None:
         problem = "it has no generation_config.json whose sampling could be imitated"
-        raise InputError.at(f"model {name!r}", problem, "leave --imitate out")
+        raise InputError.at(f"model {name!r}", problem, "leave sampling.imitate out")
     held = read_json(Path(file))
     settings: dict[str, int | float] = {}
     for field, (least, most) in _BOUNDS.items():
@@ -321,18 +342,10 @@ def model_errors(name: str, unusable: Callable[[BaseException], RecipeError] | N
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise (_unusable(name, _reason(error)) if unusable is None else unusable(error)) from error
-
-
-def _video_template(name: str, revision: str | None) -> str | None:
-    """The chat template for messages with a video where it lies apart from the tokenizer's, as in older releases."""
-    found = cached_file(name, "chat_template.json", revision=revision, _raise_exceptions_for_missing_entries=False)
-    if found is None:
-        return None
-    kept = read_json(Path(found))
-    if not isinstance(kept, dict) or not isinstance(kept.get("chat_template"), str):
-        raise InputError.at(found, "it holds no template", "restore the file of the model")
-    return str(kept["chat_template"])
+        reason = first_line(error)
+        if "ignore_mismatched_sizes" in reason:  # advice for programmers
+            reason = "its weights have other shapes than config.json says"
+        raise (_unusable(name, reason) if unusable is None else unusable(error)) from error
 
 
 @contextmanager
@@ -356,28 +369,24 @@ def _require_model(folder: Path) -> None:
         inner = folder / "model"
         remedy = f"give {inner}" if (inner / "config.json").is_file() else _LAYOUT
         raise InputError.at(folder, "there is no model in this folder", remedy)
+    index = folder / "model.safetensors.index.json"
+    files = sorted(folder.glob("model.safetensors"))
+    if not files and index.is_file():
+        kept = read_json(index)
+        named = kept.get("weight_map") if isinstance(kept, dict) else None
+        if not isinstance(named, dict) or not named:
+            raise InputError.at(index, "it lists no weights", "restore the files of the model", field="weight_map")
+        for name in sorted({*map(str, named.values())}):
+            if Path(name).name != name or not (folder / name).is_file():
+                problem = f"it names {name!r}, which is no file of this folder"
+                raise InputError.at(index, problem, "restore the files of the model", field="weight_map")
+            files.append(folder / name)
     with model_errors(str(folder)):
         tensors = 0
-        for file in _weights(folder):
+        for file in files:
             names: list[str] = safe_open(file, "pt").keys()  # type: ignore[no-untyped-call]
             tensors += len(names)
         _require_layers(folder / "config.json", read_json(folder / "config.json"), tensors or _LAYERS)
-
-
-def _weights(folder: Path) -> list[Path]:
-    """The files of a model's weights. Raises InputError for an index that names others than files of the folder."""
-    index = folder / "model.safetensors.index.json"
-    if (folder / "model.safetensors").is_file() or not index.is_file():
-        return sorted(folder.glob("model.safetensors"))
-    kept = read_json(index)
-    named = kept.get("weight_map") if isinstance(kept, dict) else None
-    if not isinstance(named, dict) or not named:
-        raise InputError.at(index, "it lists no weights", "restore the files of the model", field="weight_map")
-    for name in (names := {*map(str, named.values())}):
-        if Path(name).name != name or not (folder / name).is_file():
-            problem = f"it names {name!r}, which is no file of this folder"
-            raise InputError.at(index, problem, "restore the files of the model", field="weight_map")
-    return [folder / name for name in sorted(names)]
 
 
 def _require_layers(config: Path, values: object, tensors: int) -> None:
@@ -397,13 +406,6 @@ _LAYERS = 10_000
 _COUNTED = re.compile("(num|n)_(hidden_|encoder_|decoder_)?layers?|depth")
 """Names in config.json of numbers of layers."""
 _LAYOUT = "give a folder with config.json, model.safetensors and the tokenizer's files"
-
-
-def _reason(error: BaseException) -> str:
-    reason = first_line(error)
-    if "ignore_mismatched_sizes" in reason:  # advice for programmers
-        return "its weights have other shapes than config.json says"
-    return reason
 
 
 def _unusable(name: str, reason: str) -> InputError:

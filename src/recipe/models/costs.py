@@ -94,7 +94,13 @@ class Budget:
             if self.tokens is not None and self.tokens_spent >= self.tokens:
                 left = 0
             if left < (wanted if whole else min(1, wanted)):
-                raise BudgetSpent(self._problem(wanted if whole else 1))
+                pairs = ((self.calls_spent, self.calls, "calls"), (self.tokens_spent, self.tokens, "tokens"))
+                spent = " and ".join(f"{done} of {most} {unit}" for done, most, unit in pairs if most is not None)
+                count = wanted if whole else 1
+                raise BudgetSpent(
+                    f"{count} more {'answer' if count == 1 else 'answers'} would exceed the budget, of which {spent} "
+                    "are spent; answers in the cache are free, so the same run with a larger budget resumes from there."
+                )
             self.calls_spent += left
             return left
 
@@ -108,10 +114,3 @@ class Budget:
         """The bounds and what was spent, as a plain object."""
         bounds = {"calls": self.calls, "tokens": self.tokens}
         return bounds | {"calls_spent": self.calls_spent, "tokens_spent": self.tokens_spent}
-
-    def _problem(self, wanted: int) -> str:
-        pairs = ((self.calls_spent, self.calls, "calls"), (self.tokens_spent, self.tokens, "tokens"))
-        spent = " and ".join(f"{done} of {most} {what}" for done, most, what in pairs if most is not None)
-        more = f"{wanted} more {'answer' if wanted == 1 else 'answers'}"
-        remedy = "answers in the cache are free, so the same run with a larger budget resumes from there"
-        return f"{more} would exceed the budget, of which {spent} are spent; {remedy}."

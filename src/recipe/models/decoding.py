@@ -6,7 +6,7 @@ clip, for a Qwen2.5-VL: a clip is encoded once, whichever prompts show it.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -139,63 +139,47 @@ def draws(
     temperature, then the others in this order. The function serves one batch. It raises ComputeError for logits that
     are not numbers.
     """
-    penalty, warpers = _warpers(card)
-    seen: torch.Tensor | None = None
+    penalty = 1.0 if card is None else card.repetition_penalty.value or 1.0
+    warpers: list[LogitsProcessor] = []
+    if card is not None:
+        top_k, top_p, min_p = card.top_k.value or 0, card.top_p.value or 1.0, card.min_p.value or 0.0
+        warpers += [TopKLogitsWarper(int(top_k))] if top_k > 0 else []
+        warpers += [TopPLogitsWarper(float(top_p))] if top_p < 1 else []
+        warpers += [MinPLogitsWarper(float(min_p))] if min_p > 0 else []
+    penalised_tokens: torch.Tensor | None = None
     """Tokens that the penalty applies to [completions, vocabulary]."""
 
     def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
-        nonlocal seen
-        _require_numbers(logits)
+        nonlocal penalised_tokens
+        # The largest of numbers of which one is none is none.
+        if not bool(torch.isfinite(logits.amax(-1)).all()):
+            raise ComputeError("the model's output is not a number; its weights are damaged or training diverged.")
         if banned:
             logits = logits.index_fill(-1, torch.tensor(banned, device=logits.device), -torch.inf)
         logits = logits.float()
         if penalty != 1:
-            if seen is None:
-                seen = torch.zeros(len(numbers), logits.shape[-1], dtype=torch.bool, device=logits.device)
+            if penalised_tokens is None:
+                size = (len(numbers), logits.shape[-1])
+                penalised_tokens = torch.zeros(size, dtype=torch.bool, device=logits.device)
                 for row, prompt in enumerate(prompts):
-                    seen[row, torch.tensor(prompt, device=logits.device)] = True
+                    penalised_tokens[row, torch.tensor(prompt, device=logits.device)] = True
             penalised = torch.where(logits > 0, logits / penalty, logits * penalty)
-            logits = torch.where(seen[rows], penalised, logits)
+            logits = torch.where(penalised_tokens[rows], penalised, logits)
         if temperature == 0:
             chosen = logits.argmax(-1)
         else:
             logits = logits / temperature
             for warper in warpers:
                 logits = warper(None, logits)
-            chosen = _inverse_cdf(logits, numbers[rows, step])
-        if seen is not None:
-            seen[rows, chosen] = True
+            # The inverse of the cumulative softmax, at a uniform number of the completion's own.
+            mass = torch.softmax(logits, dim=-1).cumsum(-1)
+            uniform = numbers[rows, step].to(mass.device) * mass[:, -1]
+            chosen = torch.searchsorted(mass, uniform[:, None], right=True).squeeze(-1).clamp(max=mass.shape[-1] - 1)
+        if penalised_tokens is not None:
+            penalised_tokens[rows, chosen] = True
         return chosen
 
     return choose
-
-
-def _warpers(card: Decoding | None) -> tuple[float, list[LogitsProcessor]]:
-    """The repetition penalty, and what else changes the logits, in order."""
-    if card is None:
-        return 1.0, []
-    top_k, top_p, min_p = card.top_k.value or 0, card.top_p.value or 1.0, card.min_p.value or 0.0
-    warpers: list[LogitsProcessor] = []
-    if top_k > 0:
-        warpers.append(TopKLogitsWarper(int(top_k)))
-    if top_p < 1:
-        warpers.append(TopPLogitsWarper(float(top_p)))
-    if min_p > 0:
-        warpers.append(MinPLogitsWarper(float(min_p)))
-    return card.repetition_penalty.value or 1.0, warpers
-
-
-def _require_numbers(logits: torch.Tensor) -> None:
-    # The largest of numbers of which one is none is none.
-    if not bool(torch.isfinite(logits.amax(-1)).all()):
-        raise ComputeError("the model's output is not a number; its weights are damaged or training diverged.")
-
-
-def _inverse_cdf(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """One token a row [rows]: the inverse of the cumulative softmax at `uniform`."""
-    mass = torch.softmax(logits, dim=-1).cumsum(-1)
-    chosen = torch.searchsorted(mass, (uniform.to(mass.device) * mass[:, -1])[:, None], right=True).squeeze(-1)
-    return chosen.clamp(max=mass.shape[-1] - 1)
 
 
 def log_likelihood(
@@ -229,8 +213,19 @@ def token_log_likelihood(
     places = max(1, _most_logits(model.device) // model.config.get_text_config().vocab_size)
     parts = []
     for first in range(0, len(prompts), places):
-        at = slice(first, first + places)
-        parts.append(_row_log_probability(model, prompts[at], targets[at], temperature, clips and clips[at], places))
+        batch = targets[first : first + places]
+        rows, logits = _prefill(model, prompts[first : first + places], clips and clips[first : first + places])
+        columns = [_log_probability(logits[:, None], batch[:, :1], temperature)]
+        known = batch[:, :-1] != _NONE
+        read = batch[:, :-1].where(known, 0)
+        mask = torch.cat([rows.mask, known.long()], dim=1)
+        width, step = rows.mask.shape[1], places // len(batch)
+        for start in range(0, read.shape[1], step):
+            stop = min(start + step, read.shape[1])
+            positions = rows.position[:, None] + torch.arange(start + 1, stop + 1, device=model.device)
+            logits = _logits(model, read[:, start:stop], mask[:, : width + stop], positions, rows.cache, stop - start)
+            columns.append(_log_probability(logits, batch[:, start + 1 : stop + 1], temperature))
+        parts.append(torch.cat(columns, dim=1))
     return torch.cat(parts)
 
 
@@ -241,30 +236,6 @@ def _most_logits(device: torch.device) -> int:
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     free: int = torch.cuda.mem_get_info(device)[0] + kept
     return 1 << max(0, (free // _BYTES).bit_length() - 1)
-
-
-def _row_log_probability(
-    model: PreTrainedModel,
-    prompts: Sequence[Sequence[int]],
-    targets: torch.Tensor,
-    temperature: float,
-    clips: Clips | None,
-    places: int,
-) -> torch.Tensor:
-    """Log-probabilities of `targets` [rows, longest]; logits of at most `places` places, a row at a position each."""
-    rows, logits = _prefill(model, prompts, clips)
-    found = [_log_probability(logits[:, None], targets[:, :1], temperature)]
-    known = targets[:, :-1] != _NONE
-    read = targets[:, :-1].where(known, 0)
-    mask = torch.cat([rows.mask, known.long()], dim=1)
-    width, step = rows.mask.shape[1], places // len(targets)
-    for first in range(0, read.shape[1], step):
-        last = min(first + step, read.shape[1])
-        positions = rows.position[:, None] + torch.arange(first + 1, last + 1, device=model.device)
-        seen = mask[:, : width + last]
-        logits = _logits(model, read[:, first:last], seen, positions, rows.cache, keep=last - first)
-        found.append(_log_probability(logits, targets[:, first + 1 : last + 1], temperature))
-    return torch.cat(found, dim=1)
 
 
 def _log_probability(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -296,28 +267,29 @@ class _Rows:
         self.live, self.completions = self.live[goes_on], self.completions[goes_on]
         if len(self.live) <= (1 - _COMPACT) * len(self.mask):
             tokens = tokens[self.live]
-            self._compact()
+            self.cache.batch_select_indices(self.live)
+            self.mask, self.position = self.mask[self.live], self.position[self.live]
+            self.live = torch.arange(len(self.live), device=self.live.device)
         self.position = self.position + 1
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
         logits = _logits(model, tokens[:, None], self.mask, self.position[:, None], self.cache)[:, -1]
         return logits if len(self.live) == len(logits) else logits[self.live]
-
-    def _compact(self) -> None:
-        """Take the rows that have ended out of the cache."""
-        self.cache.batch_select_indices(self.live)
-        self.mask, self.position = self.mask[self.live], self.position[self.live]
-        self.live = torch.arange(len(self.live), device=self.live.device)
 
 
 def _prefill(
     model: PreTrainedModel, prompts: Sequence[Sequence[int]], clips: Clips | None
 ) -> tuple[_Rows, torch.Tensor]:
     """A row for every prompt, behind one pass over the distinct ones, and its logits [prompts, vocabulary]."""
-    asked = [(tuple(prompt), clip) for prompt, clip in zip(prompts, clips or [None] * len(prompts), strict=True)]
-    row_of = {one: row for row, one in enumerate(dict.fromkeys(asked))}
-    source = torch.tensor([row_of[one] for one in asked], device=model.device)
-    tokens, mask = _padded_left([prompt for prompt, _ in row_of], model.device)
+    pairs = [(tuple(prompt), clip) for prompt, clip in zip(prompts, clips or [None] * len(prompts), strict=True)]
+    row_of = {pair: row for row, pair in enumerate(dict.fromkeys(pairs))}
+    source = torch.tensor([row_of[pair] for pair in pairs], device=model.device)
     shown = [clip for _, clip in row_of]
+    # Padded on the left, so that all prompts end in the last column.
+    width = max(len(prompt) for prompt, _ in row_of)
+    padded = [[0] * (width - len(prompt)) + list(prompt) for prompt, _ in row_of]
+    tokens = torch.tensor(padded, device=model.device)
+    lengths = torch.tensor([len(prompt) for prompt, _ in row_of], device=model.device)
+    mask = (torch.arange(width, device=model.device) >= width - lengths[:, None]).long()
     if hasattr(model.config, "vision_config"):
         positions = mrope_positions(model, tokens, mask, shown)
         last = positions.amax((0, 2))
@@ -326,9 +298,9 @@ def _prefill(
     else:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         last = positions[:, -1]
-    seen = _embedded(model, tokens, shown) if any(shown) else None
+    embedded = _embedded(model, tokens, shown) if any(shown) else None
     cache = DynamicCache(config=model.config)
-    logits = _logits(model, tokens, mask, positions, cache, seen=seen)[:, -1]
+    logits = _logits(model, tokens, mask, positions, cache, embedded=embedded)[:, -1]
     cache.batch_select_indices(source)
     every = torch.arange(len(source), device=model.device)
     return _Rows(every, every, mask[source], last[source], cache), logits[source]
@@ -338,26 +310,21 @@ def _embedded(model: PreTrainedModel, tokens: torch.Tensor, clips: Clips) -> tor
     """Inputs of the decoder [rows, positions, width]: words, and in place of video tokens the rows' clips."""
     words = model.get_input_embeddings()(tokens)
     encoded: dict[Patches, torch.Tensor] = {}
-    for batch in _encodable(dict.fromkeys(clip for clip in clips if clip is not None)):
+    batches: list[list[Patches]] = []
+    size = 0
+    for clip in dict.fromkeys(clip for clip in clips if clip is not None):
+        if not batches or size + len(clip.pixels) > _PATCHES:
+            batches.append([])
+            size = 0
+        batches[-1].append(clip)
+        size += len(clip.pixels)
+    for batch in batches:
         pixels = torch.cat([clip.pixels for clip in batch]).to(model.device)
         grids = torch.tensor([clip.grid for clip in batch], device=model.device)
         encoded.update(zip(batch, model.get_video_features(pixels, grids).pooler_output, strict=True))
-    seen = torch.cat([encoded[clip] for clip in clips if clip is not None])
+    patches = torch.cat([encoded[clip] for clip in clips if clip is not None])
     places = (tokens == model.config.video_token_id)[..., None]
-    return words.masked_scatter(places, seen.to(words.dtype))
-
-
-def _encodable(clips: Iterable[Patches]) -> Iterator[list[Patches]]:
-    """Clips in batches that the visual tower can encode at once."""
-    batch: list[Patches] = []
-    size = 0
-    for clip in clips:
-        if batch and size + len(clip.pixels) > _PATCHES:
-            yield batch
-            batch, size = [], 0
-        batch.append(clip)
-        size += len(clip.pixels)
-    yield batch
+    return words.masked_scatter(places, patches.to(words.dtype))
 
 
 def _logits(
@@ -367,15 +334,15 @@ def _logits(
     positions: torch.Tensor,
     cache: DynamicCache,
     keep: int = 1,
-    seen: torch.Tensor | None = None,
+    embedded: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Logits [rows, keep, vocabulary] after the last tokens; the cache grows by `tokens` [rows, new].
 
     The kept positions are given one by one: what a range cuts out is strided, and on a CPU a strided input makes
     torch copy the output matrix for every row (half a second for 32 rows at 49,152 words of 576 numbers).
-    `positions` are [rows, new] or, with a clip, [3, rows, new]; `seen` takes the place of the tokens' embeddings.
+    `positions` are [rows, new] or, with a clip, [3, rows, new]; `embedded` takes the place of the tokens' embeddings.
     """
-    read = {"input_ids": tokens} if seen is None else {"inputs_embeds": seen}
+    read = {"input_ids": tokens} if embedded is None else {"inputs_embeds": embedded}
     width = tokens.shape[1]
     return model(
         **read,
@@ -385,11 +352,3 @@ def _logits(
         use_cache=True,
         logits_to_keep=torch.arange(width - keep, width, device=tokens.device),
     ).logits
-
-
-def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and mask, both [prompts, longest], of prompts that all end in the last column."""
-    width = max(map(len, prompts))
-    tokens = [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
-    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-    return torch.tensor(tokens, device=device), torch.tensor(mask, device=device)

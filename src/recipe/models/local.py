@@ -25,6 +25,7 @@ from recipe.models.checkpoints import (
     end_tokens,
     load_checkpoint,
     model_errors,
+    open_device,
     sampling_settings,
     thought_opening,
 )
@@ -55,6 +56,7 @@ try:
     from jinja2 import TemplateError
 except ModuleNotFoundError as error:
     raise MissingExtra("planning with a local model", "encoder") from error
+
 
 Item = TypeVar("Item")
 
@@ -126,10 +128,27 @@ class Prompts:
             if len(shown) > 1:
                 raise InputError(f"A chat shows {len(shown)} videos; show one.")
             key = json.dumps(without_arrays(chat, named), sort_keys=True)
-            if shown:
-                prompts.append(EncodedPrompt(self._with_video(chat, shown[0]), key, named(shown[0]), shown[0]))
-            else:
-                prompts.append(EncodedPrompt(self._tokens([_flat(message) for message in chat]), key))
+            if not shown:
+                # Parts that are all text as one text: templates of text models read no parts.
+                plain = [
+                    message
+                    if isinstance(message["content"], str)
+                    else {**message, "content": "".join(part["text"] for part in message["content"])}
+                    for message in chat
+                ]
+                prompts.append(EncodedPrompt(self._tokens(plain), key))
+                continue
+            if self._video is None:
+                problem = "it reads text only and was shown a video"
+                remedy = "give a Qwen2.5-VL, or put the video into words with --phi"
+                raise InputError.at(f"model {self._name!r}", problem, remedy)
+            tokens, [clip] = self._tokens(chat), shown
+            if tokens.count(self.video_token) != 1:
+                problem = f"its chat template writes {tokens.count(self.video_token)} tokens for a video"
+                raise InputError.at(f"model {self._name!r}", problem, "give one whose template writes one")
+            at = tokens.index(self.video_token)
+            tokens[at : at + 1] = [self.video_token] * self._video.tokens(clip)
+            prompts.append(EncodedPrompt(tokens, key, named(clip), clip))
         return prompts
 
     def _tokens(self, chat: Chat) -> list[int]:
@@ -151,19 +170,6 @@ class Prompts:
             raise InputError.at(f"model {self._name!r}", problem, "restore the files of the model")
         return rendered
 
-    def _with_video(self, chat: Chat, frames: Frames) -> list[int]:
-        if self._video is None:
-            problem = "it reads text only and was shown a video"
-            raise InputError.at(
-                f"model {self._name!r}", problem, "give a Qwen2.5-VL, or put the video into words with --phi"
-            )
-        tokens = self._tokens(chat)
-        if tokens.count(self.video_token) != 1:
-            problem = f"its chat template writes {tokens.count(self.video_token)} tokens for a video"
-            raise InputError.at(f"model {self._name!r}", problem, "give one whose template writes one")
-        place = tokens.index(self.video_token)
-        return [*tokens[:place], *[self.video_token] * self._video.tokens(frames), *tokens[place + 1 :]]
-
     def overflow(self, prompt: EncodedPrompt) -> str | None:
         """What is wrong with a prompt that fills the model's context and what to do, None for any other."""
         if len(prompt.tokens) < self._context:
@@ -171,12 +177,6 @@ class Prompts:
         remedy = "shorten the history" if prompt.frames is None else "take fewer or smaller frames"
         taken = f"a prompt of {len(prompt.tokens)} tokens"
         return f"{taken} leaves no room in the model's context of {self._context}; {remedy}."
-
-
-def _flat(message: dict[str, Any]) -> dict[str, Any]:
-    """A message whose parts are all text as one text: templates of text models read no parts."""
-    content = message["content"]
-    return message if isinstance(content, str) else {**message, "content": "".join(part["text"] for part in content)}
 
 
 class ClipPatches:
@@ -212,7 +212,7 @@ class LocalEngine(Engine):
         `frames` may bound the area of frames, in place of the model's own bounds; `template` are further arguments of
         the chat template.
         """
-        self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self._device = open_device(device)
         dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float32
         checkpoint = load_checkpoint(str(model), revision, dtype)
         self.prompt = remembered_prompt(model)
@@ -242,7 +242,7 @@ class LocalEngine(Engine):
         temperature 1, whatever the sampling.
         """
         rendered = self._prompts.render_requests(requests, refusals)
-        found: list[Answer | Refusal | None] = [one if isinstance(one, Refusal) else None for one in rendered]
+        outcomes: list[Answer | Refusal | None] = [item if isinstance(item, Refusal) else None for item in rendered]
         groups: dict[tuple[SamplingConfig, bool], list[tuple[int, EncodedPrompt]]] = {}
         for place, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
             if isinstance(prompt, EncodedPrompt):
@@ -251,10 +251,10 @@ class LocalEngine(Engine):
             places = [place for place, _ in asked]
             rows = [(requests[place].sample, prompt) for place, prompt in asked]
             for at, answer in self._written(rows, sampling, logprobs, progress):
-                found[places[at]] = answer
+                outcomes[places[at]] = answer
                 if on_answer:
                     on_answer(places[at], answer)
-        return [outcome for outcome in found if outcome is not None]
+        return [outcome for outcome in outcomes if outcome is not None]
 
     def _written(
         self, rows: Sequence[tuple[int, EncodedPrompt]], sampling: SamplingConfig, logprobs: bool, progress: Progress
@@ -306,7 +306,8 @@ class LocalEngine(Engine):
                 card = decoding_of(requests[place].sampling, self._checkpoint)
                 groups.setdefault(card, []).append((place, prompt))
         for card, group in groups.items():
-            for batch in _batches(group, min(requests[place].sampling.batch_size for place, _ in group)):
+            size = min(requests[place].sampling.batch_size for place, _ in group)
+            for batch in _batches(group, size):
                 wanted = [(place, prompt) for place, prompt in batch if not stopped(place)]
                 if wanted:
                     yield from self._streamed(wanted, requests, card, stopped)
@@ -321,17 +322,16 @@ class LocalEngine(Engine):
         """A batch of requests that are sampled alike."""
         began = time.monotonic()
         places, prompts = [place for place, _ in rows], [prompt for _, prompt in rows]
-        asked = [requests[place] for place in places]
-        sampling = asked[0].sampling
-        keys = [f"{one.sampling.seed} {one.sample} {prompt.key}" for one, prompt in zip(asked, prompts, strict=True)]
+        sampling = requests[places[0]].sampling
+        keys = [f"{requests[at].sampling.seed} {requests[at].sample} {prompt.key}" for at, prompt in rows]
         drawn = _draws(keys, prompts, sampling, card, self._device)
-        gone = set[int]()
+        given_up = set[int]()
 
         def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
             chosen = drawn(logits, rows, step)
             unwanted = [row for row in rows.tolist() if stopped(places[row])]
             if unwanted and self._ends:
-                gone.update(unwanted)
+                given_up.update(unwanted)
                 chosen[torch.isin(rows, torch.tensor(unwanted, device=rows.device))] = self._ends[0]
             return chosen
 
@@ -353,7 +353,7 @@ class LocalEngine(Engine):
             if step is None:
                 return
             for row, token, ended in zip(step.completions, step.tokens, step.ended, strict=True):
-                if row in gone:
+                if row in given_up:
                     continue
                 tokens[row].append(token)
                 piece = texts[row].grown(self._decode([tokens[row]])[0]) + (texts[row].rest() if ended else "")
@@ -380,7 +380,10 @@ class LocalEngine(Engine):
         """
         if temperature <= 0:
             raise InputError(f"at temperature {temperature} a completion has no likelihood; give one above 0.")
-        prompts, answers = self._prompts.render(chats), [self._answer(text) for text in completions]
+        end = [] if self._end is None else [self._end]
+        texts = (text.removeprefix(self._opening) for text in completions)
+        answers = [[*self._tokenizer(text, add_special_tokens=False)["input_ids"], *end] for text in texts]
+        prompts = self._prompts.render(chats)
         pairs = list(zip(prompts, answers, strict=True))
         # A completion's end is not read, only asked about.
         longest = max((len(prompt.tokens) + len(answer) - 1 for prompt, answer in pairs), default=0)
@@ -395,18 +398,13 @@ class LocalEngine(Engine):
         clips = ClipPatches(self._video)
         with progress.task("computing likelihoods", total=len(pairs)) as advance, torch.inference_mode():
             for batch in _batches(order, batch_size):
-                asked = [prompts[pair] for pair in batch]
-                tokens, said = [prompt.tokens for prompt in asked], [answers[pair] for pair in batch]
-                found = log_likelihood(self.module, tokens, said, temperature, clips.of(asked))
-                for pair, total in zip(batch, found, strict=True):
+                read = [prompts[pair] for pair in batch]
+                tokens, targets = [prompt.tokens for prompt in read], [answers[pair] for pair in batch]
+                sums = log_likelihood(self.module, tokens, targets, temperature, clips.of(read))
+                for pair, total in zip(batch, sums, strict=True):
                     totals[pair] = total
                 advance(len(batch))
         return totals
-
-    def _answer(self, text: str) -> list[int]:
-        said = text.removeprefix(self._opening)
-        tokens: list[int] = self._tokenizer(said, add_special_tokens=False)["input_ids"]
-        return tokens if self._end is None else [*tokens, self._end]
 
     def _decode(self, rows: list[list[int]]) -> list[str]:
         bare = [row[:-1] if row[-1] in self._ends else row for row in rows]

@@ -53,7 +53,7 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
     if config.replay and config.cache is None:
         raise InputError("--replay answers from the cache alone; give its folder with --cache.")
     if config.endpoint is None and (unknown := sorted({*config.extra_body} - {"chat_template_kwargs"})):
-        raise InputError(f"--extra-body holds {unknown[0]!r}, which needs an endpoint; give one, or leave it out.")
+        raise InputError(f"model.extra_body holds {unknown[0]!r}, which needs an endpoint; give one, or leave it out.")
     if (endpoint := config.endpoint) is not None:
         from recipe.models.endpoint import EndpointEngine  # noqa: PLC0415 - an extra of its own
         from recipe.models.endpoint.wire import answer_fields  # noqa: PLC0415
@@ -111,7 +111,7 @@ def model_identity(name: str, revision: str | None, store: AnswerStore | None) -
     that of the package of the named base.
     """
     if name == NAME:
-        return {**smollm2_identity()}
+        return dict(smollm2_identity())
     folder = Path(name)
     if store is None or not folder.is_dir():
         return {"model": name, "revision": revision}
@@ -180,31 +180,54 @@ class Model(Engine):
         places: dict[str, list[int]] = {}
         for place, key in enumerate(keys):
             places.setdefault(key, []).append(place)
-        found: dict[str, Answer | Refusal] = {}
+        outcomes: dict[str, Answer | Refusal] = {}
         waiting, paid = list(places), set[str]()
         while waiting:
-            own, others = self._claim(waiting)
+            # Each key is asked for by one thread; the others wait for the event that ends its call.
+            done = threading.Event()
+            with self._lock:
+                others = {key: self._under_way[key] for key in waiting if key in self._under_way}
+                own = [key for key in waiting if key not in others]
+                self._under_way |= dict.fromkeys(own, done)
             try:
                 # After the claim: what another thread paid for is in the store before it gives up its claim.
                 for key in own:
                     if (known := self.store.answer(key)) is not None:
-                        found[key] = known
-                asking = [key for key in own if key not in found]
+                        outcomes[key] = known
+                asking = [key for key in own if key not in outcomes]
                 if asking:
                     # A request of this form was answered before, so that a refusal concerns its own chat.
-                    settled: Refusals = "return" if refusals == "raise if all" and found else refusals
+                    settled: Refusals = "return" if refusals == "raise if all" and outcomes else refusals
                     firsts = [places[key][0] for key in asking]
-                    asked = [requests[place] for place in firsts]
-                    report = None if on_answer is None else functools.partial(_report, on_answer, firsts)
-                    found |= zip(asking, self._ask(asked, asking, progress, report, settled), strict=True)
+                    new = [requests[place] for place in firsts]
+                    report: OnAnswer | None = None
+                    if on_answer is not None:
+                        report = lambda at, answer, firsts=firsts: on_answer(firsts[at], answer)  # noqa: E731
+                    outcomes |= zip(asking, self._ask(new, asking, progress, report, settled), strict=True)
                     paid.update(asking)
             finally:
-                self._release(own)
-            for event in others:
+                with self._lock:
+                    for key in own:
+                        del self._under_way[key]
+                done.set()
+            for event in others.values():
                 event.wait()
-            waiting = [key for key in waiting if key not in found]
+            waiting = [key for key in waiting if key not in outcomes]
         self.store.flush()
-        return self._placed(keys, found, paid, on_answer)
+
+        # Equal requests in one call pay once, and the others count as cached.
+        placed: list[Answer | Refusal] = []
+        for place, key in enumerate(keys):
+            outcome = outcomes[key]
+            if isinstance(outcome, Answer) and key in paid:
+                paid.remove(key)
+            elif isinstance(outcome, Answer):
+                outcome = outcome._replace(cached=True)
+                self.ledger.add(outcome)
+                if on_answer:
+                    on_answer(place, outcome)
+            placed.append(outcome)
+        return placed
 
     def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
         """As the engine does; an answer in the cache comes in one piece, and one that ends is kept."""
@@ -248,10 +271,10 @@ class Model(Engine):
         refusals: Refusals,
     ) -> list[Answer | Refusal]:
         """Ask the engine within the budget, and keep each answer as it arrives."""
-        found: list[Answer | Refusal] = []
+        outcomes: list[Answer | Refusal] = []
         group = len(requests) if self.budget.tokens is None or self.store is None else _GROUP
-        while len(found) < len(requests):
-            start = len(found)
+        while len(outcomes) < len(requests):
+            start = len(outcomes)
             wanted = min(group, len(requests) - start)
             allowed = self.budget.reserve(wanted, whole=self.store is None)
             paid: list[Answer] = []
@@ -263,49 +286,17 @@ class Model(Engine):
                     on_answer(start + place, answer)
 
             try:
-                asked = requests[start : start + allowed]
-                found += self.engine.answer(asked, progress, on_answer=receive, refusals=refusals)
+                allowed_requests = requests[start : start + allowed]
+                outcomes += self.engine.answer(allowed_requests, progress, on_answer=receive, refusals=refusals)
             finally:  # after Ctrl-C as well: what arrived was paid for
                 self.budget.settle(allowed, paid)
-        return found
+        return outcomes
 
     def _keep(self, request: ModelRequest, key: str | None, answer: Answer) -> None:
         self.ledger.add(answer)
         if self.store is not None and key is not None:
             kept = answer._asdict() | {"decoding": answer.decoding and answer.decoding.settings()}
             self.store.keep(key, kept | self._note | (request.note or {}))
-
-    def _claim(self, keys: Sequence[str]) -> tuple[list[str], list[threading.Event]]:
-        """The keys that no other thread asks for, and the events that end the others' calls."""
-        with self._lock:
-            others = {key: self._under_way[key] for key in keys if key in self._under_way}
-            own = [key for key in keys if key not in others]
-            self._under_way |= dict.fromkeys(own, threading.Event())
-        return own, list(others.values())
-
-    def _release(self, keys: Sequence[str]) -> None:
-        with self._lock:
-            ended = {self._under_way.pop(key) for key in keys}
-        for event in ended:
-            event.set()
-
-    def _placed(
-        self, keys: Sequence[str], found: Mapping[str, Answer | Refusal], paid: set[str], on_answer: OnAnswer | None
-    ) -> list[Answer | Refusal]:
-        """The outcome at each place; equal requests in one call pay once, and the others count as cached."""
-        placed: list[Answer | Refusal] = []
-        for place, key in enumerate(keys):
-            outcome = found[key]
-            if isinstance(outcome, Answer):
-                if key in paid:
-                    paid.remove(key)
-                else:
-                    outcome = outcome._replace(cached=True)
-                    self.ledger.add(outcome)
-                    if on_answer:
-                        on_answer(place, outcome)
-            placed.append(outcome)
-        return placed
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -315,7 +306,3 @@ class Model(Engine):
         finally:
             if self.store is not None:
                 self.store.flush()
-
-
-def _report(on_answer: OnAnswer, places: Sequence[int], at: int, answer: Answer) -> None:
-    on_answer(places[at], answer)

@@ -3,14 +3,13 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import SamplingConfig
-from recipe.errors import ComputeError, InputError, quoted
+from recipe.errors import InputError, quoted
 from recipe.models.sampling import Decoding
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PLAIN, PlannerPrompt
@@ -108,7 +107,6 @@ def read_plan(answer: Answer) -> Plan | Malformed:
     return parse_plan(answer.text, cut=answer.cut)
 
 
-Outcome = TypeVar("Outcome", Answer, Answer | Refusal)
 Written = tuple[int, str | Answer | Refusal]
 """The place of a request, with a piece of its completion, or at its end with what it came to."""
 WrittenPieces = Generator[Written, None, None]
@@ -159,18 +157,6 @@ class Engine(ABC):
                 yield place, outcome.text
             yield place, outcome
 
-    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
-        """The first completion of a chat in pieces, as they are written; returns it whole.
-
-        Raises InputError for a chat that is refused, else as `stream_all`.
-        """
-        with closing(self.stream_all([ModelRequest(chat, sampling)])) as written:
-            for _, piece in written:
-                if not isinstance(piece, str):
-                    return all_answered([piece])[0]
-                yield piece
-        raise ComputeError("the model ended without an answer; ask again.")
-
     def outcomes(
         self,
         chats: Sequence[Chat],
@@ -184,20 +170,15 @@ class Engine(ABC):
         """`count` answers to each chat; a chat that cannot be answered stops none of the others."""
         requests = [ModelRequest(chat, sampling, at, schema, logprobs) for chat in chats for at in range(count)]
         flat = self.answer(requests, progress, refusals="raise if all")
-        return _grouped(flat, len(chats), count)
+        return [flat[chat * count : (chat + 1) * count] for chat in range(len(chats))]
 
     def answers(
         self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
     ) -> list[list[Answer]]:
         """As `outcomes`; raises InputError where a chat is refused."""
         requests = [ModelRequest(chat, sampling, at) for chat in chats for at in range(count)]
-        return _grouped(all_answered(self.answer(requests, progress, refusals="raise")), len(chats), count)
-
-    def generate(
-        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
-    ) -> list[list[str]]:
-        """The texts of `answers`."""
-        return [[answer.text for answer in group] for group in self.answers(chats, count, sampling, progress)]
+        flat = all_answered(self.answer(requests, progress, refusals="raise"))
+        return [flat[chat * count : (chat + 1) * count] for chat in range(len(chats))]
 
     def __enter__(self) -> Self:
         return self
@@ -229,7 +210,7 @@ class ReplayEngine(Engine):
         refusals: Refusals = "return",
     ) -> list[Answer | Refusal]:
         """The recorded completions; raises InputError for one that is not recorded."""
-        found: list[Answer | Refusal] = []
+        outcomes: list[Answer | Refusal] = []
         with progress.task("replaying completions", total=len(requests)) as advance:
             for place, request in enumerate(requests):
                 plain = without_arrays(request.chat)
@@ -242,9 +223,9 @@ class ReplayEngine(Engine):
                 answer = Answer(texts[request.sample])
                 if on_answer:
                     on_answer(place, answer)
-                found.append(answer)
+                outcomes.append(answer)
                 advance(1)
-        return found
+        return outcomes
 
     def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
         """The recorded completions line by line, a line of each in turn; raises InputError where there is none."""
@@ -261,10 +242,6 @@ class ReplayEngine(Engine):
                     yield place, answers[place]
 
 
-def _grouped(flat: Sequence[Outcome], chats: int, count: int) -> list[list[Outcome]]:
-    return [list(flat[chat * count : (chat + 1) * count]) for chat in range(chats)]
-
-
 def all_answered(outcomes: Sequence[Answer | Refusal]) -> list[Answer]:
     """The answers; raises InputError with the reason of the first refusal."""
     refused = next((outcome for outcome in outcomes if isinstance(outcome, Refusal)), None)
@@ -277,7 +254,7 @@ class GrowingText:
     """A completion that grows, given on in whole characters.
 
     >>> text = GrowingText()
-    >>> [text.grown(one) for one in ("a", "ab\N{REPLACEMENT CHARACTER}", "abé")], text.rest()
+    >>> [text.grown(whole) for whole in ("a", "ab\N{REPLACEMENT CHARACTER}", "abé")], text.rest()
     (['a', 'b', 'é'], '')
     """
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
-from recipe.artifacts import from_json
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
+from recipe.rows import from_json
 
 Checkpoint = Callable[[], Mapping[str, float]]
 """The sampling fields of a checkpoint's generation_config.json."""
@@ -89,7 +89,7 @@ def decoding_of(
         if name not in card:
             continue
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise InputError(f"--extra-body: {name} is {value!r:.60}, which is no number; give one, or leave it out.")
+            raise InputError(f"model.extra_body: {name} is {value!r:.60}, no number; give one, or leave it out.")
         card[name] = Setting(0 if name == "top_k" and value == -1 else value, "user")
     return Decoding(**card)
 

@@ -12,7 +12,6 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypedDict
 
 from recipe.artifacts import atomic_path, cache_folder, file_sha256, locked
 from recipe.errors import InputError, MissingExtra, first_line
@@ -29,19 +28,12 @@ _FORMAT = 1
 _LOG = logging.getLogger(__name__)
 
 
-class PackagedModel(TypedDict):
-    """What tells the weights from others, without a place on this machine."""
-
-    model: str
-    package: str
-    """Name and version of the Python package."""
-    sha256: str
-    """Of the GGUF file in it."""
-
-
 @cache
-def smollm2_identity() -> PackagedModel:
-    """The installed weights. Raises MissingExtra, and InputError for a damaged package."""
+def smollm2_identity() -> dict[str, str]:
+    """What tells the installed weights from others: their name, the package with its version, and the file's SHA-256.
+
+    Raises MissingExtra, and InputError for a damaged package.
+    """
     file = _file()
     sha256, release = file_sha256(file), "of unknown version"
     # The libraries that read a GGUF file trust its header, and read on for ever where it names too large a count.

@@ -96,7 +96,7 @@ class AnswerStore:
 def parse_answer(entry: JsonObject) -> Answer:
     """The answer of an entry, marked as cached. Raises KeyError, InputError."""
     fields = (entry["text"], entry["tokens_in"], entry["tokens_out"], entry["seconds"])
-    told = {name: entry.get(name, "") for name in ("structured", "finish", "refusal", "reasoning")}
+    words = {name: entry.get(name, "") for name in ("structured", "finish", "refusal", "reasoning")}
     card = entry.get("decoding")
     decoding = None if card is None else read_decoding(card)
-    return Answer(*fields, cached=True, logprob=entry.get("logprob"), decoding=decoding, **told)
+    return Answer(*fields, cached=True, logprob=entry.get("logprob"), decoding=decoding, **words)

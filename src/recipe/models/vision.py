@@ -5,7 +5,7 @@ files. It takes frames that are chosen before (`recipe.config.FrameConfig`), and
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,22 +74,20 @@ class VideoProcessor:
         frames than this class.
         """
         for file in _FILES:
-            found = cached_file(str(name), file, revision=revision, _raise_exceptions_for_missing_entries=False)
-            if found is None:
+            path = cached_file(str(name), file, revision=revision, _raise_exceptions_for_missing_entries=False)
+            if path is None:
                 continue
             origin = Path(name) / file
-            settings = _object(read_json(Path(found)), origin)
+            settings = _object(read_json(Path(path)), origin)
             if file == "processor_config.json":
                 settings = _object(settings.get("video_processor", {}), origin)
             if "image_processor_type" in settings:
                 settings = {name: value for name, value in settings.items() if name not in _IMAGE_BOUNDS}
             if settings:
-                return cls._of(settings, origin)
-        problem = "there are no settings of a video processor"
-        raise InputError.at(f"model {str(name)!r}", problem, f"add the {_FILES[1]} of the model it was made from")
-
-    @classmethod
-    def _of(cls, settings: Mapping[str, Any], origin: Path) -> "VideoProcessor":
+                break
+        else:
+            problem = "there are no settings of a video processor"
+            raise InputError.at(f"model {str(name)!r}", problem, f"add the {_FILES[1]} of the model it was made from")
         for step in ("do_resize", "do_rescale", "do_normalize"):
             if settings.get(step) is False:
                 raise _unusable(origin, step, "frames are always resized, rescaled and normalised here")
@@ -97,14 +95,14 @@ class VideoProcessor:
             raise _unusable(origin, "resample", "frames are resized by bicubic interpolation here, which is 3")
         default = cls()
         size = settings.get("size") or {}
-        shortest = _first(settings.get("min_pixels"), size.get("shortest_edge"), default.min_pixels)
-        longest = _first(settings.get("max_pixels"), size.get("longest_edge"), default.max_pixels)
-        numbers = {
+        bounds = {}
+        for field, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
+            named = (settings.get(field), size.get(edge), getattr(default, field))
+            bounds[field] = next(value for value in named if value is not None)
+        numbers = bounds | {
             "patch_size": settings.get("patch_size", default.patch_size),
             "temporal_patch_size": settings.get("temporal_patch_size", default.temporal_patch_size),
             "merge_size": settings.get("merge_size", default.merge_size),
-            "min_pixels": shortest,
-            "max_pixels": longest,
             "max_video_tokens": settings.get("max_video_tokens", default.max_tokens),
         }
         for field, value in numbers.items():
@@ -112,9 +110,13 @@ class VideoProcessor:
                 raise _unusable(origin, field, "it must be a whole number above 0")
         tokens = numbers.pop("max_video_tokens")
         capped = settings.get("cap_pixels_per_frame") is not False
-        mean = _colours(settings, "image_mean", default.mean, origin)
-        std = _colours(settings, "image_std", default.std, origin)
-        return cls(max_tokens=tokens if capped else None, mean=mean, std=std, **numbers)
+        colours: dict[str, Any] = {}
+        for name, field in (("mean", "image_mean"), ("std", "image_std")):
+            values = settings.get(field) or getattr(default, name)
+            if len(values) != 3 or not all(isinstance(value, int | float) for value in values):
+                raise _unusable(origin, field, "it must hold a number for red, green and blue")
+            colours[name] = tuple(map(float, values))
+        return cls(max_tokens=tokens if capped else None, **colours, **numbers)
 
     def save(self, folder: Path) -> None:
         """Write the files from which `load`, and AutoProcessor where torchvision is installed, make the same again."""
@@ -264,33 +266,25 @@ def mrope_positions(
     """
     merge = model.config.vision_config.spatial_merge_size
     rate = model.config.vision_config.tokens_per_second
-    found = torch.zeros(3, *tokens.shape, dtype=torch.long)
+    positions = torch.zeros(3, *tokens.shape, dtype=torch.long)
     video = (tokens == model.config.video_token_id).cpu()
     for row, (clip, kept) in enumerate(zip(clips, mask.bool().cpu(), strict=True)):
         shown = video[row, kept]
-        where = torch.zeros(3, 0, dtype=torch.long) if clip is None else _clip_positions(clip, merge, rate)
+        where = torch.zeros(3, 0, dtype=torch.long)
+        if clip is not None:
+            time, high, wide = clip.grid
+            moments = (torch.arange(time) * clip.seconds_per_grid * rate).long()
+            axes = (moments, torch.arange(high // merge), torch.arange(wide // merge))
+            where = torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1)
         if int(shown.sum()) != where.shape[1]:
             problem = f"A prompt holds {int(shown.sum())} video tokens and its clip {where.shape[1]}"
             raise InputError(f"{problem}; write one video token for each of the clip's.")
-        found[:, row, kept] = _around(where, shown)
-    return found.to(tokens.device)
-
-
-def _clip_positions(clip: Patches, merge: int, rate: float) -> torch.Tensor:
-    time, high, wide = clip.grid
-    seconds = (torch.arange(time) * clip.seconds_per_grid * rate).long()
-    axes = (seconds, torch.arange(high // merge), torch.arange(wide // merge))
-    return torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1)
-
-
-def _around(where: torch.Tensor, shown: torch.Tensor) -> torch.Tensor:
-    """Positions [3, length] of text with a clip at `where` [3, n], whose n tokens are `shown` [length]."""
-    text = (~shown).cumsum(0) - 1
-    behind = int(where.max()) + 1 if where.shape[1] else 0
-    before = int(shown.int().argmax())
-    found = (text + (shown.cumsum(0) > 0) * behind).expand(3, -1).clone()
-    found[:, shown] = where + before
-    return found
+        # Text counts on from the clip's largest position, whichever axis it lies on.
+        behind = int(where.max()) + 1 if where.shape[1] else 0
+        own = ((~shown).cumsum(0) - 1 + (shown.cumsum(0) > 0) * behind).expand(3, -1).clone()
+        own[:, shown] = where + int(shown.int().argmax())
+        positions[:, row, kept] = own
+    return positions.to(tokens.device)
 
 
 def fast_vision(model: PreTrainedModel) -> None:
@@ -329,24 +323,13 @@ class _BatchedAttention(qwen.Qwen2_5_VLVisionAttention):  # type: ignore[misc]
         if length > _SHORT or bool((lengths != length).any()):
             return super().forward(hidden_states, cu_seqlens, position_embeddings=position_embeddings, **options)
         patches = windows * length
-        asked, keys, values = self.qkv(hidden_states).view(patches, 3, self.num_heads, -1).unbind(1)
-        asked, keys = qwen.apply_rotary_pos_emb_vision(asked, keys, *position_embeddings)
-        asked, keys, values = (
-            one.view(windows, length, self.num_heads, -1).transpose(1, 2) for one in (asked, keys, values)
+        queries, keys, values = self.qkv(hidden_states).view(patches, 3, self.num_heads, -1).unbind(1)
+        queries, keys = qwen.apply_rotary_pos_emb_vision(queries, keys, *position_embeddings)
+        queries, keys, values = (
+            part.view(windows, length, self.num_heads, -1).transpose(1, 2) for part in (queries, keys, values)
         )
-        weights = torch.softmax(asked @ keys.transpose(-1, -2) * self.scaling, dim=-1)
+        weights = torch.softmax(queries @ keys.transpose(-1, -2) * self.scaling, dim=-1)
         return self.proj((weights @ values).transpose(1, 2).reshape(patches, -1))
-
-
-def _first(*values: Any) -> Any:
-    return next(value for value in values if value is not None)
-
-
-def _colours(settings: Mapping[str, Any], field: str, default: tuple[float, ...], origin: Path) -> tuple[float, ...]:
-    given = settings.get(field) or default
-    if len(given) != 3 or not all(isinstance(value, int | float) for value in given):
-        raise _unusable(origin, field, "it must hold a number for red, green and blue")
-    return tuple(map(float, given))
 
 
 def _object(value: Any, origin: Path) -> dict[str, Any]:

@@ -120,36 +120,36 @@ class VllmEngine(Engine):
         Log-probabilities are those of the model's softmax at temperature 1, whatever the sampling.
         """
         rendered = self._prompts.render_requests(requests, refusals)
-        found: list[Answer | Refusal | None] = [one if isinstance(one, Refusal) else None for one in rendered]
-        asked = [(place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, EncodedPrompt)]
-        jobs = (self._job(prompt, requests[place]) for place, prompt in asked)
+        outcomes: list[Answer | Refusal | None] = [item if isinstance(item, Refusal) else None for item in rendered]
+        admitted = [(place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, EncodedPrompt)]
+        jobs = (self._job(prompt, requests[place]) for place, prompt in admitted)
         together = max((request.sampling.batch_size for request in requests), default=1)
         with (
-            progress.task("writing plans", total=len(asked)) as advance,
+            progress.task("writing plans", total=len(admitted)) as advance,
             closing(self._outputs(jobs, together)) as made,
         ):
             for at, output, seconds in made:
                 if not output.finished:
                     continue
-                place, prompt = asked[at]
+                place, prompt = admitted[at]
                 answer = self._answer(requests[place], prompt, output.outputs[0], seconds)
-                found[place] = answer
+                outcomes[place] = answer
                 advance(1)
                 if on_answer:
                     on_answer(place, answer)
-        return [outcome for outcome in found if outcome is not None]
+        return [outcome for outcome in outcomes if outcome is not None]
 
     def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
         """As the base class; as many are written at once as the sampling's `batch_size`."""
         rendered = self._prompts.render_requests(requests, "return")
         yield from ((place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, Refusal))
-        asked = [(place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, EncodedPrompt)]
-        jobs = (self._job(prompt, requests[place]) for place, prompt in asked)
+        admitted = [(place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, EncodedPrompt)]
+        jobs = (self._job(prompt, requests[place]) for place, prompt in admitted)
         together = max((request.sampling.batch_size for request in requests), default=1)
-        texts = [GrowingText() for _ in asked]
-        with closing(self._outputs(jobs, together, lambda at: stopped(asked[at][0]))) as made:
+        texts = [GrowingText() for _ in admitted]
+        with closing(self._outputs(jobs, together, lambda at: stopped(admitted[at][0]))) as made:
             for at, output, seconds in made:
-                place, prompt = asked[at]
+                place, prompt = admitted[at]
                 piece = texts[at].grown(self._decode(output.outputs[0].token_ids))
                 piece += texts[at].rest() if output.finished else ""
                 if piece:

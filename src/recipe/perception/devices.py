@@ -8,7 +8,7 @@ from recipe.children import assigned, start_worker
 from recipe.config import ModelConfig, PhiConfig
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.models.model import Model, open_model
-from recipe.perception.phi import Found, Group, Kind, PhiRun
+from recipe.perception.phi import Group, Kind, Outcomes, PhiRun
 from recipe.progress import Advance
 
 
@@ -30,7 +30,7 @@ class PhiOnDevices(PhiRun):
         super().__init__(model, config, kind, together=together, workers=len(devices), skip_unreadable=skip_unreadable)
         self._settings, self._devices = settings, devices
 
-    def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Found]:
+    def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Outcomes]:
         """As `PhiRun` has it; raises what a process raises first, and ComputeError where one dies."""
         work = list(groups)
         waiting = iter(work)
@@ -44,14 +44,21 @@ class PhiOnDevices(PhiRun):
             busy = set(workers)
             while busy:
                 ready = wait(list(busy))
-                for connection in [one for one in busy if one in ready]:
+                for connection in [item for item in busy if item in ready]:
                     try:
                         message = connection.recv()
                         if message is None:
                             connection.send(next(waiting, None))
                             continue
                     except (EOFError, ConnectionError):
-                        _require_end(*workers[connection])
+                        device, process = workers[connection]
+                        process.join()
+                        if code := process.exitcode:
+                            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+                            raise ComputeError(
+                                f"the process on device {device} {how}; run the same command again, with a smaller "
+                                "--batch-size where memory ran out."
+                            ) from None
                         busy.remove(connection)
                         continue
                     if isinstance(message, Exception):
@@ -92,17 +99,6 @@ def devices_named(text: str, flag: str = "--devices") -> list[str]:
     return names
 
 
-def _require_end(device: str, process: BaseProcess) -> None:
-    """Raises ComputeError unless the process ended because there was nothing left to do."""
-    process.join()
-    if code := process.exitcode:
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        raise ComputeError(
-            f"the process on device {device} {how}; run the same command again, with a smaller --batch-size where "
-            "memory ran out."
-        )
-
-
 def _describe(
     connection: Connection, settings: ModelConfig, config: PhiConfig, kind: Kind, together: int, skip: bool
 ) -> None:
@@ -110,7 +106,7 @@ def _describe(
     try:
         with open_model(settings, frames=config.frames) as model:
             run = PhiRun(model, config, kind, together=together, skip_unreadable=skip)
-            for found in run.each(assigned(connection), lambda _: None):
-                connection.send(found)
+            for outcomes in run.each(assigned(connection), lambda _: None):
+                connection.send(outcomes)
     except (RecipeError, OSError) as error:
         connection.send(error)

@@ -3,7 +3,7 @@
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,58 +50,54 @@ class VideoContainer(NamedTuple):
     @property
     def aspect(self) -> Fraction | None:
         """Width of a pixel by its height; None where the file does not say."""
-        aspect = self.stream.sample_aspect_ratio
-        return _fraction(aspect) if aspect else None
+        return self.stream.sample_aspect_ratio or None
 
     def seconds(self, stamp: int, stream: Any = None) -> float:
         """Seconds into the file of a time stamp of a stream, of the video stream where none is given."""
-        return float(stamp * _fraction((stream or self.stream).time_base) - self.zero)
+        return float(stamp * (stream or self.stream).time_base - self.zero)
 
 
 def open_container(path: Path) -> VideoContainer:
     """Open a video file; the caller closes the container. Raises InputError for what is not one or has no picture."""
-    _check_file(path)
+    try:
+        if path.is_dir():
+            raise InputError.at(path, "this is a folder", "give the path of a video file")
+        with path.open("rb") as file:
+            head = file.read(8)
+        if not head:
+            raise InputError.at(path, "the file is empty", "fetch it again")
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError.at(path, "the file does not exist", "check the path") from None
+    except OSError as error:
+        raise InputError.at(path, f"the file cannot be read ({error.strerror})", "check its permissions") from None
     try:
         # Neither what a file refers to nor a name with a colon may lead to a network. A title need not be UTF-8.
         options = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINERS)}
         container = av.open(f"file:{path}", options=options | _BOUNDED, metadata_errors="replace")
     except FFmpegError as error:
-        raise _not_a_video(path, error) from None
+        if head[4:] == b"ftyp":
+            problem = "the file breaks off or is damaged: the index of its frames (moov, moof) cannot be read"
+            raise InputError.at(path, problem, "fetch it again") from None
+        if isinstance(error, av.error.ArgumentError):
+            problem = f"not a video of a kind that is read ({', '.join(CONTAINERS.values())})"
+            raise InputError.at(path, problem, VIDEO_FILE) from None
+        reason = str(getattr(error, "strerror", None) or error).rstrip(".")
+        problem = f"not a video that FFmpeg can read, or one that breaks off ({reason})"
+        raise InputError.at(path, problem, VIDEO_FILE) from None
     try:
-        return VideoContainer(container, _video_stream(path, container), _zero(container))
+        # The clock starts with the earliest of picture and sound; what comes before 0 (priming of sound) is not played.
+        streams = [*container.streams.video, *container.streams.audio]
+        starts = [stream.start_time * stream.time_base for stream in streams if stream.start_time is not None]
+        zero = max(min(starts, default=Fraction(0)), Fraction(0))
+        return VideoContainer(container, _video_stream(path, container), zero)
     except BaseException:
         container.close()
         raise
 
 
-def _check_file(path: Path) -> None:
-    try:
-        if path.is_dir():
-            raise InputError.at(path, "this is a folder", "give the path of a video file")
-        with path.open("rb") as file:
-            if not file.read(1):
-                raise InputError.at(path, "the file is empty", "fetch it again")
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError.at(path, "the file does not exist", "check the path") from None
-    except OSError as error:
-        raise InputError.at(path, f"the file cannot be read ({error.strerror})", "check its permissions") from None
-
-
-def _not_a_video(path: Path, error: Exception) -> InputError:
-    with path.open("rb") as file:
-        start = file.read(8)
-    if start[4:] == b"ftyp":
-        problem = "the file breaks off or is damaged: the index of its frames (moov, moof) cannot be read"
-        return InputError.at(path, problem, "fetch it again")
-    if isinstance(error, av.error.ArgumentError):
-        return InputError.at(path, f"not a video of a kind that is read ({', '.join(CONTAINERS.values())})", VIDEO_FILE)
-    reason = str(getattr(error, "strerror", None) or error).rstrip(".")
-    return InputError.at(path, f"not a video that FFmpeg can read, or one that breaks off ({reason})", VIDEO_FILE)
-
-
 def _video_stream(path: Path, container: Any) -> Any:
     # To FFmpeg the cover of a song is a video stream.
-    streams = [one for one in container.streams.video if not one.disposition & av.stream.Disposition.attached_pic]
+    streams = [item for item in container.streams.video if not item.disposition & av.stream.Disposition.attached_pic]
     if not streams:
         if container.streams.audio:
             raise InputError.at(path, "the file holds sound but no pictures", "give a file with a video stream")
@@ -123,17 +119,6 @@ def _video_stream(path: Path, container: Any) -> Any:
     return stream
 
 
-def _zero(container: Any) -> Fraction:
-    """Where the earliest of picture and sound begins; what comes before 0 (priming of sound) is not played."""
-    streams = [*container.streams.video, *container.streams.audio]
-    starts = [one.start_time * _fraction(one.time_base) for one in streams if one.start_time is not None]
-    return max(min(starts, default=Fraction(0)), Fraction(0))
-
-
-def _fraction(rational: Any) -> Fraction:
-    return Fraction(rational.numerator, rational.denominator)
-
-
 SLACK = 1.0
 """Seconds by which a file may end earlier than its header says and still counts as complete."""
 TAIL = 5.0
@@ -144,65 +129,41 @@ GUESSES = 0x0200
 """AVFMT_TS_DISCONT, the flag of formats (MPEG-TS, MPEG-PS, Ogg) whose index is guessed while reading."""
 
 
-class Ending(NamedTuple):
-    """The end of a video file and its index."""
-
-    seconds: float
-    """When the time of the last frame is over; of an incomplete file, as far as it can be read."""
-    complete: bool
-    """False where the file breaks off before the end that its header states."""
-    keyframes: tuple[int, ...]
-    """Time stamps at which decoding may begin, in the stream's time base, as far as the file has an index."""
-
-
-def find_ending(path: Path) -> Ending:
+def find_ending(path: Path) -> tuple[float, bool, tuple[int, ...]]:
     """The end of a video file by its packets, since its header may be wrong. Raises InputError for what is no video.
+
+    Returns the seconds when the time of the last frame is over, of an incomplete file as far as it can be read; whether
+    the file is complete, or breaks off before the end that its header states; and the time stamps at which decoding may
+    begin, in the stream's time base, as far as the file has an index.
 
     Reading starts a few seconds before the stated end; only a file that seems to break off is read from its beginning.
     Nothing is decoded.
     """
     opened = open_container(path)
-    try:
-        return _find(path, opened)
-    finally:
-        opened.container.close()
-
-
-def _find(path: Path, opened: VideoContainer) -> Ending:
-    container, stream = opened.container, opened.stream
+    container = opened.container
     picture = whole = float("-inf")
-    stated = _stated(opened)
-    if stated is not None:
-        picture, whole = _last(opened, _tail(container))
-    # Some formats tell their index only once a seek has been asked for.
-    entries = [] if container.format.flags & GUESSES else list(stream.index_entries)
-    held = max((entry.pos + entry.size for entry in entries), default=0) <= path.stat().st_size
-    if picture == float("-inf") or whole < (stated or 0) - SLACK:
-        again = open_container(path)
-        try:
-            picture, whole = _last(again, again.container.demux())
-        finally:
-            again.container.close()
-    complete = held and (stated is None or whole >= stated - SLACK)
-    return Ending(picture, complete, tuple(sorted(entry.timestamp for entry in entries if entry.is_keyframe)))
-
-
-def _stated(opened: VideoContainer) -> float | None:
-    """Seconds at which the file should end by its header."""
-    length: int | None = opened.container.duration
-    if length is None:
-        return None
-    begin: int = opened.container.start_time or 0
-    return (begin + length) / MICROSECONDS - float(opened.zero)
-
-
-def _tail(container: Any) -> Iterator[Any]:
     try:
+        stated: float | None = None
+        """Seconds at which the file should end by its header."""
         begin: int = container.start_time or 0
-        container.seek(begin + max(0, container.duration - int(TAIL * MICROSECONDS)))
-        yield from container.demux()
-    except FFmpegError:
-        return
+        if (length := container.duration) is not None:
+            stated = (begin + length) / MICROSECONDS - float(opened.zero)
+            with suppress(FFmpegError):
+                container.seek(begin + max(0, length - int(TAIL * MICROSECONDS)))
+                picture, whole = _last(opened, container.demux())
+        # Some formats tell their index only once a seek has been asked for.
+        entries = [] if container.format.flags & GUESSES else list(opened.stream.index_entries)
+        held = max((entry.pos + entry.size for entry in entries), default=0) <= path.stat().st_size
+        if picture == float("-inf") or whole < (stated or 0) - SLACK:
+            again = open_container(path)
+            try:
+                picture, whole = _last(again, again.container.demux())
+            finally:
+                again.container.close()
+        complete = held and (stated is None or whole >= stated - SLACK)
+        return picture, complete, tuple(sorted(entry.timestamp for entry in entries if entry.is_keyframe))
+    finally:
+        container.close()
 
 
 def _last(opened: VideoContainer, packets: Iterator[Any]) -> tuple[float, float]:
@@ -273,8 +234,15 @@ class Footage:
         """
         for place in range(self._place(time), -1, -1):
             self._beginning = None
-            if feed := self._landed(self._keyframes[place], time):
-                return feed
+            try:
+                self._opened.container.seek(self._keyframes[place], stream=self.stream)
+                packets = self._opened.container.demux(self.stream)
+                first = next(packets)
+            except FFmpegError:
+                continue
+            # An index may tell when a keyframe is decoded, which can be earlier than it is shown.
+            if first.is_keyframe and first.pts is not None and self._opened.seconds(first.pts) <= time:
+                return self._decode(itertools.chain([first], packets), self._opened.seconds(first.pts))
         if self._beginning is None:
             self.close()
             self._opened = open_container(self._path)
@@ -293,21 +261,6 @@ class Footage:
 
     def close(self) -> None:
         self._opened.container.close()
-
-    def _landed(self, stamp: int, time: float) -> Iterator[TimedFrame] | None:
-        """Frames from the keyframe on to which seeking to a time stamp leads; None where it is shown after `time`.
-
-        An index may tell when a keyframe is decoded, which can be earlier than it is shown.
-        """
-        try:
-            self._opened.container.seek(stamp, stream=self.stream)
-            packets = self._opened.container.demux(self.stream)
-            first = next(packets)
-        except FFmpegError:
-            return None
-        if not first.is_keyframe or first.pts is None or self._opened.seconds(first.pts) > time:
-            return None
-        return self._decode(itertools.chain([first], packets), self._opened.seconds(first.pts))
 
     def _decode(self, packets: Iterator[Any], keyframe: float = float("-inf")) -> Iterator[TimedFrame]:
         last = float("-inf")

@@ -47,11 +47,19 @@ class Pose(NamedTuple):
 
 def pose(frame: Any, aspect: Fraction | None, max_pixels: int | None = None) -> Pose:
     """How to show the frames of a video, of which `frame` is one; `aspect` is a pixel's width by its height."""
-    width, height = _square(frame.width, frame.height, aspect)
+    # To square pixels the width is stretched or shrunk, as players do.
+    width, height = max(1, round(frame.width * (aspect or 1))), frame.height
     if max_pixels is not None and width * height > SURPLUS * max_pixels:
         scale = math.sqrt(SURPLUS * max_pixels / (width * height))
         width, height = max(1, int(width * scale)), max(1, int(height * scale))
-    return Pose(width, height, *_turn(frame))
+    matrix = next((item for item in frame.side_data if item.type.name == "DISPLAYMATRIX"), None)
+    if matrix is None:
+        return Pose(width, height, False, False, False)
+    # To quarter turns: the display matrix (ISO/IEC 14496-12, 6.2.2) shows a point (x, y) at (a x + c y, b x + d y).
+    a, b, _, c, d = np.frombuffer(bytes(matrix), dtype=np.int32)[:5].tolist()
+    if abs(b) + abs(c) > abs(a) + abs(d):
+        return Pose(width, height, True, b < 0, c < 0)
+    return Pose(width, height, False, d < 0, a < 0)
 
 
 def image(frame: Any, pose: Pose) -> NDArray[np.uint8]:
@@ -63,25 +71,6 @@ def image(frame: Any, pose: Pose) -> NDArray[np.uint8]:
     turned = scaled.transpose(1, 0, 2) if pose.swapped else scaled
     result: NDArray[np.uint8] = turned[:: -1 if pose.flip_rows else 1, :: -1 if pose.flip_columns else 1]
     return result
-
-
-def _square(width: int, height: int, aspect: Fraction | None) -> tuple[int, int]:
-    """Size with square pixels: the width is stretched or shrunk, as players do."""
-    return (max(1, round(width * aspect)), height) if aspect else (width, height)
-
-
-def _turn(frame: Any) -> tuple[bool, bool, bool]:
-    """Swapped, rows flipped, columns flipped, from the display matrix (ISO/IEC 14496-12, 6.2.2), to quarter turns.
-
-    A point (x, y) is shown at (a x + c y, b x + d y).
-    """
-    matrix = next((one for one in frame.side_data if one.type.name == "DISPLAYMATRIX"), None)
-    if matrix is None:
-        return False, False, False
-    a, b, _, c, d = np.frombuffer(bytes(matrix), dtype=np.int32)[:5].tolist()
-    if abs(b) + abs(c) > abs(a) + abs(d):
-        return True, b < 0, c < 0
-    return False, d < 0, a < 0
 
 
 LEAP = 0.5
@@ -137,8 +126,36 @@ def read_frames(path: Path, config: FrameConfig, until: float | None = None, sta
     is damaged before the last frame asked for, and for a stretch in which it shows nothing.
     """
     with open_footage(path) as footage:
-        grid = sampling_grid(config, *_stretch(path, footage, until, start))
-        return _collect(footage, grid, config.max_pixels)
+        if not 0 <= start < math.inf:
+            problem = f"the start {start} is no time in a video"
+            raise InputError.at(path, problem, "give seconds from 0 on", field="start")
+        first, end = footage.first.time, footage.end
+        if until is None:
+            if not footage.complete:
+                raise footage.damaged(end)
+            until = end
+        elif not until > first:
+            problem = f"nothing is shown before the cut point {until} s, since the first frame appears at {first:g} s"
+            raise InputError.at(path, problem, "give a later cut point", field="until")
+        elif until > end:
+            if not footage.complete:
+                raise footage.damaged(end)
+            problem = f"the cut point {until} s lies beyond the end of the video, {end:.3f} s"
+            raise InputError.at(path, problem, "check that the times belong to this video", field="until")
+        begin = max(start, first)
+        if not begin < until:
+            remedy = f"give a start before {until:g} s"
+            raise InputError.at(path, f"nothing is left to show from {start} s on", remedy, field="start")
+
+        grid = sampling_grid(config, begin, until)
+        shape = pose(footage.first.frame, footage.aspect, config.max_pixels)
+        images = np.empty((len(grid.times), *shape.shape), dtype=np.uint8)
+        times = np.empty(len(grid.times))
+        last: TimedFrame | None = None
+        for place, shown in enumerate(shown_at(footage, grid.times)):
+            images[place] = images[place - 1] if shown is last else image(shown.frame, shape)
+            times[place], last = shown.time, shown
+        return Frames(images, times, grid.rate)
 
 
 def sampling_grid(config: FrameConfig, begin: float, end: float) -> Grid:
@@ -152,10 +169,12 @@ def sampling_grid(config: FrameConfig, begin: float, end: float) -> Grid:
     rate, count = config.fps, config.count
     if count is None:
         count = max(1, math.ceil((end - begin) * rate - 0.5))
-        if count <= config.max_frames:
-            return _grid(begin, end, count, rate)
-        count = config.max_frames
-    return _grid(begin, end, count, count / (end - begin))
+    if config.count is not None or count > config.max_frames:
+        count = config.count or config.max_frames
+        rate = count / (end - begin)
+    middles = begin + (np.arange(count, dtype=np.float64) + 0.5) / rate
+    # Rounding, or a stretch of less than half a piece, could otherwise ask for the cut point itself.
+    return Grid(np.minimum(middles, max(begin, np.nextafter(end, -np.inf))), rate)
 
 
 def shown_at(footage: Footage, times: NDArray[np.float64], leap: float = LEAP) -> Iterator[TimedFrame]:
@@ -177,47 +196,6 @@ def shown_at(footage: Footage, times: NDArray[np.float64], leap: float = LEAP) -
         yield current
 
 
-def _stretch(path: Path, footage: Footage, until: float | None, start: float) -> tuple[float, float]:
-    """Where asking begins and ends, in seconds: from the first frame on, and up to the cut point or the last frame."""
-    if not 0 <= start < math.inf:
-        raise InputError.at(path, f"the start {start} is no time in a video", "give seconds from 0 on", field="start")
-    first, end = footage.first.time, footage.end
-    if until is None:
-        if not footage.complete:
-            raise footage.damaged(end)
-        until = end
-    elif not until > first:
-        problem = f"nothing is shown before the cut point {until} s, since the first frame appears at {first:g} s"
-        raise InputError.at(path, problem, "give a later cut point", field="until")
-    elif until > end:
-        if not footage.complete:
-            raise footage.damaged(end)
-        problem = f"the cut point {until} s lies beyond the end of the video, {end:.3f} s"
-        raise InputError.at(path, problem, "check that the times belong to this video", field="until")
-    begin = max(start, first)
-    if not begin < until:
-        remedy = f"give a start before {until:g} s"
-        raise InputError.at(path, f"nothing is left to show from {start} s on", remedy, field="start")
-    return begin, until
-
-
-def _collect(footage: Footage, grid: Grid, max_pixels: int) -> Frames:
-    shape = pose(footage.first.frame, footage.aspect, max_pixels)
-    images = np.empty((len(grid.times), *shape.shape), dtype=np.uint8)
-    times = np.empty(len(grid.times))
-    last: TimedFrame | None = None
-    for place, shown in enumerate(shown_at(footage, grid.times)):
-        images[place] = images[place - 1] if shown is last else image(shown.frame, shape)
-        times[place], last = shown.time, shown
-    return Frames(images, times, grid.rate)
-
-
-def _grid(begin: float, end: float, count: int, rate: float) -> Grid:
-    middles = begin + (np.arange(count, dtype=np.float64) + 0.5) / rate
-    # Rounding, or a stretch of less than half a piece, could otherwise ask for the cut point itself.
-    return Grid(np.minimum(middles, max(begin, np.nextafter(end, -np.inf))), rate)
-
-
 Clips = Callable[[Example], Frames]
 """The video history h_V of an example: frames shown before its first step to be planned."""
 
@@ -228,12 +206,7 @@ class VideoClips:
     def __init__(self, folder: VideoFolder | Path, config: FrameConfig, keep: int = 4) -> None:
         """`keep` clips are held in memory. Raises InputError where the folder does not exist."""
         self._videos = folder if isinstance(folder, VideoFolder) else VideoFolder(folder)
-
-        @lru_cache(maxsize=keep)
-        def read(path: Path, until: float) -> Frames:
-            return read_frames(path, config, until)
-
-        self._read = read
+        self._read = lru_cache(maxsize=keep)(lambda path, until: read_frames(path, config, until))
 
     def __call__(self, example: Example) -> Frames:
         """Frames shown before the example's `until`.

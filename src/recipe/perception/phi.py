@@ -67,25 +67,21 @@ Step(text='Serve (2 cups)', start=None, end=None)]
 
 
 def _match(patterns: Sequence[re.Pattern[str]], line: str) -> re.Match[str] | None:
-    return next((found for pattern in patterns if (found := pattern.search(line))), None)
+    return next((match for pattern in patterns if (match := pattern.search(line))), None)
 
 
 def _step(said: str, duration: float) -> Step:
     line = " ".join(said.split())  # else a long run of blanks would cost the patterns its square
-    found = _match(_BEFORE, line) or _match(_BEHIND, line)
-    if found is None:
+    match = _match(_BEFORE, line) or _match(_BEHIND, line)
+    if match is None:
         return Step(line)
-    text = (line[: found.start()].rstrip(_SEPARATORS) + line[found.end() :]).strip()
+    text = (line[: match.start()].rstrip(_SEPARATORS) + line[match.end() :]).strip()
     if not any(char.isalnum() for char in text):
         return Step("")
-    start, end = _seconds(found["start"]), _seconds(found["end"])
-    if start is None or start >= duration or (found["end"] and (end is None or end < start)):
+    start, end = (read_clock(_UNIT.sub("", match[name])) if match[name] else None for name in ("start", "end"))
+    if start is None or start >= duration or (match["end"] and (end is None or end < start)):
         return Step(text)
     return Step(text, start, None if end is None else min(end, duration))
-
-
-def _seconds(written: str | None) -> float | None:
-    return None if written is None else read_clock(_UNIT.sub("", written))
 
 
 def _in_order(steps: Sequence[Step]) -> list[Step]:
@@ -126,7 +122,8 @@ class Prompt:
     @classmethod
     def load(cls, kind: Kind, goal: bool = True) -> "Prompt":
         """The packaged prompt."""
-        return cls(_packaged(kind), _packaged("goal") if goal else None, _packaged("no_goal"))
+        texts = {name: packaged("recipe.perception", name) for name in (kind, "goal", "no_goal")}
+        return cls(texts[kind], texts["goal"] if goal else None, texts["no_goal"])
 
     @property
     def hash(self) -> str:
@@ -206,23 +203,18 @@ def read_trace(text: str, duration: float, *, cut: bool = False) -> tuple[Step, 
     (Step(text='Boil water', start=2.0, end=6.0), Step(text='Pour it', start=None, end=None))
     """
     groups = groupby(read_steps(final_answer(text, cut=cut) or "", duration), lambda step: _letters(step.text))
-    steps = tuple(_joined(list(group)) for _, group in groups)
-    return () if [_letters(step.text) for step in steps] == [_NOTHING] else steps
-
-
-def _joined(steps: list[Step]) -> Step:
-    """One step for several of the same text, from the first start that is known to the latest end."""
-    start = next((step.start for step in steps if step.start is not None), None)
-    ends = [step.end for step in steps if step.end is not None]
-    return Step(steps[0].text, start, max(ends, default=None))
+    steps = []
+    for _, group in groups:
+        # One step for several of the same text, from the first start that is known to the latest end.
+        repeats = list(group)
+        start = next((step.start for step in repeats if step.start is not None), None)
+        ends = [step.end for step in repeats if step.end is not None]
+        steps.append(Step(repeats[0].text, start, max(ends, default=None)))
+    return () if [_letters(step.text) for step in steps] == [_NOTHING] else tuple(steps)
 
 
 def _letters(step: str) -> str:
     return "".join(char for char in step.casefold() if char.isalnum())
-
-
-def _packaged(name: str) -> str:
-    return packaged("recipe.perception", name)
 
 
 class Clip(NamedTuple):
@@ -245,7 +237,7 @@ class Description(NamedTuple):
 
 Group = Sequence[tuple[Clip, JsonObject]]
 """Clips that are asked about in one call, each with all that makes the answer about it."""
-Found = dict[str, Description | str]
+Outcomes = dict[str, Description | str]
 """By the fingerprint of what makes it, the answer about a clip, or why its video cannot be read."""
 _TOKENS = 1 << 15
 """Tokens of a call at most, answers included: with a model of 3B, 1.2 GB of keys and values and as much beside."""
@@ -304,48 +296,11 @@ class PhiRun:
         Raises InputError for a video that cannot be read, unless those are skipped, and what the engine raises; then
         nothing new is begun, and what was under way is kept.
         """
-        contents = self._contents(clips, progress)
-        keys = [fingerprint(content) for content in contents]
-        distinct = dict(zip(keys, zip(clips, contents, strict=True), strict=True))
-        found: Found = {}
-        for key in distinct:
-            if (entry := self._store.find(key)) is not None:
-                found[key] = Description(parse_answer(entry), entry["duration"])
-        waiting = [key for key in distinct if key not in found]
-        if waiting:
-            LOADING.info(
-                "describing %d clips, %d were described before; %d tokens of frames at most a clip, %d in all ...",
-                len(waiting), len(found), self._clip_tokens, self._clip_tokens * len(waiting),
-            )  # fmt: skip
-        with progress.task("asking Phi", total=len(distinct)) as advance:
-            advance(len(found))
-            size = max(1, min(self._together, -(-len(waiting) // self._workers)))
-            groups = [waiting[at : at + size] for at in range(0, len(waiting), size)]
-            began, known = time.monotonic(), len(found)
-            each = self.each([[distinct[key] for key in group] for group in groups], advance)
-            for done, described in enumerate(each, start=1):
-                found |= described
-                left, new = len(distinct) - len(found), len(found) - known
-                if left and done == 2 * self._workers:  # each worker is past its start
-                    time_left = _span((time.monotonic() - began) / new * left)
-                    LOADING.info("judged by the first %d clips, the other %d take about %s ...", new, left, time_left)
-        asked = sum(isinstance(found[key], Description) for key in waiting)
-        for key, description in found.items():
-            if isinstance(description, Description) and (reason := unanswered(description.answer, whole=False)):
-                found[key] = reason
-        outcomes = [(clip.name, found[key]) for clip, key in zip(clips, keys, strict=True)]
-        return PhiResult(
-            {name: outcome for name, outcome in outcomes if isinstance(outcome, Description)},
-            {name: outcome for name, outcome in outcomes if isinstance(outcome, str)},
-            asked,
-        )
-
-    def _contents(self, clips: Sequence[Clip], progress: Progress) -> list[JsonObject]:
-        """All that makes the answer about each clip."""
-        paths = {clip.path: "" for clip in clips}
-        with progress.task("reading video files", total=len(paths)) as advance:
-            for path in paths:
-                paths[path] = self._store.sha256(path)
+        # All that makes the answer about each clip.
+        hashes = {clip.path: "" for clip in clips}
+        with progress.task("reading video files", total=len(hashes)) as advance:
+            for path in hashes:
+                hashes[path] = self._store.sha256(path)
                 advance(1)
         shared = {
             "model": self.model.identity,
@@ -354,21 +309,66 @@ class PhiRun:
             "seed": self._config.seed,
             "decoding": self.model.decoding(self._sampling).settings(),
         }
-        return [
-            shared | {"goal": clip.goal if self._config.goal else None, "video": paths[clip.path], "until": clip.until}
+        contents: list[JsonObject] = [
+            shared | {"goal": clip.goal if self._config.goal else None, "video": hashes[clip.path], "until": clip.until}
             for clip in clips
         ]
+        keys = [fingerprint(content) for content in contents]
+        distinct = dict(zip(keys, zip(clips, contents, strict=True), strict=True))
+        by_key: Outcomes = {}
+        for key in distinct:
+            if (entry := self._store.find(key)) is not None:
+                by_key[key] = Description(parse_answer(entry), entry["duration"])
+        waiting = [key for key in distinct if key not in by_key]
+        if waiting:
+            LOADING.info(
+                "describing %d clips, %d were described before; %d tokens of frames at most a clip, %d in all ...",
+                len(waiting), len(by_key), self._clip_tokens, self._clip_tokens * len(waiting),
+            )  # fmt: skip
+        with progress.task("asking Phi", total=len(distinct)) as advance:
+            advance(len(by_key))
+            size = max(1, min(self._together, -(-len(waiting) // self._workers)))
+            groups = [waiting[at : at + size] for at in range(0, len(waiting), size)]
+            began, known = time.monotonic(), len(by_key)
+            each = self.each([[distinct[key] for key in group] for group in groups], advance)
+            for done, described in enumerate(each, start=1):
+                by_key |= described
+                left, new = len(distinct) - len(by_key), len(by_key) - known
+                if left and done == 2 * self._workers:  # each worker is past its start
+                    time_left = _span((time.monotonic() - began) / new * left)
+                    LOADING.info("judged by the first %d clips, the other %d take about %s ...", new, left, time_left)
+        new_answers = sum(isinstance(by_key[key], Description) for key in waiting)
+        for key, description in by_key.items():
+            if isinstance(description, Description) and (reason := unanswered(description.answer, whole=False)):
+                by_key[key] = reason
+        outcomes = [(clip.name, by_key[key]) for clip, key in zip(clips, keys, strict=True)]
+        return PhiResult(
+            {name: outcome for name, outcome in outcomes if isinstance(outcome, Description)},
+            {name: outcome for name, outcome in outcomes if isinstance(outcome, str)},
+            new_answers,
+        )
 
-    def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Found]:
+    def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Outcomes]:
         """What is found about each group, as it is done; raises as `describe`.
 
         Where there is one worker, the model computes in this thread, so that Ctrl-C ends it at once.
         """
         if self._workers == 1:
-            yield from self._in_turn(groups, advance)
+            # The frames of the next group are decoded while the model computes.
+            decoder = ThreadPoolExecutor(1, thread_name_prefix="frames")
+            coming: Future[tuple[list[ModelRequest], Outcomes]] | None = None
+            try:
+                for next_group in chain(groups, [None]):
+                    read, coming = coming, None if next_group is None else decoder.submit(self._read, next_group)
+                    if read is not None:
+                        yield self._answered(*read.result(), advance)
+            finally:
+                self._ended = True
+                decoder.shutdown(cancel_futures=True)
+                self._ended = False
             return
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="phi")
-        futures = [pool.submit(self._group, group, advance) for group in groups]
+        futures = [pool.submit(lambda group: self._answered(*self._read(group), advance), group) for group in groups]
         try:
             for future in as_completed(futures):
                 yield future.result()
@@ -380,27 +380,9 @@ class PhiRun:
             raise
         pool.shutdown()
 
-    def _in_turn(self, groups: Iterable[Group], advance: Advance) -> Iterator[Found]:
-        """The groups one after the other; the frames of the next are decoded while the model computes."""
-        decoder = ThreadPoolExecutor(1, thread_name_prefix="frames")
-        coming: Future[tuple[list[ModelRequest], Found]] | None = None
-        try:
-            for group in chain(groups, [None]):
-                read, coming = coming, None if group is None else decoder.submit(self._read, group)
-                if read is not None:
-                    yield self._answered(*read.result(), advance)
-        finally:
-            self._ended = True
-            decoder.shutdown(cancel_futures=True)
-            self._ended = False
-
-    def _group(self, group: Group, advance: Advance) -> Found:
-        """Show some clips; by fingerprint, the answers, or why a video cannot be read."""
-        return self._answered(*self._read(group), advance)
-
-    def _read(self, group: Group) -> tuple[list[ModelRequest], Found]:
+    def _read(self, group: Group) -> tuple[list[ModelRequest], Outcomes]:
         """What is asked about the clips whose video can be read, and why the others cannot."""
-        found: Found = {}
+        by_key: Outcomes = {}
         requests: list[ModelRequest] = []
         for clip, content in group:
             if self._ended:
@@ -411,25 +393,25 @@ class PhiRun:
             except InputError as error:
                 if not self._skip:
                     raise
-                found[fingerprint(content)] = str(error)
+                by_key[fingerprint(content)] = str(error)
             else:
                 chat, note = self.prompt.chat(frames, clip.goal), {"duration": duration}
                 requests.append(ModelRequest(chat, self._sampling, content=content, note=note))
-        return requests, found
+        return requests, by_key
 
-    def _answered(self, requests: Sequence[ModelRequest], found: Found, advance: Advance) -> Found:
+    def _answered(self, requests: Sequence[ModelRequest], by_key: Outcomes, advance: Advance) -> Outcomes:
         """What is found about the clips of a group, of which some could not be read."""
-        advance(len(found))
+        advance(len(by_key))
         if not requests:
-            return found
+            return by_key
         outcomes = self.model.answer(requests, refusals="raise if all")
         for request, outcome in zip(requests, outcomes, strict=True):
             assert request.note is not None
             key = fingerprint(request.content)
             duration = request.note["duration"]
-            found[key] = outcome.reason if isinstance(outcome, Refusal) else Description(outcome, duration)
+            by_key[key] = outcome.reason if isinstance(outcome, Refusal) else Description(outcome, duration)
             advance(1)
-        return found
+        return by_key
 
 
 def _span(seconds: float) -> str:

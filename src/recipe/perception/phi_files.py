@@ -70,7 +70,9 @@ def history_clips(examples: Sequence[Example], folder: VideoFolder, skip: bool =
 
 def trace_clips(procedures: Sequence[Procedure], folder: VideoFolder, skip: bool = False) -> SelectedClips:
     """The whole video of each procedure; raises as `history_clips`."""
-    return _located([(Clip(name_of(one), Path(), one.goal), one) for one in procedures], folder, skip)
+    return _located(
+        [(Clip(name_of(procedure), Path(), procedure.goal), procedure) for procedure in procedures], folder, skip
+    )
 
 
 def write_described_histories(
@@ -113,7 +115,7 @@ def write_described_traces(path: Path, procedures: Iterable[Procedure], result: 
     if not rows:
         first = next(iter(result.descriptions.values())).answer.text
         problem = f"no step in {len(empty):,} answers; the first: {quoted(first)}"
-        raise InputError.at(path, problem, "give a model that takes video, or more frames (--max-frames)")
+        raise InputError.at(path, problem, "give a model that takes video, or more frames (phi.frames.max_frames)")
     write_procedures(path, rows)
     return _written(len(rows), empty, result, prices)
 
@@ -173,6 +175,6 @@ def _located(named: Sequence[tuple[Clip, Item]], folder: VideoFolder, skip: bool
 def _written(rows: int, empty: Sequence[str], result: PhiResult, prices: Prices) -> RowCounts:
     """Counts over distinct answers: examples that share one paid for it once."""
     answers = {id(description): description.answer for description in result.descriptions.values()}.values()
-    tokens_in, tokens_out = sum(one.tokens_in for one in answers), sum(one.tokens_out for one in answers)
+    tokens_in, tokens_out = sum(answer.tokens_in for answer in answers), sum(answer.tokens_out for answer in answers)
     cut = tuple(name for name, description in result.descriptions.items() if description.answer.cut)
     return RowCounts(rows, tuple(empty), cut, tokens_in, tokens_out, prices.cost(tokens_in, tokens_out))

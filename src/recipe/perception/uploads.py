@@ -51,14 +51,14 @@ class UploadReader:
 
         Raises InputError also for what takes longer or too much memory, ComputeError once closed.
         """
-        return self._ask(path, seconds, {"memory": _MEMORY}, lambda told, _: VideoInfo(*told))
+        return self._ask(path, seconds, {"memory": _MEMORY}, lambda header, _: VideoInfo(*header))
 
     def frames(self, path: Path, config: FrameConfig, until: float, seconds: int) -> Frames:
         """As `frames.read_frames`, with the limits and errors of `probe`."""
         most = (config.count or config.max_frames) * SURPLUS * config.max_pixels * 3
-        asked = {"memory": _MEMORY + most, "config": config.model_dump(), "until": until}
+        task = {"memory": _MEMORY + most, "config": config.model_dump(), "until": until}
         with self._room:
-            return self._ask(path, seconds, asked, lambda told, stream: _received(told, stream, most))
+            return self._ask(path, seconds, task, lambda header, stream: _received(header, stream, most))
 
     def close(self) -> None:
         """End the processes; from now on nothing is read."""
@@ -67,9 +67,9 @@ class UploadReader:
             for child in self._children:
                 child.kill()
 
-    def _ask(self, path: Path, seconds: int, asked: dict[str, Any], take: Callable[[Any, IO[bytes]], Value]) -> Value:
-        asked |= {"path": str(path), "seconds": seconds}
-        command = [*isolated("from recipe.perception.uploads import main; main()"), json.dumps(asked)]
+    def _ask(self, path: Path, seconds: int, task: dict[str, Any], take: Callable[[Any, IO[bytes]], Value]) -> Value:
+        task |= {"path": str(path), "seconds": seconds}
+        command = [*isolated("from recipe.perception.uploads import main; main()"), json.dumps(task)]
         with self._lock:
             if self._closed:
                 raise ComputeError(_STOPPING)
@@ -87,10 +87,10 @@ class UploadReader:
         clock.start()
         try:
             assert child.stdout is not None
-            error, told = json.loads(child.stdout.readline(_LONGEST))
+            error, header = json.loads(child.stdout.readline(_LONGEST))
             if error is not None:
                 raise InputError(error)
-            return take(told, child.stdout)
+            return take(header, child.stdout)
         except ValueError:  # it ended before its answer did
             if self._closed:
                 raise ComputeError(_STOPPING) from None
@@ -105,9 +105,9 @@ class UploadReader:
                 self._children.discard(child)
 
 
-def _received(told: Any, stream: IO[bytes], most: int) -> Frames:
+def _received(header: Any, stream: IO[bytes], most: int) -> Frames:
     """The frames that follow. Raises ValueError for images of more than `most` bytes, and where they are cut off."""
-    shape, times, rate = told
+    shape, times, rate = header
     if math.prod(shape) > most:
         raise ValueError(shape)
     images = np.empty(shape, dtype=np.uint8)
@@ -121,24 +121,24 @@ def _received(told: Any, stream: IO[bytes], most: int) -> Frames:
 
 def main() -> None:
     """The process: path, limits and, for frames, their settings and the cut, as JSON in its argument."""
-    asked = json.loads(sys.argv[1])
+    task = json.loads(sys.argv[1])
     for limit, most in (
-        (resource.RLIMIT_CPU, asked["seconds"]),
+        (resource.RLIMIT_CPU, task["seconds"]),
         (resource.RLIMIT_NOFILE, _FILES),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(limit, (most, most))
-    path, images = Path(asked["path"]), np.empty(0, dtype=np.uint8)
+    path, images = Path(task["path"]), np.empty(0, dtype=np.uint8)
     free = available()
     try:
-        with at_most(asked["memory"] if free is None else min(asked["memory"], free)):
-            if "config" in asked:
-                read = read_frames(path, FrameConfig.model_validate(asked["config"]), asked["until"])
-                images, told = read.images, [read.images.shape, read.times.tolist(), read.rate]
+        with at_most(task["memory"] if free is None else min(task["memory"], free)):
+            if "config" in task:
+                read = read_frames(path, FrameConfig.model_validate(task["config"]), task["until"])
+                images, header = read.images, [read.images.shape, read.times.tolist(), read.rate]
             else:
-                told = list(probe(path))
-        answer: list[Any] = [None, told]
+                header = list(probe(path))
+        answer: list[Any] = [None, header]
     except InputError as error:
         answer = [str(error), None]
     sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")

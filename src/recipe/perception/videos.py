@@ -1,6 +1,6 @@
 """Finding the video file of an example in a folder of downloads."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -32,16 +32,23 @@ class VideoFolder:
             raise InputError.at(self.folder, f"{video_id!r} is no name of a video", "repair the annotation")
         places = [self.folder, self.folder / source] if source else [self.folder]
         # Not by Path.suffix: an id may hold dots, and may begin with one or with a hyphen.
-        found = [file for place in places for file in self._files((place / name).parent).get(name.name, [])]
-        if len({file.resolve() for file in found}) > 1:
-            files = " and ".join(str(file.relative_to(self.folder)) for file in found)
+        matches = [file for place in places for file in self._files((place / name).parent).get(name.name, [])]
+        if len({file.resolve() for file in matches}) > 1:
+            files = " and ".join(str(file.relative_to(self.folder)) for file in matches)
             raise InputError.at(self.folder, f"more than one file for video {video_id!r}: {files}", "keep one of them")
-        return found[0] if found else None
+        return matches[0] if matches else None
 
     def _files(self, place: Path) -> dict[str, list[Path]]:
         if place not in self._listed:
             files: dict[str, list[Path]] = {}
-            for file in sorted(_entries(place)):
+            try:
+                entries = sorted(place.iterdir())
+            except (FileNotFoundError, NotADirectoryError):
+                entries = []
+            except OSError as error:
+                problem = f"the folder cannot be read ({error.strerror})"
+                raise InputError.at(place, problem, "check its permissions") from None
+            for file in entries:
                 stem, dot, ending = file.name.rpartition(".")
                 if dot + ending.lower() in EXTENSIONS and file.is_file():
                     files.setdefault(stem, []).append(file)
@@ -85,12 +92,3 @@ def locate(folder: VideoFolder | Path, examples: Iterable[Example]) -> VideoPath
         else:
             paths[example.example_id] = path
     return VideoPaths(paths, tuple(missing))
-
-
-def _entries(place: Path) -> Iterator[Path]:
-    try:
-        yield from place.iterdir()
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        raise InputError.at(place, f"the folder cannot be read ({error.strerror})", "check its permissions") from None

@@ -50,19 +50,19 @@ class AdmissibleActions:
         """The nearest action of each text; new texts are embedded in one call. Raises ComputeError."""
         new = list(dict.fromkeys(text for text in texts if text not in self._known))
         for start in range(0, len(new), _AT_ONCE):
-            asked = new[start : start + _AT_ONCE]
-            cosines = (_embedded(self._embed, asked) @ self._vectors.T).round(_DIGITS)
-            self._known.update(zip(asked, self._mapped(cosines, cosines.argmax(axis=1)), strict=True))
+            batch = new[start : start + _AT_ONCE]
+            cosines = (_embedded(self._embed, batch) @ self._vectors.T).round(_DIGITS)
+            self._known.update(zip(batch, self._mapped(cosines, cosines.argmax(axis=1)), strict=True))
         return [self._known[text] for text in texts]
 
     def _mapped(self, cosines: NDArray[np.float64], chosen: Iterable[int]) -> list[ActionMatch]:
-        found = []
+        matches = []
         for row, best in zip(cosines, chosen, strict=True):
             others = np.delete(row, best)
             similarity = float(row[best])
             margin = similarity - float(others.max()) if others.size else similarity
-            found.append(ActionMatch(self.actions[best], similarity, round(margin, _DIGITS)))
-        return found
+            matches.append(ActionMatch(self.actions[best], similarity, round(margin, _DIGITS)))
+        return matches
 
 
 def _embedded(embed: Embed, texts: Sequence[str]) -> NDArray[np.float64]:

@@ -130,7 +130,7 @@ class Planner:
         A draft that is `stopped` is written no further and has none. Raises as the engine's `stream_all`.
         """
         chats = {id(draft.request): draft.request.chat(self._prompt) for draft in drafts}
-        asked = [
+        requests = [
             ModelRequest(
                 chats[id(draft.request)],
                 self._sampling.model_copy(update={"seed": self._sampling.seed + draft.seed}),
@@ -139,7 +139,7 @@ class Planner:
             for draft in drafts
         ]
         plans = [GrowingPlan() for _ in drafts]
-        with closing(self._engine.stream_all(asked, stopped)) as written:
+        with closing(self._engine.stream_all(requests, stopped)) as written:
             for place, piece in written:
                 plan, known = plans[place], plans[place].steps
                 if isinstance(piece, str):
@@ -183,7 +183,7 @@ class Planner:
                     advance(len(call))
         predictions = []
         for example, own in zip(examples, outcomes, strict=True):
-            if unanswered is not None and (refused := [one for one in own if isinstance(one, Refusal)]):
+            if unanswered is not None and (refused := [outcome for outcome in own if isinstance(outcome, Refusal)]):
                 unanswered[example.example_id] = refused[0].reason
                 continue
             answers = enumerate(all_answered(own))

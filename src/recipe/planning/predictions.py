@@ -5,16 +5,17 @@ One object a line: `example_id` and `steps` are required, `steps` being empty fo
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, PlainValidator
 
+from recipe.artifacts import write_jsonl
 from recipe.errors import InputError, listed
 from recipe.models.protocol import Answer, read_plan
-from recipe.models.sampling import Decoding, read_decoding
-from recipe.rows import Count, Text, Texts, read_rows, write_rows
+from recipe.models.sampling import Decoding, Setting, read_decoding
+from recipe.rows import Count, Text, Texts, read_rows
 from recipe.types import Example, Plan, Reward
 
 _MOST = 10_000
@@ -65,9 +66,20 @@ class Prediction:
         return cls(example_id, steps, sample, text, cut, reason, total, gated, decoding=answer.decoding)
 
 
+_FIELDS = tuple(field.name for field in fields(Prediction))
+
+
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> int:
-    """Write predictions as JSON lines, all or nothing; returns their number."""
-    return write_rows(path, predictions)
+    """Write predictions as JSON lines, all or nothing; a field of None is left out. Returns their number."""
+    # Not by `write_rows`: tens of thousands of samples share a few cards, each of which is made plain once.
+    cards: dict[Decoding, dict[str, Setting]] = {}
+    rows = []
+    for prediction in predictions:
+        row = {name: value for name in _FIELDS if (value := getattr(prediction, name)) is not None}
+        if (card := prediction.decoding) is not None:
+            row["decoding"] = cards.get(card) or cards.setdefault(card, card.settings())
+        rows.append(row)
+    return write_jsonl(path, rows)
 
 
 def read_predictions(path: Path) -> list[Prediction]:
@@ -97,13 +109,13 @@ def match_predictions(
 
     Raises InputError that names the first predictions for unknown examples: they were made for another file.
     """
-    asked = {example.example_id for example in examples}
+    wanted = {example.example_id for example in examples}
     planned = {prediction.example_id for prediction in predictions}
-    if unknown := sorted(planned - asked - {example.example_id for example in known or ()}):
+    if unknown := sorted(planned - wanted - {example.example_id for example in known or ()}):
         raise InputError(
             f"{len(unknown)} of {len(planned)} planned examples are none of those given: {listed(unknown)}; "
             "give predictions and examples that belong together."
         )
-    found_for = [prediction for prediction in predictions if prediction.example_id in asked]
+    matched = [prediction for prediction in predictions if prediction.example_id in wanted]
     missing = tuple(example.example_id for example in examples if example.example_id not in planned)
-    return MatchedPredictions(found_for, missing, len(predictions) - len(found_for))
+    return MatchedPredictions(matched, missing, len(predictions) - len(matched))

@@ -19,19 +19,14 @@ class RankedPlans:
     rewards: tuple[Reward, ...]
 
     @property
-    def best(self) -> int:
-        """The sample with the highest reward; the earliest of equals."""
-        return max(range(len(self.rewards)), key=lambda sample: self.rewards[sample].total)
-
-    @property
     def order(self) -> tuple[int, ...]:
         """Samples by falling reward; equals in the order they were sampled."""
         return tuple(sorted(range(len(self.rewards)), key=lambda sample: -self.rewards[sample].total))
 
     @property
     def chosen(self) -> Plan | Malformed:
-        """The plan with the highest reward."""
-        return self.plans[self.best]
+        """The plan with the highest reward; the earliest of equals."""
+        return self.plans[self.order[0]]
 
 
 def rerank(

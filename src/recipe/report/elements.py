@@ -102,7 +102,7 @@ class Cell(NamedTuple):
         return form(100 * number if self.percent else number, 1 if self.digits is None else self.digits)
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table."""
 
     name: str
@@ -122,13 +122,6 @@ class Heading(NamedTuple):
     group: str = ""
 
 
-class Group(NamedTuple):
-    """Neighbouring columns under one heading."""
-
-    name: str
-    places: list[int]
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table; every row has a cell for every heading."""
@@ -137,7 +130,7 @@ class Table:
     first: str
     """Heading of the column of names."""
     headings: tuple[Heading, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     about: str = ""
     """Small text beside the caption: intervals, units."""
     notes: tuple[str, ...] = ()
@@ -146,13 +139,13 @@ class Table:
 
     def numeric(self) -> list[bool]:
         """Whether each column holds a number, or nothing; one of texts is aligned to the left."""
-        columns = ([row.cells[place] for row in self.rows] for place in range(len(self.headings)))
+        columns = ([row.cells[index] for row in self.rows] for index in range(len(self.headings)))
         return [any(cell.numeric for cell in cells) or not any(cell.value for cell in cells) for cells in columns]
 
-    def groups(self) -> list[Group]:
-        """Neighbouring columns of one group; columns without a group together."""
-        places = groupby(range(len(self.headings)), key=lambda place: self.headings[place].group)
-        return [Group(name, list(members)) for name, members in places]
+    def groups(self) -> list[tuple[str, list[int]]]:
+        """Neighbouring columns of one group, by its name; columns without a group together."""
+        places = groupby(range(len(self.headings)), key=lambda index: self.headings[index].group)
+        return [(name, list(members)) for name, members in places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +156,7 @@ class Figure:
     caption: str
 
 
-class Step(NamedTuple):
+class MarkedStep(NamedTuple):
     """A line of a plan."""
 
     text: str
@@ -177,12 +170,12 @@ class Step(NamedTuple):
     """What a page shows where the mark is pointed at."""
 
 
-class Plan(NamedTuple):
+class PlanColumn(NamedTuple):
     """A plan among others."""
 
     title: str
     """Names who made it, and gives its colour."""
-    steps: tuple[Step, ...]
+    steps: tuple[MarkedStep, ...]
     about: str = ""
     """Small text beside the title."""
 
@@ -191,24 +184,24 @@ class Plan(NamedTuple):
 class Plans:
     """Plans side by side; on pages only."""
 
-    plans: tuple[Plan, ...]
+    plans: tuple[PlanColumn, ...]
     title: str = ""
     about: str = ""
     """Small text beside the title."""
     history: str = ""
     """What was done before."""
-    legend: tuple[Step, ...] = ()
+    legend: tuple[MarkedStep, ...] = ()
     """Meanings of the marks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class NamedValues:
     """Names with their values, such as settings; on pages only."""
 
     pairs: tuple[tuple[str, str], ...]
 
 
-Block = Table | Figure | Plans | Pairs | str
+Block = Table | Figure | Plans | NamedValues | str
 """A part of a section; a text is HTML (`markupsafe.Markup`), on pages only."""
 
 
@@ -227,10 +220,10 @@ class Section:
     """One sentence each."""
 
 
-def row(name: str, *values: Value | Cell, kind: str = "", about: str = "", section: str = "") -> Row:
+def row(name: str, *values: Value | Cell, kind: str = "", about: str = "", section: str = "") -> TableRow:
     """A row of values or cells."""
     cells = tuple(value if isinstance(value, Cell) else Cell(value) for value in values)
-    return Row(name, cells, kind, about, section)
+    return TableRow(name, cells, kind, about, section)
 
 
 def headings(*names: str | Heading) -> tuple[Heading, ...]:

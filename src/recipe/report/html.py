@@ -39,9 +39,13 @@ def notebook_table(caption: str, headings: Sequence[str], rows: Iterable[Sequenc
     >>> notebook_table("<tea>", ("step",), [("pour",)])
     '<table><caption>&lt;tea&gt;</caption><tr><th>step</th></tr><tr><td>pour</td></tr></table>'
     """
-    lines = [_notebook_row("th", headings)] if headings else []
-    lines += [_notebook_row("td", cells) for cells in rows]
-    return f"<table><caption>{_harmless(caption)}</caption>{''.join(lines)}</table>"
+    tagged = [("th", headings)] if headings else []
+    tagged += [("td", texts) for texts in rows]
+    lines = [f"<caption>{escape(shown(caption, _LONGEST))}</caption>"]
+    for tag, texts in tagged:
+        cells = (f"<{tag}>{escape(shown(text, _LONGEST))}</{tag}>" for text in texts)
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f"<table>{''.join(lines)}</table>"
 
 
 def script_json(value: object) -> str:
@@ -66,20 +70,13 @@ def page_environment(package: str) -> "Environment":
     Raises MissingExtra without Jinja.
     """
     try:
-        from jinja2 import ChoiceLoader, Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415
+        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
         from markupsafe import Markup  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise MissingExtra("the report", "report") from error
 
-    def load(package: str) -> FunctionLoader:
-        def find(name: str) -> str | None:
-            path = files(package).joinpath("templates", name)
-            return path.read_text(encoding="utf-8") if path.is_file() else None
-
-        return FunctionLoader(find)
-
     environment = Environment(
-        loader=ChoiceLoader([load(package), load("recipe.report")]),
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("recipe.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -96,14 +93,6 @@ def page_environment(package: str) -> "Environment":
     palette = f":root {{\n{light}}}\n@media (prefers-color-scheme: dark) {{\n  :root {{\n{dark}  }}\n}}\n"
     environment.globals["palette"] = Markup(palette)
     return environment
-
-
-def _notebook_row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{_harmless(text)}</{tag}>' for text in cells)}</tr>"
-
-
-def _harmless(text: str) -> str:
-    return escape(shown(text, _LONGEST))
 
 
 def _visible(match: re.Match[str]) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from recipe.report.elements import Cell, Section, Table
+from recipe.report.elements import Section, Table
 from recipe.report.html import shown
 
 _LONGEST = 2_000
@@ -25,21 +25,20 @@ def render_markdown(title: str, sentences: Sequence[str], sections: Sequence[Sec
 def markdown_table(table: Table) -> Iterator[str]:
     """Caption, table and notes, line by line; small texts in brackets."""
     yield f"**{_text(table.caption)}**{f' ({_text(table.about)})' if table.about else ''}\n"
-    yield _line([table.first, *(f"{one.text}, {one.group}" if one.group else one.text for one in table.headings)])
+    yield _line([table.first, *(f"{head.text}, {head.group}" if head.group else head.text for head in table.headings)])
     yield "|" + "---|" * (1 + len(table.headings))
     section = ""
     for row in table.rows:
         if row.section not in ("", section):
             yield _line([f"*{row.section}*", *[""] * len(table.headings)])
         section = row.section
-        yield _line([f"{row.name} ({row.about})" if row.about else row.name, *map(_cell, row.cells)])
+        cells = [f"{row.name} ({row.about})" if row.about else row.name]
+        for cell in row.cells:
+            text = f"**{cell.text}**" if cell.clear else cell.text
+            cells.append(f"{text} ({cell.small})" if cell.small else text)
+        yield _line(cells)
     yield ""
     yield from (f"{_text(note)}\n" for note in table.notes)
-
-
-def _cell(cell: Cell) -> str:
-    text = f"**{cell.text}**" if cell.clear else cell.text
-    return f"{text} ({cell.small})" if cell.small else text
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -130,9 +130,9 @@ def intervals(
             panel.plot(mean, y, "D", markerfacecolor="none", markeredgecolor=tint or MUTED, markersize=5.5)
         else:
             own = (mark.panel, mark.row)
-            place, places = (series.index(mark.series), len(series)) if mark.series else (drawn[own], repeats[own])
+            index, places = (series.index(mark.series), len(series)) if mark.series else (drawn[own], repeats[own])
             drawn[own] += not mark.series
-            y += (place - (places - 1) / 2) * _BAND / places
+            y += (index - (places - 1) / 2) * _BAND / places
             if low is not None and high is not None:
                 panel.plot([low, high], [y, y], color=tint or INK, linewidth=2.2, alpha=0.55)
             panel.plot(mean, y, shapes.get(mark.series, "o"), color=tint or INK, markersize=5.8)
@@ -285,15 +285,15 @@ def curves(
             panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         panel.locator_params(axis="y", nbins=5)
         bottom, top = panel.get_ylim()
-        place = -np.inf
+        index = -np.inf
         for name, height in sorted(levels.get(title, ()) if levels else (), key=lambda level: level[1]):
             panel.axhline(height, color=MUTED, linewidth=0.8, linestyle=DASHED)
             if name:  # at the right edge; names of near lines are moved apart
-                place = max((height - bottom) / (top - bottom), place + 0.065)
+                index = max((height - bottom) / (top - bottom), index + 0.065)
                 panel.annotate(
                     shown(name, _NAME),
                     (1, height),
-                    (1.02, place),
+                    (1.02, index),
                     xycoords=("axes fraction", "data"),
                     textcoords="axes fraction",
                     fontsize=7,
@@ -354,12 +354,12 @@ def stacked(
     """A bar for each row, made of its parts in the order of `colours`; a line across at a value, a note after each."""
     figure = new_figure(WIDTH, 1.25 + 0.42 * len(rows))
     panel = figure.subplots()
-    for place, (name, parts) in enumerate(rows.items()):
+    for index, (name, parts) in enumerate(rows.items()):
         left = 0.0
         for kind, tint in colours.items():
-            panel.barh(place, parts.get(kind, 0.0), left=left, height=0.62, color=tint)
+            panel.barh(index, parts.get(kind, 0.0), left=left, height=0.62, color=tint)
             left += parts.get(kind, 0.0)
-        annotate(panel, notes[name], (max(left, line), place), (6, 0), INK)
+        annotate(panel, notes[name], (max(left, line), index), (6, 0), INK)
     panel.axvline(line, color=INK, linewidth=1, linestyle=DASHED)
     label_rows(panel, list(rows))
     panel.set_xlim(0, 1.3 * max(1.2 * line, *(sum(parts.values()) for parts in rows.values())))

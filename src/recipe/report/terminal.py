@@ -13,20 +13,20 @@ def terminal_table(table: Table) -> RichTable:
     title = f"{table.caption} ({table.about})" if table.about else table.caption
     drawn = RichTable(title=Text(title) if title else None)
     drawn.add_column(Text(table.first), overflow="fold")
-    shared = [group.places for group in table.groups() if group.name]
-    columns = sorted([*shared, *([place] for group in table.groups() if not group.name for place in group.places)])
+    shared = [places for name, places in table.groups() if name]
+    columns = sorted([*shared, *([index] for name, places in table.groups() if not name for index in places)])
     widths = [
-        max([len(heading.text), *(len(_text(row.cells[place])) for row in table.rows)])
-        for place, heading in enumerate(table.headings)
+        max([len(heading.text), *(len(_text(row.cells[index])) for row in table.rows)])
+        for index, heading in enumerate(table.headings)
     ]
 
     def packed(texts: Sequence[str], column: Sequence[int]) -> str:
-        return "  ".join(text.rjust(widths[place]) for text, place in zip(texts, column, strict=True))
+        return "  ".join(text.rjust(widths[index]) for text, index in zip(texts, column, strict=True))
 
     numbers = table.numeric()
     for column in columns:
-        numeric = any(numbers[place] for place in column)
-        group, texts = table.headings[column[0]].group, [table.headings[place].text for place in column]
+        numeric = any(numbers[index] for index in column)
+        group, texts = table.headings[column[0]].group, [table.headings[index].text for index in column]
         heading = f"{group}\n{packed(texts, column)}" if group else texts[0]
         drawn.add_column(Text(heading), justify="right" if numeric else "left", no_wrap=numeric)
     section = ""
@@ -39,7 +39,7 @@ def terminal_table(table: Table) -> RichTable:
         cells = (
             Text(_text(row.cells[column[0]]), style="bold" if row.cells[column[0]].clear else "")
             if len(column) == 1
-            else Text(packed([_text(row.cells[place]) for place in column], column))
+            else Text(packed([_text(row.cells[index]) for index in column], column))
             for column in columns
         )
         drawn.add_row(Text(name), *cells)

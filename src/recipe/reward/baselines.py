@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from recipe.alignment.backends import Backend
 from recipe.config import RewardConfig
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors, stacked
-from recipe.reward.scorer import PromptGroup, plain_reward
-from recipe.types import PooledAlignment, Reward
+from recipe.reward.scorer import Method, PromptGroup, plain_reward
+from recipe.types import Reward
 from recipe.world.load import load_world
 
 LONGEST = 32
@@ -111,7 +111,7 @@ def relevance_rewards(group: PromptGroup, vectors: Mapping[str, Vectors], mean: 
     return [plain_reward(relevance(goal, history, plan), len(plan)) for plan in plans]
 
 
-class RelevanceMethod:
+class RelevanceMethod(Method):
     """R0 as a verifier: of the corpus it takes the encoder only.
 
     Vectors are centred by the mean of the embedded world's instructions, so that corpora with one encoder give one
@@ -132,25 +132,13 @@ class RelevanceMethod:
         """R0 of each group's plans."""
         return [relevance_rewards(group, vectors, self._mean) for group in groups]
 
-    def alignments(self, groups: Sequence[PromptGroup], _vectors: Mapping[str, Vectors]) -> list[list[PooledAlignment]]:
-        """None: nothing is aligned."""
-        return [[] for _ in groups]
 
-
-class LengthMethod:
+class LengthMethod(Method):
     """The number of steps as a verifier; it reads neither the corpus nor any text."""
 
     def __init__(self, _corpus: NarrationIndex, _config: RewardConfig, _backend: Backend) -> None:
         pass
 
-    def texts(self, group: PromptGroup) -> list[str]:
-        """The steps, of which a blank one is an error as for every verifier."""
-        return group.steps
-
-    def rewards(self, groups: Sequence[PromptGroup], _vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
+    def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
         """Of each plan the number of its steps as a share of 32, at most 1."""
         return [[plain_reward(min(len(plan) / LONGEST, 1.0), len(plan)) for plan in group.plans] for group in groups]
-
-    def alignments(self, groups: Sequence[PromptGroup], _vectors: Mapping[str, Vectors]) -> list[list[PooledAlignment]]:
-        """None: nothing is aligned."""
-        return [[] for _ in groups]

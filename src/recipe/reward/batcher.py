@@ -140,8 +140,8 @@ class ThreadBatcher(Generic[Item, Result]):
             computed = iter(results)
             for call, pieces in batch:
                 failed: Exception | None = None
-                for place, _, _ in pieces:
-                    call.results[place] = result = next(computed)
+                for index, _, _ in pieces:
+                    call.results[index] = result = next(computed)
                     if failed is None and isinstance(result, Exception):
                         failed = result
                 with suppress(InvalidStateError):  # its caller has given up meanwhile

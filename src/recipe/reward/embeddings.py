@@ -102,7 +102,13 @@ class StepEmbeddings:
             whole_text("step", text)
         vectors = {text: vector for text in distinct if (vector := self._kept.get(text)) is not None}
         if missing := [text for text in distinct if text not in vectors]:
-            for text, vector in zip(missing, self._encode(missing), strict=True):
+            try:
+                encoded = np.asarray(self._encoder.encode(missing), dtype=np.float32)
+            except (OSError, RuntimeError, ValueError) as error:  # what model libraries and connections raise
+                raise ComputeError(f"The encoder failed on {len(missing)} steps: {error}.") from error
+            if len(encoded) != len(missing) or not np.isfinite(encoded).all():
+                raise ComputeError(f"The encoder gave no usable vectors for {len(missing)} steps; check its model.")
+            for text, vector in zip(missing, encoded, strict=True):
                 vectors[text] = vector
                 self._kept.put(text, vector)
         return vectors
@@ -110,15 +116,6 @@ class StepEmbeddings:
     def stacked(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts in order, float32 [n, d], n >= 1. Raises InputError, ComputeError."""
         return stacked(self.by_text(texts), texts)
-
-    def _encode(self, texts: Sequence[str]) -> Vectors:
-        try:
-            vectors = np.asarray(self._encoder.encode(texts), dtype=np.float32)
-        except (OSError, RuntimeError, ValueError) as error:  # what model libraries and connections raise
-            raise ComputeError(f"The encoder failed on {len(texts)} steps: {error}.") from error
-        if len(vectors) != len(texts) or not np.isfinite(vectors).all():
-            raise ComputeError(f"The encoder gave no usable vectors for {len(texts)} steps; check its model.")
-        return vectors
 
 
 def stacked(vectors: Mapping[str, Vectors], texts: Sequence[str]) -> Vectors:

@@ -48,15 +48,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recipe.alignment.backends import Backend
-from recipe.alignment.ragged import Float32, FreeAlignment, Int64
+from recipe.alignment.backends import Backend, Float32, FreeAlignment, Int64
 from recipe.alignment.reference import free_matching
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError, ConfigError
 from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, unlike
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.language_model import POLICY, Likelihood, PlanOrder, open_likelihood
-from recipe.reward.scorer import Prompt, PromptGroup, Steps
+from recipe.reward.scorer import Method, Prompt, PromptGroup, Steps
 from recipe.types import Hit, PooledAlignment, Reward
 
 Float64 = NDArray[np.float64]
@@ -121,13 +120,19 @@ def coverage_of(relevant: Gains, background: Gains, steps: int) -> float | None:
     return float(relevant.matched[0] - background.matched[0]) / steps if steps else None
 
 
+def abstains(coverage: float | None, config: GroundedConfig) -> bool:
+    """Whether the corpus tells too little of a prompt of this coverage to be asked about its plans."""
+    threshold = config.abstain_below
+    return threshold is not None and coverage is not None and coverage < threshold
+
+
 def trusted(coverage: float | None, config: GroundedConfig) -> float:
-    """theta of a prompt of this coverage, 0 to 1.
+    """theta of a prompt of this coverage, 0 to 1; 0 for a prompt that the reward abstains from.
 
     >>> round(trusted(0.25, GroundedConfig(trust=(0.2, 0.3))), 6)
     0.5
     """
-    if config.trust is None or coverage is None:
+    if config.trust is None or coverage is None or abstains(coverage, config):
         return 0.0
     low, high = config.trust
     return float(np.clip((coverage - low) / (high - low), 0.0, 1.0))
@@ -207,7 +212,7 @@ def corpus_share(rewards: Sequence[Reward], prompts: Sequence[Prompt], config: G
     return float(moved[0] / moved.sum()) if moved.sum() > 1e-12 else None
 
 
-class Lengths(NamedTuple):
+class NarrationLengths(NamedTuple):
     """How long the narrations of a corpus are, in segments."""
 
     own: NDArray[np.int64]
@@ -218,7 +223,7 @@ class Lengths(NamedTuple):
     """[N], lengths in that order."""
 
     @classmethod
-    def of(cls, own: NDArray[np.int64]) -> "Lengths":
+    def of(cls, own: NDArray[np.int64]) -> "NarrationLengths":
         """Sort the lengths [N] of all narrations, once."""
         order = np.argsort(own, kind="stable")
         return cls(own, order, own[order])
@@ -241,7 +246,7 @@ class SimilarityBaseline:
     """[d], of the sampled narrations' segments."""
     sample: Vectors
     """[n, d], centred segments of unit norm."""
-    lengths: Lengths
+    lengths: NarrationLengths
 
     @classmethod
     def of(cls, corpus: NarrationIndex) -> "SimilarityBaseline":
@@ -251,7 +256,7 @@ class SimilarityBaseline:
         segments = np.concatenate([corpus.embeddings(int(number)) for number in narrations])
         mean = segments.mean(axis=0)
         drawn = np.sort(draw.permutation(len(segments))[:_BASELINE_SEGMENTS])
-        return cls(mean, centred(segments[drawn], mean), Lengths.of(np.diff(corpus.offsets)))
+        return cls(mean, centred(segments[drawn], mean), NarrationLengths.of(np.diff(corpus.offsets)))
 
     def similarities(self, segments: Vectors, steps: Vectors) -> NDArray[np.float32]:
         """Cosines [S, C] of segments of unit norm [S, d], centred on the way, with centred steps [C, d].
@@ -277,7 +282,7 @@ class NarrationPools(NamedTuple):
 
 
 def choose_pools(
-    rankings: Sequence[Sequence[Hit]], lengths: Lengths, config: GroundedConfig, seed: int
+    rankings: Sequence[Sequence[Hit]], lengths: NarrationLengths, config: GroundedConfig, seed: int
 ) -> NarrationPools:
     """P and Q from the rankings of stage 1 for the goal and for the history, each the best first.
 
@@ -318,16 +323,7 @@ class _GroupTexts(NamedTuple):
         return [column for row in self.rows for column in row]
 
 
-class _Novelty(NamedTuple):
-    """How new each step of a plan is, 0 to 1, [n]."""
-
-    relevant: Float32
-    """For relevance."""
-    counted: Float32
-    """What its similarities to narrations are multiplied by."""
-
-
-class GroundedMethod:
+class GroundedMethod(Method):
     """The grounded reward on a corpus; both pools depend on goal and history only, so that all plans share them."""
 
     def __init__(self, corpus: NarrationIndex, config: RewardConfig, backend: Backend) -> None:
@@ -372,22 +368,23 @@ class GroundedMethod:
     def alignments(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[PooledAlignment]]:
         """The best one-to-one matching of h and each group's only plan with each narration of P, by W."""
         pools = self._pools(groups, vectors)
-        return [self._aligned(pools[group.goal, group.history], self._group(group, vectors)) for group in groups]
-
-    def _aligned(self, pools: NarrationPools, texts: _GroupTexts) -> list[PooledAlignment]:
-        if not (columns := texts.columns):
-            return []
-        said = len(texts.rows[0]) - len(texts.history)  # the goal takes part, and is not shown as a step
-        similar = [
-            self._similarities(own, texts) for own in ([hit.narration for hit in pools.relevant], pools.background)
-        ]
-        counted, found = _counted(texts, self._novelties(texts, self._theta(texts, *similar))), []
-        for hit in pools.relevant:
-            W = (self._similarities([hit.narration], texts)[0][:, columns] * counted).T
-            matching = free_matching(W)
-            matches = tuple((i - said, k) for i, k in matching.path if i is not None and k is not None and i >= said)
-            found.append(PooledAlignment(hit, matching.score / len(columns), matches, W[said:]))
-        return sorted(found, key=lambda aligned: -aligned.score)
+        alignments = []
+        for group in groups:
+            texts, pool = self._group(group, vectors), pools[group.goal, group.history]
+            columns, aligned = texts.columns, list[PooledAlignment]()
+            if columns:
+                relevant = self._similarities([hit.narration for hit in pool.relevant], texts)
+                theta = self._theta(texts, relevant, self._similarities(pool.background, texts))
+                _, counted = self._novelties(texts, theta)
+            first = len(texts.rows[0]) - len(texts.history)  # the goal takes part, and is not shown as a step
+            for hit in pool.relevant if columns else ():
+                W = (self._similarities([hit.narration], texts)[0][:, columns] * counted).T
+                matching = free_matching(W)
+                pairs = [(i, k) for i, k in matching.path if i is not None and k is not None and i >= first]
+                matches = tuple((i - first, k) for i, k in pairs)
+                aligned.append(PooledAlignment(hit, matching.score / len(columns), matches, W[first:]))
+            alignments.append(sorted(aligned, key=lambda narration: -narration.score))
+        return alignments
 
     def _pools(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> dict[Prompt, NarrationPools]:
         """P and Q of each prompt; what is not kept is searched for in one scan of the corpus."""
@@ -398,7 +395,21 @@ class GroundedMethod:
                 pools[prompt] = kept
             else:
                 missing.append(prompt)
-        hits = self._search([steps for prompt in missing for steps in _queries(prompt)], vectors)
+        # A goal's hits are kept for its next history.
+        hits: dict[Steps, list[Hit]] = {}
+        unknown = []
+        for steps in dict.fromkeys(steps for prompt in missing for steps in _queries(prompt)):
+            if (kept_hits := self._hits_kept.get(steps)) is not None:
+                hits[steps] = kept_hits
+            else:
+                unknown.append(steps)
+        if unknown:
+            queries = [stacked(vectors, steps) for steps in unknown]
+            for steps, ranking in zip(
+                unknown, self._corpus.search_batch(queries, self._config.candidates), strict=True
+            ):
+                hits[steps] = ranking
+                self._hits_kept.put(steps, ranking)
         for prompt in missing:
             rankings = [hits[steps] for steps in _queries(prompt)]
             seed = int.from_bytes(hashlib.sha256(json.dumps(prompt).encode()).digest()[:8], "big")
@@ -406,45 +417,33 @@ class GroundedMethod:
             self._pools_kept.put(prompt, pools[prompt])
         return pools
 
-    def _search(self, queries: Sequence[Steps], vectors: Mapping[str, Vectors]) -> dict[Steps, list[Hit]]:
-        """Stage 1 of goals and histories; a goal's hits are kept for its next history."""
-        found: dict[Steps, list[Hit]] = {}
-        missing = []
-        for steps in dict.fromkeys(queries):
-            if (kept := self._hits_kept.get(steps)) is not None:
-                found[steps] = kept
-            else:
-                missing.append(steps)
-        if missing:
-            hits_of = self._corpus.search_batch([stacked(vectors, steps) for steps in missing], self._config.candidates)
-            for steps, hits in zip(missing, hits_of, strict=True):
-                found[steps] = hits
-                self._hits_kept.put(steps, hits)
-        return found
-
     def _group(self, group: PromptGroup, vectors: Mapping[str, Vectors]) -> _GroupTexts:
         texts = list(dict.fromkeys(self.texts(group)))
-        place = {text: column for column, text in enumerate(texts)}
-        history, *plans = ([place[step] for step in steps] for steps in (group.history, *group.plans))
+        column = {text: index for index, text in enumerate(texts)}
+        history, *plans = ([column[step] for step in steps] for steps in (group.history, *group.plans))
         with_goal = bool(group.goal.strip())
         rows = [[0, *history] if with_goal else history, *plans]
         if not texts:
             return _GroupTexts(None, np.zeros((0, 0), np.float32), np.zeros(0, np.float32), rows, history)
         X = centred(stacked(vectors, texts), self._baseline.mean)
-        return _GroupTexts(X[0] if with_goal else None, X, self._floors(texts, X), rows, history)
-
-    def _floors(self, texts: Sequence[str], X: Vectors) -> Float32:
-        """b of each text [C]; kept, because a policy writes the same steps again."""
+        # Floors are kept, because a policy writes the same steps again.
         floors = {text: floor for text in texts if (floor := self._floors_kept.get(text)) is not None}
-        if new := [column for column, text in enumerate(texts) if text not in floors]:
-            for column, floor in zip(new, self._baseline.floors(X[new]), strict=True):
-                floors[texts[column]] = floor
-                self._floors_kept.put(texts[column], floor)
-        return np.array([floors[text] for text in texts], np.float32)
+        if new := [index for index, text in enumerate(texts) if text not in floors]:
+            for index, floor in zip(new, self._baseline.floors(X[new]), strict=True):
+                floors[texts[index]] = floor
+                self._floors_kept.put(texts[index], floor)
+        b = np.array([floors[text] for text in texts], np.float32)
+        return _GroupTexts(X[0] if with_goal else None, X, b, rows, history)
 
     def _similarities(self, narrations: Sequence[int], texts: _GroupTexts) -> tuple[Float32, Int64]:
         """W [S, C] of some narrations, and their offsets. Raises ComputeError."""
-        vectors = [self._segments(number) for number in narrations]
+        vectors = []
+        for narration in narrations:
+            # Kept, because widening segments from disk costs more than their products.
+            if (segments := self._segments_kept.get(narration)) is None:
+                segments = self._corpus.embeddings(narration)
+                self._segments_kept.put(narration, segments)
+            vectors.append(segments)
         offsets = np.cumsum([0, *map(len, vectors)])
         if not len(texts.vectors) or not vectors:
             return np.zeros((offsets[-1], len(texts.vectors)), np.float32), offsets
@@ -460,45 +459,34 @@ class GroundedMethod:
         pool, others = (
             self._backend.grouped_free_alignment(W[:, h], [len(h)], offsets) for W, offsets in (relevant, background)
         )
-        coverage = coverage_of(*contrast(pool, others), len(h))
-        return 0.0 if self._abstains(coverage) else trusted(coverage, self._config)
+        return trusted(coverage_of(*contrast(pool, others), len(h)), self._config)
 
-    def _abstains(self, coverage: float | None) -> bool:
-        threshold = self._config.abstain_below
-        return threshold is not None and coverage is not None and coverage < threshold
-
-    def _novelties(self, texts: _GroupTexts, theta: float) -> list["_Novelty"]:
-        """How new the steps of each plan are."""
-        found = []
+    def _novelties(self, texts: _GroupTexts, theta: float) -> tuple[list[Float32], Float32]:
+        """How new each step of each plan is for relevance, [n] each, and what the similarities of each column of h and
+        of all plans are multiplied by.
+        """
+        relevances, counted = [], [np.ones(len(texts.rows[0]), np.float32)]
         history = texts.vectors[texts.history]
         for plan in texts.rows[1:]:
             steps = texts.vectors[plan]
             relevant = novelty(history, steps, _NOVELTY)
-            counted = 1.0 - self._config.repeats * (1.0 - theta) * (1.0 - relevant)
+            factor = 1.0 - self._config.repeats * (1.0 - theta) * (1.0 - relevant)
             if texts.goal is not None:
                 to_goal = steps @ texts.goal
                 relevant = np.minimum(relevant, unlike(to_goal, _GOAL_NOVELTY))
-                counted = counted * (1.0 - (1.0 - theta) * (1.0 - unlike(to_goal, _GOAL_RESTATED)))
-            found.append(_Novelty(relevant, np.asarray(counted, dtype=np.float32)))
-        return found
-
-    def _segments(self, narration: int) -> Vectors:
-        """The segments of a narration [L, d]; kept, because widening them from disk costs more than their products."""
-        if (vectors := self._segments_kept.get(narration)) is None:
-            vectors = self._corpus.embeddings(narration)
-            self._segments_kept.put(narration, vectors)
-        return vectors
+                factor = factor * (1.0 - (1.0 - theta) * (1.0 - unlike(to_goal, _GOAL_RESTATED)))
+            relevances.append(relevant)
+            counted.append(np.asarray(factor, dtype=np.float32))
+        return relevances, np.concatenate(counted)
 
     def _group_rewards(
         self, pools: NarrationPools, texts: _GroupTexts, plan_orders: Sequence[float] | None
     ) -> list[Reward]:
         bounds = np.cumsum([len(row) for row in texts.rows])
-        near, far = (
-            self._similarities(own, texts) for own in ([hit.narration for hit in pools.relevant], pools.background)
-        )
+        near = self._similarities([hit.narration for hit in pools.relevant], texts)
+        far = self._similarities(pools.background, texts)
         theta = self._theta(texts, near, far)
-        columns, news = texts.columns, self._novelties(texts, theta)
-        counted = _counted(texts, news)
+        columns, (novelties, counted) = texts.columns, self._novelties(texts, theta)
         (W, offsets), (others_W, others_offsets) = near, far
         aligned = self._backend.grouped_free_alignment(W[:, columns] * counted, bounds, offsets)
         precedence = self._backend.precedence(W, offsets)
@@ -506,18 +494,18 @@ class GroundedMethod:
         relevant, background = contrast(aligned, apart)
         h = texts.rows[0]
         coverage = coverage_of(relevant, background, len(h))
-        abstained = self._abstains(coverage)
+        abstained = abstains(coverage, self._config)
         price = max(relevant.history - background.history, 0.0) / max(len(h), 1) * self._config.price
         rewards = []
-        for row, (plan, new) in enumerate(zip(texts.rows[1:], news, strict=True), start=1):
+        for row, (plan, new) in enumerate(zip(texts.rows[1:], novelties, strict=True), start=1):
             close, close_goal = closeness(texts.goal, texts.vectors[texts.history], texts.vectors[plan])
             parts = {
                 "gain": float(relevant.plans[row - 1]),
                 "background": float(background.plans[row - 1]),
-                "relevance": float((new.relevant * close).sum()) * (1.0 - theta),
+                "relevance": float((new * close).sum()) * (1.0 - theta),
                 "order": self._config.order * order_agreement(precedence[np.ix_(plan, plan)]),
                 "price": price,
-                "goal_relevance": float((new.relevant * close_goal).sum()) * (1.0 - theta),
+                "goal_relevance": float((new * close_goal).sum()) * (1.0 - theta),
             }
             if abstained:
                 parts |= {"gain": 0.0, "background": 0.0, "order": 0.0, "price": 0.0}
@@ -539,11 +527,6 @@ class GroundedMethod:
             )
             rewards.append(reward)
         return rewards
-
-
-def _counted(texts: _GroupTexts, news: Sequence[_Novelty]) -> Float32:
-    """What the similarities of each column of h and of all plans are multiplied by."""
-    return np.concatenate([np.ones(len(texts.rows[0]), np.float32), *(new.counted for new in news)])
 
 
 def _queries(prompt: Prompt) -> list[Steps]:

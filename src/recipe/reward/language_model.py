@@ -40,21 +40,21 @@ class PlanOrder:
 
         Raises ComputeError where the model gives no number.
         """
-        found: dict[tuple[Prompt, Steps], float] = {}
+        orders: dict[tuple[Prompt, Steps], float] = {}
         prompts, texts, counts = list[Prompt](), list[str](), dict[tuple[Prompt, Steps], int]()
         for group in groups:
             for plan in group.plans:
                 key = (group.goal, group.history), plan
-                if key in found or key in counts:
+                if key in orders or key in counts:
                     continue
                 if (kept := self._kept.get(key)) is not None:
-                    found[key] = kept
-                elif orders := other_orders(plan, self._permutations):
-                    counts[key] = len(orders)
-                    prompts += [key[0]] * (1 + len(orders))
-                    texts += map(format_plan, (plan, *orders))
+                    orders[key] = kept
+                elif shuffled := other_orders(plan, self._permutations):
+                    counts[key] = len(shuffled)
+                    prompts += [key[0]] * (1 + len(shuffled))
+                    texts += map(format_plan, (plan, *shuffled))
                 else:
-                    found[key] = 0.0
+                    orders[key] = 0.0
         likelihoods = iter(self._likelihood(prompts, texts) if texts else ())
         for key, count in counts.items():
             own, *others = (next(likelihoods) for _ in range(1 + count))
@@ -62,9 +62,9 @@ class PlanOrder:
             value = sum(tanh(_SCALE * (own - other) / words) for other in others) / count
             if value != value:
                 raise ComputeError("The language model's likelihoods hold NaN; check its weights.")
-            found[key] = value
+            orders[key] = value
             self._kept.put(key, value)
-        return [[found[(group.goal, group.history), plan] for plan in group.plans] for group in groups]
+        return [[orders[(group.goal, group.history), plan] for plan in group.plans] for group in groups]
 
 
 def other_orders(plan: Steps, count: int) -> list[Steps]:

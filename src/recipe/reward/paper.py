@@ -11,7 +11,7 @@ from recipe.alignment.reference import needleman_wunsch
 from recipe.config import RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
-from recipe.reward.scorer import PromptGroup, Steps
+from recipe.reward.scorer import Method, PromptGroup, Steps
 from recipe.types import Hit, PooledAlignment, Reward
 
 _POOLS_KEPT = 4_096
@@ -50,16 +50,12 @@ def paper_reward(aligned_history: float, aligned_full: float, config: RewardConf
     return PaperReward(baseline, rho, False, rho if config.gate == "off" else aligned_full)
 
 
-class PaperMethod:
+class PaperMethod(Method):
     """The paper's reward on a corpus; it does not read the goal."""
 
     def __init__(self, corpus: NarrationIndex, config: RewardConfig, backend: Backend) -> None:
         self._corpus, self._config, self._backend = corpus, config, backend
         self._kept = LruCache[Steps, Pool](_POOLS_KEPT)
-
-    def texts(self, group: PromptGroup) -> list[str]:
-        """The steps of h and of every plan."""
-        return group.steps
 
     def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
         """The rewards of each group's plans, after one scan of the corpus for all pools. Raises ComputeError."""
@@ -70,19 +66,16 @@ class PaperMethod:
         """Stage 2's path of h and each group's only plan on the narrations of the pool, also without stage 2."""
         pooled = [self._pooled(group)[0] for group in groups]
         pools = self._pools(pooled, vectors)
-        return [self._aligned(group, pools[steps], vectors) for group, steps in zip(groups, pooled, strict=True)]
-
-    def _aligned(self, group: PromptGroup, pool: Pool, vectors: Mapping[str, Vectors]) -> list[PooledAlignment]:
-        if not (steps := group.steps):
-            return []
-        queries = stacked(vectors, steps)
-        found = []
-        for hit in pool:
-            W = queries @ self._corpus.embeddings(hit.narration).T
-            alignment = needleman_wunsch(W, self._config.gap)
-            matches = tuple((i, k) for i, k in alignment.path if i is not None and k is not None)
-            found.append(PooledAlignment(hit, alignment.score, matches, W))
-        return sorted(found, key=lambda aligned: -aligned.score)
+        alignments = []
+        for group, pool in zip(groups, (pools[steps] for steps in pooled), strict=True):
+            aligned = list[PooledAlignment]()
+            for hit in pool if group.steps else ():
+                W = stacked(vectors, group.steps) @ self._corpus.embeddings(hit.narration).T
+                alignment = needleman_wunsch(W, self._config.gap)
+                matches = tuple((i, k) for i, k in alignment.path if i is not None and k is not None)
+                aligned.append(PooledAlignment(hit, alignment.score, matches, W))
+            alignments.append(sorted(aligned, key=lambda narration: -narration.score))
+        return alignments
 
     def _pooled(self, group: PromptGroup) -> list[Steps]:
         """The sequences that retrieve a pool each: h for all plans, or one for each plan, and h too for `own`."""

@@ -6,12 +6,16 @@ is one of the run, such as ServiceUnavailable, or a fault of the program, and is
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recipe.errors import ComputeError, CorpusError, InputError
 from recipe.text import as_steps, whole_text
-from recipe.types import Plan, Reward
+from recipe.types import Plan, PooledAlignment, Reward
+
+if TYPE_CHECKING:
+    from recipe.reward.embeddings import Vectors
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,6 +63,27 @@ class Scorer(Protocol):
         It may raise a failure for all groups; `outcomes_of` then finds the plans that it concerns.
         """
         ...
+
+
+class Method(ABC):
+    """One way of verifying; `vectors` holds the embedding [d] of each text that `texts` names."""
+
+    def texts(self, group: PromptGroup) -> list[str]:
+        """The texts of a group that are embedded, of which a blank one is an error."""
+        return group.steps
+
+    @abstractmethod
+    def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, "Vectors"]) -> list[list[Reward]]:
+        """The rewards of each group's plans, after one scan of the corpus for all pools. Raises ComputeError."""
+
+    def alignments(
+        self, groups: Sequence[PromptGroup], vectors: Mapping[str, "Vectors"]
+    ) -> list[list[PooledAlignment]]:
+        """How h and each group's only plan align with each narration of the pool, the best first, after one scan.
+
+        Controls align nothing.
+        """
+        return [[] for _ in groups]
 
 
 def outcomes_of(scorer: Scorer, groups: Sequence[PromptGroup], *, log: bool = False) -> list[list[Outcome]]:
@@ -118,14 +143,14 @@ def prompt_outcomes(scorer: Scorer, prompts: Sequence[Prompt]) -> list[Outcome]:
 
 def score_or_raise(scorer: Scorer, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
     """The rewards of all plans of each group. Raises the first failure."""
-    return [[reward_of(outcome) for outcome in own] for own in outcomes_of(scorer, groups)]
-
-
-def reward_of(outcome: Outcome) -> Reward:
-    """The reward. Raises the failure that stands in its place."""
-    if isinstance(outcome, Reward):
-        return outcome
-    raise outcome
+    rewards = list[list[Reward]]()
+    for outcomes in outcomes_of(scorer, groups):
+        rewards.append([])
+        for outcome in outcomes:
+            if not isinstance(outcome, Reward):
+                raise outcome
+            rewards[-1].append(outcome)
+    return rewards
 
 
 def plain_reward(total: float, steps: int, **parts: float) -> Reward:

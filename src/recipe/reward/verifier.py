@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from recipe.alignment import backends
 from recipe.alignment.backends import Backend
@@ -15,26 +14,10 @@ from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
 from recipe.reward.grounded import GroundedMethod
 from recipe.reward.language_model import Likelihood
 from recipe.reward.paper import PaperMethod
-from recipe.reward.scorer import PromptGroup
+from recipe.reward.scorer import Method, PromptGroup
 from recipe.types import Plan, PooledAlignment, Reward
 
 _PAPER = RewardConfig()
-
-
-class Method(Protocol):
-    """One way of verifying; `vectors` holds the embedding [d] of each text that `texts` names."""
-
-    def texts(self, group: PromptGroup) -> list[str]:
-        """The texts of a group that the method embeds."""
-        ...
-
-    def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
-        """The rewards of each group's plans, after one scan of the corpus for all pools. Raises ComputeError."""
-        ...
-
-    def alignments(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[PooledAlignment]]:
-        """How h and each group's only plan align with each narration of the pool, the best first; one scan for all."""
-        ...
 
 
 _METHODS: Mapping[str, Callable[[NarrationIndex, RewardConfig, Backend], Method]] = {

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -120,24 +120,23 @@ class CompletionRecord:
     def of_row(cls, path: Path, line: int, row: JsonObject, step: int | None = None, **further: Any) -> Self:
         """The record of a line; `step` counts where the line has none. Raises InputError with file, line and field."""
 
-        def refuse(name: str, problem: str, remedy: str) -> InputError:
-            return InputError.at(path, problem, remedy, line=line, field=name)
-
+        refuse = partial(InputError.at, path, line=line)
         if type(number := row.get("step", step)) is not int:
             remedy = "give the number of the training step, or name the file step-00001.jsonl"
-            raise refuse("step", "no step is given", remedy)
+            raise refuse("no step is given", remedy, field="step")
         if not isinstance(row.get("goal"), str) or not row["goal"].strip():
-            raise refuse("goal", "the text is empty or no text", "give the goal")
+            raise refuse("the text is empty or no text", "give the goal", field="goal")
         history, reward, clipped = row.get("history"), row.get("reward", ""), bool(row.get("clipped", False))
         if not isinstance(row.get("completion"), str):
-            raise refuse("completion", "no text", "give the completion as a string")
+            raise refuse("no text", "give the completion as a string", field="completion")
         if not isinstance(history, list) or any(not isinstance(done, str) for done in history):
-            raise refuse("history", "no list of steps", "give the steps done as a list of strings, which may be empty")
+            remedy = "give the steps done as a list of strings, which may be empty"
+            raise refuse("no list of steps", remedy, field="history")
         parts = reward if isinstance(reward, dict) else {"total": reward}
         total = parts.get("total", "")
         too_large = type(total) is int and abs(total) > sys.float_info.max
         if too_large or (total is not None and type(total) not in (int, float)):
-            raise refuse("reward", "no reward", "give a number, null, or an object with 'total'")
+            raise refuse("no reward", "give a number, null, or an object with 'total'", field="reward")
         completion = Completion.of(row["completion"], cut=clipped)
         earned = None
         if total is not None:
@@ -148,7 +147,7 @@ class CompletionRecord:
                 first = error.errors(include_url=False)[0]
                 name = ".".join(map(str, ("reward", *first["loc"])))
                 problem = f"{first['msg'][0].lower()}{first['msg'][1:]}"
-                raise refuse(name, problem, "write it as in a run's records") from None
+                raise refuse(problem, "write it as in a run's records", field=name) from None
         return cls(
             step=number,
             example_id=str(row.get("example_id", "")),
@@ -185,22 +184,34 @@ class StepStatistics(NamedTuple):
 
 def step_statistics(step: int, records: Sequence[CompletionRecord]) -> StepStatistics:
     """The statistics of a step's completions, at least one; a prompt's completions are a group."""
-    plans = [record.completion.steps for record in records]
-    planned = sum(map(len, plans))
-    copied = sum(_copies(record.history, plan) for record, plan in zip(records, plans, strict=True))
-    repeated = sum(map(_repeats, plans))
+    planned = copied = repeated = 0
+    groups: dict[tuple[str, Steps], list[tuple[float, float]]] = {}
+    for record in records:
+        lines = [content_words(line) for line in record.completion.steps]
+        done = [content_words(line) for line in record.history]
+        planned += len(lines)
+        copied += sum(_is_among(line, done) for line in lines)
+        repeated += sum(_is_among(line, lines[:index]) for index, line in enumerate(lines))
+        if record.reward is not None:
+            group = groups.setdefault((record.goal, record.history), [])
+            group.append((record.reward.total, float(len(lines))))
+
+    # Within groups of two or more: sum cov / sqrt(sum var * sum var), None where reward or length never differs.
+    tables = [np.array(group) for group in groups.values() if len(group) > 1]
+    moved = [tuple(column - column.mean() for column in table.T) for table in tables]
+    spread = sum(float(total @ total) for total, _ in moved) * sum(float(length @ length) for _, length in moved)
+    covariance = sum(float(total @ length) for total, length in moved)
     rewards = [record.reward for record in records if record.reward is not None]
-    groups = _groups(records)
     return StepStatistics(
         step=step,
         length=planned / len(records),
         copied=copied / planned if planned else None,
         repeated=repeated / planned if planned else None,
-        reward=_mean([reward.total for reward in rewards]),
-        gated=_mean([float(reward.gated) for reward in rewards]),
-        still=_mean([float(np.ptp(totals) < 1e-9) for totals, _ in groups]),
+        reward=sum(reward.total for reward in rewards) / len(rewards) if rewards else None,
+        gated=sum(float(reward.gated) for reward in rewards) / len(rewards) if rewards else None,
+        still=sum(float(np.ptp(table[:, 0]) < 1e-9) for table in tables) / len(tables) if tables else None,
         clipped=sum(record.clipped for record in records) / len(records),
-        length_pay=_pooled_correlation(groups),
+        length_pay=covariance / float(np.sqrt(spread)) if spread >= 1e-18 else None,
     )
 
 
@@ -210,30 +221,12 @@ def copied_share(history: Sequence[str], plan: Sequence[str]) -> float:
     >>> copied_share(["Add the eggs."], ["now add eggs", "whisk"])
     0.5
     """
-    return _copies(history, plan) / len(plan) if plan else 0.0
-
-
-def repeated_share(plan: Sequence[str]) -> float:
-    """Share of a plan's lines that repeat an earlier line; 0 for a plan without lines.
-
-    >>> repeated_share(["whisk", "pour", "then whisk", "whisk"])
-    0.5
-    """
-    return _repeats(plan) / len(plan) if plan else 0.0
-
-
-def _copies(history: Sequence[str], plan: Sequence[str]) -> int:
     done = [content_words(step) for step in history]
-    return sum(_is_among(content_words(line), done) for line in plan)
-
-
-def _repeats(plan: Sequence[str]) -> int:
-    lines = [content_words(line) for line in plan]
-    return sum(_is_among(line, lines[:place]) for place, line in enumerate(lines))
+    return sum(_is_among(content_words(line), done) for line in plan) / len(plan) if plan else 0.0
 
 
 def _is_among(line: frozenset[str], before: Iterable[frozenset[str]]) -> bool:
-    return any(line == one or len(line & one) >= NEAR * len(line | one) for one in before)
+    return any(line == earlier or len(line & earlier) >= NEAR * len(line | earlier) for earlier in before)
 
 
 @lru_cache(maxsize=65_536)
@@ -241,30 +234,6 @@ def content_words(line: str) -> frozenset[str]:
     """The words of a line without function words; all of them where it has no others."""
     words = frozenset(_WORD.findall(line.casefold()))
     return words - _SMALL or words
-
-
-def _groups(records: Sequence[CompletionRecord]) -> list[tuple[Series, Series]]:
-    """Rewards and lengths of each prompt with two scored completions or more."""
-    by_prompt: dict[tuple[str, Steps], list[tuple[float, float]]] = {}
-    for record in records:
-        if record.reward is not None:
-            pair = record.reward.total, float(len(record.completion.steps))
-            by_prompt.setdefault((record.goal, record.history), []).append(pair)
-    tables = [np.array(pairs) for pairs in by_prompt.values() if len(pairs) > 1]
-    return [(table[:, 0], table[:, 1]) for table in tables]
-
-
-def _pooled_correlation(groups: Sequence[tuple[Series, Series]]) -> float | None:
-    """sum cov / sqrt(sum var * sum var) within groups; None where reward or length never differs."""
-    moved = [(rewards - rewards.mean(), lengths - lengths.mean()) for rewards, lengths in groups]
-    spread = sum(float(r @ r) for r, _ in moved) * sum(float(n @ n) for _, n in moved)
-    if spread < 1e-18:
-        return None
-    return sum(float(r @ n) for r, n in moved) / float(np.sqrt(spread))
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def read_records(path: Path) -> Iterator[tuple[int, list[CompletionRecord]]]:
@@ -311,21 +280,17 @@ class Evidence(NamedTuple):
     """Over the first steps; the same as `now` where only the level counts."""
     now: float
     """Over the latest steps."""
+    errors: float = 0.0
+    """Distance of the two medians in standard errors."""
     slope: float = 0.0
     """Change a step, over the latest steps."""
     beside: Mapping[str, "Evidence"] = {}
     """Other signals that hold at the same time, by name."""
 
     @property
-    def fields(self) -> dict[str, float | str]:
-        """What a sentence names."""
-        return {
-            "before": self.before,
-            "now": self.now,
-            "relative": self.now / self.before - 1 if self.before else 0.0,
-            "pace": f", lately by {self.slope:+.2f} a step" if self.slope > 0 else "",
-            "beside": " and ".join(_BESIDE[name].format(**other.fields) for name, other in self.beside.items()),
-        }
+    def relative(self) -> float:
+        """Change from first to latest steps, as a share of the first."""
+        return self.now / self.before - 1 if self.before else 0.0
 
 
 @dataclass(slots=True)
@@ -341,18 +306,6 @@ class _SignalState:
     last: int = 0
     """The last step at which it held after that."""
     sentence: str = ""
-
-
-class _Change(NamedTuple):
-    """Medians of the first and of the latest steps, and their distance in standard errors."""
-
-    before: float
-    now: float
-    errors: float
-
-    @property
-    def relative(self) -> float:
-        return self.now / self.before - 1 if self.before else 0.0
 
 
 @dataclass(slots=True)
@@ -377,12 +330,12 @@ class Watchdog:
     def findings(self) -> list[Finding]:
         """All findings in order of step, with the figures of the last step at which each held."""
         now = self.steps[-1].step if self.steps else 0
-        found = [
+        findings = [
             Finding(signal, state.since, None if state.last == now else state.last, state.sentence)
             for signal, state in self._states.items()
             if state.since is not None
         ]
-        return sorted(found, key=lambda finding: finding.since)
+        return sorted(findings, key=lambda finding: finding.since)
 
     def metrics(self) -> dict[str, float]:
         """Statistics of the latest step for a trainer's log; those that are None are left out."""
@@ -390,9 +343,9 @@ class Watchdog:
             return {}
         last = self.steps[-1]
         length = _change(self._series("length"))
-        found = {"copied": last.copied, "repeated": last.repeated, "length_pay": last.length_pay}
-        found["length_growth"] = None if length is None else length.relative
-        return {name: value for name, value in found.items() if value is not None}
+        figures = {"copied": last.copied, "repeated": last.repeated, "length_pay": last.length_pay}
+        figures["length_growth"] = None if length is None else length.relative
+        return {name: value for name, value in figures.items() if value is not None}
 
     def _series(self, name: str) -> Series:
         """A statistic of all steps that have it."""
@@ -413,7 +366,18 @@ class Watchdog:
         new = state.since is None
         if state.since is None:
             state.since = state.began
-        state.last, state.sentence = step, SENTENCES[signal].format(since=state.since, **evidence.fields)
+        parallel = [
+            _BESIDE[name].format(relative=other.relative, now=other.now) for name, other in evidence.beside.items()
+        ]
+        state.last = step
+        state.sentence = SENTENCES[signal].format(
+            since=state.since,
+            before=evidence.before,
+            now=evidence.now,
+            relative=evidence.relative,
+            pace=f", lately by {evidence.slope:+.2f} a step" if evidence.slope > 0 else "",
+            beside=" and ".join(parallel),
+        )
         return new
 
     def _evidence(self) -> dict[str, Evidence]:
@@ -422,17 +386,20 @@ class Watchdog:
             _change(self._series(name)) for name in ("length", "copied", "repeated", "reward")
         )
         held: dict[str, Evidence] = {}
-        slope = theil_sen(self._series("length")[-2 * LATEST :])
+        # The median slope over all pairs of the latest steps (Theil and Sen), which a few odd steps do not move.
+        latest = self._series("length")[-2 * LATEST :]
+        first, second = np.triu_indices(len(latest), k=1)
+        slope = float(np.median((latest[second] - latest[first]) / (second - first))) if len(first) else 0.0
         if length is not None and length.errors >= CHANGE_ERRORS and length.relative >= GROWN:
-            held["length"] = Evidence(length.before, length.now, slope=slope)
+            held["length"] = length._replace(slope=slope)
         if length is not None and length.errors <= -CHANGE_ERRORS and length.relative <= SHRUNK:
-            held["shrunk"] = Evidence(length.before, length.now, slope=slope)
+            held["shrunk"] = length._replace(slope=slope)
         for name, change in (("copied", copied), ("repeated", repeated)):
             if change is not None and change.errors >= CHANGE_ERRORS and change.now - change.before >= RISEN:
-                held[name] = Evidence(change.before, change.now)
+                held[name] = change
         rising = [name for name in ("length", "copied", "repeated") if name in held]
         if reward is not None and reward.errors >= CHANGE_ERRORS and rising:
-            held["bought"] = Evidence(reward.before, reward.now, beside={name: held[name] for name in rising})
+            held["bought"] = reward._replace(beside={name: held[name] for name in rising})
         for name, (level, usual) in LEVELS.items():
             values = self._series(name)
             now = float(np.median(values[-LATEST:])) if len(values) >= LATEST else -np.inf
@@ -451,13 +418,13 @@ def replay(steps: Iterable[tuple[int, Sequence[CompletionRecord]]]) -> Watchdog:
     return watchdog
 
 
-def _change(values: Series) -> _Change | None:
+def _change(values: Series) -> Evidence | None:
     """First against latest values; None where there are too few."""
     if len(values) < FIRST + LATEST:
         return None
     before, now = float(np.median(values[:FIRST])), float(np.median(values[-LATEST:]))
     error = np.hypot(standard_error(values, FIRST), standard_error(values, LATEST))
-    return _Change(before, now, float((now - before) / max(error, 1e-12)))
+    return Evidence(before, now, float((now - before) / max(error, 1e-12)))
 
 
 def standard_error(values: Series, count: int) -> float:
@@ -475,13 +442,3 @@ def standard_error(values: Series, count: int) -> float:
     p = min(max(1 + 2 * between, 0.0), _MOST_CORRELATED) * len(d) / (len(d) + 10)
     variance = spread / (2 * (1 - p)) * (1 + p) / (1 - p)
     return _MEDIAN * float(np.sqrt(variance / count))
-
-
-def theil_sen(values: Series) -> float:
-    """Median slope over all pairs of steps, 0 for fewer than two values.
-
-    >>> theil_sen(np.array([1.0, 2.0, 3.0, 40.0, 5.0]))
-    1.0
-    """
-    first, second = np.triu_indices(len(values), k=1)
-    return float(np.median((values[second] - values[first]) / (second - first))) if len(first) else 0.0

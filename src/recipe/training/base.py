@@ -27,9 +27,7 @@ from recipe.models.checkpoints import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
 from recipe.training import ranks
-from recipe.training.cards import card_files
-from recipe.training.loop import check_finite, check_gradient, quiet
-from recipe.training.policy import save_model
+from recipe.training.loop import check_finite, check_gradient, finish_run, quiet
 from recipe.training.runs import Run, open_run
 
 END_OF_TURN = "<|im_end|>"
@@ -78,13 +76,18 @@ def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:
             tokenizer = train_tokenizer(texts, config.vocabulary, config.context)
         else:
             tokenizer = _wrapped(Tokenizer.from_file(str(checkpoint / "tokenizer.json")), config.context)
-        model = _model(config, tokenizer)
+        shape = base_shape(config, len(tokenizer))
+        shape.bos_token_id = shape.pad_token_id = tokenizer.pad_token_id
+        shape.eos_token_id = tokenizer.eos_token_id
+        torch.manual_seed(config.seed)
+        # Plain attention beats the fused kernel at this size, by a third of the step on a CPU.
+        model = Qwen2ForCausalLM._from_config(shape, attn_implementation="eager")
+        model.generation_config.eos_token_id = [tokenizer.eos_token_id, tokenizer.pad_token_id]
+        model.generation_config.pad_token_id = tokenizer.pad_token_id
         with run.on_disk():
             rows = _optimise(model, tokenizer, chats, config, run, checkpoint, progress)
             write_jsonl(run.folder / "metrics.jsonl", rows)
-            card = card_files(run.card, config.steps, rows[-1], merged=True)
-            save_model(model, tokenizer, run.model, card=card)
-            return run.finish(time.monotonic() - began)
+        return finish_run(run, model, tokenizer, config.steps, rows[-1], (), began)
 
 
 def base_shape(config: BaseModelConfig, vocabulary: int) -> Qwen2Config:
@@ -103,18 +106,6 @@ def base_shape(config: BaseModelConfig, vocabulary: int) -> Qwen2Config:
         tie_word_embeddings=True,
         dtype="float32",
     )
-
-
-def _model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
-    shape = base_shape(config, len(tokenizer))
-    shape.bos_token_id = shape.pad_token_id = tokenizer.pad_token_id
-    shape.eos_token_id = tokenizer.eos_token_id
-    torch.manual_seed(config.seed)
-    # Plain attention beats the fused kernel at this size, by a third of the step on a CPU.
-    model = Qwen2ForCausalLM._from_config(shape, attn_implementation="eager")
-    model.generation_config.eos_token_id = [tokenizer.eos_token_id, tokenizer.pad_token_id]
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    return model
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +200,7 @@ def _optimise(
             rows.append({"step": step + 1, "loss": round(loss.item(), 5), "learning_rate": rate})
             if len(rows) % config.save_every == 0 and len(rows) < config.steps:
                 check_finite(model)
-                folder = run.checkpoint(len(rows))
+                folder = run.checkpoints / f"checkpoint-{len(rows)}"
                 folder.mkdir(parents=True)
                 tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
                 state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "rows": rows}

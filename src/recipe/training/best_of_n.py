@@ -13,6 +13,10 @@ on through the rounds. A round is rejection sampling fine-tuning (Touvron et al.
 
 What a run draws follows from its seed, the round and the row, and what it learns from its records. The state of a round
 is thus its records and a checkpoint: a run that is killed while it samples, scores or trains ends as one that was not.
+
+The steps are not those of TRL's trainer, whose numbers would be others. It draws dropout from one stream of random
+numbers over the whole run; here each step has a seed of its own. It reads every prompt in full; here the tokens that
+all prompts of a pass begin with are read once. Without dropout that is the same up to rounding: a test compares both.
 """
 
 import hashlib
@@ -22,9 +26,10 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from types import NoneType
@@ -40,22 +45,19 @@ from recipe.config import BestOfNConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening, use_bf16
-from recipe.progress import SILENT, Advance, Progress
+from recipe.progress import SILENT, Progress
 from recipe.reward.language_model import Likelihood
 from recipe.reward.scorer import Scorer
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, copied_share, step_statistics
 from recipe.text import Completion
 from recipe.training import ranks
-from recipe.training.cards import card_files, run_prompt
-from recipe.training.loop import MetricsLog, Row, check_finite, check_gradient, memory_errors, quiet
+from recipe.training.loop import MetricsLog, Row, check_finite, check_gradient, finish_run, memory_errors, quiet
 from recipe.training.policy import (
     load_adapter,
     load_policy,
     lora_config,
-    on_cuda,
     reference_likelihood,
     sample,
-    save_merged,
     trained_in_float32,
     write_errors,
 )
@@ -63,13 +65,13 @@ from recipe.training.rewards import (
     FIRST_ROUND,
     OnFinding,
     covered_examples,
+    open_reward_run,
     prompts_in_order,
     reward_metrics,
-    rewarded_run,
     score_completions,
 )
-from recipe.training.runs import Run
-from recipe.training.validation import ROWS, Measure, Sampling, Validation, divergences, require_held_out
+from recipe.training.runs import Run, run_prompt
+from recipe.training.validation import ROWS, Measure, Validation, divergences, require_held_out
 from recipe.types import Example
 
 _LOG = logging.getLogger(__name__)
@@ -105,13 +107,13 @@ def train_best_of_n(
     """
     ranks.single("recipe train best-of-n")
     with ExitStack() as stack:
-        config, scorer, run = rewarded_run("best-of-n", config, scorer, stack)
+        config, scorer, run = open_reward_run("best-of-n", config, scorer, stack)
         if run.finished:
             return run.model
         if scorer is None:
             raise ConfigError("the run needs a scorer; give it one.")
         began = time.monotonic()
-        log = MetricsLog(run.folder, config.metrics, run.manifest, dict)
+        log = MetricsLog(run.folder, config.metrics, run.record, dict)
         stack.enter_context(quiet())
         policy = load_policy(config.model, config.revision, bf16=use_bf16(config.bf16))
         examples = read_training_examples(config.examples, config.split)
@@ -136,26 +138,7 @@ def train_best_of_n(
                 log.close()
         step, figures, notes = rounds.result()
         check_finite(rounds.model)
-        with run.on_disk():
-            card = card_files(run.card, step, figures, notes, merged=True)
-            save_merged(rounds.model, policy.tokenizer, run.model, None, card)
-            return run.finish(time.monotonic() - began, notes)
-
-
-@dataclass(slots=True)
-class State:
-    """Where a run stands; a checkpoint holds it beside the adapter."""
-
-    round: int = 1
-    """The round under way, from 1; the one after the last measures the trained policy."""
-    step: int = 0
-    """Optimiser steps of all rounds."""
-    begun: int = 0
-    """Steps of the round under way."""
-    rows: list[Row] = field(default_factory=list)
-    """The metrics so far: one row for the plans of each round, one for each step."""
-    optimiser: dict[str, Any] | None = None
-    """In the middle of a round."""
+        return finish_run(run, rounds.model, policy.tokenizer, step, figures, notes, began)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,14 +150,9 @@ class RoundRecord(CompletionRecord):
     chosen: bool = False
     """Whether the round trains on it."""
 
-    @property
-    def total(self) -> float:
-        """R, minus infinity where there is none."""
-        return -math.inf if self.reward is None else self.reward.total
-
 
 class Rounds:
-    """The rounds of one run."""
+    """The rounds of one run. `state`, with the adapter, is what a checkpoint holds."""
 
     def __init__(
         self,
@@ -191,7 +169,7 @@ class Rounds:
         self._config, self._run, self._log, self._progress = config, run, log, progress
         self._tokenizer, self._scorer, self._on_finding = policy.tokenizer, scorer, on_finding
         self._prompt = run_prompt(config)
-        self._device = torch.device("cuda" if on_cuda() else "cpu")
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         torch.manual_seed(config.seed)
         self.model = get_peft_model(policy.model, lora_config(config.lora, policy.model)).to(self._device)
         """The policy: the model with its adapter."""
@@ -206,17 +184,16 @@ class Rounds:
         self._size = config.prompts_per_round or len(examples)
         """Prompts of a round."""
         self._order = prompts_in_order(examples, (config.rounds + 1) * self._size, config.seed)
-        self._given = self._first_round(config.plans) if config.plans is not None else []
+        self._first_plans = self._plans_of_another_run(config.plans) if config.plans is not None else []
         self._watchdog = Watchdog()
         self._validation = None
         if config.validation is not None:
             rows = config.completions_at_once
-            sampling = Sampling(
-                config.temperature, config.max_completion_tokens, self._ends, rows, config.seed, self._prompt
-            )
-            self._validation = Validation(config.validation, run, policy, sampling, scorer, measure, "round")
-        self.state = State()
-        """Where the run stands."""
+            self._validation = Validation(config, run, policy, self._ends, rows, scorer, measure, "round")
+        # The round under way, from 1, of which the one after the last measures the trained policy; optimiser steps of
+        # all rounds, and of the round under way; the metrics so far, one row for the plans of each round and one for
+        # each step; the optimiser in the middle of a round.
+        self.state: dict[str, Any] = {"round": 1, "step": 0, "begun": 0, "rows": [], "optimiser": None}
 
     def train(self) -> None:
         """All rounds that are left, and the plans of the trained policy.
@@ -224,77 +201,78 @@ class Rounds:
         Raises ComputeError where no plan of a round has a reward, and where training diverges.
         """
         self._resume()
-        self._log.open(self.state.rows)
-        with self._progress.task("best of N", self._config.rounds) as advance:
-            advance(self.state.round - 1)
-            while self.state.round <= self._config.rounds:
-                number = self.state.round
-                if self._ended():
+        self._log.open(self.state["rows"])
+        config, last = self._config, self._config.rounds
+        with self._progress.task("best of N", last) as advance:
+            advance(self.state["round"] - 1)
+            while (number := self.state["round"]) <= last + 1:
+                validation = self._validation
+                if validation is not None and not self.state["begun"]:
+                    if validation.due(number - 1, last):
+                        validation.validate(self.model, number - 1)
+                    if validation.stopped:
+                        break
+                if number > last:
                     break
-                records = self._plans(number, self._config.n)
+                records = self._plans(number, config.n)
                 chosen = [record for record in records if record.chosen]
-                if not self.state.begun:
+                if not self.state["begun"]:
                     self._log_round(number, records)
                 if not chosen:
-                    self._nothing_to_learn(number)
+                    reasons = "margin" if config.margin is not None else "truncated = 'mask'"
+                    if number == 1:
+                        raise ComputeError(
+                            f"Round 1: no prompt has a plan to train on, because of {reasons}; lower margin, raise "
+                            "max_completion_tokens, or take another reward, with another `output`."
+                        )
+                    problem = "round %d: no prompt has a plan to train on, because of %s; training ends"
+                    _LOG.warning(problem, number, reasons)
                     return
                 self._fine_tune(number, chosen)
                 advance(1)
-            self._ended()
-            self._log_round(self.state.round, self._plans(self.state.round, 1, train=False))
+            number = self.state["round"]
+            self._log_round(number, self._plans(number, 1, train=False))
 
     def result(self) -> tuple[int, Row, list[str]]:
         """The step whose weights the model holds, its figures, and sentences about the run.
 
         With validation these are the weights of the round that it chooses, which the model gets here.
         """
-        state, findings = self.state, [finding.sentence for finding in self._watchdog.findings]
-        of_rounds = [row for row in state.rows if "loss" not in row]
+        findings = [finding.sentence for finding in self._watchdog.findings]
+        of_rounds = [row for row in self.state["rows"] if "loss" not in row]
         if self._validation is None:
-            return state.step, of_rounds[-1], findings
+            return self.state["step"], of_rounds[-1], findings
         chosen = of_rounds[self._validation.restore(self.model)]
         notes = [*self._validation.notes(self._config.rounds), *findings]
         return chosen["step"], chosen | self._validation.figures, notes
 
-    def _ended(self) -> bool:
-        """Validate the rounds that are done, where that is due; whether validation stops the run."""
-        done = self.state.round - 1
-        if self._validation is None or self.state.begun:
-            return False
-        if self._validation.due(done, self._config.rounds):
-            self._validation.validate(self.model, done)
-        return self._validation.stopped
-
     def _resume(self) -> None:
         """Go on from the newest checkpoint; the records of what comes after it are removed."""
         checkpoint = self._run.latest_checkpoint()
-        if checkpoint is None and self._validation is not None:
-            self._validation.open(None)
+        if checkpoint is not None:
+            self.state = torch.load(checkpoint / _STATE, map_location=self._device)
+            load_adapter(self.model, checkpoint)
+        number, begun = self.state["round"], self.state["begun"]
+        for record in self._run.completions.glob("round-*"):
+            if checkpoint is None or int(record.stem.rpartition("-")[2]) > number:
+                record.unlink()
+        if self._validation is not None:
+            self._validation.open(None if checkpoint is None else number - 1)
         if checkpoint is None:
             # At once, so that plans that are recorded before the first step belong to these settings.
-            self._forget(0)
             self._save()
             return
-        self.state = State(**torch.load(checkpoint / _STATE, map_location=self._device))
-        load_adapter(self.model, checkpoint)
-        self._forget(self.state.round)
-        if self._validation is not None:
-            self._validation.open(self.state.round - 1)
-        for number in range(1, self.state.round + (self.state.begun > 0)):
-            self._watch(_recorded(self._record(number), self._size * self._config.n))
-
-    def _forget(self, last: int) -> None:
-        for record in self._run.completions.glob("round-*"):
-            if int(record.stem.rpartition("-")[2]) > last:
-                record.unlink()
+        for earlier in range(1, number + (begun > 0)):
+            for step, records in _by_step(_recorded(self._record(earlier), self._size * self._config.n)):
+                self._watchdog.observe(step, records)
 
     def _save(self) -> None:
         check_finite(self.model)
-        folder = self._run.checkpoint(self.state.step)
+        step = self.state["step"]
+        folder = self._run.checkpoints / f"checkpoint-{step}"
         self.model.save_pretrained(folder, save_embedding_layers=False)
-        values = {name: getattr(self.state, name) for name in State.__dataclass_fields__}
-        torch.save(values, folder / _STATE)
-        self._run.keep(self.state.step, self._log.last)
+        torch.save(self.state, folder / _STATE)
+        self._run.keep(step, self._log.last)
         if self._validation is not None and self._validation.rows:
             self._validation.prune()
 
@@ -304,21 +282,24 @@ class Rounds:
     def _plans(self, number: int, n: int, *, train: bool = True) -> list[RoundRecord]:
         """The record of a round: `n` plans of each of its prompts with their rewards, and which ones are trained on.
 
-        What was written before a kill is not written again.
+        Plans that were written before a kill are not written again.
         """
         file = self._record(number)
-        prompts = self._prompts(number)
+        prompts = self._order[(number - 1) * self._size : number * self._size]
         if file.is_file():
             return _recorded(file, len(prompts) * n)
         file.parent.mkdir(parents=True, exist_ok=True)
         partial = file.with_suffix(".partial")
         width = max(1, self._config.completions_at_once // n)
-        records = _whole_records(partial, width * n, len(prompts) * n)
+        records = whole_records(partial, width * n, len(prompts) * n)
         write_jsonl(partial, (record.row for record in records))
         with self._progress.task(f"round {number}: plans", len(prompts) * n) as advance, partial.open("a") as stream:
             advance(len(records))
             for first in range(len(records) // n, len(prompts), width):
-                batch = self._written(number, prompts, range(first, min(first + width, len(prompts))), n, advance)
+                # A pass of the model is a sign of life.
+                pulse = self.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
+                batch = self._written(number, prompts[first : first + width], first, n)
+                pulse.remove()
                 earlier = number > 1 or any(record.reward is not None for record in records)
                 score_completions(self._scorer, batch, earlier=earlier)
                 stream.writelines(json.dumps(record.row, ensure_ascii=False) + "\n" for record in batch)
@@ -338,61 +319,53 @@ class Rounds:
         partial.unlink()
         return records
 
-    def _first_round(self, folder: Path) -> list[list[int]]:
+    def _plans_of_another_run(self, folder: Path) -> list[list[int]]:
         """The tokens of the plans of another run's first round. Raises InputError for a run that sampled otherwise."""
-        ours, theirs = self._run.manifest, read_json(folder / "run.json")
+        ours, theirs = self._run.record, read_json(folder / "run.json")
         remedy = "take a run of the same sampling, or leave `plans` out"
         for name in _SAMPLED:
-            place = "inputs" if name in ours["inputs"] else "config"
-            if (found := theirs.get(place, {}).get(name)) != (wanted := ours[place].get(name)):
-                values = f", {found!r} where this one has {wanted!r}" if place == "config" else ""
+            part = "inputs" if name in ours["inputs"] else "config"
+            if (other := theirs.get(part, {}).get(name)) != (own := ours[part].get(name)):
+                values = f", {other!r} where this one has {own!r}" if part == "config" else ""
                 raise InputError.at(folder, f"the run sampled its plans with another {name}{values}", remedy)
-        wanted = [example.example_id for example in self._prompts(1) for _ in range(self._config.n)]
+        wanted = [example.example_id for example in self._order[: self._size] for _ in range(self._config.n)]
         if [row.get("example_id") for _, row in read_jsonl(folder / FIRST_ROUND)] != wanted:
             raise InputError.at(folder / FIRST_ROUND, "its plans are for other prompts", remedy)
         return [record.tokens for record in _recorded(folder / FIRST_ROUND, len(wanted))]
-
-    def _prompts(self, number: int) -> list[Example]:
-        return self._order[(number - 1) * self._size : number * self._size]
 
     def _rendered(self, examples: Sequence[Example]) -> list[list[int]]:
         chats = [self._prompt.training_chat(example) for example in examples]
         rendered = self._tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)
         return list(rendered["input_ids"])
 
-    def _written(
-        self, number: int, prompts: Sequence[Example], places: range, n: int, advance: Advance
-    ) -> list[RoundRecord]:
-        """The plans for the prompts at some places of the round, not yet scored."""
-        config, longest = self._config, self._config.max_completion_tokens
-        rendered = self._rendered([prompts[place] for place in places])
-        if number == 1 and self._given:
-            completions = self._given[places.start * n : places.stop * n]
+    def _written(self, number: int, prompts: Sequence[Example], first: int, n: int) -> list[RoundRecord]:
+        """`n` plans for each of some prompts of the round, the one at `first` and those after it; not yet scored."""
+        config = self._config
+        rows = range(first * n, (first + len(prompts)) * n)
+        if number == 1 and self._first_plans:
+            completions = self._first_plans[rows.start : rows.stop]
         else:
-            # A pass of the model is a sign of life.
-            pulse = self.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
             # Before it is trained the adapter adds 0, and without it plans take half the time.
             with self.model.disable_adapter() if number == 1 else nullcontext():
                 completions = sample(
                     self.model.get_base_model(),
-                    [tokens for tokens in rendered for _ in range(n)],
-                    [f"{config.seed} round {number} {row}" for row in range(places.start * n, places.stop * n)],
+                    [tokens for tokens in self._rendered(prompts) for _ in range(n)],
+                    [f"{config.seed} round {number} {row}" for row in rows],
                     temperature=config.temperature,
-                    longest=longest,
+                    longest=config.max_completion_tokens,
                     ends=self._ends,
                 )
-            pulse.remove()
         texts = decode_completions(self._tokenizer, completions, self._opening)
         batches = -(-self._size // max(1, config.completions_at_once // config.n))
         records = list[RoundRecord]()
-        for place, text, tokens in zip((place for place in places for _ in range(n)), texts, completions, strict=True):
-            clipped = tokens[-1] not in self._ends
+        for row, text, tokens in zip(rows, texts, completions, strict=True):
+            prompt, clipped = prompts[row // n - first], tokens[-1] not in self._ends
             record = RoundRecord(
-                step=(number - 1) * batches + place // max(1, config.completions_at_once // n) + 1,
+                step=(number - 1) * batches + row // n // max(1, config.completions_at_once // n) + 1,
                 round=number,
-                example_id=prompts[place].example_id,
-                goal=prompts[place].goal,
-                history=prompts[place].history,
+                example_id=prompt.example_id,
+                goal=prompt.goal,
+                history=prompt.history,
                 completion=Completion.of(text, cut=clipped),
                 clipped=clipped,
                 tokens=tokens,
@@ -400,78 +373,82 @@ class Rounds:
             records.append(record)
         return records
 
-    def _watch(self, records: Sequence[RoundRecord]) -> list[Finding]:
-        """New findings of the watchdog in the record of a round."""
-        found: list[Finding] = []
-        for step in dict.fromkeys(record.step for record in records):
-            found += self._watchdog.observe(step, [record for record in records if record.step == step])
-        return found
-
     def _log_round(self, number: int, records: Sequence[RoundRecord]) -> None:
-        """One row of metrics for the plans of a round."""
-        for finding in self._watch(records):
-            self._on_finding(finding)
+        """One row of metrics for the plans of a round: of all of them, and under `chosen_...` of those trained on."""
         config, done = self._config, number - 1
+        for step, batch in _by_step(records):
+            for finding in self._watchdog.observe(step, batch):
+                self._on_finding(finding)
+        statistics = step_statistics(0, records)
+        prompts = {record.example_id for record in records}
+        chosen = [(record, record.reward) for record in records if record.chosen and record.reward is not None]
+        figures: dict[str, Any] = {
+            "reward": statistics.reward,
+            **reward_metrics(records, config.reward.grounded),
+            "prompts": len(prompts),
+            "skipped": len(prompts - {record.example_id for record in records if record.reward is not None}),
+            "chosen": len(chosen),
+            "completion_tokens": fmean(len(record.tokens) for record in records),
+            "clipped_ratio": statistics.clipped,
+            "zero_std": statistics.still,
+            "copied": statistics.copied,
+            "repeated": statistics.repeated,
+            "length_pay": statistics.length_pay,
+        }
+        if chosen:
+            figures |= {
+                "chosen_reward": fmean(reward.total for _, reward in chosen),
+                "chosen_steps": fmean(reward.steps for _, reward in chosen),
+                "chosen_copied": fmean(copied_share(record.history, record.completion.steps) for record, _ in chosen),
+            }
+        # Nats a plan from the policy to the reference, from the first plan of each prompt; before training it is 0.
+        divergence = 0.0
+        if number > 1:
+            examples = self._order[done * self._size : number * self._size]
+            first = {record.example_id: record.tokens for record in reversed(records)}
+            plans = [first[example.example_id] for example in examples]
+            divergence = fmean(divergences(self.model, self._rendered(examples), plans, config.temperature))
         bound = done * math.log(config.n) - 1 + config.n**-done if config.choose == "best" else 0.0
-        figures: Row = {"step": self.state.step, "round": number, **round_metrics(config, records)}
-        figures |= {"kl_plan": self._divergence(number, records), "kl_bound": bound}
-        self._write(figures | {"findings": len(self._watchdog.findings)})
-
-    def _divergence(self, number: int, records: Sequence[RoundRecord]) -> float:
-        """KL divergence of the policy to the reference, nats a plan, from the first plan of each prompt of a round."""
-        if number == 1:
-            return 0.0
-        first = {record.example_id: record.tokens for record in reversed(records)}
-        prompts = self._prompts(number)
-        said = [first[example.example_id] for example in prompts]
-        return fmean(divergences(self.model, self._rendered(prompts), said, self._config.temperature))
-
-    def _nothing_to_learn(self, number: int) -> None:
-        """End the rounds where no plan is trained on. Raises ComputeError for the first round."""
-        reasons = "margin" if self._config.margin is not None else "truncated = 'mask'"
-        if number == 1:
-            raise ComputeError(
-                f"Round 1: no prompt has a plan to train on, because of {reasons}; lower margin, raise "
-                "max_completion_tokens, or take another reward, with another `output`."
-            )
-        _LOG.warning("round %d: no prompt has a plan to train on, because of %s; training ends", number, reasons)
+        row = {"step": self.state["step"], "round": number}
+        row |= {name: value for name, value in figures.items() if value is not None}
+        row |= {"kl_plan": divergence, "kl_bound": bound, "findings": len(self._watchdog.findings)}
+        self._write(row)
 
     def _fine_tune(self, number: int, chosen: Sequence[RoundRecord]) -> None:
         """The steps of a round that are left, and its checkpoint. Raises ComputeError where training diverges."""
         config, state = self._config, self.state
-        by_name = {example.example_id: example for example in self._prompts(number)}
+        by_name = {example.example_id: example for example in self._order[(number - 1) * self._size :][: self._size]}
         prompts = self._rendered([by_name[record.example_id] for record in chosen])
         batches = batches_in_order(len(chosen), config, number)
         optimiser = torch.optim.AdamW(self._trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
-        schedule = get_cosine_schedule_with_warmup(
-            optimiser, math.ceil(config.warmup * len(batches)), len(batches)
-        ).lr_lambdas[0]
-        if state.optimiser is not None:
-            optimiser.load_state_dict(state.optimiser)
-            state.optimiser = None
+        warmup = math.ceil(config.warmup * len(batches))
+        schedule = get_cosine_schedule_with_warmup(optimiser, warmup, len(batches)).lr_lambdas[0]
+        if state["optimiser"] is not None:
+            optimiser.load_state_dict(state["optimiser"])
+            state["optimiser"] = None
         losses: list[float] = []
         began = time.monotonic()
         with self._progress.task(f"round {number}: fine-tuning", len(batches)) as advance:
-            advance(state.begun)
-            for place in range(state.begun, len(batches)):
-                rate = config.learning_rate * schedule(place)
+            advance(state["begun"])
+            for index in range(state["begun"], len(batches)):
+                rate = config.learning_rate * schedule(index)
                 for group in optimiser.param_groups:
                     group["lr"] = rate
-                batch = batches[place]
+                batch = batches[index]
                 loss, norm = self._step([prompts[i] for i in batch], [chosen[i].tokens for i in batch], optimiser)
                 losses.append(loss)
-                state.step, state.begun = state.step + 1, place + 1
-                if state.step % config.log_every == 0:
+                state |= {"step": state["step"] + 1, "begun": index + 1}
+                if state["step"] % config.log_every == 0:
                     seconds = (time.monotonic() - began) / len(losses)
-                    row = {"step": state.step, "round": number, "loss": fmean(losses), "learning_rate": rate}
+                    row = {"step": state["step"], "round": number, "loss": fmean(losses), "learning_rate": rate}
                     self._write(row | {"grad_norm": norm, "step_seconds": seconds})
                     losses, began = [], time.monotonic()
-                if state.step % config.save_every == 0 and state.begun < len(batches):
-                    state.optimiser = optimiser.state_dict()
+                if state["step"] % config.save_every == 0 and state["begun"] < len(batches):
+                    state["optimiser"] = optimiser.state_dict()
                     self._save()
-                    state.optimiser = None
+                    state["optimiser"] = None
                 advance(1)
-        state.round, state.begun = number + 1, 0
+        state |= {"round": number + 1, "begun": 0}
         self._save()
 
     def _step(
@@ -479,7 +456,8 @@ class Rounds:
     ) -> tuple[float, float]:
         """One step on some plans; returns the loss, nats a token of the plans, and the norm of its gradient."""
         # Dropout of each step by itself, so that a checkpoint needs no random state.
-        torch.manual_seed(_seed(self._config.seed, self.state.step))
+        name = f"{self._config.seed} {self.state['step']}"
+        torch.manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]))
         self.model.train()
         tokens = sum(map(len, completions))
         width, share = self._config.micro_batch or len(prompts), not self._config.gradient_checkpointing
@@ -491,13 +469,13 @@ class Rounds:
             loss.backward()
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
-        check_gradient(norm, self.state.step + 1)
+        check_gradient(norm, self.state["step"] + 1)
         optimiser.step()
         optimiser.zero_grad()
         return total, float(norm)
 
     def _write(self, row: Row) -> None:
-        self.state.rows.append(row)
+        self.state["rows"].append(row)
         self._log.write(row)
 
 
@@ -507,48 +485,21 @@ def choose(config: BestOfNConfig, number: int, records: Sequence[RoundRecord], n
     None is marked for a prompt without a reward, with `truncated = "mask"` where all plans were cut, and where the best
     reward is not above the mean by more than `margin`.
     """
-    for place in range(0, len(records), n):
-        scored = [record for record in records[place : place + n] if record.reward is not None]
-        whole = [record for record in scored if config.truncated == "keep" or not record.clipped]
+    for first in range(0, len(records), n):
+        scored = [(record, record.reward.total) for record in records[first : first + n] if record.reward is not None]
+        whole = [pair for pair in scored if config.truncated == "keep" or not pair[0].clipped]
         if not whole:
             continue
-        best = max(whole, key=lambda record: record.total)
-        if config.margin is not None and best.total - fmean(record.total for record in scored) <= config.margin:
+        best, total = max(whole, key=itemgetter(1))
+        if config.margin is not None and total - fmean(own for _, own in scored) <= config.margin:
             continue
         if config.choose == "random":
-            best = random.Random(f"{config.seed} {number} {place // n}").choice(whole)
+            best, _ = random.Random(f"{config.seed} {number} {first // n}").choice(whole)
         best.chosen = True
 
 
-def round_metrics(config: BestOfNConfig, records: Sequence[RoundRecord]) -> Row:
-    """Figures of the record of a round: of all plans, and under `chosen_...` of those that are trained on."""
-    statistics = step_statistics(0, records)
-    prompts = {record.example_id for record in records}
-    chosen = [record for record in records if record.chosen]
-    figures: dict[str, float | None] = {
-        "reward": statistics.reward,
-        **reward_metrics(records, config.reward.grounded),
-        "prompts": len(prompts),
-        "skipped": len(prompts - {record.example_id for record in records if record.reward is not None}),
-        "chosen": len(chosen),
-        "completion_tokens": fmean(len(record.tokens) for record in records),
-        "clipped_ratio": statistics.clipped,
-        "zero_std": statistics.still,
-        "copied": statistics.copied,
-        "repeated": statistics.repeated,
-        "length_pay": statistics.length_pay,
-    }
-    if chosen:
-        figures |= {
-            "chosen_reward": fmean(record.total for record in chosen),
-            "chosen_steps": fmean(record.reward.steps for record in chosen if record.reward is not None),
-            "chosen_copied": fmean(copied_share(record.history, record.completion.steps) for record in chosen),
-        }
-    return {name: value for name, value in figures.items() if value is not None}
-
-
 def batches_in_order(count: int, config: BestOfNConfig, number: int) -> list[list[int]]:
-    """Places of `count` plans in each optimiser step of a round: all once an epoch, in drawn order."""
+    """Indices of `count` plans in each optimiser step of a round: all once an epoch, in drawn order."""
     batches = []
     for epoch in range(config.epochs):
         order = random.Random(f"{config.seed} {number} {epoch}").sample(range(count), count)
@@ -567,7 +518,12 @@ def completion_loss(
     With `share`, what all prompts begin with is read once, which gradient checkpointing does not allow. The rest is
     padded on the left, so that the output layer is applied to the positions of completions only.
     """
-    head = _common(prompts) if share else 0
+    head = 0
+    if share:
+        # What the first and the last prompt in order begin with, all begin with. The last token of a prompt is not
+        # shared: it is read with its completion, whose first token it predicts.
+        least, most, longest = min(map(list, prompts)), max(map(list, prompts)), min(map(len, prompts)) - 1
+        head = next((at for at in range(longest) if least[at] != most[at]), longest)
     rest = [prompt[head:] for prompt in prompts]
     before, behind = max(map(len, rest)), max(map(len, completions))
     rows = list(zip(rest, completions, strict=True))
@@ -600,11 +556,10 @@ def completion_loss(
     )
 
 
-def _common(prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all prompts begin with; the last of each is not counted."""
-    first, last = min(map(list, prompts)), max(map(list, prompts))
-    most = min(map(len, prompts)) - 1
-    return next((at for at in range(most) if first[at] != last[at]), most)
+def _by_step(records: Sequence[RoundRecord]) -> Iterator[tuple[int, list[RoundRecord]]]:
+    """The plans of a round as the watchdog sees them."""
+    for step in dict.fromkeys(record.step for record in records):
+        yield step, [record for record in records if record.step == step]
 
 
 def _recorded(file: Path, count: int) -> list[RoundRecord]:
@@ -615,7 +570,7 @@ def _recorded(file: Path, count: int) -> list[RoundRecord]:
     return records
 
 
-def _whole_records(partial: Path, batch: int, everything: int) -> list[RoundRecord]:
+def whole_records(partial: Path, batch: int, everything: int) -> list[RoundRecord]:
     """The plans of the batches that a killed run wrote to their end."""
     if not partial.is_file():
         return []
@@ -635,8 +590,3 @@ def _record_of(file: Path, line: int, row: Any) -> RoundRecord:
         raise InputError.at(file, "the value is missing or damaged", _RESTORE, line=line, field=fault)
     further = {name: known[name] for name in ("round", "tokens", "chosen")}
     return RoundRecord.of_row(file, line, known, **further)
-
-
-def _seed(seed: int, step: int) -> int:
-    """A seed of torch for one step."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {step}".encode()).digest()[:7])

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,29 +32,20 @@ from recipe.reward.scorer import Scorer
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, read_records, replay
 from recipe.text import Completion, planner_messages
 from recipe.training import ranks
-from recipe.training.cards import run_prompt
 from recipe.training.kl_budget import KLBudget, unmet_budget
-from recipe.training.loop import (
-    MetricsLog,
-    Row,
-    SilentGRPOTrainer,
-    finish_training,
-    quiet,
-    renamed,
-    shared_arguments,
-)
+from recipe.training.loop import MetricsLog, Row, SilentGRPOTrainer, fit, quiet, renamed, shared_arguments
 from recipe.training.policy import RollOuts, load_policy, lora_config, reference_likelihood
 from recipe.training.rewards import (
     PART,
     OnFinding,
     covered_examples,
+    open_reward_run,
     prompts_in_order,
     reward_metrics,
-    rewarded_run,
     score_completions,
 )
-from recipe.training.runs import Run, step_of
-from recipe.training.validation import ROWS, Measure, Sampling, Validation, require_held_out
+from recipe.training.runs import Run, run_prompt, step_of
+from recipe.training.validation import ROWS, Measure, Validation, require_held_out
 from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
 from recipe.types import Example
@@ -81,7 +71,7 @@ _FIELDS = (
 _LOG = logging.getLogger(__name__)
 
 
-@ranks.together()
+@ranks.distributed_run()
 def train_grpo(
     config: GRPOConfig,
     scorer: Scorer | None,
@@ -106,14 +96,19 @@ def train_grpo(
     closing = ExitStack()
     source = video_source(config, histories)
     videos = {} if source is None else {"videos": source.held}
-    config, scorer, run = rewarded_run("grpo", config, scorer, closing, videos)
+    config, scorer, run = open_reward_run("grpo", config, scorer, closing, videos)
     if ranks.from_main(lambda: run.finished):
         return run.model
-    log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
+    log = MetricsLog(run.folder, config.metrics, run.record, _metrics_row)
     with quiet(), closing, ExitStack() as shown:
         policy = bounded_frames(load_policy(config.model, config.revision, bf16=use_bf16(config.bf16)), source)
         if ranks.main():
-            _drop_later_completions(run)
+            # The records of steps that are about to be repeated.
+            checkpoint = run.latest_checkpoint()
+            done = 0 if checkpoint is None else step_of(checkpoint)
+            for record in run.completions.glob("step-*.jsonl"):
+                if int(record.stem.rpartition("-")[2]) > done:
+                    record.unlink()
 
         def on_finding(finding: Finding) -> None:
             _LOG.warning("%s: %s", run.folder.name, finding.sentence)
@@ -129,10 +124,7 @@ def train_grpo(
             everything = examples
             examples = ranks.from_main(lambda: covered_examples(config, scorer, everything, run))
             shown.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered"))
-        if source is not None:
-            trainer = video_grpo_trainer(config, policy, replace(source, examples=examples), reward, run)
-        else:
-            trainer = grpo_trainer(config, policy, examples, reward, run)
+        trainer = grpo_trainer(config, policy, examples, reward, run, source)
         if use_likelihood is not None:
             model = trainer.accelerator.unwrap_model(trainer.model)
             use_likelihood(reference_likelihood(model, policy, run_prompt(config)))
@@ -149,12 +141,9 @@ def train_grpo(
         if config.validation is not None:
             ends = [*trainer.eos_token_ids, trainer.processing_class.pad_token_id]
             rows = config.prompts_per_step * config.group_size
-            sampling = Sampling(
-                config.temperature, config.max_completion_tokens, ends, rows, config.seed, run_prompt(config)
-            )
             budget = math.inf if config.kl_budget is None else config.kl_budget
-            validation = Validation(config.validation, run, policy, sampling, scorer, measure, budget=budget)
-        return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video, notes, validation)
+            validation = Validation(config, run, policy, ends, rows, scorer, measure, budget=budget)
+        return fit(trainer, run, log, "GRPO", config.steps, progress, policy.video, notes, validation)
 
 
 class RewardFunction:
@@ -208,19 +197,23 @@ class RewardFunction:
         if self._tokenizer is not None:
             texts = decode_completions(self._tokenizer, completion_ids, self._opening)
         step, records = trainer_state.global_step + 1, list[CompletionRecord]()
-        for name, aim, done, text, tokens in zip(example_id, goal, history, texts, completion_ids, strict=True):
+        columns = zip(example_id, goal, history, texts, completion_ids, strict=True)
+        for own_id, own_goal, own_history, text, tokens in columns:
             clipped = len(tokens) >= self._longest and tokens[-1] not in self._ends
             record = CompletionRecord(
                 step=step,
-                example_id=name,
-                goal=aim,
-                history=tuple(done),
+                example_id=own_id,
+                goal=own_goal,
+                history=tuple(own_history),
                 completion=Completion.of(text, cut=clipped),
                 clipped=clipped,
             )
             records.append(record)
-        everyones = ranks.gathered(records)
-        return ranks.own(ranks.from_main(lambda: self._totals(step, everyones, log_metric)))
+        of_all = ranks.gathered(records)
+        totals = ranks.from_main(lambda: self._totals(step, of_all, log_metric))
+        # Every process has an equal share, in the order of their ranks.
+        share = len(totals) // ranks.world()
+        return totals[ranks.rank() * share : (ranks.rank() + 1) * share]
 
     def _totals(
         self, step: int, records: list[CompletionRecord], log_metric: Callable[[str, float], None]
@@ -246,63 +239,54 @@ class RewardFunction:
 
 
 def grpo_trainer(
-    config: GRPOConfig, policy: Checkpoint, examples: list[Example], reward: RewardFunction, run: Run
+    config: GRPOConfig,
+    policy: Checkpoint,
+    examples: Sequence[Example],
+    reward: RewardFunction,
+    run: Run,
+    source: VideoSource | None = None,
 ) -> GRPOTrainer:
-    """The trainer of one run."""
-    prompt = run_prompt(config)
-    kind, rollouts, further = _kinds(config, reward)
-    return kind(
-        **further,
-        model=policy.model,
-        reward_funcs=reward,
-        args=trl_arguments(config, run),
-        train_dataset=Dataset.from_list(
-            [_row_of(example, prompt.training_chat(example)) for example in _prompts(config, examples)]
-        ),
-        processing_class=policy.tokenizer,
-        peft_config=lora_config(config.lora, policy.model),
-        rollout_func=rollouts(config.temperature, config.max_completion_tokens),
-    )
+    """The trainer of one run, from text or from the videos of `source`; raises InputError for videos and a model of
+    text.
+    """
+    prompt, index = run_prompt(config), {example.example_id: number for number, example in enumerate(examples)}
+    # The example of each group of the whole run.
+    groups = -(-config.steps // config.iterations) * config.prompts_per_step
+    rows: list[dict[str, object]] = []
+    for draw, example in enumerate(prompts_in_order(examples, groups, config.seed)):
+        row: dict[str, object] = {"example_id": example.example_id, "goal": example.goal}
+        row["history"] = list(example.history)
+        if source is None:
+            row["prompt"] = prompt.training_chat(example)
+        else:
+            # TRL asks for a prompt in words; the trainer writes its own, with the clip in place of the history.
+            row["prompt"] = planner_messages(example.goal, ())
+            row |= {"example": index[example.example_id], "draw": draw}
+        rows.append(row)
 
+    kind: Any = SilentGRPOTrainer if source is None else VideoGRPOTrainer
+    rollouts: Any = RollOuts if source is None else VideoRollOuts
+    further: dict[str, Any] = {}
+    if config.rollouts == "vllm":
+        from recipe.training import vllm  # noqa: PLC0415 - an extra of its own
 
-def video_grpo_trainer(
-    config: GRPOConfig, policy: Checkpoint, source: VideoSource, reward: RewardFunction, run: Run
-) -> VideoGRPOTrainer:
-    """The trainer of one run from videos; raises InputError for a model of text."""
-    place = {example.example_id: index for index, example in enumerate(source.examples)}
-    rows = [
-        # TRL asks for a prompt in words; the trainer writes its own, with the clip in place of the history.
-        {**_row_of(example, planner_messages(example.goal, ())), "example": place[example.example_id], "draw": draw}
-        for draw, example in enumerate(_prompts(config, source.examples))
-    ]
-    kind, rollouts, further = _kinds(config, reward)
-    trainer: VideoGRPOTrainer = kind(
+        kind = vllm.VllmGRPOTrainer if source is None else vllm.VllmVideoGRPOTrainer
+        rollouts = vllm.VllmRollOuts if source is None else vllm.VllmVideoRollOuts
+        further = {"config": config, "on_finding": reward.on_finding}
+    if source is not None:
+        prompts = VideoPrompts(config.model, policy, source.histories)
+        further |= {"merger_rate": config.merger_learning_rate, "prompts": prompts, "examples": examples}
+    trainer: GRPOTrainer = kind(
         **further,
-        merger_rate=config.merger_learning_rate,
-        prompts=VideoPrompts(config.model, policy, source.histories),
-        examples=source.examples,
         model=policy.model,
         reward_funcs=reward,
         args=trl_arguments(config, run),
         train_dataset=Dataset.from_list(rows),
         processing_class=policy.tokenizer,
-        peft_config=lora_config(config.lora, policy.model, video=True),
+        peft_config=lora_config(config.lora, policy.model, video=source is not None),
         rollout_func=rollouts(config.temperature, config.max_completion_tokens),
     )
     return trainer
-
-
-def _kinds(config: GRPOConfig, reward: RewardFunction) -> tuple[Any, Any, dict[str, Any]]:
-    """The classes of the trainer and of its hook, and the trainer's further options, by who writes the completions."""
-    video = config.input == "video"
-    if config.rollouts == "transformers":
-        return (VideoGRPOTrainer, VideoRollOuts, {}) if video else (SilentGRPOTrainer, RollOuts, {})
-    from recipe.training import vllm  # noqa: PLC0415 - an extra of its own
-
-    further = {"config": config, "on_finding": reward.on_finding}
-    if video:
-        return vllm.VllmVideoGRPOTrainer, vllm.VllmVideoRollOuts, further
-    return vllm.VllmGRPOTrainer, vllm.VllmRollOuts, further
 
 
 def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
@@ -313,9 +297,19 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
     # A checkpoint between two passes over the same completions would lose them.
     shared["save_steps"] = -(-config.save_every // config.iterations) * config.iterations
     if config.rollouts == "vllm":
-        from recipe.training.vllm import vllm_arguments  # noqa: PLC0415 - an extra of its own
-
-        shared |= vllm_arguments(config)
+        shared |= {
+            "use_vllm": True,
+            "vllm_mode": "colocate",
+            "vllm_gpu_memory_utilization": config.vllm.memory,
+            "vllm_enable_sleep_mode": config.vllm.sleep,
+            "vllm_max_model_length": config.vllm.longest,
+            "vllm_importance_sampling_correction": config.vllm.correction != "off",
+        }
+        if config.vllm.correction != "off":
+            shared |= {
+                "vllm_importance_sampling_mode": config.vllm.correction,
+                "vllm_importance_sampling_clip_max": config.vllm.cap,
+            }
     return TrlGRPOConfig(
         **shared,
         max_steps=config.steps,
@@ -344,30 +338,7 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
     )
 
 
-def _prompts(config: GRPOConfig, examples: Sequence[Example]) -> list[Example]:
-    """The example of each group of the whole run."""
-    return prompts_in_order(examples, -(-config.steps // config.iterations) * config.prompts_per_step, config.seed)
-
-
-def _row_of(example: Example, prompt: list[dict[str, str]]) -> dict[str, object]:
-    return {
-        "prompt": prompt,
-        "example_id": example.example_id,
-        "goal": example.goal,
-        "history": list(example.history),
-    }
-
-
-def _drop_later_completions(run: Run) -> None:
-    """Remove the records of steps that are about to be repeated."""
-    checkpoint = run.latest_checkpoint()
-    done = 0 if checkpoint is None else step_of(checkpoint)
-    for record in run.completions.glob("step-*.jsonl"):
-        if int(record.stem.rpartition("-")[2]) > done:
-            record.unlink()
-
-
-def _row(record: Row) -> Row | None:
+def _metrics_row(record: Row) -> Row | None:
     row = renamed(record, _FIELDS)
     if row is not None:
         row |= {name: value for name, value in record.items() if name.startswith(PART)}

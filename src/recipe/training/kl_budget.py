@@ -30,7 +30,7 @@ MOST = 250.0
 LAST = 10
 """Steps at the end of a run in which the budget has to be kept."""
 TOLERANCE = 1.1
-"""A mean within a tenth of the budget counts as kept: the controller goes to and fro around it."""
+"""A mean within a tenth of the budget counts as kept: the controller oscillates around it."""
 
 
 def plan_kl(log_probs: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

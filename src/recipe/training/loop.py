@@ -15,7 +15,15 @@ from typing import Any
 import datasets
 import torch
 import transformers
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState
+from peft import PeftModel
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+)
 from transformers.trainer import TRAINER_STATE_NAME
 from trl import GRPOTrainer
 
@@ -26,11 +34,10 @@ from recipe.models.checkpoints import quiet_loading, use_bf16
 from recipe.models.vision import VideoProcessor
 from recipe.progress import SILENT, Advance, Progress
 from recipe.training import ranks
-from recipe.training.cards import card_files
 from recipe.training.kl_budget import KLBudget, plan_kl
-from recipe.training.policy import on_cuda, save_merged, write_errors
+from recipe.training.policy import save_model, write_errors
 from recipe.training.runs import Run, step_of
-from recipe.training.validation import Validation, ValidationCallback
+from recipe.training.validation import Validation
 
 Row = dict[str, Any]
 
@@ -164,7 +171,7 @@ def shared_arguments(config: TrainingSettings, run: Run) -> dict[str, Any]:
         "output_dir": str(run.checkpoints),
         "optim": "adamw_torch_fused",
         "bf16": use_bf16(config.bf16),
-        "use_cpu": not on_cuda(),
+        "use_cpu": not torch.cuda.is_available(),
         "gradient_checkpointing": config.gradient_checkpointing,
         "save_strategy": "steps",
         "save_steps": config.save_every,
@@ -179,7 +186,7 @@ def shared_arguments(config: TrainingSettings, run: Run) -> dict[str, Any]:
     }
 
 
-def finish_training(
+def fit(
     trainer: Trainer,
     run: Run,
     log: "MetricsLog",
@@ -205,9 +212,8 @@ def finish_training(
     trainer.remove_callback(PrinterCallback)
     if validation is not None:
         validation.open(None if checkpoint is None else step_of(checkpoint))
-        trainer.add_callback(ValidationCallback(trainer, validation))
     with progress.task(title, total) as advance:
-        trainer.add_callback(_Reporter(run, log, advance))
+        trainer.add_callback(_RunCallback(trainer, run, log, advance, validation))
         # A pass of the model is a sign of life between two steps.
         pulse = trainer.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
         try:
@@ -226,17 +232,32 @@ def finish_training(
     figures, sentences = log.last, notes(rows)
     if validation is not None:
         step = validation.restore(trainer.accelerator.unwrap_model(trainer.model))
-        known = next((row for row in rows if row["step"] == step), {})
-        figures = known | validation.figures
+        figures = next((row for row in rows if row["step"] == step), {}) | validation.figures
         sentences += validation.notes(total)
     check_finite(trainer.model)
     if ranks.main():
-        with run.on_disk():
-            card = card_files(run.card, step, figures, sentences, merged=True)
-            save_merged(trainer.model, trainer.processing_class, run.model, video, card)
-            run.finish(time.monotonic() - began, sentences)
+        finish_run(run, trainer.model, trainer.processing_class, step, figures, sentences, began, video)
     ranks.barrier()
     return run.model
+
+
+def finish_run(
+    run: Run,
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    step: int,
+    figures: Mapping[str, Any],
+    notes: Sequence[str],
+    began: float,
+    video: VideoProcessor | None = None,
+) -> Path:
+    """Write the model of a run with its card, record the end of the run, and return the model's folder.
+
+    `began` is when the command began to train, by `time.monotonic`.
+    """
+    with run.on_disk():
+        save_model(model, tokenizer, run.model, video, run.card(step, figures, notes, merged=True))
+        return run.finish(time.monotonic() - began, notes)
 
 
 @contextmanager
@@ -248,9 +269,9 @@ def memory_errors() -> Iterator[None]:
         short = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
         if not short:
             raise
-        asked = re.search(r"allocate (\d+ bytes|[\d.]+ [KMG]iB)", str(error))
+        size = re.search(r"allocate (\d+ bytes|[\d.]+ [KMG]iB)", str(error))
         raise ComputeError(
-            f"Memory does not suffice{f' for {asked[1]} more' if asked else ''}; lower micro_batch, "
+            f"Memory does not suffice{f' for {size[1]} more' if size else ''}; lower micro_batch, "
             "max_completion_tokens, max_tokens or completions_at_once, or set gradient_checkpointing = true. "
             "The same command resumes only with the same settings; set another `output` for others."
         ) from None
@@ -272,15 +293,20 @@ def check_gradient(norm: torch.Tensor, step: int) -> None:
         )
 
 
-class _Reporter(TrainerCallback):  # type: ignore[misc]
-    """Hands the trainer's events to our progress, metrics and checkpoint marks."""
+class _RunCallback(TrainerCallback):  # type: ignore[misc]
+    """Hands the trainer's events to our progress, metrics and checkpoint marks, and validates where that is due."""
 
-    def __init__(self, run: Run, log: "MetricsLog", advance: Advance) -> None:
-        self._run, self._log, self._advance = run, log, advance
+    def __init__(
+        self, trainer: Trainer, run: Run, log: "MetricsLog", advance: Advance, validation: Validation | None
+    ) -> None:
+        self._trainer, self._run, self._log = trainer, run, log
+        self._advance, self._validation = advance, validation
         self._steps = 0
         self._stopped = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._validation is not None and not self._validation.rows:
+            self._validation.validate(self._trainer.accelerator.unwrap_model(self._trainer.model), 0)
         if ranks.main():
             self._log.open(state.log_history)
         self._advance(state.global_step)
@@ -291,6 +317,11 @@ class _Reporter(TrainerCallback):  # type: ignore[misc]
         check_gradient(torch.nn.utils.get_total_norm(gradients), state.global_step + 1)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        validation = self._validation
+        if validation is not None and validation.due(state.global_step, state.max_steps):
+            validation.validate(self._trainer.accelerator.unwrap_model(self._trainer.model), state.global_step)
+            if validation.stopped:
+                control.should_training_stop = True
         self._steps += 1
         self._advance(1)
 
@@ -308,6 +339,9 @@ class _Reporter(TrainerCallback):  # type: ignore[misc]
         ranks.barrier()  # each process has written its random state
         if ranks.main():
             self._run.keep(state.global_step, self._log.last)
+            # Only now no run goes back to a validation before this one, and to its adapter.
+            if self._validation is not None:
+                self._validation.prune()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._log.close()

@@ -35,11 +35,6 @@ _ROWS = 32
 """Plans whose likelihood is computed at once."""
 
 
-def on_cuda() -> bool:
-    """True where training runs on a GPU."""
-    return bool(torch.cuda.is_available())
-
-
 def load_policy(name: str, revision: str | None = None, *, bf16: bool = False) -> Checkpoint:
     """The model of a hub id or folder, in bfloat16 or float32, with what comes with it.
 
@@ -49,7 +44,7 @@ def load_policy(name: str, revision: str | None = None, *, bf16: bool = False) -
     # times slower (SmolLM2, 64 plans of 64 tokens: 116 s against 38 s).
     policy = load_checkpoint(name, revision, torch.bfloat16 if bf16 else torch.float32, "sdpa")
     Prompts(name, policy, policy.video).render_all([planner_messages("a goal", ())])
-    if not on_cuda():
+    if not torch.cuda.is_available():
         fast_vision(policy.model)
     return policy
 
@@ -112,18 +107,18 @@ def sample(
         model.train(training)
 
 
-def reference_likelihood(model: PeftModel, policy: Checkpoint, asked: PlannerPrompt = PLAIN) -> Likelihood:
+def reference_likelihood(model: PeftModel, policy: Checkpoint, prompt: PlannerPrompt = PLAIN) -> Likelihood:
     """The likelihood of the reference policy, the model with its adapter switched off, for rewards that read one.
 
-    `asked` is the prompt of the run.
+    `prompt` is the run's.
     """
     end, opening = end_of_turn(policy.tokenizer).id, thought_opening(policy.tokenizer)
 
     def likelihood(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
-        chats = [asked.chat(*prompt) for prompt in prompts]
+        chats = [prompt.chat(*goal_and_history) for goal_and_history in prompts]
         rendered = policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)
         read, bare = rendered["input_ids"], [text.removeprefix(opening) for text in texts]
-        said = [
+        written = [
             tokens if end is None else [*tokens, end]
             for tokens in policy.tokenizer(bare, add_special_tokens=False)["input_ids"]
         ]
@@ -132,9 +127,9 @@ def reference_likelihood(model: PeftModel, policy: Checkpoint, asked: PlannerPro
         model.eval()
         try:
             with torch.no_grad(), model.disable_adapter():
-                for first in range(0, len(said), _ROWS):
+                for first in range(0, len(written), _ROWS):
                     rows = slice(first, first + _ROWS)
-                    totals += log_likelihood(model.get_base_model(), read[rows], said[rows])
+                    totals += log_likelihood(model.get_base_model(), read[rows], written[rows])
         finally:
             model.train(training)
         return totals
@@ -196,28 +191,20 @@ def load_adapter(model: PeftModel, folder: Path) -> None:
     set_peft_model_state_dict(model, weights)
 
 
-def save_merged(
-    model: PeftModel,
-    tokenizer: PreTrainedTokenizerBase,
-    target: Path,
-    video: VideoProcessor | None = None,
-    card: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Merge the adapter into the weights and save a standalone model with its tokenizer, all or nothing."""
-    merged = model.merge_and_unload()
-    if video is not None:  # the merger was trained in float32
-        merged.to(merged.get_input_embeddings().weight.dtype)
-    save_model(merged, tokenizer, target, video, card)
-
-
 def save_model(
-    model: PreTrainedModel,
+    model: PreTrainedModel | PeftModel,
     tokenizer: PreTrainedTokenizerBase,
     target: Path,
     video: VideoProcessor | None = None,
     card: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Save weights, configs, tokenizer, video processor and the card's files in the standard layout, all or nothing."""
+    """Save a standalone model in the standard layout, all or nothing: weights, of adapters merged into the model's,
+    configs, tokenizer, video processor and the card's files.
+    """
+    if isinstance(model, PeftModel):
+        model = model.merge_and_unload()
+        if video is not None:  # the merger was trained in float32
+            model.to(model.get_input_embeddings().weight.dtype)
     with atomic_path(target) as partial, write_errors(target):
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)

@@ -1,7 +1,7 @@
-"""What a training run needs, looked for before it starts: files, packages, model, corpus, folder, disk, memory, time.
+"""What a training run needs, looked for before it starts: files, packages, model, corpus, folder, disk and memory.
 
-Nothing is written and no weights are loaded. All that is missing is found at once. Figures of time and memory are
-estimates (`recipe.training.cost`), with the rate of a matrix product measured here on a CPU and assumed on a GPU.
+Nothing is written and no weights are loaded. All that is missing is found at once. Memory and disk are a rule of thumb
+from the number of parameters; time is measured by two steps of the run (`recipe.training.cost`).
 """
 
 import os
@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import fmean
-from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, Literal
 
 from recipe.artifacts import cache_folder, not_a_file
@@ -22,48 +20,26 @@ from recipe.config import (
     RewardTrainingSettings,
     SFTConfig,
     TrainingSettings,
-    parse_config,
-    read_config,
 )
+from recipe.config.training import AnyTraining, Stage
 from recipe.corpus.encoders import encoder_extra
 from recipe.data.examples import read_examples, read_training_examples
 from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError, install_command, require_packages
 from recipe.memory import available
 from recipe.prompting import open_prompt
-from recipe.text import format_plan, planner_messages
-from recipe.training import cost
-from recipe.training.cost import GIGABYTE, AnyTraining, Device, Lengths, Shape
-from recipe.types import Example
+from recipe.text import planner_messages
+from recipe.training.cost import Measurement
 
 if TYPE_CHECKING:
     from recipe.models.checkpoints import Reader
 
-Stage = Literal["base", "sft", "grpo", "best-of-n"]
-STAGES: dict[Stage, type[BaseModelConfig] | type[SFTConfig] | type[GRPOConfig] | type[BestOfNConfig]] = {
-    "base": BaseModelConfig,
-    "sft": SFTConfig,
-    "grpo": GRPOConfig,
-    "best-of-n": BestOfNConfig,
-}
 State = Literal["ok", "note", "missing"]
 
-_SAMPLED = 200
-"""Examples whose tokens are counted."""
-_LETTERS = 3.5
-"""Letters in a token, where there is no tokenizer to ask."""
-_ASSUMED = Lengths(prompt=160, continuation=60, longest=300)
-"""Of a run whose examples are not there."""
-_EFFICIENCY = 0.3
-"""Share of a matrix product's rate that a whole pass reaches on a CPU."""
-_UTILISATION = 0.3
-"""Share of a GPU's peak that is assumed."""
-_PEAK = {7: 1024, 8: 2048, 9: 4096, 10: 8192}
-"""Operations a clock of a multiprocessor in 16 bits, by compute capability."""
-_CLOCK = 1.4e9
-_CPU_BANDWIDTH, _GPU_BANDWIDTH = 1.0e10, 1.0e12
-_CPU_LAYER, _GPU_LAYER = 3e-4, 8e-4
-"""Seconds of one pass of one layer beside its arithmetic; on a GPU the time in which its kernels are started."""
-_MEASURED_SECONDS = 0.2
+GIGABYTE = 1e9
+PROCESS = 1.0e9
+"""Bytes of Python with torch, transformers and TRL."""
+KEPT = 3
+"""Checkpoints on disk at most: the last two, and the one that is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +53,21 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run takes."""
+    """What a run holds at least, by a rule of thumb; activations, logits and the cache of roll-outs come on top."""
 
     parameters: int
     trained: int
-    seconds: float
-    """Of the whole run, without those of the reward and of validation."""
     memory: dict[str, float]
-    """Bytes at the peak, by what they hold."""
+    """Bytes, by what they hold."""
     memory_free: float | None
     disk: dict[str, float]
     """Bytes that are written, by what they hold."""
     disk_free: float
-    device: str
-    source: str
-    """What was measured and what was assumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What was found for a run, and what it takes."""
+    """What a run needs and holds."""
 
     stage: Stage
     findings: tuple[Finding, ...]
@@ -106,49 +77,23 @@ class Preflight:
     """Whether nothing is missing."""
 
 
-def load_training(path: Path, stage: Stage | None = None, changes: tuple[str, ...] = ()) -> tuple[Stage, AnyTraining]:
-    """The stage and the settings of a config of training; without `stage` the only one that the settings fit.
-
-    Raises ConfigError where they fit several or none.
-    """
-    raw = read_config(path, changes)
-    if stage is not None:
-        return stage, parse_config(raw, STAGES[stage], str(path), changes)
-    fitting: dict[Stage, AnyTraining] = {}
-    for name, kind in STAGES.items():
-        try:
-            fitting[name] = parse_config(raw, kind, str(path), changes)
-        except ConfigError:
-            continue
-    if len(fitting) == 1:
-        return next(iter(fitting.items()))
-    if fitting:
-        raise ConfigError(f"{path}: the settings fit {' and '.join(fitting)}; name one with --stage.")
-    # The stage with the fewest unknown keys is meant; its error says what is wrong.
-    nearest = min(STAGES, key=lambda name: (len(raw.keys() - STAGES[name].model_fields.keys()), name == "base"))
-    return nearest, parse_config(raw, STAGES[nearest], str(path), changes)
-
-
 def check_run(stage: Stage, config: AnyTraining) -> Preflight:
-    """Look for all that a run needs, and estimate what it takes. Writes nothing, and raises for no missing thing."""
-    findings = [tried("packages", lambda: _packages(config))]
-    examples: list[Example] = []
-    findings.append(tried("examples", lambda: _read(config, examples)))
+    """Look for all that a run needs, and say what it holds. Writes nothing, and raises for no missing thing."""
+    findings = [check("packages", lambda: _packages(config))]
+    findings.append(check("examples", lambda: _examples(config)))
     installed = findings[0].state != "missing" or all(find_spec(name) for name in ("torch", "transformers"))
     reader: list[Reader] = []
     if isinstance(config, TrainingSettings):
         findings += _of_training(config, reader, installed)
-    findings.append(tried("output", lambda: _output(stage, config, installed)))
+    findings.append(check("output", lambda: _output(stage, config, installed)))
     estimate = None
-    if installed:
+    if installed and (reader or isinstance(config, BaseModelConfig)):
         try:
-            shape = _base_shape(config) if isinstance(config, BaseModelConfig) else _shape(config, reader)
-            if shape is not None:
-                estimate = _estimate(config, shape, examples, reader)
-                findings += _room(estimate)
+            estimate = _estimate(config, reader)
+            findings += _room(estimate)
         except RecipeError as error:
             findings.append(Finding("model", "missing", str(error)))
-    return Preflight(stage, tuple(findings), estimate, all(one.state != "missing" for one in findings))
+    return Preflight(stage, tuple(findings), estimate, all(finding.state != "missing" for finding in findings))
 
 
 def estimate_lines(estimate: Estimate | None) -> list[str]:
@@ -159,10 +104,18 @@ def estimate_lines(estimate: Estimate | None) -> list[str]:
     files = ", ".join(f"{name} {size(held)}" for name, held in estimate.disk.items())
     return [
         f"parameters, millions: {estimate.parameters / 1e6:,.1f} in the model, {estimate.trained / 1e6:,.2f} trained",
-        f"memory: {parts}",
+        f"memory: {parts}, and activations, which depend on lengths and micro_batch",
         f"disk: {files}",
-        f"time: {duration(estimate.seconds)} on {estimate.device}, without the reward and validation",
-        f"estimated: {estimate.source}",
+        "time: recipe train check --measure takes two steps and says the hours",
+    ]
+
+
+def measurement_lines(measured: Measurement) -> list[str]:
+    """What two steps took, in lines of text."""
+    plan = "" if measured.plan_seconds is None else f", {measured.plan_seconds:.3g} s a plan"
+    return [
+        f"measured: {measured.step_seconds:.3g} s a step{plan}, {size(measured.memory)} at the peak",
+        f"time: {duration(3600 * measured.hours)}, without validation",
     ]
 
 
@@ -186,33 +139,13 @@ def duration(seconds: float) -> str:
     return f"about {seconds / 60:.0f} minutes" if seconds < 7200 else f"about {seconds / 3600:,.1f} hours"
 
 
-def model_rates(config: AnyTraining, model: str = "", base: BaseModelConfig | None = None) -> cost.Rates | None:
-    """Seconds of each kind of work of a run whose model and examples need not be there yet.
-
-    The model is a hub id or folder, or the `base` from nothing; None where its size is not known. Raises ConfigError.
-    """
-    from recipe.models.checkpoints import use_bf16  # noqa: PLC0415 - loads torch
-
-    reader: list[Reader] = []
-    lora = config if isinstance(config, TrainingSettings) else None
-    if base is not None or isinstance(config, BaseModelConfig):
-        shape = _base_shape(config if isinstance(config, BaseModelConfig) else base, lora)
-    else:
-        list(model_findings(model, None, reader))
-        if not reader:
-            return None
-        shape = _measured_shape(reader[0].config, lora)
-    bf16 = use_bf16(config.bf16)
-    return cost.rates(config, shape, _lengths(config, [], reader), _device(shape, bf16), bf16=bf16)
-
-
-def tried(subject: str, look: Callable[[], str | tuple[State, str]]) -> Finding:
+def check(subject: str, look: Callable[[], str | tuple[State, str]]) -> Finding:
     """What looking for a thing says, or `missing` with the error that it raises."""
     try:
-        said = look()
+        sentence = look()
     except (RecipeError, OSError) as error:
         return Finding(subject, "missing", str(error))
-    return Finding(subject, "ok", said) if isinstance(said, str) else Finding(subject, *said)
+    return Finding(subject, "ok", sentence) if isinstance(sentence, str) else Finding(subject, *sentence)
 
 
 def _packages(config: AnyTraining) -> str:
@@ -232,12 +165,12 @@ def _packages(config: AnyTraining) -> str:
     return "all are installed"
 
 
-def _read(config: AnyTraining, into: list[Example]) -> str:
-    into += read_training_examples(config.examples, config.split)
+def _examples(config: AnyTraining) -> str:
+    count = len(read_training_examples(config.examples, config.split))
     of = f" of split {config.split!r}" if config.split else ""
-    if not into:
+    if not count:
         raise InputError.at(config.examples, "it holds no example", "write some, for example with recipe data prepare")
-    return f"{config.examples}: {len(into):,} examples{of}"
+    return f"{config.examples}: {count:,} examples{of}"
 
 
 def _of_training(config: TrainingSettings, reader: "list[Reader]", installed: bool) -> Iterator[Finding]:
@@ -245,38 +178,38 @@ def _of_training(config: TrainingSettings, reader: "list[Reader]", installed: bo
     if installed:
         yield from model_findings(config.model, config.revision, reader)
     if reader:
-        yield tried("end of turn", lambda: _end_of_turn(config, reader[0]))
+        yield check("end of turn", lambda: _end_of_turn(config, reader[0]))
     if config.prompt:
-        yield tried("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read")
+        yield check("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read")
     if config.input == "video":
         if find_spec("av") is None:
             yield Finding(
                 "videos", "missing", f"Packages for videos are not installed; run: {install_command('video')}."
             )
         else:
-            yield tried("videos", lambda: _videos(config))
+            yield check("videos", lambda: _videos(config))
     if not isinstance(config, RewardTrainingSettings):
         return
     if config.corpus is not None:
         corpus = config.corpus
-        yield tried("corpus", lambda: _corpus(corpus, installed))
+        yield check("corpus", lambda: _corpus(corpus, installed))
     else:
         yield Finding("reward", "note", f"{config.reward_service}: the service is asked when the run starts")
     if (model := config.reward.grounded.language_model) not in ("", "policy") and installed:
         yield from model_findings(model, None, [], "reward.language_model")
     if isinstance(config, BestOfNConfig) and config.plans is not None:
         plans = config.plans / "completions" / "round-01.jsonl"
-        yield tried("plans", lambda: _file(plans))
+        yield check("plans", lambda: _file(plans))
     if (settings := config.validation) is not None:
-        yield tried(
+        yield check(
             "validation",
             lambda: f"{settings.examples}: {len(read_examples(settings.examples, settings.split)):,} examples",
         )
         if settings.graphs is not None:
             graphs = settings.graphs
-            yield tried("validation.graphs", lambda: f"{graphs} is there" if graphs.exists() else _file(graphs))
+            yield check("validation.graphs", lambda: f"{graphs} is there" if graphs.exists() else _file(graphs))
         if settings.measure in ("matched_f1", "proxy") or settings.graphs is not None:
-            yield tried("validation.encoder", lambda: encoder_at_hand({"name": settings.encoder}, installed))
+            yield check("validation.encoder", lambda: encoder_at_hand({"name": settings.encoder}, installed))
 
 
 def _end_of_turn(config: TrainingSettings, reader: "Reader") -> str | tuple[State, str]:
@@ -289,13 +222,13 @@ def _end_of_turn(config: TrainingSettings, reader: "Reader") -> str | tuple[Stat
     if end.written and end.token == eos:
         return f"{eos!r} ends a plan"
     if end.written:
-        said = f"the chat template ends a turn with {end.token!r}, and eos_token is {eos!r}: a plan ends at either"
+        sentence = f"the chat template ends a turn with {end.token!r}, and eos_token is {eos!r}: a plan ends at either"
     else:
         after = repr(end.text.strip()) if end.text.strip() else "nothing"
-        said = f"the chat template writes {after} after a turn, and no token: a plan ends at eos_token, {eos!r}"
+        sentence = f"the chat template writes {after} after a turn, and no token: a plan ends at eos_token, {eos!r}"
     if isinstance(config, SFTConfig):
-        return "note", f"{said}, and each continuation of the examples with {end.token!r}"
-    return "note", f"{said}; a base model may not write it before SFT has taught it"
+        return "note", f"{sentence}, and each continuation of the examples with {end.token!r}"
+    return "note", f"{sentence}; a base model may not write it before SFT has taught it"
 
 
 def _file(path: Path) -> str:
@@ -319,14 +252,14 @@ def _in_hub_cache(name: str, revision: str | None, *files: str) -> bool:
     from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
 
     try:
-        found = (try_to_load_from_cache(name, file, revision=revision) for file in files)
-        return any(isinstance(path, str) for path in found)
+        paths = (try_to_load_from_cache(name, file, revision=revision) for file in files)
+        return any(isinstance(path, str) for path in paths)
     except HFValidationError:
         return False
 
 
 def _from_hub(name: str, revision: str | None) -> tuple[State, str]:
-    """What is said of a hub's model that is not in the local cache."""
+    """Says what a hub's model that is not in the local cache would need."""
     if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
         problem = (
             "there is no such folder, it is not in the local cache of the hub, and HF_HUB_OFFLINE switches the hub off"
@@ -364,7 +297,7 @@ def model_findings(name: str, revision: str | None, into: "list[Reader]", subjec
             return _from_hub(name, revision)
         return f"{name}: {into[-1].config.model_type}, {'in a folder' if local else 'at hand'}"
 
-    yield tried(subject, look)
+    yield check(subject, look)
 
 
 def _corpus(folder: Path, installed: bool) -> str:
@@ -428,160 +361,75 @@ def _output(stage: Stage, config: AnyTraining, installed: bool) -> str:
 def _existing(path: Path) -> Path:
     """The path, or the nearest folder above it that is there."""
     path = path.absolute()
-    return next(one for one in (path, *path.parents) if one.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
-def _base_shape(config: BaseModelConfig | None, lora: TrainingSettings | None = None) -> Shape:
-    """The shape of a base model from nothing, with all it can hold of its vocabulary."""
-    from recipe.training.base import base_shape  # noqa: PLC0415 - loads torch
+def _estimate(config: AnyTraining, reader: "list[Reader]") -> Estimate:
+    """Weights, and 16 bytes for each trained number: itself, its gradient and Adam's two means, in float32.
 
-    assert config is not None
-    return _measured_shape(base_shape(config, config.vocabulary), lora)
-
-
-def _shape(config: AnyTraining, reader: "list[Reader]") -> Shape | None:
-    assert isinstance(config, TrainingSettings)
-    return _measured_shape(reader[0].config, config) if reader else None
-
-
-def _measured_shape(model_config: Any, lora: TrainingSettings | None) -> Shape:
-    """The size of a model, on the meta device, where it takes no memory, and of its adapters; None: all is trained.
-
-    Raises ConfigError where the model has no projection of a name.
+    The model is built on the meta device, where it takes no memory. Raises ConfigError where it has no projection of a
+    name.
     """
     import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
 
-    text = model_config.get_text_config()
-    video = model_config.model_type == "qwen2_5_vl"
+    from recipe.models.checkpoints import use_bf16  # noqa: PLC0415 - loads torch
+    from recipe.training.base import base_shape  # noqa: PLC0415 - loads torch
+
+    shape: Any = base_shape(config, config.vocabulary) if isinstance(config, BaseModelConfig) else reader[0].config
+    video = shape.model_type == "qwen2_5_vl"
     kind = transformers.AutoModelForImageTextToText if video else transformers.AutoModelForCausalLM
     with torch.device("meta"):
-        model = kind.from_config(model_config, trust_remote_code=False)
-    # The output layer's weights may be the embedding's; they are no less work then.
-    parameters = sum(weight.numel() for weight in model.parameters())
-    tied = bool(getattr(model_config, "tie_word_embeddings", False))
-    adapters = parameters
-    if lora is not None:
-        linear = {name: one for name, one in model.named_modules() if isinstance(one, torch.nn.Linear)}
-        if video:
-            linear = {name: one for name, one in linear.items() if "language_model" in name.split(".")}
-        wanted = {name: [m for at, m in linear.items() if at.endswith(f".{name}")] for name in lora.lora.target_modules}
-        if absent := [name for name, modules in wanted.items() if not modules]:
-            raise ConfigError(f"lora.target_modules: the model has no module {absent[0]!r}; name others.")
-        sizes = (one.in_features + one.out_features for modules in wanted.values() for one in modules)
-        adapters = lora.lora.rank * sum(sizes)
-        if lora.input == "video":
-            adapters += sum(w.numel() for name, w in model.named_parameters() if ".merger." in name)
-    heads = text.num_attention_heads
-    width = getattr(text, "head_dim", None) or text.hidden_size // heads
-    return Shape(
-        parameters=parameters,
-        embedded=0 if tied else text.vocab_size * text.hidden_size,
-        adapters=adapters,
-        layers=text.num_hidden_layers,
-        hidden=text.hidden_size,
-        heads=heads,
-        kv_width=width * (getattr(text, "num_key_value_heads", None) or heads),
-        vocabulary=text.vocab_size,
-    )
-
-
-def _lengths(config: AnyTraining, examples: list[Example], reader: "list[Reader]") -> Lengths:
-    """Tokens of the examples, of some of them where they are many."""
-    stride = max(1, len(examples) // _SAMPLED)
-    chosen = examples[::stride]
-    if not chosen:
-        lengths = _ASSUMED
+        model = kind.from_config(shape, trust_remote_code=False)
+    parameters = trained = sum(weight.numel() for weight in model.parameters())
+    if isinstance(config, TrainingSettings):
+        trained = 0
+        for target in config.lora.target_modules:
+            modules = [
+                module
+                for name, module in model.named_modules()
+                if isinstance(module, torch.nn.Linear)
+                and name.endswith(f".{target}")
+                and (not video or "language_model" in name.split("."))
+            ]
+            if not modules:
+                raise ConfigError(f"lora.target_modules: the model has no module {target!r}; name others.")
+            trained += config.lora.rank * sum(module.in_features + module.out_features for module in modules)
+        if config.input == "video":
+            trained += sum(weight.numel() for name, weight in model.named_parameters() if ".merger." in name)
+        weights = float((2 if use_bf16(config.bf16) else 4) * parameters)
+        memory = {"weights": weights, "adapters, gradients and optimiser": 16.0 * trained}
+        # A checkpoint holds the adapter and Adam's means; the best step of validation is an adapter more.
+        disk = {"checkpoints": 12.0 * trained * KEPT + 4.0 * trained, "merged model": weights}
     else:
-        plain = [
-            planner_messages(one.goal, one.history if one.told_history is None else one.told_history) for one in chosen
-        ]
-        if isinstance(config, TrainingSettings) and config.prompt:
-            asked = open_prompt(config.prompt)
-            plain = [asked.training_chat(one)[:-1] for one in chosen]
-        count = reader[0].tokenizer if reader else None
-
-        def tokens(text: str) -> float:
-            return len(text) / _LETTERS if count is None else len(count(text, add_special_tokens=False)["input_ids"])
-
-        # Some tokens of the chat template for each turn.
-        prompts = [sum(5 + tokens(turn["content"]) for turn in chat) for chat in plain]
-        written = [1 + tokens(format_plan(one.continuation)) for one in chosen]
-        longest = max(map(sum, zip(prompts, written, strict=True)))
-        lengths = Lengths(fmean(prompts), fmean(written), round(longest))
-    if isinstance(config, TrainingSettings) and config.input == "video":
-        # Two frames share the patches, of which four are one token.
-        seen = (config.frames.count or config.frames.max_frames) // 2 * config.frames.max_pixels // 28**2
-        lengths = Lengths(lengths.prompt + seen, lengths.continuation, lengths.longest + seen)
-    return lengths
-
-
-def _estimate(config: AnyTraining, shape: Shape, examples: list[Example], reader: "list[Reader]") -> Estimate:
-    from recipe.models.checkpoints import use_bf16  # noqa: PLC0415 - loads torch
-
-    lengths = _lengths(config, examples, reader)
-    bf16 = use_bf16(config.bf16)
-    device = _device(shape, bf16)
-    rates = cost.rates(config, shape, lengths, device, bf16=bf16)
-    return Estimate(
-        parameters=shape.parameters,
-        trained=shape.adapters,
-        seconds=device.start_seconds + cost.training_seconds(config, rates, len(examples)),
-        memory=cost.memory(config, shape, lengths, bf16=bf16),
-        memory_free=device.free,
-        disk=cost.disk(config, shape, bf16=bf16),
-        disk_free=shutil.disk_usage(_existing(config.output)).free,
-        device=device.name,
-        source=device.source,
-    )
-
-
-def _device(shape: Shape, bf16: bool) -> Device:
-    """Where training would run: a GPU by what is assumed of its kind, or a CPU by a measured matrix product."""
-    import torch  # noqa: PLC0415
-
+        memory = {"weights": 4.0 * parameters, "gradients and optimiser": 12.0 * parameters}
+        saved = KEPT if config.steps > config.save_every else 0
+        disk = {"checkpoints": saved * 12.0 * parameters, "model": 4.0 * parameters}
+    free = available()
     if torch.cuda.is_available():
-        card = torch.cuda.get_device_properties(0)
-        flops = card.multi_processor_count * _CLOCK * _PEAK.get(card.major, _PEAK[8]) * _UTILISATION
-        source = f"calculated: {_UTILISATION:.0%} of the GPU's peak in 16 bits; not measured"
-        unused, _ = torch.cuda.mem_get_info(0)
-        return Device(card.name, flops, _GPU_BANDWIDTH, _GPU_LAYER, cost.STARTING, float(unused), source)
-    number = torch.bfloat16 if bf16 else torch.float32
-    left, right = torch.randn(512, shape.hidden).to(number), torch.randn(shape.hidden, 4 * shape.hidden).to(number)
-    left @ right
-    began, worked, count = perf_counter(), process_time(), 0
-    while perf_counter() - began < _MEASURED_SECONDS:
-        left @ right
-        count += 1
-    passed = perf_counter() - began
-    flops = count * 8 * 512 * shape.hidden**2 / passed
-    # Other programs take their share of the processor, and of the start, too.
-    busy = max(1.0, passed * torch.get_num_threads() / (process_time() - worked))
-    source = f"calculated from a matrix product of {flops / 1e9:.0f} billion operations a second, measured now"
-    name = f"CPU, {torch.get_num_threads()} threads"
-    unused = available()
-    free = None if unused is None else float(unused)
-    rate, start = _EFFICIENCY * flops, cost.STARTING * busy
-    return Device(name, rate, _CPU_BANDWIDTH, _CPU_LAYER, start, free, source)
+        free, _ = torch.cuda.mem_get_info(0)
+    return Estimate(
+        parameters,
+        trained,
+        memory | {"process": PROCESS},
+        None if free is None else float(free),
+        disk,
+        float(shutil.disk_usage(_existing(config.output)).free),
+    )
 
 
 def _room(estimate: Estimate) -> Iterator[Finding]:
     """Whether memory and disk suffice."""
     needed, free = sum(estimate.memory.values()), estimate.memory_free
     if free is not None:
-        said = f"about {size(needed)} at the peak, {size(free)} are free"
-        certain = sum(held for name, held in estimate.memory.items() if "activations" not in name)
-        remedy = "lower micro_batch, max_completion_tokens or max_tokens, or set gradient_checkpointing = true"
-        if certain > free:
-            said += "; take a smaller model or a device with more memory"
-            yield Finding("memory", "missing", said)
-        elif needed > free:
-            yield Finding("memory", "note", f"{said}; {remedy}")
+        sentence = f"about {size(needed)} and activations, {size(free)} are free"
+        if needed > free:
+            yield Finding("memory", "missing", f"{sentence}; take a smaller model or a device with more memory")
         else:
-            yield Finding("memory", "ok", said)
+            yield Finding("memory", "ok", sentence)
     written = sum(estimate.disk.values())
-    said = f"about {size(written)} are written, {size(estimate.disk_free)} are free"
+    sentence = f"about {size(written)} are written, {size(estimate.disk_free)} are free"
     if written > estimate.disk_free:
-        yield Finding("disk", "missing", f"{said}; free some space or set another `output`")
+        yield Finding("disk", "missing", f"{sentence}; free some space or set another `output`")
     else:
-        yield Finding("disk", "ok", said)
+        yield Finding("disk", "ok", sentence)

@@ -1,10 +1,12 @@
-"""The processes of one training run: the first one scores, writes and speaks, the others only compute.
+"""The processes of one training run: the first one scores, writes and reports, the others only compute.
 
 They are started by `torchrun` or `accelerate launch` (docs/scale.md), which number them in the environment. Without
 these there is one process, and nothing here does anything.
 
-Python objects go from process to process through a group of its own on gloo, whose patience is long: scoring may wait
-for a service. An error of one process is noted in the store that all of them reach. The others find it there once their
+Python objects go from process to process through a group of its own on gloo, which `gather_object` and
+`broadcast_object_list` of accelerate do not use: theirs is the group of the gradients, on NCCL where there are GPUs,
+whose patience of some minutes is shorter than a service may be away, and whose connections do not break when a process
+ends. An error of one process is noted in the store that all of them reach. The others find it there once their
 connections to that process break, so that all end with the same error.
 """
 
@@ -34,14 +36,14 @@ _PATIENCE = timedelta(hours=24)
 """For which processes wait for an object."""
 _GRACE = 5.0
 """Seconds for which a process that has failed waits until the others have heard of it."""
-_FAILURE, _HEARD, _SPEAKER = "failure", "heard", "speaker"
+_FAILURE, _HEARD, _REPORTER = "failure", "heard", "reporter"
 _LOST = ("closed by peer", "reset by peer", "Broken pipe")
 """In the errors of a process whose connection to another one broke."""
 _PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
 
 _objects: Any = None
 """The group of processes that objects go through, while they are joined."""
-_spoken_for = False
+_reported_elsewhere = False
 
 
 def world() -> int:
@@ -55,24 +57,30 @@ def rank() -> int:
 
 
 def main() -> bool:
-    """True in the first process: the one that scores, writes and speaks."""
+    """True in the first process: the one that scores, writes and reports."""
     return rank() == 0
 
 
-def spoken_for() -> bool:
+def failure_reported_elsewhere() -> bool:
     """True where this process has failed and another one, as a rule the first, reports the error."""
-    return _spoken_for
+    return _reported_elsewhere
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def distributed_run() -> Iterator[None]:
     """Within it the processes are joined, and an error of one ends all of them with the same error.
 
     Nothing happens where there is one process, or where they are joined already; they can be joined once. Raises
     ConfigError for a launcher that shards the model, and where processes run other code than the first one.
     """
     global _objects
-    _refuse_sharding()
+    for name, variable in (("FSDP", "ACCELERATE_USE_FSDP"), ("DeepSpeed", "ACCELERATE_USE_DEEPSPEED")):
+        if os.environ.get(variable, "false").lower() in ("1", "true", "yes"):
+            raise ConfigError(
+                f"{name} is switched on ({variable}), but roll-outs and the merger of a video model use the weights "
+                "outside the pass that it wraps; run one training on each GPU, or several processes with whole copies "
+                "of the model: accelerate launch --multi_gpu, or torchrun."
+            )
     if world() == 1 or _objects is not None:
         yield
         return
@@ -83,7 +91,10 @@ def together() -> Iterator[None]:
     store = dist.PrefixStore("recipe", dist.distributed_c10d._get_default_store())
     _objects = dist.new_group(backend="gloo", timeout=_PATIENCE)
     try:
-        require_agreement(_code(), "run the same version everywhere")
+        root = Path(recipe.__file__).parent
+        sources = {str(path.relative_to(root)): file_sha256(path) for path in sorted(root.rglob("*.py"))}
+        code = {"the code of recipe": fingerprint(sources)} | installed(_PACKAGES)
+        require_agreement(code, "run the same version everywhere")
         yield
     except (Exception, SystemExit) as error:
         # The launcher ends the other processes when one has failed, which may reach this one first.
@@ -100,10 +111,10 @@ def together() -> Iterator[None]:
         _objects = None
 
 
-def single(what: str) -> None:
-    """Raises ConfigError where several processes were started for `what`, which one process does."""
+def single(command: str) -> None:
+    """Raises ConfigError where several processes were started for a command that one process does."""
     if world() > 1:
-        raise ConfigError(f"{what} runs in one process, not in {world()}; start it without torchrun or accelerate.")
+        raise ConfigError(f"{command} runs in one process, not in {world()}; start it without torchrun or accelerate.")
 
 
 def barrier() -> None:
@@ -128,12 +139,6 @@ def gathered(rows: Sequence[Result]) -> list[Result]:
     parts: list[Any] = [None] * world()
     dist.all_gather_object(parts, list(rows), group=_objects)
     return [row for part in parts for row in part]
-
-
-def own(rows: Sequence[Result]) -> list[Result]:
-    """This process's rows among those of all, which have equal shares."""
-    share = len(rows) // world()
-    return list(rows[rank() * share : (rank() + 1) * share])
 
 
 def passes(whole: int, micro: int | None, name: str) -> tuple[int, int]:
@@ -166,58 +171,32 @@ def require_agreement(facts: Mapping[str, str], remedy: str) -> None:
                 )
 
 
-def reads_files() -> bool:
-    """True in one process of each machine, the one that checks what its disk holds."""
-    return int(os.environ.get("LOCAL_RANK", "0")) == 0
-
-
-def _code() -> dict[str, str]:
-    """What must be the same everywhere: our sources and the packages that compute."""
-    root = Path(recipe.__file__).parent
-    sources = {str(path.relative_to(root)): file_sha256(path) for path in sorted(root.rglob("*.py"))}
-    return {"the code of recipe": fingerprint(sources)} | installed(_PACKAGES)
-
-
-def _refuse_sharding() -> None:
-    for name, variable in (("FSDP", "ACCELERATE_USE_FSDP"), ("DeepSpeed", "ACCELERATE_USE_DEEPSPEED")):
-        if os.environ.get(variable, "false").lower() in ("1", "true", "yes"):
-            raise ConfigError(
-                f"{name} is switched on ({variable}), but roll-outs and the merger of a video model use the weights "
-                "outside the pass that it wraps; run one training on each GPU, or several processes with whole copies "
-                "of the model: accelerate launch --multi_gpu, or torchrun."
-            )
-
-
 def _common_failure(store: Any, error: Exception | SystemExit) -> BaseException:
     """The error that all processes end with: that of the first to fail."""
-    global _objects, _spoken_for
+    global _objects, _reported_elsewhere
     lost = isinstance(error, RuntimeError) and any(sign in str(error) for sign in _LOST)
     if lost and not _until(lambda: store.check([_FAILURE]), _GRACE / 3):
         error = ComputeError("Another process of the run ended without a word; run the same command again to resume.")
-    first, noted = pickle.loads(base64.b64decode(store.compare_set(_FAILURE, "", _portable(error))))
-    common: BaseException = error if first == rank() else noted
+    try:
+        noted = pickle.dumps((rank(), error))
+        pickle.loads(noted)
+    except Exception:  # noqa: BLE001 - whatever pickle makes of an error that another process cannot read
+        noted = pickle.dumps((rank(), ComputeError(f"Process {rank()} failed: {type(error).__name__}: {error}")))
+    # The store keeps the first value that is set, so that all processes read one failure.
+    first, failure = pickle.loads(base64.b64decode(store.compare_set(_FAILURE, "", base64.b64encode(noted).decode())))
+    common: BaseException = error if first == rank() else failure
     # Without a reference the connections close, which wakes the processes that wait for this one.
     _objects = None
     dist.destroy_process_group()
     store.set(f"{_HEARD}/{rank()}", "1")
-    # A launcher ends all processes as soon as one has ended: let the first one speak before. Where it does not hear,
-    # as in a pass that waits for this one, another speaks.
+    # A launcher ends all processes as soon as one has ended: let the first one report before. Where it does not hear,
+    # as in a pass that waits for this one, another reports.
     _until(lambda: store.check([f"{_HEARD}/{number}" for number in range(world())]), _GRACE)
-    speaker = "0" if store.check([f"{_HEARD}/0"]) else f"{rank()}"
-    _spoken_for = store.compare_set(_SPEAKER, "", speaker).decode() != f"{rank()}"
-    if _spoken_for:
+    reporter = "0" if store.check([f"{_HEARD}/0"]) else f"{rank()}"
+    _reported_elsewhere = store.compare_set(_REPORTER, "", reporter).decode() != f"{rank()}"
+    if _reported_elsewhere:
         time.sleep(1)
     return common
-
-
-def _portable(error: BaseException) -> str:
-    """The rank and the error in base 64, or a plain error in place of one that another process cannot read."""
-    try:
-        told = pickle.dumps((rank(), error))
-        pickle.loads(told)
-    except Exception:  # noqa: BLE001 - whatever pickle makes of it
-        told = pickle.dumps((rank(), ComputeError(f"Process {rank()} failed: {type(error).__name__}: {error}")))
-    return base64.b64encode(told).decode()
 
 
 def _until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -15,9 +15,7 @@ from recipe.reward.grounded import corpus_share
 from recipe.reward.scorer import Scorer, or_none, prompt_outcomes, score_plans
 from recipe.reward.watchdog import CompletionRecord, Finding
 from recipe.training import ranks
-from recipe.training.cards import run_prompt
-from recipe.training.runs import Run, model_input, open_run, prompt_input
-from recipe.training.validation import validation_inputs
+from recipe.training.runs import Run, open_run, run_inputs
 from recipe.types import Example, Reward
 
 Rewarded = TypeVar("Rewarded", GRPOConfig, BestOfNConfig)
@@ -34,7 +32,7 @@ PART = "part/"
 _LOG = logging.getLogger(__name__)
 
 
-def rewarded_run(
+def open_reward_run(
     stage: str,
     config: Rewarded,
     scorer: Scorer | None,
@@ -47,25 +45,30 @@ def rewarded_run(
     to the run's identity as examples, model and corpus do. Raises ConfigError for a scorer beside a service, and for a
     folder of other settings or of another service's verifier.
     """
-    inputs: dict[str, Path | str | JsonObject] = {"examples": config.examples, "model": model_input(config.model)}
-    inputs |= prompt_input(run_prompt(config))
+    inputs = run_inputs(config)
     if isinstance(config, BestOfNConfig) and config.plans is not None:
         inputs["plans"] = config.plans / FIRST_ROUND
     if config.corpus is not None:
         inputs["corpus"] = config.corpus
     elif scorer is not None:
         raise ConfigError("reward_service names the scorer of this run; give no other.")
-    else:
-        from recipe.training.served import ServedReward, served_reward  # noqa: PLC0415 - an extra of its own
+    if (validation := config.validation) is not None:
+        # Their content counts and not their place.
+        inputs["validation examples"] = validation.examples
+        if validation.graphs is not None:
+            inputs["validation graphs"] = validation.graphs
+    with ExitStack() as opened:  # ends the connection at once where the run cannot be opened
+        if config.corpus is None:
+            from recipe.training.served import ServedReward  # noqa: PLC0415 - an extra of its own
 
-        inputs["reward"] = served = ranks.from_main(lambda: served_reward(config))
-        settings = parse_config(served["settings"], RewardConfig, f"{config.reward_service}, verifier")
-        config = config.model_copy(update={"reward": settings})
-        scorer = service = ServedReward(config, served)
-        closing.callback(service.close)
-    if config.validation is not None:
-        inputs |= validation_inputs(config.validation)
-    return config, scorer, open_run(stage, config, config.output, {**inputs, **(further or {})})
+            scorer = service = ServedReward(config)
+            opened.callback(service.client.close)
+            inputs["reward"] = service.reward = ranks.from_main(service.first_reward)
+            settings = parse_config(service.reward["settings"], RewardConfig, f"{config.reward_service}, verifier")
+            config = config.model_copy(update={"reward": settings})
+        run = open_run(stage, config, config.output, {**inputs, **(further or {})})
+        closing.push(opened.pop_all())
+    return config, scorer, run
 
 
 def covered_examples(

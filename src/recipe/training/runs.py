@@ -1,35 +1,60 @@
-"""Run folders of training: what a run was made from, whether it is finished, and where it resumes.
+"""Run folders of training: from what a run was made, whether it is finished, where it resumes, and its cards.
 
-run.json       settings, hashes of the inputs, `decoding` of the roll-outs, `finished`, `notes` about a finished run
+run.json       the record: settings, hashes of the inputs, `decoding` of the roll-outs, base model, corpus, reward and
+               code, `finished`, `notes` about a finished run
 checkpoints/   checkpoint-N/, complete once its `complete.json` is there, which holds the SHA-256 of each file;
                with a card, as the model
 logs/          TensorBoard
 metrics.jsonl  one row an optimiser step
 completions/   step-NNNNN.jsonl (GRPO)
 model/         the result, in the standard layout
+
+The card of a checkpoint or model is the record again, after a step, as `card.json` and rendered as `README.md`. It
+stays with a model that is moved away from its run: the next stage reads base model and prompt from it. It names no
+place on this machine: files and folders are named by their hashes.
 """
 
 import errno
+import json
 import logging
+import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recipe.artifacts import JsonObject, file_sha256, fingerprint, read_json, sync, write_json, write_text
-from recipe.config import Settings
-from recipe.errors import ConfigError, InputError
-from recipe.models.smollm2 import NAME, smollm2_identity
-from recipe.prompting import PLAIN, PlannerPrompt
-from recipe.training import ranks
-from recipe.training.cards import PLACES, Card, card_files, run_card
+from huggingface_hub import ModelCardData
 
+import recipe
+from recipe.artifacts import (
+    CARD,
+    JsonObject,
+    file_sha256,
+    fingerprint,
+    installed,
+    read_json,
+    sync,
+    to_json,
+    write_json,
+    write_text,
+)
+from recipe.config import RewardTrainingSettings, SamplingConfig, Settings, TrainingSettings
+from recipe.corpus.encoders import licence_note
+from recipe.errors import ConfigError, InputError
+from recipe.models.sampling import Decoding, decoding_of, read_decoding
+from recipe.models.smollm2 import HUB, NAME, smollm2_identity
+from recipe.prompting import PLAIN, PlannerPrompt, open_prompt, remembered_prompt
+from recipe.training import ranks
+
+README = "README.md"
 KEPT_CHECKPOINTS = 2
 VERSION = 3
 """Version of `run.json`."""
+PLACES = ("output", "reward_service", "reward_patience")
+"""Settings that change no result: where the run lies, and where its rewards come from."""
 _COMPLETE = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
 _VALIDATION_FILES: dict[str, Any] = {"validation": {"examples": True, "graphs": True}}
@@ -37,32 +62,25 @@ _VALIDATION_FILES: dict[str, Any] = {"validation": {"examples": True, "graphs": 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_SPACE_IN_WORDS = (*(f"(os error {number})" for number in _NO_SPACE), "inline_container.cc")
 """In what safetensors and torch raise where a file cannot be written to its end."""
+_PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
+_TITLES = {
+    "base": "trained from scratch",
+    "sft": "fine-tuned on reference continuations",
+    "grpo": "trained by GRPO on the verifier's reward",
+    "best-of-n": "trained on the plans of its own that the verifier rewards most",
+}
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
 class Run:
     """A run folder that belongs to one config and its inputs."""
 
-    folder: Path
-    manifest: dict[str, Any]
-    card: Card = field(default_factory=dict)
-    """What the cards of all its checkpoints and of its model share."""
-
-    @property
-    def model(self) -> Path:
+    def __init__(self, folder: Path, config: Settings, record: JsonObject) -> None:
+        self.folder, self.config, self.record = folder, config, record
+        self.model = folder / "model"
         """The finished model."""
-        return self.folder / "model"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the resumable checkpoints."""
-        return self.folder / "checkpoints"
-
-    @property
-    def completions(self) -> Path:
-        """Folder of the logged completions."""
-        return self.folder / "completions"
+        self.checkpoints = folder / "checkpoints"
+        self.completions = folder / "completions"
 
     @property
     def finished(self) -> bool:
@@ -71,13 +89,27 @@ class Run:
 
     def finish(self, seconds: float, notes: Sequence[str] = ()) -> Path:
         """Record that the model is complete, with sentences about the run if there are any; returns its folder."""
-        said = {"notes": list(notes)} if notes else {}
-        write_json(self.folder / "run.json", {**self.manifest, "finished": True, "seconds": round(seconds, 1), **said})
+        end = {"finished": True, "seconds": round(seconds, 1)} | ({"notes": list(notes)} if notes else {})
+        write_json(self.folder / "run.json", self.record | end)
         return self.model
 
-    def checkpoint(self, step: int) -> Path:
-        """Folder of the checkpoint after an optimiser step."""
-        return self.checkpoints / f"checkpoint-{step}"
+    def card(self, step: int, figures: Mapping[str, Any], notes: Sequence[str] = (), *, merged: bool) -> dict[str, str]:
+        """The card after an optimiser step with the metrics of that step, as texts of files by name.
+
+        `notes` are sentences about the run. `merged`: of a model that stands alone, and not of a checkpoint of
+        adapters. What depends on the clock is left out, so that equal runs have equal cards.
+        """
+        card: JsonObject = {name: value for name, value in self.record.items() if name != "version"}
+        card |= {"format": 1, "config": _portable(self.config), "step": step}
+        card["inputs"] = {
+            name: Path(identity).name if Path(identity).is_absolute() else identity
+            for name, identity in self.record["inputs"].items()
+            if name != "reward"  # its corpus and its verifier have fields of their own
+        }
+        kept = {name: value for name, value in figures.items() if "second" not in name and name != "reward_share"}
+        card |= {"figures": kept} | ({"notes": list(notes)} if notes else {})
+        text = json.dumps(card, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        return {CARD: text, README: _readme(card, merged=merged)}
 
     def keep(self, step: int, figures: Mapping[str, Any]) -> None:
         """Declare the checkpoint of a step complete, once its files are on disk, and remove those before the last two.
@@ -85,12 +117,13 @@ class Run:
         `figures`, the step's metrics, go into its card. A kill at any moment leaves a complete checkpoint where there
         was one.
         """
-        folder = self.checkpoint(step)
-        for name, text in card_files(self.card, step, figures, merged=False).items():
+        folder = self.checkpoints / f"checkpoint-{step}"
+        for name, text in self.card(step, figures, merged=False).items():
             write_text(folder / name, text)
+        # The mark comes after the files are on disk, and the old checkpoints go after the mark.
         sync(folder)
-        files = {name: file_sha256(folder / name) for name in sorted(_files(folder))}
-        write_json(folder / _COMPLETE, {"step": step, "files": files})
+        files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+        write_json(folder / _COMPLETE, {"step": step, "files": {name: file_sha256(folder / name) for name in files}})
         for old in self.complete()[:-KEPT_CHECKPOINTS]:
             (old / _COMPLETE).unlink()
             shutil.rmtree(old)
@@ -101,7 +134,7 @@ class Run:
         Those that a kill left half-written are removed, and so are damaged ones after the newest good one, with a
         warning. Raises InputError where all are damaged.
         """
-        for folder in self._folders():
+        for folder in self.complete(also_partial=True):
             if not (folder / _COMPLETE).is_file():
                 shutil.rmtree(folder)
         damaged: list[tuple[Path, str]] = []
@@ -116,14 +149,11 @@ class Run:
             raise InputError.at(*damaged[0], "restore its files, or delete the run's folder to start over")
         return None
 
-    def complete(self) -> list[Path]:
-        """The complete checkpoints, the newest last."""
-        return [folder for folder in self._folders() if (folder / _COMPLETE).is_file()]
-
-    def _folders(self) -> list[Path]:
-        """All checkpoints, the newest last; what else lies beside them is not ours to remove."""
+    def complete(self, *, also_partial: bool = False) -> list[Path]:
+        """The complete checkpoints, the newest last; what else lies beside them is not ours to remove."""
         named = (path for path in self.checkpoints.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name))
-        return sorted((path for path in named if path.is_dir() and not path.is_symlink()), key=step_of)
+        folders = sorted((path for path in named if path.is_dir() and not path.is_symlink()), key=step_of)
+        return [folder for folder in folders if also_partial or (folder / _COMPLETE).is_file()]
 
     @contextmanager
     def on_disk(self) -> Iterator[None]:
@@ -131,13 +161,20 @@ class Run:
         try:
             yield
         except Exception as error:
-            if not _disk_is_full(error):
+            # A library may raise another error while it closes the file that could not be written.
+            cause: BaseException | None = error
+            full = False
+            while cause is not None and not full:
+                full = isinstance(cause, OSError) and cause.errno in _NO_SPACE
+                full = full or any(words in str(cause) for words in _NO_SPACE_IN_WORDS)
+                cause = cause.__cause__ or cause.__context__
+            if not full:
                 raise
             checkpoint = self.latest_checkpoint()
             if checkpoint is None:
                 remedy = "free some space and run the same command again; it starts over"
             else:
-                size = sum((checkpoint / name).stat().st_size for name in _files(checkpoint)) / 1e6
+                size = sum(file.stat().st_size for file in checkpoint.rglob("*") if file.is_file()) / 1e6
                 remedy = (
                     f"free {max(1, 2 * size):.0f} MB, two checkpoints' size, and run the same command again; it "
                     f"continues after step {step_of(checkpoint)}"
@@ -150,13 +187,8 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def _files(folder: Path) -> list[str]:
-    """Names of all files in a folder and its folders."""
-    return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
-
-
 def _damage(checkpoint: Path) -> str | None:
-    """What is wrong with a complete checkpoint, None for nothing."""
+    """Says which file of a complete checkpoint is damaged; None where none is."""
     try:
         files = read_json(checkpoint / _COMPLETE)["files"]
     except (InputError, KeyError, TypeError):
@@ -171,25 +203,28 @@ def _damage(checkpoint: Path) -> str | None:
     return None
 
 
-def _disk_is_full(error: BaseException | None) -> bool:
-    """Whether an error, or one that it arose from, says so."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in _NO_SPACE:
-            return True
-        if any(words in str(error) for words in _NO_SPACE_IN_WORDS):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+def run_inputs(config: TrainingSettings) -> dict[str, Path | str | JsonObject]:
+    """The inputs of every fine-tuning: examples, the model, and the prompt by the hash of its text where it is not
+    the plain one. The named base counts by its hash, any other model by its place.
+    """
+    model: Path | str = smollm2_identity()["sha256"] if config.model == NAME else Path(config.model)
+    prompt = run_prompt(config)
+    named = {} if prompt is PLAIN else {"prompt": fingerprint(prompt.text)}
+    return {"examples": config.examples, "model": model, **named}
 
 
-def model_input(name: str) -> Path | str:
-    """The model that a run begins with, as one of its inputs: of the named base the hash, of any other its place."""
-    return smollm2_identity()["sha256"] if name == NAME else Path(name)
+def run_prompt(config: TrainingSettings) -> PlannerPrompt:
+    """The prompt of a run: that of its settings, else that of its model. Raises InputError."""
+    if config.prompt:
+        return open_prompt(config.prompt)
+    return PLAIN if config.input == "video" else remembered_prompt(config.model)
 
 
-def prompt_input(prompt: PlannerPrompt) -> dict[str, str]:
-    """The prompt of a run among its inputs, by the hash of its text; nothing for the plain one."""
-    return {} if prompt is PLAIN else {"prompt": fingerprint(prompt.text)}
+def rollout_decoding(temperature: float, longest: int) -> Decoding:
+    """How a run samples completions of `longest` tokens at most: from the policy's softmax and nothing else, because
+    its log-probabilities are those of this softmax.
+    """
+    return decoding_of(SamplingConfig(temperature=temperature, max_tokens=longest))
 
 
 def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str | JsonObject]) -> Run:
@@ -200,14 +235,58 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
     replaced by one of other settings. Raises ConfigError where the folder belongs to other settings or to something
     else, and where a machine holds other examples or another model than that of the first process.
     """
-    run = ranks.from_main(lambda: _opened(stage, config, output, inputs))
-    read = {name: path for name, path in inputs.items() if name in ("examples", "model")}
-    if ranks.main():
-        held = {name: run.manifest["inputs"][name] for name in read}
+    record = ranks.from_main(lambda: _opened_record(stage, config, output, inputs))
+    compared: dict[str, str] = {}
+    # Every machine reads examples and model from its own disk; one process of each compares them.
+    if ranks.main() or os.environ.get("LOCAL_RANK", "0") == "0":
+        for name in ("examples", "model"):
+            if name in inputs:
+                compared[name] = record["inputs"][name] if ranks.main() else _identity(inputs[name])
+    ranks.require_agreement(compared, "give every machine the same files")
+    return Run(output, config, record)
+
+
+def _opened_record(
+    stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str | JsonObject]
+) -> JsonObject:
+    """The record of a run, compared with that in its folder, or written there."""
+    hashes = {name: _identity(value) for name, value in inputs.items()}
+    served = inputs.get("reward")
+    record: JsonObject = {
+        "version": VERSION,
+        "stage": stage,
+        "config": _compared_settings(config, hashes),
+        "inputs": hashes,
+        "processes": ranks.world(),
+        "seed": getattr(config, "seed", None),
+        "base_model": None,
+        "corpus": None,
+        "reward": None,
+        "code": {"recipe": recipe.__version__, "commit": _commit(), "packages": installed(_PACKAGES)},
+    }
+    if isinstance(config, TrainingSettings):
+        record["base_model"] = _base_model(config.model, config.revision, hashes.get("model"))
+        if (prompt := run_prompt(config)) is not PLAIN:
+            record["prompt"] = {"name": prompt.name, "text": prompt.text}
+    if isinstance(config, RewardTrainingSettings):
+        if isinstance(served, Mapping):
+            record |= {"corpus": served["corpus"], "reward": served["settings"]["verifier"]}
+        else:
+            record["reward"] = config.reward.verifier
+            try:
+                manifest = {} if config.corpus is None else read_json(config.corpus / "manifest.json")
+                record["corpus"] = corpus_identity(manifest)
+            except (InputError, KeyError, TypeError):  # of a scorer that reads no corpus
+                record["corpus"] = None
+        record["decoding"] = to_json(rollout_decoding(config.temperature, config.max_completion_tokens))
+    path = output / "run.json"
+    if not path.is_file() and output.is_dir() and any(not held.name.startswith(".") for held in output.iterdir()):
+        raise ConfigError(f"{output}: the folder is not empty and holds no run; set another `output`.")
+    if path.is_file() and _has_begun(output):
+        _require_same(output, {name: record[name] for name in ("stage", "config", "inputs", "processes")})
     else:
-        held = {name: _identity(path) for name, path in read.items()} if ranks.reads_files() else {}
-    ranks.require_agreement(held, "give every machine the same files")
-    return run
+        write_json(path, {**record, "finished": False})
+    return record
 
 
 def held_run(stage: str, config: Settings, output: Path) -> Run | None:
@@ -218,15 +297,18 @@ def held_run(stage: str, config: Settings, output: Path) -> Run | None:
     """
     if not (output / "run.json").is_file() or not _has_begun(output):
         return None
-    run = Run(output, _read_record(output))
-    inputs = run.manifest["inputs"]
-    settings = config.model_dump(mode="json", exclude=dict.fromkeys({*PLACES, *inputs}, True) | _VALIDATION_FILES)
-    held = dict(inputs)
+    record = _require_same(output, {"stage": stage})
+    inputs = dict(record["inputs"])
     for name in {"examples", "corpus"} & inputs.keys():
         if isinstance(path := getattr(config, name, None), Path) and path.exists():
-            held[name] = _identity(path)
-    _require_same(output, run.manifest, {"stage": stage, "config": settings, "inputs": held})
-    return run
+            inputs[name] = _identity(path)
+    _require_same(output, {"config": _compared_settings(config, inputs), "inputs": inputs})
+    return Run(output, config, record)
+
+
+def _compared_settings(config: Settings, inputs: Mapping[str, Any]) -> JsonObject:
+    """The settings that a resumed run must share: without places, and without inputs, whose content is compared."""
+    return config.model_dump(mode="json", exclude=dict.fromkeys({*PLACES, *inputs}, True) | _VALIDATION_FILES)
 
 
 def _has_begun(output: Path) -> bool:
@@ -234,8 +316,11 @@ def _has_begun(output: Path) -> bool:
     return (output / "model").exists() or any((output / "checkpoints").glob("checkpoint-*"))
 
 
-def _read_record(output: Path) -> dict[str, Any]:
-    """The record of the run in a folder. Raises InputError where it is damaged, ConfigError for another version's."""
+def _require_same(output: Path, now: Mapping[str, Any]) -> JsonObject:
+    """The record in a folder, which holds what `now` does.
+
+    Raises InputError where it is damaged, ConfigError for a record of another version and where a value differs.
+    """
     record = output / "run.json"
     known = read_json(record)
     if not isinstance(known, dict) or not all(isinstance(known.get(part), dict) for part in ("config", "inputs")):
@@ -245,42 +330,24 @@ def _read_record(output: Path) -> dict[str, Any]:
             f"{output}: the run is of another version of recipe; "
             "set another `output`, or continue the run with the version that began it."
         )
-    return known
-
-
-def _require_same(output: Path, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raises ConfigError where the record of a run differs in what `now` holds."""
-    held: Mapping[str, Any] = {key: known.get(key) for key in now}
-    if now["config"].get("input") == "text":  # which reads no frames, whatever the settings say of them
-        held, now = ({**one, "config": {**one["config"], "frames": None}} for one in (held, now))
-    if changed := _changes(held, now):
+    then: Mapping[str, Any] = {key: known.get(key) for key in now}
+    if now.get("config", {}).get("input") == "text":  # which reads no frames, whatever the settings say of them
+        then, now = ({**side, "config": {**side["config"], "frames": None}} for side in (then, now))
+    if changed := _changes(then, now):
         raise ConfigError(
             f"{output}: the folder holds a run with other settings ({'; '.join(changed)}); "
             "set another `output`, or delete the folder to start over."
         )
+    return known
 
 
-def _opened(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str | JsonObject]) -> Run:
-    settings = config.model_dump(mode="json", exclude=dict.fromkeys({*PLACES, *inputs}, True) | _VALIDATION_FILES)
-    hashes = {name: _identity(path) for name, path in inputs.items()}
-    manifest = {
-        "stage": stage,
-        "config": settings,
-        "inputs": hashes,
-        "processes": ranks.world(),
-        "version": VERSION,
-    }
-    card = run_card(stage, config, hashes) | {"processes": ranks.world()}
-    if "decoding" in card:
-        manifest["decoding"] = card["decoding"]
-    record = output / "run.json"
-    if not record.is_file() and output.is_dir() and any(not path.name.startswith(".") for path in output.iterdir()):
-        raise ConfigError(f"{output}: the folder is not empty and holds no run; set another `output`.")
-    if not record.is_file() or not _has_begun(output):
-        write_json(record, {**manifest, "finished": False})
-    else:
-        _require_same(output, _read_record(output), manifest)
-    return Run(output, manifest, card)
+def _changes(old: Any, new: Any, name: str = "") -> list[str]:
+    """Leaves in which two JSON values differ, in words."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = sorted({*old, *new})
+        return [line for key in keys for line in _changes(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))]
+    short = (text if len(text := repr(value)) <= 40 else f"{text[:16]}..." for value in (old, new))
+    return [] if old == new else [f"{name.removeprefix('config.')} was {next(short)}, is {next(short)}"]
 
 
 def _identity(path: Path | str | JsonObject) -> Any:
@@ -295,10 +362,112 @@ def _identity(path: Path | str | JsonObject) -> Any:
     return " ".join(file_sha256(file) for file in held) or str(path)
 
 
-def _changes(old: Any, new: Any, name: str = "") -> list[str]:
-    """Leaves in which two JSON values differ, in words."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = sorted({*old, *new})
-        return [line for key in keys for line in _changes(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))]
-    short = (text if len(text := repr(value)) <= 40 else f"{text[:16]}..." for value in (old, new))
-    return [] if old == new else [f"{name.removeprefix('config.')} was {next(short)}, is {next(short)}"]
+def corpus_identity(manifest: Mapping[str, Any]) -> JsonObject | None:
+    """Id, size and encoder of a corpus; None without a manifest. Raises KeyError, TypeError for what is none."""
+    if not manifest:
+        return None
+    name = manifest["encoder"]["name"]
+    encoder = {**manifest["encoder"], "name": Path(name).name if Path(name).is_absolute() else name}
+    return {"id": manifest.get("id"), "narrations": manifest.get("narrations"), "encoder": encoder}
+
+
+def _base_model(name: str, revision: str | None, weights: str | None) -> JsonObject:
+    """A model on the hub by name and revision, the named base by its package, and a folder by its weights and card."""
+    if name == NAME:
+        return {**smollm2_identity(), "name": HUB}
+    if not _in_folder(name):
+        return {"name": name, "revision": revision}
+    if weights and Path(weights).is_absolute():  # a folder without weights stands for itself
+        weights = Path(weights).name
+    base: JsonObject = {"name": None, "weights": weights}
+    try:
+        earlier = read_json(Path(name) / CARD)
+    except InputError:
+        return base
+    if isinstance(earlier, dict):
+        base |= {key: earlier.get(key) for key in ("stage", "step", "base_model", "seed", "code", "inputs")}
+    return base
+
+
+def _in_folder(model: str) -> bool:
+    return model != NAME and (Path(model).is_absolute() or Path(model).is_dir() or model.count("/") > 1)
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this package lies in, `-dirty` where files were changed; None without one."""
+    root = Path(recipe.__file__).parents[2]
+    if not (root / ".git").exists() or not (root / "pyproject.toml").is_file():
+        return None
+    try:
+        described = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],  # noqa: S607
+            check=True, capture_output=True, text=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip() or None
+
+
+def _portable(config: Settings) -> JsonObject:
+    """The settings without places: of a file or folder only its name is left, and `PLACES` are dropped; tables too."""
+    values: JsonObject = config.model_dump(mode="json", exclude=set(PLACES))
+    for name, value in values.items():
+        raw = getattr(config, name)
+        is_model = name in ("model", "encoder") and isinstance(raw, str) and _in_folder(raw)
+        if isinstance(raw, Settings):
+            values[name] = _portable(raw)
+        elif isinstance(raw, Path) or is_model or (name == "prompt" and raw):
+            values[name] = Path(value).name
+    return values
+
+
+def _readme(card: JsonObject, *, merged: bool) -> str:
+    """The model card, with the fields that the hub reads at its head."""
+    stage, config, corpus, first = card["stage"], card["config"], card["corpus"], card["base_model"] or {}
+    alone = merged or stage == "base"
+    base = "a model in a folder"
+    if first.get("stage"):
+        base = f"a model of `recipe train {first['stage']}`"
+    while first.get("base_model"):  # the model that all training began with has a name on the hub, or none
+        first = first["base_model"]
+    hub = first.get("name")
+    front = ModelCardData(
+        base_model=hub,
+        library_name="transformers" if alone else "peft",
+        pipeline_tag="video-text-to-text" if config.get("input") == "video" else "text-generation",
+        tags=["procedural-planning", "recipe", stage],
+    ).to_yaml()
+    weights = "The adapters are merged." if merged and stage != "base" else ""
+    if not merged:
+        weights = f"This is a checkpoint after step {card['step']}, from which the run resumes."
+    rows = {
+        "Base model": hub or (base if card["base_model"] else "none"),
+        "Prompt": card["prompt"]["name"] if "prompt" in card else None,
+        "Weights": first.get("package"),
+        "Corpus": corpus and f"`{corpus['id']}`, encoder {corpus['encoder']['name']}",
+        "Reward": card["reward"],
+        "Roll-outs": read_decoding(card["decoding"]).in_words() if "decoding" in card else None,
+        "Seed": card["seed"],
+        "Processes": card["processes"],
+        "Code": f"recipe {card['code']['recipe']}, commit {card['code']['commit'] or 'unknown'}",
+        **{f"SHA-256 of the {name}": f"`{value}`" for name, value in card["inputs"].items()},
+    }
+    figures = {name: f"{value:.4g}" for name, value in card["figures"].items() if isinstance(value, int | float)}
+    tables = []
+    for table in (rows, figures):
+        lines = [f"| {name} | {value} |" for name, value in table.items() if value is not None]
+        tables.append("\n".join(["| | |", "| --- | --- |", *lines]))
+    licence = licence_note(corpus["encoder"]) if corpus else None
+    parts = [
+        f"---\n{front.strip()}\n---",
+        f"# A planner of procedures, {_TITLES[stage]}",
+        f"Given a goal and the steps that are done, the model writes the steps that follow. {weights}".strip(),
+        *([licence] if licence else []),
+        *card.get("notes", ()),
+        *(["```\nrecipe plan --model FOLDER --examples examples.jsonl --output plans.jsonl\n```"] if merged else []),
+        f"## Training\n\n{tables[0]}",
+        f"## Figures after step {card['step']}\n\n{tables[1]}",
+        "## Settings\n\n```json\n" + json.dumps(config, indent=2, ensure_ascii=False) + "\n```",
+        f"`{CARD}` holds the same for programs.",
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -4,6 +4,7 @@ The history is text, or with `input = "video"` the frames before the cut.
 """
 
 import math
+import random
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,29 +18,12 @@ from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
 from recipe.models.checkpoints import Checkpoint, end_of_turn, use_bf16
 from recipe.progress import SILENT, Progress
-from recipe.prompting import PlannerPrompt
 from recipe.text import format_plan
 from recipe.training import ranks
-from recipe.training.cards import run_prompt
-from recipe.training.loop import (
-    MetricsLog,
-    SilentTrainer,
-    finish_training,
-    quiet,
-    renamed,
-    shared_arguments,
-)
+from recipe.training.loop import MetricsLog, SilentTrainer, fit, quiet, renamed, shared_arguments
 from recipe.training.policy import load_policy, lora_config
-from recipe.training.runs import Run, model_input, open_run, prompt_input
-from recipe.training.video.data import (
-    Collator,
-    Histories,
-    VideoPrompts,
-    VideoSource,
-    bounded_frames,
-    rows_in_order,
-    video_source,
-)
+from recipe.training.runs import Run, open_run, run_inputs, run_prompt
+from recipe.training.video.data import Collator, Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import VideoSFTTrainer
 from recipe.types import Example
 
@@ -56,7 +40,7 @@ class SilentSFTTrainer(SilentTrainer, SFTTrainer):  # type: ignore[misc]
     """TRL's trainer, silent."""
 
 
-@ranks.together()
+@ranks.distributed_run()
 def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histories | None = None) -> Path:
     """Fine-tune adapters on the examples and merge them; returns the model's folder.
 
@@ -65,79 +49,72 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
     Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
     settings, ComputeError where training diverges.
     """
-    inputs: dict[str, Path | str] = {"examples": config.examples, "model": model_input(config.model)}
-    inputs |= prompt_input(run_prompt(config))
+    inputs = run_inputs(config)
     source = video_source(config, histories)
     if source is not None:
         inputs["videos"] = source.held
     run = open_run("sft", config, config.output, inputs)
     if ranks.from_main(lambda: run.finished):
         return run.model
-    log = MetricsLog(run.folder, config.metrics, run.manifest, partial(renamed, names=_FIELDS))
+    log = MetricsLog(run.folder, config.metrics, run.record, partial(renamed, names=_FIELDS))
     with quiet():
         policy = bounded_frames(load_policy(config.model, config.revision, bf16=use_bf16(config.bf16)), source)
-        if source is not None:
-            trainer = video_sft_trainer(config, policy, source, run)
-            total = math.ceil(len(trainer.train_dataset) / config.batch_size)
-        else:
-            examples = read_training_examples(config.examples, config.split)
-            trainer = sft_trainer(config, policy, examples, run)
-            total = config.epochs * math.ceil(len(examples) / config.batch_size)
+        examples = read_training_examples(config.examples, config.split) if source is None else source.examples
+        trainer = sft_trainer(config, policy, examples, run, source)
         if not len(trainer.train_dataset):
             raise ConfigError(f"no continuation begins within max_tokens, {config.max_tokens}; raise it.")
-        return finish_training(trainer, run, log, "SFT", total, progress, policy.video)
+        total = config.epochs * math.ceil(len(examples) / config.batch_size)
+        if source is not None:  # whose epochs are one of the trainer's
+            total = math.ceil(len(trainer.train_dataset) / config.batch_size)
+        return fit(trainer, run, log, "SFT", total, progress, policy.video)
 
 
-def sft_trainer(config: SFTConfig, policy: Checkpoint, examples: list[Example], run: Run) -> SFTTrainer:
-    """The trainer of one run; labels outside the assistant's turn, of which its end is a part, are masked."""
-    prompt, end = run_prompt(config), end_of_turn(policy.tokenizer)
-    # Where the template writes no end, none would be learned.
-    ending = "" if end.written else end.token
-    return SilentSFTTrainer(
-        model=policy.model,
-        args=trl_arguments(config, run, num_train_epochs=config.epochs, max_length=config.max_tokens),
-        train_dataset=Dataset.from_list([_row_of(example, prompt, ending) for example in examples]),
-        processing_class=policy.tokenizer,
-        peft_config=lora_config(config.lora, policy.model),
-    )
-
-
-def video_sft_trainer(config: SFTConfig, policy: Checkpoint, source: VideoSource, run: Run) -> VideoSFTTrainer:
-    """The trainer of one run from videos, all epochs laid out in one; raises InputError for a model of text."""
+def sft_trainer(
+    config: SFTConfig, policy: Checkpoint, examples: list[Example], run: Run, source: VideoSource | None = None
+) -> SFTTrainer:
+    """The trainer of one run, from text or from the videos of `source`; labels outside the assistant's turn, of which
+    its end is a part, are masked. Raises InputError for videos and a model of text.
+    """
+    micro, accumulated = ranks.passes(config.batch_size, config.micro_batch, "batch_size")
+    arguments: dict[str, Any] = {
+        **shared_arguments(config, run),
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": accumulated,
+        "learning_rate": config.learning_rate,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": config.warmup,
+        "completion_only_loss": True,
+    }
+    if source is None:
+        prompt, end = run_prompt(config), end_of_turn(policy.tokenizer)
+        # Where the template writes no end, none would be learned.
+        ending = "" if end.written else end.token
+        rows = [
+            {
+                "prompt": prompt.training_chat(example),
+                "completion": [{"role": "assistant", "content": format_plan(example.continuation) + ending}],
+            }
+            for example in examples
+        ]
+        return SilentSFTTrainer(
+            model=policy.model,
+            args=TrlSFTConfig(**arguments, num_train_epochs=config.epochs, max_length=config.max_tokens),
+            train_dataset=Dataset.from_list(rows),
+            processing_class=policy.tokenizer,
+            peft_config=lora_config(config.lora, policy.model),
+        )
+    # All epochs are laid out beforehand, in what TRL takes for one, so that a place in the run has one number `draw`,
+    # by which a resumed run draws the same clips.
+    order, count = random.Random(config.seed), len(examples)
+    drawn = [index for _ in range(config.epochs) for index in order.sample(range(count), count)]
+    arguments |= {"num_train_epochs": 1, "max_length": None, "remove_unused_columns": False}
     prompts = VideoPrompts(config.model, policy, source.histories)
     return VideoSFTTrainer(
         merger_rate=config.merger_learning_rate,
         model=policy.model,
-        args=trl_arguments(
-            config,
-            run,
-            num_train_epochs=1,
-            max_length=None,
-            dataset_kwargs={"skip_prepare_dataset": True},
-            remove_unused_columns=False,
-        ),
-        train_dataset=Dataset.from_list(rows_in_order(len(source.examples), config.epochs, config.seed)),
-        data_collator=Collator(prompts, source.examples, config.max_tokens, policy.tokenizer.pad_token_id),
+        args=TrlSFTConfig(**arguments, dataset_kwargs={"skip_prepare_dataset": True}),
+        train_dataset=Dataset.from_list([{"example": index, "draw": draw} for draw, index in enumerate(drawn)]),
+        data_collator=Collator(prompts, examples, config.max_tokens, policy.tokenizer.pad_token_id),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora, policy.model, video=True),
     )
-
-
-def trl_arguments(config: SFTConfig, run: Run, **further: Any) -> TrlSFTConfig:
-    """Our settings as TRL's, and what differs between text and video."""
-    micro, accumulated = ranks.passes(config.batch_size, config.micro_batch, "batch_size")
-    return TrlSFTConfig(
-        **shared_arguments(config, run),
-        **further,
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=accumulated,
-        learning_rate=config.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=config.warmup,
-        completion_only_loss=True,
-    )
-
-
-def _row_of(example: Example, prompt: PlannerPrompt, ending: str) -> dict[str, list[dict[str, str]]]:
-    reply = {"role": "assistant", "content": format_plan(example.continuation) + ending}
-    return {"prompt": prompt.training_chat(example), "completion": [reply]}

@@ -13,26 +13,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from peft import PeftModel
-from transformers import TrainerCallback
 
 from recipe.artifacts import atomic_path, read_jsonl, remove, write_jsonl
-from recipe.config import ValidationSettings
+from recipe.config import BestOfNConfig, GRPOConfig, ValidationSettings
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, thought_opening
 from recipe.models.decoding import token_log_likelihood
-from recipe.prompting import PLAIN, PlannerPrompt
-from recipe.reward.scorer import Scorer, or_none, score_plans
+from recipe.reward.scorer import Scorer, Steps, or_none, score_plans
 from recipe.stats import Interval, paired_interval
 from recipe.text import Completion
 from recipe.training import ranks
 from recipe.training.kl_budget import TOLERANCE, plan_kl
 from recipe.training.policy import load_adapter, sample, write_errors
-from recipe.training.runs import Run
+from recipe.training.runs import Run, run_prompt
 from recipe.types import Example
 
 Measure = Callable[[Sequence[Example], Sequence[Sequence[str]]], Sequence[float | None]]
@@ -46,87 +44,70 @@ _AT_ONCE = 32
 """Plans whose likelihood is computed at once."""
 
 
-class Sampling(NamedTuple):
-    """How a run samples plans; validation does the same with random numbers of its own."""
-
-    temperature: float
-    longest: int
-    """Tokens of a completion at most."""
-    ends: Sequence[int]
-    """Tokens that end a completion."""
-    at_once: int
-    """Completions in one batch."""
-    seed: int = 0
-    prompt: PlannerPrompt = PLAIN
-
-
-class _Plan(NamedTuple):
-    """A sampled plan: its place among all, its steps, and its KL estimate in nats."""
-
-    place: int
-    steps: tuple[str, ...]
-    kl: float
-
-
 class Validation:
     """The validations of one run, in every process; the first one scores, measures and writes."""
 
     def __init__(
         self,
-        settings: ValidationSettings,
+        config: GRPOConfig | BestOfNConfig,
         run: Run,
         policy: Checkpoint,
-        sampling: Sampling,
+        ends: Sequence[int],
+        at_once: int,
         scorer: Scorer | None,
         measure: Measure | None = None,
         unit: str = "step",
         budget: float = math.inf,
     ) -> None:
-        """`scorer` and `measure` are needed in the first process; `measure` only where it is not the reward. `unit` is
+        """Plans are sampled as the run samples its own, `at_once` in one batch, until one of the tokens `ends`.
+
+        `scorer` and `measure` are needed in the first process; `measure` only where it is not the reward. `unit` is
         what the steps are called in sentences. A step whose plans are further than `budget` nats is never the best.
 
         Raises InputError for examples that cannot be read, ComputeError where the measure is missing.
         """
+        settings = config.validation
+        assert settings is not None
         if measure is None and settings.measure != "reward" and ranks.main():
-            raise ComputeError(f"validation chooses by {settings.measure}, which nobody computes; give its measure.")
+            raise ComputeError(f"validation chooses by {settings.measure}, which has no measure here; give it.")
         self._settings, self._run, self._measure = settings, run, measure
-        self._scorer = scorer
-        self._unit, self._budget = unit, budget
-        self._tokenizer, self._sampling = policy.tokenizer, sampling
-        self._temperature = settings.temperature or sampling.temperature
+        self._scorer, self._unit, self._budget = scorer, unit, budget
+        self._tokenizer, self._ends, self._at_once = policy.tokenizer, ends, at_once
+        self._prompt, self._longest, self._seed = run_prompt(config), config.max_completion_tokens, config.seed
+        self._temperature = settings.temperature or config.temperature
         self._examples = read_training_examples(settings.examples, settings.split)[: settings.prompts]
         self.rows: list[dict[str, Any]] = []
         """One a validation, the base first; their fields are those of `validation.jsonl`."""
 
     def open(self, done: int | None) -> None:
-        """Begin, or go on after step `done`: what was validated later is dropped, and validated again."""
-        self.rows = ranks.from_main(lambda: self._kept(done))
+        """Begin, or go on after step `done`: what was validated later is dropped, and validated again.
 
-    def _kept(self, done: int | None) -> list[dict[str, Any]]:
-        path = self._run.folder / ROWS
-        last = -1 if done is None else done
-        rows = [] if done is None else [row for row in self._recorded(path) if row["step"] <= done]
+        Raises InputError for rows that are missing or damaged.
+        """
+        self.rows = ranks.from_main(lambda: self._kept_rows(done))
+
+    def _kept_rows(self, done: int | None) -> list[dict[str, Any]]:
+        path, rows = self._run.folder / ROWS, list[dict[str, Any]]()
+        for line, (_, row) in enumerate([] if done is None else read_jsonl(path), start=1):
+            figures = (row.get("kl_plan"), row.get(self._settings.measure))
+            known = type(row.get("step")) is int and all(type(figure) in (int, float) for figure in figures)
+            prompts = row.get("prompts")
+            if not known or not isinstance(prompts, list) or len(prompts) != len(self._examples):
+                remedy = "delete the run's folder to start over"
+                raise InputError.at(path, "this is no row of the run's validation", remedy, line=line)
+            if done is not None and row["step"] <= done:
+                rows.append(row)
         write_jsonl(path, rows)
         for folder in (self._run.folder / BEST).glob("step-*"):
-            if int(folder.name.rpartition("-")[2]) > last:
+            if done is None or int(folder.name.rpartition("-")[2]) > done:
                 remove(folder)
-        return rows
-
-    def _recorded(self, path: Path) -> list[dict[str, Any]]:
-        """The rows that a run has written. Raises InputError for a file that is missing or damaged."""
-        rows = [row for _, row in read_jsonl(path)]
-        figures, remedy = ("kl_plan", self._settings.measure), "delete the run's folder to start over"
-        for line, row in enumerate(rows, start=1):
-            prompts = row.get("prompts")
-            known = type(row.get("step")) is int and all(type(row.get(name)) in (int, float) for name in figures)
-            if not known or not isinstance(prompts, list) or len(prompts) != len(self._examples):
-                raise InputError.at(path, "this is no row of the run's validation", remedy, line=line)
         return rows
 
     @property
     def best(self) -> dict[str, Any]:
         """The row of the best step so far within the KL budget, which the base always keeps."""
-        return max((row for row in self.rows if row is self.rows[0] or self._kept_budget(row)), key=self._value)
+        kept = (row for row in self.rows if row is self.rows[0] or row["kl_plan"] <= TOLERANCE * self._budget)
+        return max(kept, key=self._value)
 
     @property
     def stopped(self) -> bool:
@@ -143,8 +124,9 @@ class Validation:
 
         Raises ComputeError where no plan could be scored or measured.
         """
+        # Every process writes a share of the plans; in order of their index, whatever the number of processes.
         plans = sorted(ranks.gathered(self._sampled(model)))
-        row = ranks.from_main(lambda: self._measured(step, plans))
+        row = ranks.from_main(lambda: self._measured(step, [steps for _, steps, _ in plans], [kl for *_, kl in plans]))
         gain = self.gain(row) if self.rows else None
         row["gain"] = None if gain is None else list(astuple(gain))
         self.rows.append(row)
@@ -170,23 +152,26 @@ class Validation:
     def notes(self, last: int) -> list[str]:
         """What was chosen and why training stopped, in sentences; `last` is the step after which it could go on."""
         base, best, name = self.rows[0], self.best, self._settings.measure.replace("_", " ")
-        found = f"on {len(base['prompts'])} validation prompts"
+        prompts = f"on {len(base['prompts'])} validation prompts"
         if best is base:
             sentences = [
-                f"No {self._unit} was better than the base {found}: {name} {self._value(base):.3f}; "
+                f"No {self._unit} was better than the base {prompts}: {name} {self._value(base):.3f}; "
                 "model/ holds the base's weights."
             ]
         else:
             gain = self.gain(best) or Interval(self._value(best) - self._value(base))
+            between = f" [{gain.low:+.3f}, {gain.high:+.3f}]" if gain.low is not None and gain.high is not None else ""
+            if not between and gain.reason:
+                between = f" (no interval: {gain.reason})"
             noise = "" if gain.sign == 1 else " This gain is within the noise of the prompts."
             if gain.sign is None:
                 noise = " Whether this gain is more than the noise of the prompts cannot be told."
             sentences = [
-                f"{self._unit.capitalize()} {best['step']} was best {found}: {name} {self._value(best):.3f}, the base "
-                f"{self._value(base):.3f}, difference {gain.mean:+.3f}{_between(gain)}; model/ holds its weights."
-                f"{noise}"
+                f"{self._unit.capitalize()} {best['step']} was best {prompts}: {name} {self._value(best):.3f}, "
+                f"the base {self._value(base):.3f}, difference {gain.mean:+.3f}{between}; "
+                f"model/ holds its weights.{noise}"
             ]
-        beyond = [row for row in self.rows[1:] if not self._kept_budget(row)]
+        beyond = [row for row in self.rows[1:] if row["kl_plan"] > TOLERANCE * self._budget]
         if beyond and self._value(better := max(beyond, key=self._value)) > self._value(best):
             sentences.append(
                 f"{self._unit.capitalize()} {better['step']} had {self._value(better):.3f}, but its plans are "
@@ -216,57 +201,49 @@ class Validation:
         after, before, goals = zip(*pairs, strict=True)
         return paired_interval(after, before, goals)
 
-    def _kept_budget(self, row: dict[str, Any]) -> bool:
-        return float(row["kl_plan"]) <= TOLERANCE * self._budget
-
     def _value(self, row: dict[str, Any]) -> float:
         return float(row[self._settings.measure])
 
     def _adapter(self, step: int) -> Path:
         return self._run.folder / BEST / f"step-{step:05d}"
 
-    def _sampled(self, model: PeftModel) -> list[_Plan]:
-        """This process's share of the plans."""
-        chats = [self._sampling.prompt.training_chat(example) for example in self._examples]
+    def _sampled(self, model: PeftModel) -> list[tuple[int, Steps, float]]:
+        """This process's share of the plans: the index of each among all, its steps, and its KL estimate in nats."""
+        chats = [self._prompt.training_chat(example) for example in self._examples]
         rendered = self._tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"]
-        asked = [
-            (place, tokens, f"{self._sampling.seed} validation {number} {draw}")
-            for place, (number, draw, tokens) in enumerate(
-                (number, draw, tokens)
-                for number, tokens in enumerate(rendered)
-                for draw in range(self._settings.samples)
-            )
-        ][ranks.rank() :: ranks.world()]
-        opening, plans = thought_opening(self._tokenizer), list[_Plan]()
-        for first in range(0, len(asked), self._sampling.at_once):
-            places, prompts, keys = zip(*asked[first : first + self._sampling.at_once], strict=True)
+        samples = self._settings.samples
+        share = range(len(rendered) * samples)[ranks.rank() :: ranks.world()]
+        opening, plans = thought_opening(self._tokenizer), list[tuple[int, Steps, float]]()
+        for first in range(0, len(share), self._at_once):
+            indices = share[first : first + self._at_once]
+            prompts = [rendered[index // samples] for index in indices]
             written = sample(
                 model.get_base_model(),
                 prompts,
-                keys,
+                # The same random numbers at each validation, so that steps are compared pair by pair.
+                [f"{self._seed} validation {index // samples} {index % samples}" for index in indices],
                 temperature=self._temperature,
-                longest=self._sampling.longest,
-                ends=self._sampling.ends,
+                longest=self._longest,
+                ends=self._ends,
             )
             steps = [
-                Completion.of(text, cut=tokens[-1] not in self._sampling.ends).steps
+                Completion.of(text, cut=tokens[-1] not in self._ends).steps
                 for text, tokens in zip(decode_completions(self._tokenizer, written, opening), written, strict=True)
             ]
-            plans += map(_Plan, places, steps, divergences(model, prompts, written, self._temperature))
+            plans += zip(indices, steps, divergences(model, prompts, written, self._temperature), strict=True)
         return plans
 
-    def _measured(self, step: int, plans: Sequence[_Plan]) -> dict[str, Any]:
-        """The row of a step."""
+    def _measured(self, step: int, plans: Sequence[Steps], kls: Sequence[float]) -> dict[str, Any]:
+        """The row of a step, from the plans and their KL estimates in the order of prompts and samples."""
         if self._scorer is None:
             raise ComputeError("the first process of a run needs a scorer to validate; give it one.")
         examples = [example for example in self._examples for _ in range(self._settings.samples)]
-        lines = [plan.steps for plan in plans]
-        outcomes = score_plans(self._scorer, [(example.goal, example.history) for example in examples], lines)
+        outcomes = score_plans(self._scorer, [(example.goal, example.history) for example in examples], plans)
         scored = or_none(outcomes, earlier=bool(self.rows))
         rewards = [None if reward is None else reward.total for reward in scored]
         name = self._settings.measure
-        values = rewards if name == "reward" or self._measure is None else list(self._measure(examples, lines))
-        means = {key: _mean(known) for key, known in (("reward", rewards), (name, values))}
+        values = rewards if name == "reward" or self._measure is None else list(self._measure(examples, plans))
+        means: dict[str, float | None] = {"reward": _mean(rewards), name: _mean(values)}
         for key, mean in means.items():
             if mean is None:
                 raise ComputeError(
@@ -277,8 +254,8 @@ class Validation:
         return {
             "step": step,
             **means,
-            "steps": fmean(map(len, lines)),
-            "kl_plan": fmean(plan.kl for plan in plans),
+            "steps": fmean(map(len, plans)),
+            "kl_plan": fmean(kls),
             "plans": len(plans),
             "unscored": fmean(value is None for value in rewards),
             "unmeasured": fmean(value is None for value in values),
@@ -291,7 +268,7 @@ def divergences(
     model: PeftModel, prompts: Sequence[Sequence[int]], written: Sequence[Sequence[int]], temperature: float
 ) -> list[float]:
     """KL of each plan in nats to the model without its adapter, at the temperature that it was sampled at."""
-    found: list[float] = []
+    totals: list[float] = []
     training = model.training
     model.eval()
     try:
@@ -302,46 +279,15 @@ def divergences(
                 policy = token_log_likelihood(*read)
                 with model.disable_adapter():
                     reference = token_log_likelihood(*read)
-                # After a completion's end both are 0.
-                one = torch.ones_like(policy[:1])
-                found += [
-                    float(plan_kl(ours[None], theirs[None], one)[0])
+                # After a completion's end both are 0, so that every token may count.
+                mask = torch.ones_like(policy[:1])
+                totals += [
+                    float(plan_kl(ours[None], theirs[None], mask)[0])
                     for ours, theirs in zip(policy, reference, strict=True)
                 ]
     finally:
         model.train(training)
-    return found
-
-
-class ValidationCallback(TrainerCallback):  # type: ignore[misc]
-    """Validates the base and then as the settings say, and stops a trainer whose patience has ended."""
-
-    def __init__(self, trainer: Any, validation: Validation) -> None:
-        self._trainer, self._validation = trainer, validation
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if not self._validation.rows:
-            self._validation.validate(self._model, 0)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._validation.due(state.global_step, state.max_steps):
-            self._validation.validate(self._model, state.global_step)
-            if self._validation.stopped:
-                control.should_training_stop = True
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if ranks.main():
-            self._validation.prune()
-
-    @property
-    def _model(self) -> PeftModel:
-        return self._trainer.accelerator.unwrap_model(self._trainer.model)
-
-
-def validation_inputs(settings: ValidationSettings) -> dict[str, Path]:
-    """The files of the settings, for `open_run`: their content counts and not their place."""
-    files = {"validation examples": settings.examples}
-    return files if settings.graphs is None else files | {"validation graphs": settings.graphs}
+    return totals
 
 
 def require_held_out(
@@ -366,7 +312,11 @@ def require_held_out(
         from recipe.corpus.store import Corpus  # noqa: PLC0415
 
         leaks = leakage(Corpus.open(corpus), [settings.examples], split=settings.split)
-        held = [*leaks.videos, *(name for name, _ in leaks.unclear), *(one.video_id for one in leaks.copied_videos)]
+        held = [
+            *leaks.videos,
+            *(name for name, _ in leaks.unclear),
+            *(copied.video_id for copied in leaks.copied_videos),
+        ]
         if held:
             problem = f"{len(held):,} of its videos are in the corpus {corpus}, the first is {held[0]!r}"
             remedy = f"{remedy}, or build the corpus with --exclude {settings.examples}"
@@ -378,9 +328,3 @@ def _mean(values: Sequence[float | None]) -> float | None:
     """The mean of those that are known; None where none is."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
-
-
-def _between(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
-        return f" (no interval: {interval.reason})" if interval.reason else ""
-    return f" [{interval.low:+.3f}, {interval.high:+.3f}]"

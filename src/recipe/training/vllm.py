@@ -20,9 +20,9 @@ from recipe.errors import ConfigError, MissingExtra
 from recipe.models.checkpoints import use_bf16
 from recipe.reward.watchdog import Finding
 from recipe.training import ranks
-from recipe.training.cards import rollout_decoding
 from recipe.training.loop import SilentGRPOTrainer
 from recipe.training.policy import RollOuts, row_keys
+from recipe.training.runs import rollout_decoding
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
 
 try:
@@ -38,34 +38,19 @@ gave, and less than old features of a trained merger did (docs/scale.md)."""
 _GAP = "sampling/sampling_logp_difference/"
 
 
-def vllm_arguments(config: GRPOConfig) -> dict[str, Any]:
-    """Our settings of vLLM as TRL's."""
-    vllm = config.vllm
-    corrected = vllm.correction != "off"
-    arguments: dict[str, Any] = {
-        "use_vllm": True,
-        "vllm_mode": "colocate",
-        "vllm_gpu_memory_utilization": vllm.memory,
-        "vllm_enable_sleep_mode": vllm.sleep,
-        "vllm_max_model_length": vllm.longest,
-        "vllm_importance_sampling_correction": corrected,
-    }
-    if corrected:
-        arguments |= {
-            "vllm_importance_sampling_mode": vllm.correction,
-            "vllm_importance_sampling_clip_max": vllm.cap,
-        }
-    return arguments
-
-
 class VllmRollOuts(RollOuts):
     """The trainer's hook: samples of the engine, a seed for each completion, with their log-probabilities."""
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         tokens, options = self.inputs(prompts, trainer)
         generation = trainer.vllm_generation
-        self._require_room(tokens, generation.llm.llm_engine.model_config.max_model_len)
-        asked = self.engine_prompts(tokens, trainer)
+        longest, context = max(map(len, tokens)), generation.llm.llm_engine.model_config.max_model_len
+        if longest + self._longest > context:
+            raise ConfigError(
+                f"vllm.longest: a prompt of {longest} tokens and max_completion_tokens {self._longest} exceed vLLM's "
+                f"context of {context}; raise vllm.longest or lower max_completion_tokens."
+            )
+        engine_prompts = self.engine_prompts(tokens, trainer)
         parameters = [
             SamplingParams(
                 **sampling_fields(rollout_decoding(self._temperature, self._longest)),
@@ -78,8 +63,16 @@ class VllmRollOuts(RollOuts):
             )
             for key in row_keys(trainer, len(tokens))
         ]
-        with _awake(generation):
-            outputs = generation.llm.generate(asked, parameters, use_tqdm=False)
+        # The engine has its memory while it writes only; with `sleep`, it gives weights and cache back afterwards.
+        sleeps = generation.enable_sleep_mode
+        if sleeps:
+            if generation._llm_weights_sleeping:  # no step since the last roll-outs
+                generation.sync_weights()
+            generation.llm.wake_up(tags=["kv_cache"])
+        outputs = generation.llm.generate(engine_prompts, parameters, use_tqdm=False)
+        if sleeps:
+            generation.llm.sleep(level=2)
+            generation._llm_weights_sleeping = True  # as TRL notes it, whose sync wakes them
         written = [list(output.outputs[0].token_ids) for output in outputs]
         logprobs = [
             [of[token].logprob for token, of in zip(ids, output.outputs[0].logprobs, strict=True)]
@@ -90,28 +83,6 @@ class VllmRollOuts(RollOuts):
     def engine_prompts(self, tokens: Sequence[Sequence[int]], trainer: Any) -> list[dict[str, Any]]:
         """The prompts as vLLM takes them."""
         return [{"prompt_token_ids": list(ids)} for ids in tokens]
-
-    def _require_room(self, tokens: Sequence[Sequence[int]], context: int) -> None:
-        longest = max(map(len, tokens))
-        if longest + self._longest > context:
-            raise ConfigError(
-                f"vllm.longest: a prompt of {longest} tokens and max_completion_tokens {self._longest} exceed vLLM's "
-                f"context of {context}; raise vllm.longest or lower max_completion_tokens."
-            )
-
-
-@contextmanager
-def _awake(generation: Any) -> Iterator[None]:
-    """Within it the engine has its memory; with `sleep`, it gives weights and cache back afterwards."""
-    if not generation.enable_sleep_mode:
-        yield
-        return
-    if generation._llm_weights_sleeping:  # no step since the last roll-outs
-        generation.sync_weights()
-    generation.llm.wake_up(tags=["kv_cache"])
-    yield
-    generation.llm.sleep(level=2)
-    generation._llm_weights_sleeping = True  # as TRL notes it, whose sync wakes them
 
 
 class VllmVideoRollOuts(VllmRollOuts, VideoRollOuts):
@@ -160,8 +131,8 @@ class VllmTrainer:
     def __init__(self, *, config: GRPOConfig, on_finding: Any, **options: Any) -> None:
         self._on_finding, self._since = on_finding, 0
         video = options["prompts"].video if config.input == "video" else None
-        given = {"revision": config.revision, "tokenizer_revision": config.revision, "generation_config": "vllm"}
-        with _engine_options(**precision(bf16=use_bf16(config.bf16)), **one_video(video), **given):
+        loading = {"revision": config.revision, "tokenizer_revision": config.revision, "generation_config": "vllm"}
+        with _engine_options(**precision(bf16=use_bf16(config.bf16)), **one_video(video), **loading):
             super().__init__(**options)
         trainer: Any = self
         trainer.vllm_generation._iter_named_params = functools.partial(merged_weights, trainer.model)

@@ -4,7 +4,6 @@ The controls show whether a planner uses what it sees.
 """
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +38,9 @@ class DrawnClips:
 
         Raises InputError for a goal or a step that is not of the world.
         """
-        return self._drawn(history_steps(self._world, example), example, draw)
+        # How long each step of a clip lasts is the example's, so that another history takes as many frames.
+        steps = history_steps(self._world, example)
+        return self._painter.clip(steps, (self._seed, example.example_id, draw), self._style)
 
     def other(self, example: Example) -> Frames:
         """A clip of the same goal and as many steps and frames, of which as many as possible were not done."""
@@ -47,16 +48,13 @@ class DrawnClips:
         rng = random.Random(f"other {self._seed} {example.example_id}")
         own = self._world.graph(example.goal).steps
         drawn = [rng.sample(own, len(done)) for _ in range(_TRIES)]
-        return self._drawn(max(drawn, key=lambda steps: len({*steps} - {*done})), example, 0)
+        steps = max(drawn, key=lambda steps: len({*steps} - {*done}))
+        return self._painter.clip(steps, (self._seed, example.example_id, 0), self._style)
 
     def blank(self, example: Example) -> Frames:
         """As many grey frames as the history's clip has."""
         frames = self(example)
         return Frames(np.full_like(frames.images, GREY), frames.times, frames.rate)
-
-    def _drawn(self, steps: Sequence[str], example: Example, draw: int) -> Frames:
-        # How long each place of a clip lasts is the example's, so that another history takes as many frames.
-        return self._painter.clip(steps, (self._seed, example.example_id, draw), self._style)
 
 
 def history_steps(world: World, example: Example) -> tuple[str, ...]:

@@ -51,15 +51,12 @@ def cut_split(graph: TaskGraph, history: Sequence[str]) -> Split:
     """The split of a cut point, of step ids; stable across runs, machines and versions of Python."""
     if graph.held_out:
         return "test_goals"
-    return "test_cuts" if _key(graph, history) % TEST_SHARE == 0 else "train"
+    return "test_cuts" if _cut_part(graph, history) == "test" else "train"
 
 
 def _cut_part(graph: TaskGraph, history: Sequence[str]) -> str:
-    return {0: "test", 1: "validation"}.get(_key(graph, history) % TEST_SHARE, "train")
-
-
-def _key(graph: TaskGraph, history: Sequence[str]) -> int:
-    return zlib.crc32("\n".join((graph.goal, *history)).encode())
+    share = zlib.crc32("\n".join((graph.goal, *history)).encode()) % TEST_SHARE
+    return {0: "test", 1: "validation"}.get(share, "train")
 
 
 def draw_examples(world: World, split: str, count: int, seed: int = 0) -> list[Example]:
@@ -135,8 +132,23 @@ def noisy_examples(
     for index in range(count):
         rng = random.Random(f"{name} {seed} {index}")
         graph = rng.choice(graphs)
-        cut = _cut(graph, rng)
-        written = (cut[0], _with_errors(world, graph, cut, rng, noise))
+        history, left = _cut(graph, rng)
+        everything = list(world.wordings)
+        out: list[str] = []
+        for step in left:
+            if rng.random() < noise.drop:
+                continue
+            if rng.random() < noise.alien:
+                out.append(rng.choice(everything if rng.random() < 0.5 else graph.steps))
+            out.append(step)
+            if rng.random() < noise.repeat:
+                out.append(rng.choice([*history, *out]))
+        for position in range(len(out) - 1):
+            if rng.random() < noise.swap:
+                out[position], out[position + 1] = out[position + 1], out[position]
+        while len(out) > 1 and rng.random() < noise.stop:
+            out.pop()
+        written = (history, tuple(out) or (left[0],))
         examples.append(_example(world, graph, rng, f"world-{name}-{seed}-{index:06d}", name, written))
     return examples
 
@@ -151,26 +163,3 @@ def _example(world: World, graph: TaskGraph, rng: random.Random, video_id: str, 
     history, continuation = (tuple(world.label(step, rng) for step in steps) for steps in cut)
     at = len(history)
     return Example(f"{video_id}-{at}", SOURCE, video_id, graph.goal, history, continuation, at, split)
-
-
-def _with_errors(world: World, graph: TaskGraph, cut: Cut, rng: random.Random, noise: TextNoise) -> tuple[str, ...]:
-    def chance(probability: float) -> bool:
-        return rng.random() < probability
-
-    history, left = cut
-    everything = list(world.wordings)
-    out: list[str] = []
-    for step in left:
-        if chance(noise.drop):
-            continue
-        if chance(noise.alien):
-            out.append(rng.choice(everything if chance(0.5) else graph.steps))
-        out.append(step)
-        if chance(noise.repeat):
-            out.append(rng.choice([*history, *out]))
-    for index in range(len(out) - 1):
-        if chance(noise.swap):
-            out[index], out[index + 1] = out[index + 1], out[index]
-    while len(out) > 1 and chance(noise.stop):
-        out.pop()
-    return tuple(out) or (left[0],)

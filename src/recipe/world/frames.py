@@ -166,25 +166,19 @@ SIZES = Code(len(SHAPES), len(COLOURS), len(BORDERS), len(TOOLS), len(MOTIONS), 
 
 def draw_codes(world: World) -> dict[str, Code]:
     """The code of every step, by step id; the same in every run. Raises InputError for a world that has too many."""
-    verbs, objects = (sorted({words[part] for words in map(_words, world.wordings)}) for part in (0, 1))
+    names = {step: step.partition("-")[::2] for step in world.wordings}  # verb and object
     rng = random.Random(_ASSIGNMENT)
-    looks = _assign("objects", objects, SIZES[:3], rng)
-    doings = _assign("verbs", verbs, SIZES[3:], rng)
-    return {step: Code(*looks[_words(step)[1]], *doings[_words(step)[0]]) for step in world.wordings}
-
-
-def _words(step: str) -> tuple[str, str]:
-    verb, _, thing = step.partition("-")
-    return verb, thing
-
-
-def _assign(kind: str, names: Sequence[str], sizes: Sequence[int], rng: random.Random) -> dict[str, tuple[int, ...]]:
-    codes = [tuple(int(part) for part in code) for code in np.ndindex(*sizes)]
-    if len(names) > len(codes):
-        problem = f"its steps name {len(names)} {kind}, and {len(codes)} can be drawn"
-        raise InputError.at("the world", problem, "give a smaller world")
-    rng.shuffle(codes)
-    return dict(zip(names, codes, strict=False))
+    looks: list[dict[str, tuple[int, ...]]] = []
+    # Objects first: the order of the draws decides which code is whose.
+    for kind, part, sizes in (("objects", 1, SIZES[:3]), ("verbs", 0, SIZES[3:])):
+        named = sorted({pair[part] for pair in names.values()})
+        codes = [tuple(int(index) for index in code) for code in np.ndindex(*sizes)]
+        if len(named) > len(codes):
+            problem = f"its steps name {len(named)} {kind}, and {len(codes)} can be drawn"
+            raise InputError.at("the world", problem, "give a smaller world")
+        rng.shuffle(codes)
+        looks.append(dict(zip(named, codes, strict=False)))
+    return {step: Code(*looks[0][thing], *looks[1][verb]) for step, (verb, thing) in names.items()}
 
 
 def stencils(drawings: Sequence[Inside], size: int, margin: float) -> NDArray[np.float32]:
@@ -195,16 +189,6 @@ def stencils(drawings: Sequence[Inside], size: int, margin: float) -> NDArray[np
     drawn = np.stack([inside(x, y) for inside in drawings])
     parts = drawn.reshape(-1, size, _SUPERSAMPLING, size, _SUPERSAMPLING)
     return np.asarray(parts.mean((2, 4)), dtype=np.float32)
-
-
-class _Place(NamedTuple):
-    """Where symbols lie: centre and radius in pixels, angle in radians, each [N, 2]; and the window around them."""
-
-    x: Any
-    y: Any
-    radius: Any
-    angle: Any
-    window: tuple[int, int, int, int]
 
 
 class Painter:
@@ -230,38 +214,36 @@ class Painter:
             raise InputError("there is no step to draw; give at least one.")
         if unknown := [step for step in steps if step not in self._row]:
             raise InputError(f"the world has no step {unknown[0]!r}; give step ids of its goals.")
-        codes = self._codes[[self._row[step] for step in steps]]
-        light, images = _background(len(steps), draw, style)
-        self._tool(images, codes, draw)
-        self._object(images, codes, draw)
-        return _finish(images, light, self._noise, draw)
+        codes, count = self._codes[[self._row[step] for step in steps]], len(steps)
+        contrast, images = _background(count, draw, style)
 
-    def _object(self, images: torch.Tensor, codes: torch.Tensor, draw: torch.Generator) -> None:
-        def jitter(scale: float) -> Any:
-            return scale * _uniform(draw, len(codes), 1)
+        # The tool, on the upper right, which does not move. The order of the draws is part of the drawing.
+        still = torch.zeros(2)
+        x = 43 + 2.0 * _uniform(draw, count, 1) + 0.4 * _uniform(draw, count, 2)
+        y = 15 + 2.0 * _uniform(draw, count, 1) + 0.4 * _uniform(draw, count, 2)
+        radius = 11.5 * (1 + 0.1 * _uniform(draw, count, 1)) + still
+        angle = 0.2 * _uniform(draw, count, 1) + still
+        tone = _TONES[codes[:, 5]]
+        colour = tone[:, 0] + 0.06 * _uniform(draw, count, 3)
+        symbol = self._stencils[len(SHAPES) + codes[:, 3]]
+        _paint(images, symbol, (x, y, radius, angle), _TOOL_WINDOW, colour, tone[:, 1])
 
+        # The object, which moves from the first frame to the second.
         halves = torch.tensor([-0.5, 0.5])
         right, down, turn, growth = _MOTIONS[codes[:, 4]].T[..., None]
-        x = 20 + jitter(2.5) + 0.4 * _uniform(draw, len(codes), 2) + right * halves
-        y = 31 + jitter(4.0) + 0.4 * _uniform(draw, len(codes), 2) + down * halves
-        radius = 15.5 * (1 + jitter(0.1)) * growth**halves
-        angle = jitter(0.22) + torch.deg2rad(turn) * halves
-        colour = _COLOURS[codes[:, 1]] + 0.06 * _uniform(draw, len(codes), 3)
-        place = _Place(x, y, radius, angle, _OBJECT_WINDOW)
-        _paint(images, self._stencils[codes[:, 0]], place, colour, _BORDERS[codes[:, 2]])
+        x = 20 + 2.5 * _uniform(draw, count, 1) + 0.4 * _uniform(draw, count, 2) + right * halves
+        y = 31 + 4.0 * _uniform(draw, count, 1) + 0.4 * _uniform(draw, count, 2) + down * halves
+        radius = 15.5 * (1 + 0.1 * _uniform(draw, count, 1)) * growth**halves
+        angle = 0.22 * _uniform(draw, count, 1) + torch.deg2rad(turn) * halves
+        colour = _COLOURS[codes[:, 1]] + 0.06 * _uniform(draw, count, 3)
+        symbol = self._stencils[codes[:, 0]]
+        _paint(images, symbol, (x, y, radius, angle), _OBJECT_WINDOW, colour, _BORDERS[codes[:, 2]])
 
-    def _tool(self, images: torch.Tensor, codes: torch.Tensor, draw: torch.Generator) -> None:
-        def jitter(scale: float) -> Any:
-            return scale * _uniform(draw, len(codes), 1)
-
-        still = torch.zeros(2)
-        x = 43 + jitter(2.0) + 0.4 * _uniform(draw, len(codes), 2)
-        y = 15 + jitter(2.0) + 0.4 * _uniform(draw, len(codes), 2)
-        radius, angle = 11.5 * (1 + jitter(0.1)) + still, jitter(0.2) + still
-        tone = _TONES[codes[:, 5]]
-        colour = tone[:, 0] + 0.06 * _uniform(draw, len(codes), 3)
-        place = _Place(x, y, radius, angle, _TOOL_WINDOW)
-        _paint(images, self._stencils[len(SHAPES) + codes[:, 3]], place, colour, tone[:, 1])
+        # Light and noise.
+        cast = 255 * (0.5 - 0.5 * contrast + 0.06 * _uniform(draw, count, 1, 3, 1, 1))
+        grain = self._noise[torch.randint(0, len(self._noise), (count,), generator=draw)]
+        images.mul_(255 * contrast).add_(cast).add_(grain).clamp_(0, 255)
+        return images.to(torch.uint8).permute(0, 1, 3, 4, 2)
 
     @cached_property
     def _stencils(self) -> torch.Tensor:
@@ -301,43 +283,46 @@ def _background(count: int, draw: torch.Generator, style: Style) -> tuple[torch.
     waves = 2 * math.pi * _uniform(draw, count, 1, 1, low=3, high=8)
     coarse = _uniform(draw, count, 1, 5, 5)
     pattern = torch.zeros(count, SIZE, SIZE)
-    for number, paint in enumerate(_PATTERNS, start=1):  # kind 0 is plain
+    for number in range(1, TRAINED + 1):  # kind 0 is plain
         rows = (kind == number).nonzero()[:, 0]
-        if len(rows):
-            pattern[rows] = paint(angle[rows], phase[rows], waves[rows], coarse[rows])
+        if not len(rows):
+            continue
+        across = torch.cos(angle[rows]) * _X + torch.sin(angle[rows]) * _X.T
+        if number == 1:  # a slope
+            pattern[rows] = across - 0.4
+        elif number == 2:  # stripes
+            pattern[rows] = 0.5 * torch.sign(torch.sin(waves[rows] * across + phase[rows]))
+        elif number == 3:  # blotches
+            pattern[rows] = interpolate(coarse[rows], size=(SIZE, SIZE), mode="bilinear")[:, 0]
+        else:  # squares, the style that training does not see
+            row = torch.sign(torch.sin(waves[rows] * _X[:1] + phase[rows]))
+            pattern[rows] = 0.6 * row * row.transpose(1, 2)
     base = _uniform(draw, count, 3, 1, 1, low=0.3, high=0.7)
     drawn = torch.addcmul(base, pattern[:, None], _uniform(draw, count, 3, 1, 1, low=0.3, high=1), value=0.16)
     contrast = _uniform(draw, count, 1, 1, 1, 1, low=0.8, high=1.15)
     return contrast, torch.stack([drawn, drawn], 1)
 
 
-def _slope(angle: Any, phase: Any, waves: Any, coarse: Any) -> Any:
-    return torch.cos(angle) * _X + torch.sin(angle) * _X.T - 0.4
-
-
-def _stripes(angle: Any, phase: Any, waves: Any, coarse: Any) -> Any:
-    return 0.5 * torch.sign(torch.sin(waves * (torch.cos(angle) * _X + torch.sin(angle) * _X.T) + phase))
-
-
-def _blotches(angle: Any, phase: Any, waves: Any, coarse: Any) -> Any:
-    return interpolate(coarse, size=(SIZE, SIZE), mode="bilinear")[:, 0]
-
-
-def _squares(angle: Any, phase: Any, waves: Any, coarse: Any) -> Any:
-    row = torch.sign(torch.sin(waves * _X[:1] + phase))
-    return 0.6 * row * row.transpose(1, 2)
-
-
 _X = (torch.arange(SIZE) / SIZE).expand(SIZE, SIZE)
-_PATTERNS = (_slope, _stripes, _blotches, _squares)
 
 
-def _paint(images: torch.Tensor, stencil: torch.Tensor, where: _Place, colour: Any, border: Any) -> None:
-    """Lay a bordered symbol onto pairs [N, 2, 3, SIZE, SIZE], within its window."""
-    left, top, right, bottom = where.window
+def _paint(
+    images: torch.Tensor,
+    stencil: torch.Tensor,
+    pose: tuple[Any, Any, Any, Any],
+    window: tuple[int, int, int, int],
+    colour: Any,
+    border: Any,
+) -> None:
+    """Lay a bordered symbol onto pairs [N, 2, 3, SIZE, SIZE], within its window.
+
+    `pose`: x, y and radius in pixels, angle in radians, each [N, 2].
+    """
+    x, y, radius, angle = pose
+    left, top, right, bottom = window
     middle = (left + right) / 2, (top + bottom) / 2
-    cos, sin = (f(where.angle) / where.radius for f in (torch.cos, torch.sin))
-    across, down = middle[0] - where.x, middle[1] - where.y
+    cos, sin = (f(angle) / radius for f in (torch.cos, torch.sin))
+    across, down = middle[0] - x, middle[1] - y
     half = (right - left) / 2, (bottom - top) / 2
     theta = torch.stack(
         [
@@ -349,14 +334,6 @@ def _paint(images: torch.Tensor, stencil: torch.Tensor, where: _Place, colour: A
     grid = affine_grid(theta, [len(theta), 1, bottom - top, right - left], align_corners=False)
     masks = grid_sample(stencil.repeat_interleave(PAIR, 0), grid, align_corners=False)
     inside, with_border = masks.unflatten(0, (-1, PAIR)).unbind(2)
-    window = images[..., top:bottom, left:right]
-    window.lerp_(border[:, None, :, None, None], with_border[:, :, None])
-    window.lerp_(colour[:, None, :, None, None], inside[:, :, None])
-
-
-def _finish(images: torch.Tensor, contrast: torch.Tensor, noise: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
-    count = len(images)
-    cast = 255 * (0.5 - 0.5 * contrast + 0.06 * _uniform(draw, count, 1, 3, 1, 1))
-    grain = noise[torch.randint(0, len(noise), (count,), generator=draw)]
-    images.mul_(255 * contrast).add_(cast).add_(grain).clamp_(0, 255)
-    return images.to(torch.uint8).permute(0, 1, 3, 4, 2)
+    region = images[..., top:bottom, left:right]
+    region.lerp_(border[:, None, :, None, None], with_border[:, :, None])
+    region.lerp_(colour[:, None, :, None, None], inside[:, :, None])

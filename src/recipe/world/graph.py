@@ -81,16 +81,18 @@ class Recogniser:
         for word in text:
             for step in self._users.get(word, ()):
                 shared[step] += self._weight[word]
-        likely = ((step, mass / total) for step, mass in shared.items() if mass >= _LEAST * total)
-        scored = ((step, self._similarity(text, step, precision)) for step, precision in likely)
-        return tuple((step, score) for step, score in scored if score >= THRESHOLD)
+        similar = []
+        for step, mass in shared.items():
+            if mass >= _LEAST * total:
+                precision = mass / total
+                recall = max(self._mass(text & wording) / self._mass(wording) for wording in self._wordings[step])
+                score = 2 * precision * recall / (precision + recall)
+                if score >= THRESHOLD:
+                    similar.append((step, score))
+        return tuple(similar)
 
-    def _similarity(self, text: frozenset[str], step: str, precision: float) -> float:
-        recall = max(self._mass(text & wording) / self._mass(wording) for wording in self._wordings[step])
-        return 2 * precision * recall / (precision + recall)
-
-    def _mass(self, some: frozenset[str]) -> float:
-        return sum(self._weight.get(word, self._rare) for word in some)
+    def _mass(self, words_of_text: frozenset[str]) -> float:
+        return sum(self._weight.get(word, self._rare) for word in words_of_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +122,17 @@ class TaskGraph:
 
     def before(self, step: str, present: AbstractSet[str]) -> frozenset[str]:
         """What `step` waits for directly when only the optional steps in `present` are done."""
-        found: set[str] = set()
+        direct: set[str] = set()
         passed: set[str] = set()
         waiting = list(self.after[step])
         while waiting:
             earlier = waiting.pop()
             if earlier not in self.optional or earlier in present:
-                found.add(earlier)
+                direct.add(earlier)
             elif earlier not in passed:
                 passed.add(earlier)
                 waiting += self.after[earlier]
-        return frozenset(found)
+        return frozenset(direct)
 
     def ready(self, done: AbstractSet[str], used: AbstractSet[str]) -> list[str]:
         """The steps of `used` that are not done and wait for nothing any more, in file order."""

@@ -35,12 +35,22 @@ def load_world(folder: Path | Traversable | None = None) -> World:
     source = folder or resources.files("recipe.world") / "goals"
     if not source.is_dir():
         raise InputError.at(str(source), "the folder does not exist", "give a folder with the world's TOML files")
-    found = [file for file in source.iterdir() if file.name.endswith(".toml") and file.is_file()]
-    files = {file.name: _read(file) for file in sorted(found, key=lambda file: file.name)}
+    tables = [file for file in source.iterdir() if file.name.endswith(".toml") and file.is_file()]
+    files = {file.name: _read(file) for file in sorted(tables, key=lambda file: file.name)}
     if TALK not in files:
         remedy = "add what narrators say around their steps"
         raise InputError.at(f"{source}/{TALK}", "the file does not exist", remedy)
-    talk = _talk(files.pop(TALK))
+    content = files.pop(TALK)
+    for field in Talk.__slots__:
+        lines = content.get(field)
+        if not isinstance(lines, list) or not lines or not all(isinstance(line, str) for line in lines):
+            raise InputError.at(TALK, "not a list of texts", "give a non-empty list of texts", field=field)
+        for slot in _TALK_SLOTS.get(field, ()):
+            if missing := [line for line in lines if slot not in line]:
+                problem = f"{missing[0]!r} lacks {slot}"
+                raise InputError.at(TALK, problem, f"write {slot} into it", field=field)
+    talk = Talk(**{field: tuple(content[field]) for field in Talk.__slots__})
+
     wordings: dict[str, tuple[str, ...]] = {}
     for name, content in files.items():
         _add_wordings(name, content.get("steps", {}), wordings)
@@ -64,18 +74,6 @@ def _read(file: Path | Traversable) -> dict[str, Any]:
         if file.name != TALK and not isinstance(table, dict):
             raise InputError.at(file.name, f"{name!r} is no table", f"write [{name}]", field=name)
     return content
-
-
-def _talk(content: Mapping[str, Any]) -> Talk:
-    for field in Talk.__slots__:
-        lines = content.get(field)
-        if not isinstance(lines, list) or not lines or not all(isinstance(line, str) for line in lines):
-            raise InputError.at(TALK, "not a list of texts", "give a non-empty list of texts", field=field)
-        for slot in _TALK_SLOTS.get(field, ()):
-            if missing := [line for line in lines if slot not in line]:
-                problem = f"{missing[0]!r} lacks {slot}"
-                raise InputError.at(TALK, problem, f"write {slot} into it", field=field)
-    return Talk(**{field: tuple(content[field]) for field in Talk.__slots__})
 
 
 def _add_wordings(name: str, table: Mapping[str, object], wordings: dict[str, tuple[str, ...]]) -> None:

@@ -1,4 +1,4 @@
-"""What people say while they follow a task graph, with the noise of real narrations.
+"""What goal_narrations say while they follow a task graph, with the noise of real narrations.
 
 A narrator drops steps, merges two into one segment, mentions a step after the fact, swaps neighbours, repeats
 itself, wanders off to steps of other goals, and chats. The order below is the order in which the noise is
@@ -17,7 +17,7 @@ SOURCE = "world"
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class NarratorStyle:
     """Noise of narrators: each number is a probability per step, except `segments`."""
 
     drop: float = 0.15
@@ -41,7 +41,7 @@ class Utterance:
 
 
 def narrate(
-    world: World, count: int, seed: int = 0, habits: Habits = Habits(), goals: Sequence[str] | None = None
+    world: World, count: int, seed: int = 0, style: NarratorStyle = NarratorStyle(), goals: Sequence[str] | None = None
 ) -> list[Narration]:
     """`count` narrations, going round `goals`, by default all; each depends on the seed and its index only.
 
@@ -52,19 +52,30 @@ def narrate(
     for index in range(count):
         rng = random.Random(f"narration {seed} {index}")
         graph = graphs[index % len(graphs)]
-        segments = _timed(tell(world, graph, rng, habits), rng)
-        narrations.append(Narration(f"world-{index:06d}", segments, title=graph.goal, source=SOURCE))
+        segments = []
+        spoken = narrate_once(world, graph, rng, style)
+        # Two to three words a second; hands need time after a step, talk goes on at once.
+        clock = rng.uniform(0.0, 6.0)
+        for utterance in spoken:
+            length = 0.6 + len(utterance.text.split()) / rng.uniform(2.0, 3.2)
+            segments.append(Segment(utterance.text, round(clock, 2), round(clock + length, 2)))
+            clock += length + rng.expovariate(1 / 6 if utterance.steps else 1.0)
+        narrations.append(Narration(f"world-{index:06d}", tuple(segments), title=graph.goal, source=SOURCE))
     return narrations
 
 
-def people(world: World, goal: str, count: int, seed: int = 0, habits: Habits = Habits()) -> list[Narration]:
+def goal_narrations(
+    world: World, goal: str, count: int, seed: int = 0, style: NarratorStyle = NarratorStyle()
+) -> list[Narration]:
     """`count` narrations of one goal with ids of its own; fewer of the same seed are the first of more.
 
     Raises InputError for an unknown goal.
     """
     own = zlib.crc32(f"{seed} {goal}".encode())
-    told = narrate(world, count, own, habits, [goal])
-    return [replace(one, video_id=f"{SOURCE}-{own:08x}-{index:04d}") for index, one in enumerate(told)]
+    narrations = narrate(world, count, own, style, [goal])
+    return [
+        replace(narration, video_id=f"{SOURCE}-{own:08x}-{index:04d}") for index, narration in enumerate(narrations)
+    ]
 
 
 def step_lists(world: World, goal: str, count: int, seed: int = 0) -> list[Narration]:
@@ -78,55 +89,44 @@ def step_lists(world: World, goal: str, count: int, seed: int = 0) -> list[Narra
     return lists
 
 
-def tell(world: World, graph: TaskGraph, rng: random.Random, habits: Habits = Habits()) -> list[Utterance]:
+def narrate_once(
+    world: World, graph: TaskGraph, rng: random.Random, style: NarratorStyle = NarratorStyle()
+) -> list[Utterance]:
     """One narrator's utterances with the steps that each mentions, which a narration no longer shows."""
     talk = world.talk
-
-    def chance(probability: float) -> bool:
-        return rng.random() < probability
-
-    def wording(step: str) -> str:
-        return rng.choice(world.wordings[step])
-
-    def led_in(step: str) -> Utterance:
-        text = wording(step)
-        return Utterance(rng.choice(talk.lead_ins) + text, (step,))
-
-    def filled(templates: Sequence[str], step: str) -> Utterance:
-        return Utterance(rng.choice(templates).replace("{step}", wording(step)), (step,))
-
     performed = list(graph.draw(rng))
-    kept = [step for step in performed if not chance(habits.drop)] or performed[:1]
+    kept = [step for step in performed if not rng.random() < style.drop] or performed[:1]
     for index in range(len(kept) - 1):
-        if chance(habits.swap):
+        if rng.random() < style.swap:
             kept[index], kept[index + 1] = kept[index + 1], kept[index]
+
     spoken: list[Utterance] = []
     joinable = False
     for step in kept:
-        joinable = not (joinable and chance(habits.merge))
+        joinable = not (joinable and rng.random() < style.merge)
         if joinable:
-            spoken.append(led_in(step))
+            spoken.append(_said(world, step, rng, talk.lead_ins))
         else:
-            text = spoken[-1].text + rng.choice(talk.joins) + wording(step)
+            text = spoken[-1].text + rng.choice(talk.joins) + rng.choice(world.wordings[step])
             spoken[-1] = Utterance(text, (*spoken[-1].steps, step))
     for index in range(len(spoken) - 1):
         # Mentioned only after the next utterance or two.
-        if len(spoken[index].steps) == 1 and chance(habits.late):
-            late = filled(talk.afterthoughts, spoken.pop(index).steps[0])
+        if len(spoken[index].steps) == 1 and rng.random() < style.late:
+            late = _said(world, spoken.pop(index).steps[0], rng, talk.afterthoughts)
             spoken.insert(min(index + rng.randint(1, 2), len(spoken)), late)
+
     everything = list(world.wordings)
     out: list[Utterance] = []
     for utterance in spoken:
         out.append(utterance)
-        if chance(habits.repeat):
-            step = rng.choice(utterance.steps)
-            out.append(filled(talk.repeats, step))
-        if chance(habits.alien):
-            out.append(led_in(rng.choice(everything)))
-    announced, closed = chance(habits.opening), chance(habits.opening)
-    wanted = max(0, rng.randint(*habits.segments) - len(out) - announced - closed)
+        if rng.random() < style.repeat:
+            out.append(_said(world, rng.choice(utterance.steps), rng, talk.repeats))
+        if rng.random() < style.alien:
+            out.append(_said(world, rng.choice(everything), rng, talk.lead_ins))
+    announced, closed = rng.random() < style.opening, rng.random() < style.opening
+    missing = max(0, rng.randint(*style.segments) - len(out) - announced - closed)
     lines = list(talk.small_talk)
-    for text in rng.sample(lines, min(wanted, len(lines))):
+    for text in rng.sample(lines, min(missing, len(lines))):
         out.insert(rng.randint(0, len(out)), Utterance(text))
     if announced:
         out.insert(0, Utterance(rng.choice(talk.openings).replace("{goal}", graph.goal)))
@@ -135,12 +135,10 @@ def tell(world: World, graph: TaskGraph, rng: random.Random, habits: Habits = Ha
     return out
 
 
-def _timed(utterances: Sequence[Utterance], rng: random.Random) -> tuple[Segment, ...]:
-    """Spoken at two to three words a second; hands need time after a step, talk goes on at once."""
-    segments = []
-    clock = rng.uniform(0.0, 6.0)
-    for utterance in utterances:
-        length = 0.6 + len(utterance.text.split()) / rng.uniform(2.0, 3.2)
-        segments.append(Segment(utterance.text, round(clock, 2), round(clock + length, 2)))
-        clock += length + rng.expovariate(1 / 6 if utterance.steps else 1.0)
-    return tuple(segments)
+def _said(world: World, step: str, rng: random.Random, templates: Sequence[str]) -> Utterance:
+    """A step in a template with a place for it, or behind a lead-in without one."""
+    if "{step}" in templates[0]:
+        template = rng.choice(templates)  # before the wording: the order of the draws decides what a seed gives
+        return Utterance(template.replace("{step}", rng.choice(world.wordings[step])), (step,))
+    text = rng.choice(world.wordings[step])
+    return Utterance(rng.choice(templates) + text, (step,))

@@ -64,40 +64,37 @@ def score_plan(world: World, goal: str, history: Sequence[str], steps: Sequence[
 def score_key(graph: TaskGraph, history: PlanKey, plan: PlanKey) -> Validity:
     """As `score_plan`, of step ids."""
     done = set(graph.after).intersection(history)
-    place: dict[str, int] = {}
-    lines = dict.fromkeys(("repeated", "copied", "alien", "unrecognised"), 0)
+    line_of: dict[str, int] = {}
+    counts = dict.fromkeys(("repeated", "copied", "alien", "unrecognised"), 0)
     for index, step in enumerate(plan):
         if step is None:
-            lines["unrecognised"] += 1
+            counts["unrecognised"] += 1
         elif step not in graph.after:
-            lines["alien"] += 1
+            counts["alien"] += 1
         elif step in done:
-            lines["copied"] += 1
-        elif step in place:
-            lines["repeated"] += 1
+            counts["copied"] += 1
+        elif step in line_of:
+            counts["repeated"] += 1
         else:
-            place[step] = index
+            line_of[step] = index
     total = len(plan)
-    shares = {name: count / total if total else 0.0 for name, count in lines.items()}
+    shares = {name: count / total if total else 0.0 for name, count in counts.items()}
     needed = graph.required - done
-    coverage = (len(needed & place.keys()) / len(needed) if needed else 1.0) if total else 0.0
-    clean = len(place) / total if total else 0.0
-    order = _order(graph, done, place)
+    coverage = (len(needed & line_of.keys()) / len(needed) if needed else 1.0) if total else 0.0
+    clean = len(line_of) / total if total else 0.0
+
+    # The share of respected pairs; 1 where nothing has to wait, 0 where the plan holds no step of the goal.
+    present = done | line_of.keys()
+    pairs = [(earlier, later) for later in line_of for earlier in graph.before(later, present)]
+    chosen = graph.optional & line_of.keys()
+    missed = sum(len(chosen & graph.before(later, present)) for later in done) if chosen else 0
+    order = 1.0 if line_of else 0.0
+    if pairs or missed:
+        never = max(line_of.values()) + 1
+        kept = sum(earlier in done or line_of.get(earlier, never) < line_of[later] for earlier, later in pairs)
+        order = kept / (len(pairs) + missed)
     score = order * 2 * coverage * clean / (coverage + clean) if coverage * clean else 0.0
     return Validity(score, order, coverage, clean, **shares, steps=total, perfect=score == 1.0)
-
-
-def _order(graph: TaskGraph, done: set[str], place: dict[str, int]) -> float:
-    """Share of respected pairs; 1 where nothing has to wait, 0 where the plan holds no step of the goal."""
-    present = done | place.keys()
-    pairs = [(earlier, later) for later in place for earlier in graph.before(later, present)]
-    chosen = graph.optional & place.keys()
-    missed = sum(len(chosen & graph.before(later, present)) for later in done) if chosen else 0
-    if not pairs and not missed:
-        return 1.0 if place else 0.0
-    never = max(place.values()) + 1
-    kept = sum(earlier in done or place.get(earlier, never) < place[later] for earlier, later in pairs)
-    return kept / (len(pairs) + missed)
 
 
 class ValidityScorer:
@@ -110,24 +107,27 @@ class ValidityScorer:
         self, groups: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]
     ) -> list[list[Reward | InputError]]:
         """The validity of each plan of groups (goal, history, plans); an InputError for those of an unknown goal."""
-        return [self._outcomes(*group) for group in groups]
-
-    def _outcomes(self, goal: str, history: Sequence[str], plans: Sequence[Sequence[str]]) -> list[Reward | InputError]:
-        try:
-            return [_reward(score_plan(self._world, goal, history, plan)) for plan in plans]
-        except InputError as error:
-            return [error] * len(plans)
-
-
-def _reward(validity: Validity) -> Reward:
-    return Reward(
-        total=validity.score,
-        aligned_history=0.0,
-        aligned_full=0.0,
-        rho=0.0,
-        gated=False,
-        steps=validity.steps,
-        pool=(),
-        best_narration=None,
-        parts={"order": validity.order, "coverage": validity.coverage, "clean": validity.clean},
-    )
+        outcomes: list[list[Reward | InputError]] = []
+        for goal, history, plans in groups:
+            try:
+                validities = [score_plan(self._world, goal, history, plan) for plan in plans]
+            except InputError as error:
+                outcomes.append([error] * len(plans))
+                continue
+            outcomes.append(
+                [
+                    Reward(
+                        total=validity.score,
+                        aligned_history=0.0,
+                        aligned_full=0.0,
+                        rho=0.0,
+                        gated=False,
+                        steps=validity.steps,
+                        pool=(),
+                        best_narration=None,
+                        parts={"order": validity.order, "coverage": validity.coverage, "clean": validity.clean},
+                    )
+                    for validity in validities
+                ]
+            )
+        return outcomes

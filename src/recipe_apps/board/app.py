@@ -10,31 +10,31 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from recipe import __version__
-from recipe.artifacts import JsonObject
+from recipe.artifacts import JsonObject, to_json
 from recipe.errors import ComputeError, ConfigError, InputError, MissingExtra, RecipeError, shortened
+from recipe_apps.board.models import Account, Submission, storable
 from recipe_apps.board.pages import Pages
 from recipe_apps.board.setup import rescore
 from recipe_apps.board.standings import as_csv, refresh, stale_boards
-from recipe_apps.board.store import Account, Board, Entry, QuotaExceeded, Unknown
-from recipe_apps.board.tables import storable
-from recipe_apps.board.validation import Checked, Limits, check_submission
+from recipe_apps.board.store import Board, Entry, QuotaExceeded, Unknown
+from recipe_apps.board.validation import Limits, SubmissionCheck, check_submission
 from recipe_apps.board.views import Views
 from recipe_apps.web.guard import Intake, PageHeaders, WebMetrics, body_schema, json_response, protect
 from recipe_apps.web.refusals import Refusal, read
 
 try:
-    from fastapi import FastAPI, Path, Query, Request, Response
+    from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
+    from sqlalchemy import select
     from starlette.concurrency import run_in_threadpool
 except ModuleNotFoundError as error:
     raise MissingExtra("the evaluation board", "serve") from error
 
 _LOG = logging.getLogger(__name__)
-Result = TypeVar("Result")
 
 _LIMITS = Limits()
 _ANONYMOUS = 2_000_000
@@ -52,11 +52,7 @@ _MOST = (1 << 63) - 1
 _HTML, _LINES = "text/html; charset=utf-8", "application/x-ndjson"
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class NewAccount(_Message):
+class NewAccount(BaseModel, extra="forbid", strict=True):
     """A new account."""
 
     name: Annotated[str, Field(max_length=64)]
@@ -64,13 +60,13 @@ class NewAccount(_Message):
     display: Annotated[str, Field(max_length=80)] = ""
 
 
-class AccountChange(_Message):
+class AccountChange(BaseModel, extra="forbid", strict=True):
     """What an account may change of itself."""
 
     display: Annotated[str, Field(max_length=80)]
 
 
-class SubmissionChange(_Message):
+class SubmissionChange(BaseModel, extra="forbid", strict=True):
     """What may be changed of a submission."""
 
     private: bool | None = None
@@ -78,14 +74,14 @@ class SubmissionChange(_Message):
     note: Annotated[str | None, Field(max_length=2_000)] = None
 
 
-class TrackChange(_Message):
+class TrackChange(BaseModel, extra="forbid", strict=True):
     """What an owner changes of a track."""
 
     published: bool | None = None
     closed: bool | None = None
 
 
-class RescoreRequest(_Message):
+class RescoreRequest(BaseModel, extra="forbid", strict=True):
     """Settings of the scorer that are to change, KEY=VALUE each."""
 
     changes: Annotated[tuple[str, ...], Field(max_length=20)] = Field(default=(), strict=False)
@@ -103,61 +99,59 @@ class BoardService:
         self._made: dict[tuple[str, str], tuple[float, str]] = {}
         self._making = threading.Lock()
 
-    def account(self, request: Request, needed: bool = True) -> Account | None:
-        """Who asks, by the token. Raises Refusal for a wrong one, and without one where it is needed."""
+    def account(self, request: Request) -> Account | None:
+        """Who asks, by the token; None without one. Raises Refusal for a wrong one."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if not token:
-            if needed:
-                raise Refusal("no_token", "This needs a token; the board's owner gives one.")
             return None
-        found = self.board.account_of(token.strip()) if scheme.lower() == "bearer" else None
-        if found is None:
+        account = self.board.account_of(token.strip()) if scheme.lower() == "bearer" else None
+        if account is None:
             raise Refusal("wrong_token", "The token is wrong or revoked; the board's owner gives another.")
-        return found
+        return account
 
     def submitter(self, request: Request) -> Account:
         """Who asks; a token is needed. Raises Refusal."""
-        found = self.account(request)
-        assert found is not None
-        return found
+        account = self.account(request)
+        if account is None:
+            raise Refusal("no_token", "This needs a token; the board's owner gives one.")
+        return account
 
     def owner(self, request: Request) -> Account:
         """The owner who asks. Raises Refusal for everybody else."""
-        found = self.submitter(request)
-        if not found.is_owner:
+        account = self.submitter(request)
+        if not account.role == "owner":
             raise Refusal("forbidden", "Only an owner of the board may do that.")
-        return found
+        return account
 
     def may_change(self, request: Request, identity: str) -> Account:
         """Who asks, if the submission is theirs. Raises Refusal."""
-        found = self.submitter(request)
-        own = {one["id"] for one in self.views.mine(found)}
-        if not found.is_owner and identity not in own:
+        account = self.submitter(request)
+        own = select(Submission.id).where(Submission.id == identity, Submission.account == account.name)
+        if not (account.role == "owner" or self.board.database.scalars(own)):
             raise Refusal("not_found", f"There is no submission {identity[:40]!r} of this account.")
-        return found
+        return account
 
-    def check(self, data: bytes, track: str) -> Checked:
-        """What the validator says of a submission for a track. Raises Refusal."""
-        given = self.board.track(track)
-        elsewhere = {
-            name for other in self.board.tracks() if other.name != track for name in self.board.questions(other)
-        }
-        return check_submission(data, self.board.questions(given), given.plans, _LIMITS, elsewhere)
+    def check(self, data: bytes, name: str) -> SubmissionCheck:
+        """What the validator says of a submission for a track. Raises InputError for an unknown track."""
+        track = self.board.track(name)
+        others = [self.board.questions(other) for other in self.board.tracks() if other.name != name]
+        other_ids = {identity for questions in others for identity in questions}
+        return check_submission(data, self.board.questions(track), track.plans, _LIMITS, other_ids)
 
-    def fresh(self, name: str, query: str, make: Callable[[], str]) -> str:
+    def page(self, name: str, query: str, make: Callable[[], str]) -> Response:
         """A public page as it was made a moment ago, or made now: many visitors at once cost one."""
         key = (name, query)
         kept = self._made.get(key)
-        if kept is not None and time.monotonic() < kept[0]:
-            return kept[1]
-        with self._making:
-            kept = self._made.get(key)
-            if kept is None or time.monotonic() >= kept[0]:
-                kept = (time.monotonic() + _FRESH, make())
-                if len(self._made) > 1_000:
-                    self._made.clear()
-                self._made[key] = kept
-        return kept[1]
+        if kept is None or time.monotonic() >= kept[0]:
+            with self._making:
+                # Another visitor may have made it while this one waited.
+                kept = self._made.get(key)
+                if kept is None or time.monotonic() >= kept[0]:
+                    kept = (time.monotonic() + _FRESH, make())
+                    if len(self._made) > 1_000:
+                        self._made.clear()
+                    self._made[key] = kept
+        return Response(kept[1], media_type=_HTML)
 
     async def keep_standings(self) -> None:
         """Make standings again whose scores have changed."""
@@ -170,6 +164,46 @@ class BoardService:
                 _LOG.warning("standings could not be made: %s", error)
             except Exception:  # noqa: BLE001 - logged with its traceback
                 _LOG.exception("standings could not be made")
+
+    def refused(self, request: Request, error: Exception) -> Response:
+        """The answer to a request that the program refuses: an envelope of the API, or a page."""
+        codes: Iterable[tuple[type[Exception], str]] = (
+            (Unknown, "not_found"), (QuotaExceeded, "quota_used"), (InputError, "invalid_field"),
+            (ConfigError, "invalid_field"), (ComputeError, "compute_failed"), (MissingExtra, "compute_failed"),
+        )  # fmt: skip
+        code = next((code for kind, code in codes if isinstance(error, kind)), "internal")
+        message = shortened(str(error))
+        refusal = Refusal(code, message[:1].upper() + message[1:])
+        self.metrics.failed(code)
+        if request.url.path.startswith("/api"):
+            return json_response(refusal.envelope, refusal.status, refusal.headers)
+        page = self.pages.render("missing", message=refusal.message)
+        return Response(page, refusal.status, refusal.headers, media_type=_HTML)
+
+
+router = APIRouter()
+
+
+async def _service(request: Request) -> BoardService:
+    service: BoardService = request.app.state.board
+    return service
+
+
+Service = Annotated[BoardService, Depends(_service)]
+
+
+def _body(kind: type[BaseModel], may_lack: bool = False) -> Any:
+    """The dependency of an endpoint on its body as a message; `may_lack`: without a body, the message's defaults."""
+
+    async def read_body(request: Request) -> BaseModel:
+        async with request.app.state.board.intake.body(request, _MESSAGE) as data:
+            if may_lack and not data:
+                return kind()
+            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                raise Refusal("not_json", "Send JSON with the content type application/json.")
+            return read(data, kind)
+
+    return Depends(read_body)
 
 
 def create_app(board: Board, *, local_only: bool = False) -> FastAPI:
@@ -184,323 +218,269 @@ def create_app(board: Board, *, local_only: bool = False) -> FastAPI:
 
     app = FastAPI(title=board.title, version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.board = service
-    _add_pages(app, service)
-    _add_boards(app, service)
-    _add_submissions(app, service)
-    _add_owner(app, service)
-    _add_state(app, service)
+    app.router.routes.extend(router.routes)  # not included as a router, whose paths the counters would not see
     protect(app, service.metrics, None, "docs/board.md")
-    app.add_exception_handler(RecipeError, _refused(service))
+    app.add_exception_handler(RecipeError, service.refused)
     app.add_middleware(PageHeaders, local_only=local_only)
     return app
 
 
-def _refused(service: BoardService) -> Callable[[Request, Exception], Response]:
-    def answer(request: Request, error: Exception) -> Response:
-        message = shortened(str(error))
-        codes: Iterable[tuple[type[Exception], str]] = (
-            (Unknown, "not_found"), (QuotaExceeded, "quota_used"), (InputError, "invalid_field"),
-            (ConfigError, "invalid_field"), (ComputeError, "compute_failed"), (MissingExtra, "compute_failed"),
-        )  # fmt: skip
-        code = next((code for kind, code in codes if isinstance(error, kind)), "internal")
-        refused = Refusal(code, message[:1].upper() + message[1:])
-        service.metrics.failed(code)
-        if request.url.path.startswith("/api"):
-            return json_response(refused.envelope, refused.status, refused.headers)
-        return Response(service.pages.missing(refused.message), refused.status, refused.headers, media_type=_HTML)
-
-    return answer
+@router.get("/", include_in_schema=False)
+def index(service: Service) -> Response:
+    """All tracks and boards."""
+    return service.page("index", "", lambda: service.pages.render("index", value=service.views.index()))
 
 
-def _add_pages(app: FastAPI, service: BoardService) -> None:
-    views, pages = service.views, service.pages
-
-    def page(name: str, query: str, make: Callable[[], str]) -> Response:
-        return Response(service.fresh(name, query, make), media_type=_HTML)
-
-    @app.get("/", include_in_schema=False)
-    def index() -> Response:
-        """All tracks and boards."""
-        return page("index", "", lambda: pages.index(views.index()))
-
-    @app.get("/boards/{identity}", include_in_schema=False)
-    def table(identity: str, request: Request) -> Response:
-        """One board."""
-        query = _chosen(request)
-        make = lambda: pages.board(views.table(identity, query), query)  # noqa: E731
-        return page(f"board {identity}", str(sorted(query.items())), make)
-
-    @app.get("/systems/{identity}", include_in_schema=False)
-    def system(identity: str) -> Response:
-        """One submission."""
-        return page(f"system {identity}", "", lambda: pages.system(views.submission(identity)))
-
-    @app.get("/submit", include_in_schema=False)
-    def submit() -> Response:
-        """Where submissions are sent."""
-        return Response(pages.shell("submit"), media_type=_HTML)
-
-    @app.get("/mine", include_in_schema=False)
-    def mine() -> Response:
-        """An account's own submissions."""
-        return Response(pages.shell("mine"), media_type=_HTML)
-
-    @app.get("/owner", include_in_schema=False)
-    def owner() -> Response:
-        """The owner's page."""
-        return Response(pages.shell("owner"), media_type=_HTML)
-
-    @app.get("/static/board.css", include_in_schema=False)
-    def style() -> Response:
-        """The pages' style."""
-        return Response(pages.style, media_type="text/css; charset=utf-8")
-
-    @app.get("/static/board.js", include_in_schema=False)
-    def script() -> Response:
-        """Their script."""
-        return Response(pages.script, media_type="text/javascript; charset=utf-8")
+@router.get("/boards/{identity}", include_in_schema=False)
+def board_page(service: Service, identity: str, request: Request) -> Response:
+    """One board."""
+    query = _query(request)
+    key = str(sorted(query.items()))
+    return service.page(
+        f"board {identity}", key, lambda: service.pages.board(service.views.table(identity, query), query)
+    )
 
 
-def _add_boards(app: FastAPI, service: BoardService) -> None:
-    views = service.views
-
-    @app.get("/api/boards")
-    def boards(request: Request) -> Response:
-        """All tracks with their boards, and the queue."""
-        return json_response(views.index(service.account(request, needed=False)))
-
-    @app.get("/api/boards/{identity}.csv")
-    def table(identity: str, request: Request) -> Response:
-        """All rows of a board as CSV."""
-        text = as_csv(*views.rows(identity, service.account(request, needed=False)))
-        headers = {"Content-Disposition": f'attachment; filename="board-{identity[:16]}.csv"'}
-        return Response(text, headers=headers, media_type="text/csv; charset=utf-8")
-
-    @app.get("/api/boards/{identity}")
-    def board(identity: str, request: Request) -> Response:
-        """One board; `q`, `all`, `sort`, `order` and `page` choose among its rows."""
-        return json_response(views.table(identity, _chosen(request), service.account(request, needed=False)))
-
-    @app.get("/api/tracks/{track}/questions.jsonl")
-    def questions(track: str) -> Response:
-        """Goals and histories to plan for."""
-        headers = {"Content-Disposition": 'attachment; filename="questions.jsonl"'}
-        return Response("".join(views.questions(track)), headers=headers, media_type=_LINES)
+@router.get("/systems/{identity}", include_in_schema=False)
+def system(service: Service, identity: str) -> Response:
+    """One submission."""
+    return service.page(
+        f"system {identity}", "", lambda: service.pages.render("system", value=service.views.submission(identity))
+    )  # fmt: skip
 
 
-def _add_submissions(app: FastAPI, service: BoardService) -> None:
-    board, views = service.board, service.views
-
-    def require_lines(request: Request) -> None:
-        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise Refusal("not_json", "Send the JSON lines themselves, not compressed.")
-
-    @app.post("/api/check")
-    async def check(request: Request, track: Annotated[str, Query(max_length=64)]) -> Response:
-        """Every problem of a submission, as `recipe board check` finds them; nothing is kept.
-
-        Without a token for smaller submissions only, and for few at once.
-        """
-        require_lines(request)
-        known = await run_in_threadpool(service.account, request, False) is not None
-        intake = service.intake if known else service.anonymous
-        async with intake.body(request) as data:
-            return json_response(await intake.work(lambda: _told(service.check(data, track)), wait=known))
-
-    @app.post("/api/submissions", status_code=201)
-    async def submit(
-        request: Request,
-        track: Annotated[str, Query(max_length=64)],
-        system: Annotated[str, Query(max_length=80)],
-        link: Annotated[str, Query(max_length=300)] = "",
-        note: Annotated[str, Query(max_length=2_000)] = "",
-        private: bool = False,
-    ) -> Response:
-        """Send plans for a track; what was sent before is the same submission."""
-        account = await run_in_threadpool(service.submitter, request)
-        require_lines(request)
-
-        def take() -> Response:
-            checked = service.check(data, track)
-            if not checked.ok:
-                said = f"{len(checked.problems) + checked.more} problems; nothing was stored."
-                refused = Refusal("invalid_submission", said)
-                service.metrics.failed(refused.code)
-                return json_response(refused.envelope | _told(checked), refused.status)
-            entry = Entry(system, link, note, private)
-            identity, new = board.submit(account.name, track, checked.sha, checked.content, checked.plans, entry)
-            state = views.submission(identity, account)["submission"]["state"]
-            return json_response({"id": identity, "state": state, "new": new}, 201 if new else 200)
-
-        async with service.intake.body(request) as data:
-            return await service.intake.work(take)
-
-    @app.get("/api/submissions/{identity}")
-    def submission(identity: str, request: Request) -> Response:
-        """One submission with its states, its results and what it is compared with."""
-        return json_response(views.submission(identity, service.account(request, needed=False)))
-
-    @app.patch("/api/submissions/{identity}", openapi_extra=body_schema(SubmissionChange.model_json_schema()))
-    async def change(identity: str, request: Request) -> Response:
-        """Make a submission private or public, change its link or note."""
-        asked = await _message(request, SubmissionChange)
-
-        def apply() -> Response:
-            account = service.may_change(request, identity)
-            board.change_submission(
-                identity, account.name, private=asked.private, link=asked.link, said=asked.note
-            )  # fmt: skip
-            return json_response(views.submission(identity, account)["submission"])
-
-        return await run_in_threadpool(apply)
-
-    @app.post("/api/submissions/{identity}/withdraw")
-    def withdraw(identity: str, request: Request) -> Response:
-        """Take a submission off all boards, for good."""
-        account = service.may_change(request, identity)
-        board.withdraw(identity, account.name)
-        return json_response(views.submission(identity, account)["submission"])
-
-    @app.get("/api/me")
-    def me(request: Request) -> Response:
-        """The token's account, and its quotas."""
-        return json_response(views.me(service.submitter(request)))
-
-    @app.patch("/api/me", openapi_extra=body_schema(AccountChange.model_json_schema()))
-    async def rename(request: Request) -> Response:
-        """Change the name that pages show."""
-        asked = await _message(request, AccountChange)
-
-        def apply() -> Response:
-            board.rename(service.submitter(request).name, asked.display)
-            return json_response(views.me(service.submitter(request)))
-
-        return await run_in_threadpool(apply)
-
-    @app.get("/api/me/submissions")
-    def own(request: Request) -> Response:
-        """The account's submissions, newest first."""
-        return json_response({"submissions": views.mine(service.submitter(request))})
+@router.get("/submit", include_in_schema=False)
+@router.get("/mine", include_in_schema=False)
+@router.get("/owner", include_in_schema=False)
+def shell(service: Service, request: Request) -> Response:
+    """A page that its script fills for the holder of a token."""
+    return Response(service.pages.render(request.url.path.removeprefix("/")), media_type=_HTML)
 
 
-def _add_owner(app: FastAPI, service: BoardService) -> None:
-    board, views = service.board, service.views
-
-    @app.get("/api/owner")
-    def overview(request: Request) -> Response:
-        """Accounts, tracks, boards, failed jobs and the newest lines of the log."""
-        return json_response(views.owner(service.owner(request)))
-
-    @app.get("/api/owner/log")
-    def log(request: Request, before: Annotated[int | None, Query(ge=1, le=_MOST)] = None) -> Response:
-        """Lines of the log before a number, newest first."""
-        service.owner(request)
-        return json_response({"log": views.log(before)})
-
-    @app.post("/api/owner/accounts", openapi_extra=body_schema(NewAccount.model_json_schema()))
-    async def add(request: Request) -> Response:
-        """A new account with a token, which is shown this once."""
-        asked = await _message(request, NewAccount)
-
-        def apply() -> Response:
-            actor = service.owner(request).name
-            token = board.add_account(asked.name, asked.role, asked.display, actor)
-            return json_response({"name": asked.name, "token": token}, 201)
-
-        return await run_in_threadpool(apply)
-
-    @app.post("/api/owner/accounts/{name}/token")
-    def token(name: str, request: Request) -> Response:
-        """A further token of an account."""
-        return json_response({"token": board.new_token(name, service.owner(request).name)}, 201)
-
-    @app.post("/api/owner/accounts/{name}/revoke")
-    def revoke(name: str, request: Request) -> Response:
-        """End an account and its tokens."""
-        board.revoke(name, service.owner(request).name)
-        return json_response({"name": name})
-
-    @app.post("/api/owner/tracks/{name}", openapi_extra=body_schema(TrackChange.model_json_schema()))
-    async def track(name: str, request: Request) -> Response:
-        """Publish or hide results, close or open a track."""
-        asked = await _message(request, TrackChange)
-
-        def apply() -> Response:
-            actor = service.owner(request).name
-            board.change_track(name, published=asked.published, closed=asked.closed, actor=actor)
-            return json_response({"name": name})
-
-        return await run_in_threadpool(apply)
-
-    @app.post("/api/owner/jobs/{job}/again")
-    def again(job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
-        """Queue a job that failed or was cancelled once more."""
-        board.again(job, service.owner(request).name)
-        return json_response({"job": job})
-
-    @app.post("/api/owner/jobs/{job}/cancel")
-    def cancel(job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
-        """Cancel a job that has not ended."""
-        board.cancel_job(job, service.owner(request).name)
-        return json_response({"job": job})
-
-    @app.post("/api/owner/boards/{identity}/rescore", openapi_extra=body_schema(RescoreRequest.model_json_schema()))
-    async def again_by(identity: str, request: Request) -> Response:
-        """Score all submissions again by this program's scorer, with changed settings; a new board."""
-        asked = await _message(request, RescoreRequest, empty=True)
-
-        def apply() -> Response:
-            actor = service.owner(request).name
-            new, count = rescore(board, identity, asked.changes, asked.keep, actor)
-            return json_response({"board": new, "jobs": count}, 201)
-
-        return await run_in_threadpool(apply)
-
-    @app.post("/api/owner/boards/{identity}/retire")
-    def retire(identity: str, request: Request) -> Response:
-        """Take a scorer out of use; its board stays readable."""
-        board.retire(identity, service.owner(request).name)
-        return json_response({"board": identity})
+@router.get("/static/board.css", include_in_schema=False)
+@router.get("/static/board.js", include_in_schema=False)
+def file(service: Service, request: Request) -> Response:
+    """The pages' style, and their script."""
+    content, media_type = service.pages.files[request.url.path.removeprefix("/static/")]
+    return Response(content, media_type=media_type)
 
 
-def _add_state(app: FastAPI, service: BoardService) -> None:
-    @app.get("/healthz")
-    def healthz() -> Response:
-        """The process answers, and its database too."""
-        service.views.queue()
-        return json_response({"status": "alive"})
-
-    @app.get("/metrics")
-    def metrics() -> Response:
-        """Counters in Prometheus's format."""
-        return service.metrics.response()
+@router.get("/api/boards")
+def boards(service: Service, request: Request) -> Response:
+    """All tracks with their boards, and the queue."""
+    return json_response(service.views.index(service.account(request)))
 
 
-def _chosen(request: Request) -> dict[str, str]:
+@router.get("/api/boards/{identity}.csv")
+def table(service: Service, identity: str, request: Request) -> Response:
+    """All rows of a board as CSV."""
+    text = as_csv(*service.views.rows(identity, service.account(request)))
+    headers = {"Content-Disposition": f'attachment; filename="board-{identity[:16]}.csv"'}
+    return Response(text, headers=headers, media_type="text/csv; charset=utf-8")
+
+
+@router.get("/api/boards/{identity}")
+def board(service: Service, identity: str, request: Request) -> Response:
+    """One board; `q`, `all`, `sort`, `order` and `page` choose among its rows."""
+    return json_response(service.views.table(identity, _query(request), service.account(request)))
+
+
+@router.get("/api/tracks/{track}/questions.jsonl")
+def questions(service: Service, track: str) -> Response:
+    """Goals and histories to plan for."""
+    headers = {"Content-Disposition": 'attachment; filename="questions.jsonl"'}
+    return Response("".join(service.views.questions(track)), headers=headers, media_type=_LINES)
+
+
+@router.post("/api/check")
+async def check(service: Service, request: Request, track: Annotated[str, Query(max_length=64)]) -> Response:
+    """Every problem of a submission, as `recipe board check` finds them; nothing is kept.
+
+    Without a token for smaller submissions only, and for few at once.
+    """
+    _require_plain(request)
+    known = await run_in_threadpool(service.account, request) is not None
+    intake = service.intake if known else service.anonymous
+    async with intake.body(request) as data:
+        return json_response(_validation_response(await intake.work(lambda: service.check(data, track), wait=known)))
+
+
+@router.post("/api/submissions", status_code=201)
+async def submit(
+    service: Service,
+    request: Request,
+    track: Annotated[str, Query(max_length=64)],
+    system: Annotated[str, Query(max_length=80)],
+    link: Annotated[str, Query(max_length=300)] = "",
+    note: Annotated[str, Query(max_length=2_000)] = "",
+    private: bool = False,
+) -> Response:
+    """Send plans for a track; what was sent before is the same submission."""
+    account = await run_in_threadpool(service.submitter, request)
+    _require_plain(request)
+
+    def take() -> Response:
+        checked = service.check(data, track)
+        if not checked.ok:
+            count = len(checked.problems) + checked.more
+            refusal = Refusal("invalid_submission", f"{count} problems; nothing was stored.")
+            service.metrics.failed(refusal.code)
+            return json_response(refusal.envelope | _validation_response(checked), refusal.status)
+        entry = Entry(system, link, note, private)
+        identity, new = service.board.submit(account.name, track, checked, entry)
+        state = service.views.submission(identity, account)["submission"]["state"]
+        return json_response({"id": identity, "state": state, "new": new}, 201 if new else 200)
+
+    async with service.intake.body(request) as data:
+        return await service.intake.work(take)
+
+
+@router.get("/api/submissions/{identity}")
+def submission(service: Service, identity: str, request: Request) -> Response:
+    """One submission with its states, its results and what it is compared with."""
+    return json_response(service.views.submission(identity, service.account(request)))
+
+
+@router.patch("/api/submissions/{identity}", openapi_extra=body_schema(SubmissionChange.model_json_schema()))
+def change(
+    service: Service, identity: str, request: Request, message: Annotated[SubmissionChange, _body(SubmissionChange)]
+) -> Response:
+    """Make a submission private or public, change its link or note."""
+    account = service.may_change(request, identity)
+    service.board.change_submission(
+        identity, account.name, private=message.private, link=message.link, remark=message.note
+    )  # fmt: skip
+    return json_response(service.views.submission(identity, account)["submission"])
+
+
+@router.post("/api/submissions/{identity}/withdraw")
+def withdraw(service: Service, identity: str, request: Request) -> Response:
+    """Take a submission off all boards, for good."""
+    account = service.may_change(request, identity)
+    service.board.withdraw(identity, account.name)
+    return json_response(service.views.submission(identity, account)["submission"])
+
+
+@router.get("/api/me")
+def me(service: Service, request: Request) -> Response:
+    """The token's account, and its quotas."""
+    return json_response(service.views.me(service.submitter(request)))
+
+
+@router.patch("/api/me", openapi_extra=body_schema(AccountChange.model_json_schema()))
+def rename(service: Service, request: Request, message: Annotated[AccountChange, _body(AccountChange)]) -> Response:
+    """Change the name that pages show."""
+    service.board.rename(service.submitter(request).name, message.display)
+    return json_response(service.views.me(service.submitter(request)))
+
+
+@router.get("/api/me/submissions")
+def own(service: Service, request: Request) -> Response:
+    """The account's submissions, newest first."""
+    return json_response({"submissions": service.views.mine(service.submitter(request))})
+
+
+@router.get("/api/owner")
+def overview(service: Service, request: Request) -> Response:
+    """Accounts, tracks, boards, failed jobs and the newest lines of the log."""
+    return json_response(service.views.owner(service.owner(request)))
+
+
+@router.get("/api/owner/log")
+def log(service: Service, request: Request, before: Annotated[int | None, Query(ge=1, le=_MOST)] = None) -> Response:
+    """Lines of the log before a number, newest first."""
+    service.owner(request)
+    return json_response({"log": service.views.log(before)})
+
+
+@router.post("/api/owner/accounts", openapi_extra=body_schema(NewAccount.model_json_schema()))
+def add(service: Service, request: Request, message: Annotated[NewAccount, _body(NewAccount)]) -> Response:
+    """A new account with a token, which is shown this once."""
+    token = service.board.add_account(message.name, message.role, message.display, service.owner(request).name)
+    return json_response({"name": message.name, "token": token}, 201)
+
+
+@router.post("/api/owner/accounts/{name}/token")
+def token(service: Service, name: str, request: Request) -> Response:
+    """A further token of an account."""
+    return json_response({"token": service.board.new_token(name, service.owner(request).name)}, 201)
+
+
+@router.post("/api/owner/accounts/{name}/revoke")
+def revoke(service: Service, name: str, request: Request) -> Response:
+    """End an account and its tokens."""
+    service.board.revoke(name, service.owner(request).name)
+    return json_response({"name": name})
+
+
+@router.post("/api/owner/tracks/{name}", openapi_extra=body_schema(TrackChange.model_json_schema()))
+def track(
+    service: Service, name: str, request: Request, message: Annotated[TrackChange, _body(TrackChange)]
+) -> Response:
+    """Publish or hide results, close or open a track."""
+    actor = service.owner(request).name
+    service.board.change_track(name, published=message.published, closed=message.closed, actor=actor)
+    return json_response({"name": name})
+
+
+@router.post("/api/owner/jobs/{job}/again")
+def again(service: Service, job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
+    """Queue a job that failed or was cancelled once more."""
+    service.board.again(job, service.owner(request).name)
+    return json_response({"job": job})
+
+
+@router.post("/api/owner/jobs/{job}/cancel")
+def cancel(service: Service, job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
+    """Cancel a job that has not ended."""
+    service.board.cancel_job(job, service.owner(request).name)
+    return json_response({"job": job})
+
+
+@router.post("/api/owner/boards/{identity}/rescore", openapi_extra=body_schema(RescoreRequest.model_json_schema()))
+def again_by(
+    service: Service,
+    identity: str,
+    request: Request,
+    message: Annotated[RescoreRequest, _body(RescoreRequest, may_lack=True)],
+) -> Response:
+    """Score all submissions again by this program's scorer, with changed settings; a new board."""
+    new, count = rescore(service.board, identity, message.changes, message.keep, service.owner(request).name)
+    return json_response({"board": new, "jobs": count}, 201)
+
+
+@router.post("/api/owner/boards/{identity}/retire")
+def retire(service: Service, identity: str, request: Request) -> Response:
+    """Take a scorer out of use; its board stays readable."""
+    service.board.retire(identity, service.owner(request).name)
+    return json_response({"board": identity})
+
+
+@router.get("/healthz")
+def healthz(service: Service) -> Response:
+    """The process answers, and its database too."""
+    service.views.queue()
+    return json_response({"status": "alive"})
+
+
+@router.get("/metrics")
+def metrics(service: Service) -> Response:
+    """Counters in Prometheus's format."""
+    return service.metrics.response()
+
+
+def _query(request: Request) -> dict[str, str]:
     """What a request chooses among the rows of a board. Raises InputError."""
-    given = request.query_params
-    return {name: storable(name, given[name], longest) for name, longest in _QUERY.items() if name in given}
+    values = request.query_params
+    return {name: storable(name, values[name], longest) for name, longest in _QUERY.items() if name in values}
 
 
-async def _message(request: Request, kind: type[Any], empty: bool = False) -> Any:
-    """The body as a message; without a body its defaults, where that may be. Raises Refusal."""
-    async with request.app.state.board.intake.body(request, _MESSAGE) as data:
-        if empty and not data:
-            return kind()
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Refusal("not_json", "Send JSON with the content type application/json.")
-        return read(data, kind)
+def _require_plain(request: Request) -> None:
+    """Raise Refusal for a body that is compressed."""
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Refusal("not_json", "Send the JSON lines themselves, not compressed.")
 
 
-def _told(checked: Checked) -> JsonObject:
-    problems = [
-        {"line": one.line, "field": one.field, "problem": one.problem, "remedy": one.remedy} for one in checked.problems
-    ]
-    return {
-        "ok": checked.ok,
-        "plans": checked.plans,
-        "examples": checked.examples,
-        "sha": checked.sha,
-        "problems": problems,
-        "more": checked.more,
-    }
+def _validation_response(checked: SubmissionCheck) -> JsonObject:
+    values = {"ok": checked.ok, "plans": checked.plans, "examples": checked.examples, "sha": checked.sha}
+    return values | {"problems": to_json(checked.problems), "more": checked.more}

@@ -5,7 +5,6 @@ Sending predictions twice is harmless: the board knows a submission by its conte
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from recipe.artifacts import JsonObject
 from recipe.errors import ComputeError, MissingExtra
@@ -18,6 +17,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("a board's client", "client") from error
 
 _ENDED = frozenset({"scored", "failed", "cancelled"})
+_LINES = {"Content-Type": "application/x-ndjson"}
 _POLL = 1.0
 """Seconds between two looks at a submission."""
 _LISTED = 20
@@ -45,15 +45,15 @@ class BoardClient(HttpClient):
         self.has_token = token is not None
 
     def check(self, track: str, data: bytes) -> JsonObject:
-        """What the board's validator says of predictions; nothing is stored."""
-        return self.send("POST", "/api/check", params={"track": track}, **_lines(data))
+        """The outcome of the board's check of predictions; nothing is stored."""
+        return self.send("POST", "/api/check", params={"track": track}, content=data, headers=_LINES)
 
     def submit(
         self, track: str, system: str, data: bytes, link: str = "", note: str = "", private: bool = False
     ) -> JsonObject:
         """Send predictions; returns `id`, `state` and `new`. Raises InputError with the board's problems."""
         about = {"track": track, "system": system, "link": link, "note": note, "private": "1" if private else "0"}
-        return self.send("POST", "/api/submissions", params=about, **_lines(data))
+        return self.send("POST", "/api/submissions", params=about, content=data, headers=_LINES)
 
     def submission(self, identity: str) -> JsonObject:
         """A submission with its states and figures."""
@@ -73,9 +73,9 @@ class BoardClient(HttpClient):
         """A submission once all its jobs have ended. Raises ComputeError where that takes longer than `timeout`."""
         until = time.monotonic() + timeout
         while True:
-            found = self.submission(identity)
-            if all(job["state"] in _ENDED for job in found["submission"]["jobs"]):
-                return found
+            value = self.submission(identity)
+            if all(job["state"] in _ENDED for job in value["submission"]["jobs"]):
+                return value
             if time.monotonic() > until:
                 raise ComputeError(f"submission {identity} is not scored after {timeout:g} s; look again later.")
             progress()
@@ -89,7 +89,3 @@ class BoardClient(HttpClient):
             line = f"line {row['line']}, " if row["line"] else ""
             text += f"\n  {line}{row['field'] or 'the file'}: {row['problem']}; {row['remedy']}"
         return text
-
-
-def _lines(data: bytes) -> dict[str, Any]:
-    return {"content": data, "headers": {"Content-Type": "application/x-ndjson"}}

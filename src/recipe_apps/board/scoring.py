@@ -12,8 +12,7 @@ The identity covers the measure, its settings, the judge with its prompt, the ve
 references. Figures of two identities are never in one table.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -52,7 +51,7 @@ _REMEMBERED = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is known of one submission on one board."""
+    """The figures of one submission on one board."""
 
     value: Interval | None
     """In the unit of the measure; None where nothing could be scored."""
@@ -62,95 +61,92 @@ class Figures:
     """Further metrics, the mean over datasets each."""
     unscored: int
     """Examples that lack a verdict or a value."""
-    unscored_share: float = 0.0
+    unscored_share: float
     """Share of the verdicts that are missing because of the plans, which count 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """The outcome of a job."""
-
-    figures: Figures
-    values: Array
-    """The main metric of each example [examples], NaN where there is none."""
-
-
-class Scorer:
+class OpenScorer:
     """One scorer, opened on its references."""
 
-    def __init__(self, settings: ScorerSettings, given: References, measure: Measure) -> None:
-        self.settings, self.references, self.measure = settings, given, measure
+    def __init__(self, settings: ScorerSettings, references: References, measure: Measure) -> None:
+        self.settings, self.references, self.measure = settings, references, measure
         self.identity: JsonObject = {
             "measure": settings.measure,
-            "references": given.sha,
+            "references": references.sha,
             "program": __version__,
             "scorer": measure.identity,
         }
 
-    def score(self, predictions: Sequence[Prediction]) -> Scored:
-        """Score a submission. Raises ComputeError where that cannot be done now."""
-        rows = self.measure.rows(self.references.examples, predictions)
+    def score(self, predictions: Sequence[Prediction]) -> tuple[Figures, Array]:
+        """The figures of a submission, and the main metric of each example [examples], NaN where there is none.
+
+        Raises ComputeError where it cannot be scored now.
+        """
+        examples, main = self.references.examples, self.measure.main
+        rows = self.measure.rows(examples, predictions)
         # A verdict that is missing because of the plan counts as the worst.
         means = example_means(self.measure.plan_values(rows, 0))
-        lost: dict[str, list[bool]] = {}
-        for one in rows:
-            lost.setdefault(one.example_id, []).append(bool(one.unscored))
-        examples = self.references.examples
-        main = self.measure.main
-        names = dict.fromkeys(name for one in means.values() for name in one)
+        unscored: dict[str, list[bool]] = {}
+        for row in rows:
+            unscored.setdefault(row.example_id, []).append(bool(row.unscored))
+        names = dict.fromkeys(name for values in means.values() for name in values)
         names = dict.fromkeys(name for name in (main, *(self.measure.further or names)) if name in names)
         columns = {
-            name: np.array([means.get(one.example_id, {}).get(name, np.nan) for one in examples]) for name in names
+            name: np.array([means.get(example.example_id, {}).get(name, np.nan) for example in examples])
+            for name in names
         }
         values = columns.pop(main, np.full(len(examples), np.nan))
-        missing = np.array([fmean(lost[one.example_id]) if one.example_id in means else np.nan for one in examples])
-        clusters = [self.measure.cluster_of(one) for one in examples]
-        datasets = [one.source for one in examples]
-        by_dataset = {name: [place for place, own in enumerate(datasets) if own == name] for name in datasets}
+        missing = np.array(
+            [
+                fmean(unscored[example.example_id]) if example.example_id in means else np.nan
+                for example in examples
+            ]
+        )  # fmt: skip
+        clusters = np.array([self.measure.cluster_of(example) for example in examples])
+        datasets = np.array([example.source for example in examples])
 
-        def over(column: Array, places: Sequence[int]) -> Interval | None:
-            known = [place for place in places if np.isfinite(column[place])]
-            if not known:
+        def mean_over(column: Array, within: NDArray[np.bool_]) -> Interval | None:
+            known = within & np.isfinite(column)
+            if not known.any():
                 return None
-            return macro_interval(
-                column[known], [datasets[place] for place in known], [clusters[place] for place in known]
-            )
+            return macro_interval(column[known], datasets[known].tolist(), clusters[known].tolist())
 
-        everywhere = range(len(examples))
-        further = {name: over(column, everywhere) for name, column in columns.items()}
+        everywhere = np.full(len(examples), True)
+        metrics = {name: mean_over(column, everywhere) for name, column in columns.items()}
         figures = Figures(
-            value=over(values, everywhere),
+            value=mean_over(values, everywhere),
             datasets={
-                name: over(values, places) if len(places) >= LEAST else None for name, places in by_dataset.items()
+                name: mean_over(values, own) if (own := datasets == name).sum() >= LEAST else None
+                for name in dict.fromkeys(datasets.tolist())
             },
-            metrics={name: value for name, value in further.items() if value is not None},
+            metrics={name: value for name, value in metrics.items() if value is not None},
             unscored=int((missing != 0).sum()),
             unscored_share=float(np.nanmean(missing)) if np.isfinite(missing).any() else 0.0,
         )
-        return Scored(figures, values)
+        return figures, values
 
 
-def control_predictions(given: References, plans: int) -> dict[str, list[Prediction]]:
+def control_predictions(references: References, plans: int) -> dict[str, list[Prediction]]:
     """Control rows by name: plans of `recipe evaluate judge`'s controls for every example, `plans` times each.
 
     An example that a control has no plan for, such as a shuffled single step, gets an empty plan there.
     """
-    examples = given.examples
-    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    examples = references.examples
+    controls: dict[str, dict[str, tuple[str, ...]]] = {}
     for case in control_cases(examples, len(examples)):
-        found.setdefault(case.control, {})[case.example.example_id] = case.steps
+        controls.setdefault(case.control, {})[case.example.example_id] = case.steps
     return {
         control: [
-            Prediction(one.example_id, steps.get(one.example_id, ()), sample)
-            for one in examples
+            Prediction(example.example_id, steps.get(example.example_id, ()), sample)
+            for example in examples
             for sample in range(plans)
         ]
-        for control, steps in found.items()
+        for control, steps in controls.items()
     }
 
 
 def label_of(settings: ScorerSettings) -> str:
-    """What pages call a scorer."""
+    """The name that pages give a scorer."""
     if settings.label:
         return settings.label
     title = measure_named(settings.measure).title
@@ -160,8 +156,11 @@ def label_of(settings: ScorerSettings) -> str:
     return f"{title} ({settings.encoder})" if by_encoder else title
 
 
-def require_usable(settings: ScorerSettings, given: References) -> None:
-    """Check settings that no other field can tell. Raises InputError."""
+def open_scorer(settings: ScorerSettings, references: References, model: "Model | None" = None) -> OpenScorer:
+    """The scorer of these settings on a set of references; a judge asks `model`, and is not asked without it.
+
+    Raises InputError for settings, encoders or graphs that cannot be used.
+    """
     if settings.measure not in (known := board_measures()):
         raise InputError(f"measure {settings.measure!r} is unknown; known are {', '.join(known)}.")
     if settings.measure == "judge" and not settings.model:
@@ -170,22 +169,17 @@ def require_usable(settings: ScorerSettings, given: References) -> None:
         raise InputError("a scorer with measure = 'vpa' needs 'root', the folder with CrossTask.")
     if settings.graphs is not None and settings.measure != "validity":
         raise InputError("'graphs' goes with measure = 'validity'; remove the key.")
-    if len(given.examples) < LEAST:
+    if len(references.examples) < LEAST:
         raise InputError(f"a track needs {LEAST} examples or more, so that no figure tells of single ones.")
-
-
-@contextmanager
-def open_scorer(settings: ScorerSettings, given: References, model: "Model | None" = None) -> Iterator[Scorer]:
-    """The scorer of these settings on a set of references; a judge asks `model`, and is not asked without it.
-
-    Raises InputError for settings, encoders or graphs that cannot be used.
-    """
-    require_usable(settings, given)
-    with _graphs(given) as graphs:
-        placed = settings.model_copy(update={"graphs": graphs})
-        measure = measure_named(settings.measure).open(placed, lambda: _encoder(settings), model)
-    measure.require(given.examples)
-    yield Scorer(settings, given, measure)
+    with TemporaryDirectory(prefix="recipe-board-") as parent:
+        folder = Path(parent, "graphs")  # its name is a part of the measure's identity
+        folder.mkdir()
+        for name, content in (references.graphs or {}).items():
+            (folder / Path(name).name).write_text(content, encoding="utf-8")
+        with_graphs = settings.model_copy(update={"graphs": None if references.graphs is None else folder})
+        measure = measure_named(settings.measure).open(with_graphs, lambda: _encoder(settings), model)
+    measure.require(references.examples)
+    return OpenScorer(settings, references, measure)
 
 
 def _encoder(settings: ScorerSettings) -> Embed:
@@ -202,17 +196,3 @@ def _encoder(settings: ScorerSettings) -> Embed:
         return np.stack([known[text] for text in texts]) if texts else embed(texts)
 
     return remembered
-
-
-@contextmanager
-def _graphs(given: References) -> Iterator[Path | None]:
-    """A folder with the task graphs; None for those of the embedded world."""
-    if given.graphs is None:
-        yield None
-        return
-    with TemporaryDirectory(prefix="recipe-board-") as parent:
-        folder = Path(parent) / "graphs"
-        folder.mkdir()
-        for name, content in given.graphs.items():
-            (folder / Path(name).name).write_text(content, encoding="utf-8")
-        yield folder

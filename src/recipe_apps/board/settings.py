@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from recipe.artifacts import JsonObject
+from recipe.config import parse_config
 from recipe.config.base import Fraction, Positive, Settings
 from recipe.config.models import JudgeConfig
 
@@ -65,3 +67,8 @@ class BoardSettings(Settings):
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
     tracks: Annotated[tuple[TrackSettings, ...], Field(min_length=1)]
+
+
+def stored_settings(values: JsonObject) -> ScorerSettings:
+    """The settings of a scorer, as the database keeps them."""
+    return parse_config(dict(values), ScorerSettings, "the board's scorer")

@@ -20,24 +20,24 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from recipe.artifacts import JsonObject, to_json
-from recipe.evaluation.judge.plans import MEANINGS
+from recipe.evaluation.judge.plans import CONTROLS
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.measures import Measure, measure_named
 from recipe.evaluation.people.ratings import cell
 from recipe.stats import Interval, macro_intervals
+from recipe_apps.board.models import Account, Score, Scorer, Standing, Submission
 from recipe_apps.board.scoring import LEAST, MOST_UNSCORED
-from recipe_apps.board.store import Board, pack, unpack
-from recipe_apps.board.tables import accounts, scorers, scores, standings, submissions, tracks
+from recipe_apps.board.store import Board, packed
 
 Array = NDArray[np.float64]
 _AT_ONCE = 64
@@ -46,95 +46,87 @@ _FURTHER = 2
 """Digits of a further metric that is no percentage."""
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The order of some systems."""
+class Rank(NamedTuple):
+    """A system in the order of a board."""
 
-    order: list[int]
-    """Rows, best first."""
-    places: list[str]
-    """Of the rows in that order: `1`, or `=2` where several share it."""
-    gaps: list[Interval | None]
-    """Each row minus the next one; None for the last, and where no example is scored for both."""
-    resolvable: float | None
-    """Half the width of the median interval of a gap: a smaller difference is not told from chance here."""
+    row: int
+    """Its index among the systems."""
+    name: str
+    """`1`, or `=2` where several share it."""
+    gap: Interval | None
+    """It minus the next one; None for the last, and where no example is scored for both."""
 
 
-def places_of(values: Array, datasets: Sequence[str], clusters: Sequence[str], figures: Sequence[float]) -> Places:
-    """The places of systems by `figures` [systems]; `values` [systems, examples] are NaN where there is no score."""
+def places_of(
+    values: Array, datasets: Sequence[str], clusters: Sequence[str], figures: Sequence[float]
+) -> list[Rank]:  # fmt: skip
+    """Systems by `figures` [systems], best first; `values` [systems, examples] are NaN where there is no score."""
     order = sorted(range(len(values)), key=lambda row: -figures[row])
     ordered = values[order]
     gaps = _differences(ordered[:-1], ordered[1:], datasets, clusters)
-    leaders, first = [0] * len(order), 0
-    while first < len(order):
-        following, found = first + 1, len(order)
-        while following < len(order) and found == len(order):
-            block = ordered[following : following + _AT_ONCE]
-            against = _differences(np.repeat(ordered[first : first + 1], len(block), axis=0), block, datasets, clusters)
-            clear = [place for place, one in enumerate(against) if one is not None and one.sign == 1]
-            found = following + clear[0] if clear else found
-            following += _AT_ONCE
-        leaders[first:found] = [first] * (found - first)
-        first = found
-    shared = [leaders.count(leader) > 1 for leader in leaders]
-    names = [f"{'=' if many else ''}{leader + 1}" for leader, many in zip(leaders, shared, strict=True)]
-    widths = [(one.high - one.low) / 2 for one in gaps if one and one.low is not None and one.high is not None]
-    return Places(order, names, [*gaps, None] if order else [], median(widths) if widths else None)
+    leaders, leader = [0] * len(order), 0
+    while leader < len(order):
+        # The next place begins with the first system that this leader beats. Most are near: a block at once will do.
+        start, end = leader + 1, len(order)
+        while start < len(order) and end == len(order):
+            block = ordered[start : start + _AT_ONCE]
+            of_leader = np.repeat(ordered[leader : leader + 1], len(block), axis=0)
+            apart = _differences(of_leader, block, datasets, clusters)
+            clear = [row for row, gap in enumerate(apart) if gap is not None and gap.sign == 1]
+            end = start + clear[0] if clear else end
+            start += _AT_ONCE
+        leaders[leader:end] = [leader] * (end - leader)
+        leader = end
+    names = [f"{'=' if leaders.count(leader) > 1 else ''}{leader + 1}" for leader in leaders]
+    return list(map(Rank, order, names, [*gaps, None]))
 
 
 def _differences(
     first: Array, second: Array, datasets: Sequence[str], clusters: Sequence[str]
 ) -> list[Interval | None]:
     """The paired difference of each row with its interval, over the examples that both score."""
-    found: list[Interval | None] = [None] * len(first)
+    intervals: list[Interval | None] = [None] * len(first)
     apart = first - second
     whole = np.isfinite(apart).all(axis=1)
     rows = np.flatnonzero(whole)
     for start in range(0, len(rows), _AT_ONCE):
         block = rows[start : start + _AT_ONCE]
         for row, interval in zip(block, macro_intervals(apart[block], datasets, clusters), strict=True):
-            found[row] = interval
+            intervals[row] = interval
     for row in np.flatnonzero(~whole):
         known = np.flatnonzero(np.isfinite(apart[row])).tolist()
         if known:
-            places = [[names[place] for place in known] for names in (datasets, clusters)]
-            [found[row]] = macro_intervals(apart[row][known][None], places[0], places[1])
-    return found
-
-
-def refresh(board: Board, scorer: str) -> bool:
-    """Make the standings of a board again where its scores have changed; whether that was so."""
-    stale = (
-        select(scorers.c.revision)
-        .outerjoin(standings, standings.c.scorer == scorers.c.id)
-        .where(scorers.c.id == scorer, standings.c.revision.is_distinct_from(scorers.c.revision))
-    )
-    revision = board.database.query(lambda connection: connection.execute(stale).scalar())
-    if revision is None:
-        return False
-    value = standings_of(board, scorer)
-
-    def keep(connection: Connection) -> None:
-        values = {"revision": revision, "made": board.database.now(connection), "rows": pack(value)}
-        own = standings.c.scorer == scorer
-        # Servers may make standings at once: what one made of older scores never replaces what is newer.
-        older = update(standings).where(own, standings.c.revision < revision)
-        replaced = connection.execute(older.values(**values)).rowcount
-        if not replaced and connection.execute(select(standings.c.scorer).where(own)).first() is None:
-            connection.execute(insert(standings).values(scorer=scorer, **values))
-
-    board.database.write(keep)
-    return True
+            names = [[of_examples[index] for index in known] for of_examples in (datasets, clusters)]
+            [intervals[row]] = macro_intervals(apart[row][known][None], names[0], names[1])
+    return intervals
 
 
 def stale_boards(board: Board) -> list[str]:
     """Boards whose scores have changed since their standings were made."""
-    query = (
-        select(scorers.c.id)
-        .outerjoin(standings, standings.c.scorer == scorers.c.id)
-        .where(standings.c.revision.is_distinct_from(scorers.c.revision))
-    )
-    return board.database.query(lambda connection: list(connection.execute(query).scalars()))
+    query = select(Scorer.id).outerjoin(Standing, Standing.scorer == Scorer.id)
+    return list(board.database.scalars(query.where(Standing.revision.is_distinct_from(Scorer.revision))))
+
+
+def refresh(board: Board, scorer: str) -> Standing:
+    """The standings of a board, made again where its scores have changed. Raises Unknown for an unknown board."""
+    # The revision is read first: a score that comes meanwhile makes these standings old at once, and never too new.
+    revision = board.scorer(scorer).revision
+    kept = board.database.scalars(select(Standing).where(Standing.scorer == scorer))
+    if kept and kept[0].revision == revision:
+        return kept[0]
+    rows = packed(standings_of(board, scorer))
+
+    def keep(session: Session) -> Standing:
+        # Servers may make standings at once: what one made of older scores never replaces what is newer.
+        standing = session.get(Standing, scorer, with_for_update=True)
+        if standing is None:
+            standing = Standing(scorer=scorer, revision=revision, made=board.database.now(session), rows=rows)
+            session.add(standing)
+        elif standing.revision < revision:
+            standing.revision, standing.made, standing.rows = revision, board.database.now(session), rows
+        return standing
+
+    return board.database.write(keep)
 
 
 def metric_digits(kind: type[Measure], name: str) -> int:
@@ -170,18 +162,18 @@ def public_figures(board: Board, kind: type[Measure], datasets: Sequence[str], r
     counts, answered, unscored = Counter(datasets), len(datasets), 0
     if not row.control:
         has, unscored = board.answered([row.id])[row.id], figures["unscored"]
-        counts = Counter(name for name, one in zip(datasets, has & known, strict=True) if one)
+        counts = Counter(name for name, counts_here in zip(datasets, has & known, strict=True) if counts_here)
         answered = max(0, int(has.sum()) - unscored)
     enough = answered >= LEAST
-    by_dataset = {
-        name: rounded(one, kind.digits) if one is not None and counts[name] - unscored >= LEAST else None
-        for name, one in figures["datasets"].items()
-    }
-    further = {name: rounded(one, metric_digits(kind, name)) for name, one in figures["metrics"].items()}
     return {
         "value": rounded(figures["value"], kind.digits) if enough and figures["value"] is not None else None,
-        "datasets": by_dataset,
-        "metrics": further if enough else {},
+        "datasets": {
+            name: rounded(value, kind.digits) if value is not None and counts[name] - unscored >= LEAST else None
+            for name, value in figures["datasets"].items()
+        },
+        "metrics": {
+            name: rounded(value, metric_digits(kind, name)) for name, value in figures["metrics"].items() if enough
+        },
         "unscored": figures["unscored"],
         "complete": bool(known.all()),
         "answered": answered,
@@ -190,143 +182,112 @@ def public_figures(board: Board, kind: type[Measure], datasets: Sequence[str], r
 
 def standings_of(board: Board, scorer: str) -> JsonObject:
     """The rows of a board as its page shows them, best first, and what differences it resolves."""
-
-    def ask(connection: Connection) -> tuple[Any, Any]:
-        head = connection.execute(
-            select(scorers.c.measure, tracks.c.reference_set)
-            .join(tracks, tracks.c.name == scorers.c.track)
-            .where(scorers.c.id == scorer)
-        ).one()
-        names = (
-            "id", "system", "account", "control", "link", "created", "private"
-        )  # fmt: skip
-        columns = [submissions.c[name] for name in names]
-        query = (
-            select(*columns, accounts.c.display, scores.c.figures, scores.c.per_example)
-            .join(submissions, submissions.c.id == scores.c.submission)
-            .join(accounts, accounts.c.name == submissions.c.account)
-            .where(scores.c.scorer == scorer, submissions.c.withdrawn.is_(None), submissions.c.private.is_(False))
-            .order_by(submissions.c.created, submissions.c.id)
+    kind, datasets, clusters = _questions(board, scorer)
+    query = (
+        select(
+            Submission.id, Submission.system, Submission.account, Submission.control, Submission.link,
+            Submission.created, Account.display, Score.figures, Score.per_example,
         )
-        return head, connection.execute(query).all()
-
-    head, found = board.database.query(ask)
-    examples = board.references(head.reference_set).examples
-    clusters = [measure_named(head.measure).cluster_of(one) for one in examples]
-    datasets = [one.source for one in examples]
-    kind = measure_named(head.measure)
-    board.answered(row.id for row in found if not row.control)
-    shown = {row.id: public_figures(board, kind, datasets, row) for row in found}
-    found = [row for row in found if shown[row.id]["value"] is not None]
-    newest = {(row.account, row.system): row.id for row in found}
-    latest = {row.id for row in found if not row.control and newest[row.account, row.system] == row.id}
-    # What an earlier version scored has no share, and no value where a verdict is missing.
-    shares = {row.id: row.figures.get("unscored_share", row.figures["unscored"] / len(examples)) for row in found}
-    competing = [row for row in found if row.id in latest and shares[row.id] <= MOST_UNSCORED]
-    values = np.array([_values(row.per_example) for row in competing]).reshape(len(competing), len(examples))
+        .join(Submission, Submission.id == Score.submission)
+        .join(Account, Account.name == Submission.account)
+        .where(Score.scorer == scorer, Submission.withdrawn.is_(None), Submission.private.is_(False))
+        .order_by(Submission.created, Submission.id)
+    )  # fmt: skip
+    scored = board.database.rows(query)
+    board.answered(row.id for row in scored if not row.control)
+    shown = {row.id: public_figures(board, kind, datasets, row) for row in scored}
+    scored = [row for row in scored if shown[row.id]["value"] is not None]
+    newest = {(row.account, row.system): row.id for row in scored}
+    latest = {row.id for row in scored if not row.control and newest[row.account, row.system] == row.id}
+    competing = [row for row in scored if row.id in latest and row.figures["unscored_share"] <= MOST_UNSCORED]
+    values = np.array([_values(row.per_example) for row in competing]).reshape(len(competing), len(datasets))
     places = places_of(values, datasets, clusters, [row.figures["value"]["mean"] for row in competing])
-    placed = {
-        competing[row].id: (place, gap)
-        for row, place, gap in zip(places.order, places.places, places.gaps, strict=True)
-    }
+    placed = {competing[place.row].id: place for place in places}
     # The difference of two means as they are shown tells nothing that they do not.
     whole = {name: own["value"]["mean"] for name, own in shown.items() if own["value"] and own["complete"]}
-    following = {competing[row].id: competing[below].id for row, below in pairwise(places.order)}
+    following = {competing[place.row].id: competing[below.row].id for place, below in pairwise(places)}
     rows = []
-    for row in sorted(found, key=lambda one: -one.figures["value"]["mean"]):
-        place, gap = placed.get(row.id, ("", None))
-        below = following.get(row.id, "")
+    for row in sorted(scored, key=lambda row: -row.figures["value"]["mean"]):
+        own, place, share = shown[row.id], placed.get(row.id), row.figures["unscored_share"]
+        gap, below = place.gap if place else None, following.get(row.id, "")
         apart = whole[row.id] - whole[below] if row.id in whole and below in whole else None
+        missing = f"{share:.1%} of its verdicts are missing, more than {MOST_UNSCORED:.0%}"
         rows.append(
             {
-                "place": place,
+                "place": place.name if place else "",
                 "submission": row.id,
                 "system": row.system,
                 "by": row.display,
                 "account": row.account,
                 "control": row.control,
-                "control_meaning": MEANINGS.get(row.control, ""),
-                "value": shown[row.id]["value"],
-                "datasets": shown[row.id]["datasets"],
+                "control_meaning": CONTROLS.get(row.control, ""),
+                "value": own["value"],
+                "datasets": own["datasets"],
                 "gap": None if gap is None else rounded(to_json(gap), kind.digits, apart),
                 "tied": gap is not None and gap.sign in (0, -1),
-                "unscored": shown[row.id]["unscored"],
-                "unscored_share": round(shares[row.id], 4),
-                "complete": shown[row.id]["complete"],
-                "no_place": _why(shares[row.id]) if row.id in latest and row.id not in placed else "",
+                "unscored": own["unscored"],
+                "unscored_share": round(share, 4),
+                "complete": own["complete"],
+                "no_place": missing if row.id in latest and place is None else "",
                 "created": row.created,
                 "link": row.link,
                 "private": False,
                 "latest": bool(row.control) or row.id in latest,
             }
         )
-    resolvable = None if places.resolvable is None else _outwards(places.resolvable, kind.digits - 1)
-    return {"rows": rows, "resolvable": resolvable}
+    # Half the width of the median interval: a smaller difference is not told from chance here.
+    gaps = [place.gap for place in places if place.gap is not None]
+    widths = [(gap.high - gap.low) / 2 for gap in gaps if gap.low is not None and gap.high is not None]
+    return {"rows": rows, "resolvable": _outwards(median(widths), kind.digits - 1) if widths else None}
 
 
-def read_standings(board: Board, scorer: str) -> tuple[JsonObject, float, int]:
-    """The standings as they were last made, when that was, and their revision; made now where they never were."""
-    query = select(standings.c.rows, standings.c.made, standings.c.revision).where(standings.c.scorer == scorer)
-    row = board.database.query(lambda connection: connection.execute(query).first())
-    if row is None:
-        refresh(board, scorer)
-        row = board.database.query(lambda connection: connection.execute(query).one())
-    return unpack(row.rows), row.made, row.revision
-
-
-def _why(share: float) -> str:
-    return f"{share:.1%} of its verdicts are missing, more than {MOST_UNSCORED:.0%}"
+def _questions(board: Board, scorer: str) -> tuple[type[Measure], list[str], list[str]]:
+    """The measure of a board, and of each question its dataset and its cluster."""
+    row = board.scorer(scorer)
+    kind = measure_named(row.measure)
+    examples = board.references(board.track(row.track).reference_set).examples
+    return kind, [example.source for example in examples], [kind.cluster_of(example) for example in examples]
 
 
 def differences_from_controls(board: Board, scorer: str, submission: str) -> dict[str, Interval]:
     """A submission minus each control row, paired, with the interval; by the name of the control."""
-
-    def ask(connection: Connection) -> tuple[Any, Any, Any]:
-        head = connection.execute(
-            select(scorers.c.measure, tracks.c.reference_set)
-            .join(tracks, tracks.c.name == scorers.c.track)
-            .where(scorers.c.id == scorer)
-        ).one()
-        own = select(scores.c.per_example).where(scores.c.scorer == scorer, scores.c.submission == submission)
-        controls = (
-            select(submissions.c.control, scores.c.per_example)
-            .join(submissions, submissions.c.id == scores.c.submission)
-            .where(scores.c.scorer == scorer, submissions.c.control != "")
-        )
-        return head, connection.execute(own).scalar(), connection.execute(controls).all()
-
-    head, own, controls = board.database.query(ask)
-    if own is None or not controls:
+    own = board.database.scalars(
+        select(Score.per_example).where(Score.scorer == scorer, Score.submission == submission)
+    )  # fmt: skip
+    controls = board.database.rows(
+        select(Submission.control, Score.per_example)
+        .join(Submission, Submission.id == Score.submission)
+        .where(Score.scorer == scorer, Submission.control != "")
+    )
+    if not own or not controls:
         return {}
-    examples = board.references(head.reference_set).examples
     others = np.array([_values(row.per_example) for row in controls])
-    ours = np.repeat(_values(own)[None], len(others), axis=0)
-    kind = measure_named(head.measure)
-    found = _differences(ours, others, [one.source for one in examples], [kind.cluster_of(one) for one in examples])
-    return {row.control: one for row, one in zip(controls, found, strict=True) if one is not None}
+    _, datasets, clusters = _questions(board, scorer)
+    intervals = _differences(np.repeat(_values(own[0])[None], len(others), axis=0), others, datasets, clusters)
+    return {
+        row.control: interval for row, interval in zip(controls, intervals, strict=True) if interval is not None
+    }  # fmt: skip
 
 
-def as_csv(value: JsonObject, datasets: Iterable[str]) -> str:
+def as_csv(rows: Iterable[JsonObject], datasets: Sequence[str]) -> str:
     """A board's rows as CSV: one number in `place` for all who share it, and no text that a spreadsheet computes."""
     stream = io.StringIO()
-    names = list(datasets)
     columns = ("place", "system", "by", "account", "control", "value", "low", "high", "gap", "gap_low", "gap_high")
     # All texts in quotes: in some languages a spreadsheet parts cells at semicolons.
     writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     counts = ("unscored", "unscored_share", "no_place")
-    writer.writerow((*columns, *counts, *map(cell, names), "created", "submission", "link"))
-    for row in value["rows"]:
+    writer.writerow((*columns, *counts, *map(cell, datasets), "created", "submission", "link"))
+    for row in rows:
         gap = row["gap"] or {"mean": "", "low": "", "high": ""}
-        figures = [one[name] for one in (row["value"], gap) for name in ("mean", "low", "high")]
-        by_dataset = [(row["datasets"].get(name) or {"mean": ""})["mean"] for name in names]
+        figures = [interval[name] for interval in (row["value"], gap) for name in ("mean", "low", "high")]
         place = row["place"].removeprefix("=")
         writer.writerow(
             (
                 int(place) if place else "",
                 *(cell(row[name]) for name in ("system", "by", "account", "control")),
-                *("" if one is None else one for one in figures),
+                *("" if figure is None else figure for figure in figures),
                 *(row[name] for name in counts),
-                *by_dataset,
+                *((row["datasets"].get(name) or {"mean": ""})["mean"] for name in datasets),
                 row["created"],
                 row["submission"],
                 cell(row["link"]),

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ValidationError, ValidationInfo
 
-from recipe.artifacts import JsonObject, half_character
+from recipe.artifacts import JsonObject, half_character, json_line
 from recipe.planning.predictions import Prediction
 from recipe.rows import Count, faults_of, quoted_value, validated
 from recipe.types import Example
@@ -40,7 +40,7 @@ class Limits:
     characters: int = 2_000
     """Of one step."""
     problems: int = 100
-    """Problems that are told one by one; the others are counted."""
+    """Problems that are listed; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,21 @@ class Problem:
 
     def sentence(self) -> str:
         """The fault in one sentence."""
-        place = ", ".join(part for part in (f"line {self.line}" if self.line else "", self.field) if part)
-        return f"{place}: {self.problem}; {self.remedy}." if place else f"{self.problem}; {self.remedy}."
+        where = ", ".join(part for part in (f"line {self.line}" if self.line else "", self.field) if part)
+        return f"{where}: {self.problem}; {self.remedy}." if where else f"{self.problem}; {self.remedy}."
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What the validator says."""
+@dataclass(slots=True)
+class SubmissionCheck:
+    """The outcome of a check."""
 
-    plans: int
     examples: int
     """Questions of the track."""
-    problems: tuple[Problem, ...]
-    more: int
+    limit: int
+    """Problems that are listed at most."""
+    plans: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    more: int = 0
     """Further problems, counted only."""
     content: bytes = b""
     """The canonical plans; empty where there is a problem."""
@@ -78,6 +80,14 @@ class Checked:
         """Whether it can be submitted."""
         return not self.problems
 
+    def add(self, line: int | None, field: str, problem: str, remedy: str) -> None:
+        """A further problem."""
+        if len(self.problems) < self.limit:
+            # A name in the file may be long, and hold what a terminal obeys.
+            self.problems.append(Problem(line, repr(field[:_SHOWN])[1:-1], problem, remedy))
+        else:
+            self.more += 1
+
 
 _LIMITS = Limits()
 
@@ -87,55 +97,69 @@ def check_submission(
     questions: Mapping[str, Example],
     plans: int,
     limits: Limits = _LIMITS,
-    elsewhere: Collection[str] = (),
-) -> Checked:
+    other_ids: Collection[str] = (),
+) -> SubmissionCheck:
     """Check a submission's bytes against the questions of a track, of which each needs `plans` plans.
 
-    `elsewhere` are ids of other tracks, which are told apart from ids that nobody knows. Never raises for bad data.
+    `other_ids` are those of other tracks, which are told apart from ids that nobody knows. Never raises for bad data.
     """
-    found = _Found(limits)
+    checked = SubmissionCheck(len(questions), limits.problems)
     rows: dict[tuple[str, int], tuple[int, list[str]]] = {}
+    """By question and number of the plan: the line, and the steps; also of a plan with faults, which is not missing."""
     archive = next((name for magic, name in _MAGIC.items() if data.startswith(magic)), None)
     if len(data) > limits.bytes:
-        found.add("", f"the file is larger than {limits.bytes:,} bytes", "send less")
+        checked.add(None, "", f"the file is larger than {limits.bytes:,} bytes", "send less")
     elif archive is not None:
-        found.add("", f"the file is an archive ({archive})", "send the JSON lines themselves")
+        checked.add(None, "", f"the file is an archive ({archive})", "send the JSON lines themselves")
     else:
         # Line feeds alone end a line, as in JSON lines.
         for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-            if line := line.strip():
-                found.line = number
-                _read(line, questions, plans, limits, elsewhere, rows, found)
-        found.line = None
-        if not rows and not found.problems:
-            found.add("", "the file holds no plans", "give one JSON object a line")
-        elif rows:
-            _missing(questions, plans, rows, found)
-    if found.problems:
-        return Checked(len(rows), len(questions), tuple(found.problems), found.more)
-    content = "".join(
-        json.dumps({"example_id": name, "sample": sample, "steps": rows[name, sample][1]}, ensure_ascii=False) + "\n"
-        for name in questions
-        for sample in range(plans)
-    ).encode()
-    return Checked(len(rows), len(questions), (), 0, content, sha256(content).hexdigest())
+            line = line.strip()
+            row = _read(line, number, limits, checked) if line else None
+            if row is None:
+                continue
+            example, sample, steps = row
+            if isinstance(example, str) and example not in questions:
+                where, remedy = ("a question of another track", "choose the right track")
+                if example not in other_ids:
+                    where, remedy = ("no question of this track", "give ids of the questions only")
+                checked.add(number, "example_id", f"{quoted_value(example)} is {where}", remedy)
+            if type(sample) is int and sample >= plans:
+                several = f"number the plans of a question 0 to {plans - 1}"
+                remedy = several if plans > 1 else "leave it out, or give 0"
+                checked.add(number, "sample", f"{quoted_value(sample)} is no number of a plan here", remedy)
+            if isinstance(example, str) and example in questions and type(sample) is int and 0 <= sample < plans:
+                first, _ = rows.setdefault((example, sample), (number, steps))
+                if first != number:
+                    problem = f"plan {sample} of {quoted_value(example)} was already given in line {first}"
+                    checked.add(number, "sample", problem, "keep one, or number them")
+        if not rows and checked.ok:
+            checked.add(None, "", "the file holds no plans", "give one JSON object a line")
+        missing = [(name, sample) for name in questions for sample in range(plans) if (name, sample) not in rows]
+        if rows and missing:
+            shown = ", ".join(f"{name} (plan {sample})" if plans > 1 else name for name, sample in missing[:5])
+            more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
+            problem = f"{len(missing):,} of {len(questions) * plans:,} plans are missing: {shown}{more}"
+            remedy = "give a plan for each question; one without steps is an empty list"
+            checked.add(None, "example_id", problem, remedy)
+    checked.plans = len(rows)
+    if checked.ok:
+        canonical = (
+            {"example_id": name, "sample": sample, "steps": rows[name, sample][1]}
+            for name in questions
+            for sample in range(plans)
+        )
+        checked.content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in canonical).encode()
+        checked.sha = sha256(checked.content).hexdigest()
+    return checked
 
 
-@dataclass(slots=True)
-class _Found:
-    """The problems so far."""
-
-    limits: Limits
-    problems: list[Problem] = field(default_factory=list)
-    more: int = 0
-    line: int | None = None
-
-    def add(self, field: str, problem: str, remedy: str) -> None:
-        if len(self.problems) < self.limits.problems:
-            # A name in the file may be long, and hold what a terminal obeys.
-            self.problems.append(Problem(self.line, repr(field[:_SHOWN])[1:-1], problem, remedy))
-        else:
-            self.more += 1
+def read_content(content: bytes) -> list[Prediction]:
+    """The plans of a submission's canonical content."""
+    # Not `splitlines`: an id may hold characters that end a line elsewhere, such as U+2028.
+    lines = content.decode().split("\n")[:-1]
+    rows = [json_line("submission", number, line) for number, line in enumerate(lines, start=1)]
+    return [Prediction(row["example_id"], tuple(row["steps"]), row["sample"]) for row in rows]
 
 
 def _step(text: str, info: ValidationInfo[Limits]) -> str:
@@ -157,7 +181,11 @@ _Row = make_dataclass(
         ("steps", list[Annotated[str, AfterValidator(_step)]]),
         ("sample", Count, 0),
         # What `recipe plan` writes besides is dropped, whatever it is.
-        *((one.name, Any, None) for one in fields(Prediction) if one.name not in ("example_id", "steps", "sample")),
+        *(
+            (field.name, Any, None)
+            for field in fields(Prediction)
+            if field.name not in ("example_id", "steps", "sample")
+        ),
     ],
 )
 
@@ -171,68 +199,41 @@ def _distinct(pairs: list[tuple[str, Any]]) -> JsonObject:
 
 
 def _read(
-    line: bytes,
-    questions: Mapping[str, Example],
-    plans: int,
-    limits: Limits,
-    elsewhere: Collection[str],
-    rows: dict[tuple[str, int], tuple[int, list[str]]],
-    found: _Found,
-) -> None:
-    """Read one line into `rows`, which also takes a plan with faults, so that it is not told as missing too."""
-    remedy = "give one JSON object a line"
-    if len(line) > limits.line:
-        return found.add("", f"the line is longer than {limits.line:,} bytes", "shorten its steps")
+    line: bytes, number: int, limits: Limits, checked: SubmissionCheck
+) -> tuple[object, object, list[str]] | None:
+    """Id, number of the plan and steps of one line, whose problems are added; None where it is no JSON object."""
+    remedy, field, problem = "give one JSON object a line", "", ""
+    values: Any = None
     try:
         text = line.decode("utf-8")
-        values = json.loads(text, object_pairs_hook=_distinct)
+        values = json.loads(text, object_pairs_hook=_distinct) if len(line) <= limits.line else None
     except UnicodeDecodeError as error:
-        return found.add("", f"the text is not UTF-8 at byte {error.start} of the line", "save the file as UTF-8")
+        problem, remedy = f"the text is not UTF-8 at byte {error.start} of the line", "save the file as UTF-8"
     except KeyError as error:
-        return found.add(error.args[0], "the key stands twice in the object", "keep one")
+        field, problem, remedy = error.args[0], "the key stands twice in the object", "keep one"
     except json.JSONDecodeError as error:
-        return found.add("", f"not valid JSON ({error.msg} at column {error.colno})", remedy)
+        problem = f"not valid JSON ({error.msg} at column {error.colno})"
     except (RecursionError, ValueError):
-        return found.add("", "nested too deeply, or a number of too many digits", remedy)
+        problem = "nested too deeply, or a number of too many digits"
+    if len(line) > limits.line:
+        problem, remedy = f"the line is longer than {limits.line:,} bytes", "shorten its steps"
     if not isinstance(values, dict):
-        return found.add("", "not a JSON object", remedy)
-    row: Any = None
+        checked.add(number, field, problem or "not a JSON object", remedy)
+        return None
+    steps: list[str] = []
     try:
-        if isinstance(steps := values.get("steps"), list) and len(steps) > limits.steps:
-            found.add("steps", f"{len(steps):,} steps are too many", f"give {limits.steps} at most")
+        if isinstance(raw := values.get("steps"), list) and len(raw) > limits.steps:
+            checked.add(number, "steps", f"{len(raw):,} steps are too many", f"give {limits.steps} at most")
         else:
-            row = validated(text, _Row, context=limits)
+            row: Any = validated(text, _Row, context=limits)
+            steps = row.steps
     except ValidationError as error:
         if (half := half_character(values)) is not None:
-            found.add(half, "the text holds half a character", "repair the text")
+            checked.add(number, half, "the text holds half a character", "repair the text")
         else:
             # Those that are counted only are not put in words: a line may have thousands of unknown fields.
-            told = list(islice(faults_of(error, _Row, depth=1), limits.problems - len(found.problems)))
-            for fault in told:
-                found.add(*fault)
-            found.more += error.error_count() - len(told)
-    example, sample = values.get("example_id"), values.get("sample", 0)
-    if isinstance(example, str) and example not in questions:
-        where, remedy = ("a question of another track", "choose the right track")
-        if example not in elsewhere:
-            where, remedy = ("no question of this track", "give ids of the questions only")
-        found.add("example_id", f"{quoted_value(example)} is {where}", remedy)
-    if type(sample) is int and sample >= plans:
-        wanted = "leave it out, or give 0" if plans == 1 else f"number the plans of a question 0 to {plans - 1}"
-        found.add("sample", f"{quoted_value(sample)} is no number of a plan here", wanted)
-    if isinstance(example, str) and example in questions and type(sample) is int and 0 <= sample < plans:
-        first, _ = rows.setdefault((example, sample), (found.line or 0, row.steps if row else []))
-        if first != found.line:
-            problem = f"plan {sample} of {quoted_value(example)} was already given in line {first}"
-            found.add("sample", problem, "keep one, or number them")
-    return None
-
-
-def _missing(questions: Mapping[str, Example], plans: int, rows: Mapping[tuple[str, int], Any], found: _Found) -> None:
-    """Tell the questions that lack a plan, in one problem."""
-    lost = [(name, sample) for name in questions for sample in range(plans) if (name, sample) not in rows]
-    if lost:
-        shown = ", ".join(f"{name} (plan {sample})" if plans > 1 else name for name, sample in lost[:5])
-        more = f" and {len(lost) - 5:,} more" if len(lost) > 5 else ""
-        problem = f"{len(lost):,} of {len(questions) * plans:,} plans are missing: {shown}{more}"
-        found.add("example_id", problem, "give a plan for each question; one without steps is an empty list")
+            faults = list(islice(faults_of(error, _Row, depth=1), limits.problems - len(checked.problems)))
+            for fault in faults:
+                checked.add(number, *fault)
+            checked.more += error.error_count() - len(faults)
+    return values.get("example_id"), values.get("sample", 0), steps

@@ -6,29 +6,35 @@ submission by its account and the owner.
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import case, func, select
 
 from recipe.artifacts import JsonObject, to_json
 from recipe.evaluation.controls import is_beaten
-from recipe.evaluation.judge.plans import MEANINGS
+from recipe.evaluation.judge.plans import CONTROLS
 from recipe.evaluation.judge.verdicts import CRITERIA
-from recipe.evaluation.measures import Measure, measure_named
+from recipe.evaluation.measures import measure_named
 from recipe.evaluation.metrics import METRICS
-from recipe.stats import Interval
-from recipe_apps.board.scoring import LEAST
-from recipe_apps.board.standings import (
-    differences_from_controls,
-    metric_digits,
-    public_figures,
-    read_standings,
-    rounded,
+from recipe_apps.board.models import (
+    Account,
+    Heartbeat,
+    Job,
+    LogLine,
+    Score,
+    Scorer,
+    Standing,
+    Submission,
+    Token,
+    Track,
 )
-from recipe_apps.board.store import Account, Board, Track, Unknown
-from recipe_apps.board.tables import accounts, jobs, log, scorers, scores, submissions, tokens, workers
-from recipe_apps.board.work import GONE, read_content
+from recipe_apps.board.scoring import LEAST
+from recipe_apps.board.standings import differences_from_controls, metric_digits, public_figures, refresh, rounded
+from recipe_apps.board.store import Board, Unknown
+from recipe_apps.board.validation import read_content
+from recipe_apps.board.work import WORKER_TIMEOUT
 
 PAGE = 100
 """Rows of one page of a board."""
@@ -44,72 +50,78 @@ class Views:
 
     def __init__(self, board: Board) -> None:
         self.board = board
-        self._kept: dict[str, tuple[int, JsonObject]] = {}
+        self._standings: dict[str, tuple[int, float, JsonObject]] = {}
 
     # Boards
 
     def index(self, viewer: Account | None = None) -> JsonObject:
         """All tracks with their boards, and the queue."""
-        boards = self._boards()
-        found = []
+        scorers = self.board.scorers()
+        tracks = []
         for track in self.board.tracks():
-            examples = self.board.references(track.reference_set).examples
-            summaries = []
-            for row in boards:
-                if row.track == track.name and row.retired is None:
-                    leader = next((one for one in self._rows(row, track, viewer) if one["place"]), None)
+            boards = []
+            for scorer in scorers:
+                if scorer.track == track.name and scorer.retired is None:
+                    leader = next((row for row in self._rows(scorer, track, viewer) if row["place"]), None)
                     about = leader and {"system": leader["system"], "value": leader["value"]}
-                    summaries.append(self._summary(row, track, viewer) | {"leader": about})
-            found.append(
+                    boards.append(self._summary(scorer, track, viewer) | {"leader": about})
+            tracks.append(
                 {
                     "name": track.name,
                     "title": track.title or track.name,
                     "about": track.about,
-                    "examples": len(examples),
+                    "examples": len(self.board.references(track.reference_set).examples),
                     "plans": track.plans,
                     "published": track.published,
                     "closed": track.closed,
                     "questions": f"/api/tracks/{track.name}/questions.jsonl",
                     "quota": {"day": track.day_quota, "total": track.total_quota},
-                    "boards": summaries,
+                    "boards": boards,
                 }
             )
-        return {"title": self.board.title, "tracks": found, "queue": self.queue()}
+        return {"title": self.board.title, "tracks": tracks, "queue": self.queue()}
 
     def table(self, board: str, query: Mapping[str, str], viewer: Account | None = None) -> JsonObject:
         """One board: its rows, searched, sorted and in pages. Raises Unknown for an unknown board."""
-        row, track = self._board(board)
-        value, made, _ = self._standing(board)
+        scorer = self.board.scorer(board)
+        track, kind = self.board.track(scorer.track), measure_named(scorer.measure)
         examples = self.board.references(track.reference_set).examples
-        kind = measure_named(row.measure)
-        rows = self._rows(row, track, viewer)
+        made, value = self._standing(board)
+        rows = self._rows(scorer, track, viewer)
         if query.get("all") != "1":
-            rows = [one for one in rows if one["latest"]]
+            rows = [row for row in rows if row["latest"]]
         if wanted := query.get("q", "").casefold().strip():
             named = ("system", "by", "account", "control")
-            rows = [one for one in rows if wanted in " ".join(one[name] for name in named).casefold()]
-        rows = _sorted(rows, query.get("sort", "place"), query.get("order", ""))
-        pages = max(1, -(-len(rows) // PAGE))
-        page = min(max(1, _whole(query.get("page", "1"))), pages)
-        shown = self._visible(track, viewer)
+            rows = [row for row in rows if wanted in " ".join(row[name] for name in named).casefold()]
+        key, order = query.get("sort", "place"), query.get("order", "")
+        if key in ("system", "by"):
+            rows = sorted(rows, key=lambda row: str(row[key]).casefold(), reverse=order == "down")
+        elif key == "date":
+            rows = sorted(rows, key=lambda row: row["created"], reverse=order != "up")
+        elif key != "place":  # a dataset; a row without a figure of it comes last
+            without = [row for row in rows if not row["datasets"].get(key)]
+            rows = [row for row in rows if row["datasets"].get(key)]
+            rows = sorted(rows, key=lambda row: row["datasets"][key]["mean"], reverse=order != "up") + without
+        elif order == "up":
+            rows = rows[::-1]
+        pages, number = max(1, -(-len(rows) // PAGE)), query.get("page", "1")
+        page = min(max(1, int(number) if number.isdecimal() and len(number) < 8 else 1), pages)
         about = {
-            "identity": row.identity,
+            "identity": scorer.identity,
             "examples": len(examples),
-            "clusters": len({kind.cluster_of(one) for one in examples}),
+            "clusters": len({kind.cluster_of(example) for example in examples}),
             "cluster": kind.cluster,
-            "resolvable": value["resolvable"] if shown else None,
+            "resolvable": value["resolvable"] if _are_visible(track, viewer) else None,
             "as_of": made,
             "others": [
-                self._summary(one, track, viewer)
-                for one in self._boards()
-                if one.track == track.name and one.id != board
+                self._summary(other, track, viewer)
+                for other in self.board.scorers()
+                if other.track == track.name and other.id != board
             ],
         }
-        counts: dict[str, int] = {}
-        for example in examples:
-            counts[example.source] = counts.get(example.source, 0) + 1
+        counts = Counter(example.source for example in examples)
         return {
-            "board": self._summary(row, track, viewer) | about,
+            "board": self._summary(scorer, track, viewer) | about,
             "datasets": [
                 {"name": name, "examples": count, "shown": count >= LEAST} for name, count in sorted(counts.items())
             ],
@@ -120,372 +132,337 @@ class Views:
             "pages": pages,
         }
 
-    def rows(self, board: str, viewer: Account | None = None) -> tuple[JsonObject, list[str]]:
+    def rows(self, board: str, viewer: Account | None = None) -> tuple[list[JsonObject], list[str]]:
         """All rows of a board, and the names of its datasets."""
-        row, track = self._board(board)
+        scorer = self.board.scorer(board)
+        track = self.board.track(scorer.track)
         examples = self.board.references(track.reference_set).examples
-        return {"rows": self._rows(row, track, viewer)}, sorted({one.source for one in examples})
+        return self._rows(scorer, track, viewer), sorted({example.source for example in examples})
 
-    def _board(self, board: str) -> tuple[Any, Track]:
-        found = next((one for one in self._boards() if one.id == board), None)
-        if found is None:
-            raise Unknown(f"there is no board {board[:40]!r}.")
-        return found, self.board.track(found.track)
+    def _standing(self, board: str) -> tuple[float, JsonObject]:
+        """When the standings of a board were last made, and their value, unpacked once; made now where they never were.
 
-    def _boards(self) -> Sequence[Any]:
-        query = select(scorers).order_by(scorers.c.created, scorers.c.id)
-        return self.board.database.query(lambda connection: connection.execute(query).all())
+        They may be older than the scores: the server makes them again beside the requests.
+        """
+        kept = self._standings.get(board)
+        if kept is None or self.board.scorer(board).revision != kept[0]:
+            stored = self.board.database.scalars(select(Standing).where(Standing.scorer == board))
+            standing = stored[0] if stored else refresh(self.board, board)
+            value = json.loads(zlib.decompress(standing.rows))
+            value["by_submission"] = {row["submission"]: row for row in value["rows"]}
+            kept = self._standings[board] = standing.revision, standing.made, value
+        return kept[1:]
 
-    def _standing(self, board: str) -> tuple[JsonObject, float, int]:
-        """The standings, unpacked once for each time they are made."""
-        query = select(scorers.c.revision).where(scorers.c.id == board)
-        kept = self._kept.get(board)
-        if kept is not None:
-            revision = self.board.database.query(lambda connection: connection.execute(query).scalar())
-            if revision == kept[0]:
-                return kept[1]["value"], kept[1]["made"], kept[0]
-        value, made, revision = read_standings(self.board, board)
-        self._kept[board] = (revision, {"value": value, "made": made})
-        return value, made, revision
+    def _rows(self, scorer: Scorer, track: Track, viewer: Account | None) -> list[JsonObject]:
+        if not _are_visible(track, viewer):
+            return []
+        rows: list[JsonObject] = self._standing(scorer.id)[1]["rows"]
+        return rows
 
-    def _rows(self, row: Any, track: Track, viewer: Account | None) -> list[JsonObject]:
-        return self._standing(row.id)[0]["rows"] if self._visible(track, viewer) else []
-
-    def _visible(self, track: Track, viewer: Account | None) -> bool:
-        return track.published or (viewer is not None and viewer.is_owner)
-
-    def _summary(self, row: Any, track: Track, viewer: Account | None) -> JsonObject:
-        kind: type[Measure] = measure_named(row.measure)
-        rows = self._rows(row, track, viewer)
+    def _summary(self, scorer: Scorer, track: Track, viewer: Account | None) -> JsonObject:
+        kind = measure_named(scorer.measure)
+        rows = self._rows(scorer, track, viewer)
         return {
-            "id": row.id,
+            "id": scorer.id,
             "track": track.name,
             "track_title": track.title or track.name,
-            "measure": row.measure,
-            "label": row.label,
+            "measure": scorer.measure,
+            "label": scorer.label,
             "main": metric_title(kind.main),
             "unit": kind.unit,
             "digits": kind.digits,
             "rows": len(rows),
-            "systems": sum(bool(one["place"]) for one in rows),
-            "retired": row.retired,
+            "systems": sum(bool(row["place"]) for row in rows),
+            "retired": scorer.retired,
             "published": track.published,
         }
 
     def queue(self) -> JsonObject:
         """Jobs that wait and run, workers that live, and how long the queue may take."""
-
-        def ask(connection: Connection) -> JsonObject:
-            now = self.board.database.now(connection)
-            counted = select(jobs.c.state, func.count().label("count_")).where(jobs.c.state.in_(("queued", "running")))
-            counts = {row.state: row.count_ for row in connection.execute(counted.group_by(jobs.c.state)).all()}
-            # A sign of life from the future was given before the clock went back.
-            living = select(workers).where(workers.c.seen.between(now - GONE, now + GONE)).order_by(workers.c.name)
-            at_work = select(jobs.c.worker, jobs.c.submission).where(jobs.c.state == "running")
-            at = {row.worker: row.submission for row in connection.execute(at_work).all()}
-            took = select(jobs.c.ended - jobs.c.started).where(jobs.c.state == "scored", jobs.c.ended >= jobs.c.started)
-            times = list(connection.execute(took.order_by(jobs.c.ended.desc()).limit(_RECENT)).scalars())
-            alive = [
-                {
-                    "name": one.name,
-                    "seen": max(0.0, now - one.seen),
-                    "job": f"scores {at[one.name]}" if one.name in at else "",
-                }
-                for one in connection.execute(living).all()
-            ]
-            left = counts.get("queued", 0) + counts.get("running", 0)
-            estimate = left * sum(times) / len(times) / len(alive) if times and alive and left else None
-            return {
-                "queued": counts.get("queued", 0),
-                "running": counts.get("running", 0),
-                "workers": alive,
-                "estimate": estimate,
+        counted = select(Job.state, func.count()).where(Job.state.in_(("queued", "running"))).group_by(Job.state)
+        at_work = select(Job.worker, Job.submission).where(Job.state == "running")
+        durations = (
+            select(Job.ended - Job.started)
+            .where(Job.state == "scored", Job.ended >= Job.started)
+            .order_by(Job.ended.desc())
+            .limit(_RECENT)
+        )
+        now, counts, signs, at, times = self.board.database.query(
+            lambda session: (
+                self.board.database.now(session),
+                dict(session.execute(counted).all()),
+                session.scalars(select(Heartbeat).order_by(Heartbeat.name)).all(),
+                dict(session.execute(at_work).all()),
+                [seconds for seconds in session.scalars(durations) if seconds is not None],
+            )
+        )
+        alive = [
+            {
+                "name": sign.name,
+                "seen": max(0.0, now - sign.seen),
+                "job": f"scores {at[sign.name]}" if sign.name in at else "",
             }
-
-        return self.board.database.query(ask)
+            for sign in signs
+            if abs(now - sign.seen) <= WORKER_TIMEOUT  # one from the future was given before the clock went back
+        ]
+        queued, running = counts.get("queued", 0), counts.get("running", 0)
+        left = queued + running
+        estimate = left * sum(times) / len(times) / len(alive) if times and alive and left else None
+        return {"queued": queued, "running": running, "workers": alive, "estimate": estimate}
 
     # Submissions
 
     def submission(self, identity: str, viewer: Account | None = None) -> JsonObject:
         """A system's page. Raises Unknown for a submission that is not there for this viewer."""
-        [row] = self._found(submissions.c.id == identity) or [None]
-        if row is None or not _may_see(row, viewer):
+        [row] = self._submissions(Submission.id == identity) or [None]
+        if row is None or not _may_see(row.Submission, viewer):
             raise Unknown(f"there is no submission {identity[:40]!r}.")
-        own = self._described([row], viewer)[0]
-        track = self.board.track(row.track)
-        shown = self._visible(track, viewer)
-        same = self._found(
-            submissions.c.account == row.account, submissions.c.system == row.system, submissions.c.track == row.track
+        own: Submission = row.Submission
+        track = self.board.track(own.track)
+        same = self._submissions(
+            Submission.account == own.account, Submission.system == own.system, Submission.track == own.track
         )
-        others = [one for one in same if one.id != row.id and _may_see(one, viewer)]
+        others = [other for other in same if other.Submission.id != own.id and _may_see(other.Submission, viewer)]
+        lines = self.board.database.scalars(select(LogLine).where(LogLine.object == identity).order_by(LogLine.id))
+        # Of the questions that the owner made public, the system's first plan of each; none of a control row.
+        questions, plans = self.board.questions(track), {}
+        if track.shown_examples and not own.control:
+            plans = {plan.example_id: plan for plan in reversed(read_content(zlib.decompress(own.content)))}
         return {
-            "submission": own,
-            "boards": self._results(row, track, viewer) if shown else [],
-            "history": self._history(identity),
+            "submission": self._described([row], viewer)[0],
+            "boards": self._results(own, track, viewer) if _are_visible(track, viewer) else [],
+            "history": [
+                {
+                    "time": line.time,
+                    "state": line.after or line.action,
+                    "reason": line.reason if line.action == "job" else "",
+                    "board": line.board,
+                }
+                for line in lines
+            ],
             "others": self._described(others, viewer),
-            "examples": self._public_examples(row, track),
+            "examples": [
+                {
+                    "example_id": name,
+                    "goal": questions[name].goal,
+                    "history": list(questions[name].history),
+                    "plan": list(plans[name].steps),
+                }
+                for name in track.shown_examples
+                if name in plans
+            ],
         }
 
     def mine(self, account: Account) -> list[JsonObject]:
         """The submissions of an account, newest first."""
-        return self._described(self._found(submissions.c.account == account.name), account)
+        return self._described(self._submissions(Submission.account == account.name), account)
 
     def me(self, account: Account) -> JsonObject:
         """An account, and what it used of its quotas."""
-
-        def ask(connection: Connection) -> list[JsonObject]:
-            now = self.board.database.now(connection)
-            found = []
-            for track in self.board.tracks():
-                day, total = self.board.used(connection, now, account.name, track.name)
-                limits = {"day": (day, track.day_quota), "total": (total, track.total_quota)}
-                found.append(
-                    {"track": track.name}
-                    | {name: {"used": used, "limit": most} for name, (used, most) in limits.items()}
-                )
-            return found
-
-        quotas = self.board.database.query(ask)
-        return {"name": account.name, "display": account.display, "role": account.role, "quotas": quotas}
-
-    def _found(self, *which: Any) -> Sequence[Any]:
-        query = (
-            select(submissions, accounts.c.display)
-            .join(accounts, accounts.c.name == submissions.c.account)
-            .where(*which)
-            .order_by(submissions.c.created.desc(), submissions.c.id)
+        database, tracks = self.board.database, self.board.tracks()
+        used = database.query(
+            lambda session: [
+                self.board.used(session, database.now(session), account.name, track.name) for track in tracks
+            ]
         )
-        return self.board.database.query(lambda connection: connection.execute(query).all())
+        quotas = [
+            {
+                "track": track.name,
+                "day": {"used": day, "limit": track.day_quota},
+                "total": {"used": total, "limit": track.total_quota},
+            }
+            for track, (day, total) in zip(tracks, used, strict=True)
+        ]
+        return _picked(account, "name", "display", "role") | {"quotas": quotas}
+
+    def _submissions(self, *conditions: Any) -> Sequence[Any]:
+        """Submissions with the displayed name of their account, newest first."""
+        query = select(Submission, Account.display).join(Account, Account.name == Submission.account)
+        return self.board.database.rows(query.where(*conditions).order_by(Submission.created.desc(), Submission.id))
 
     def _described(self, rows: Sequence[Any], viewer: Account | None) -> list[JsonObject]:
         """Submissions with their jobs."""
         if not rows:
             return []
-        own = [row.id for row in rows]
-
-        def ask(connection: Connection) -> tuple[Any, dict[int, int]]:
-            with_label = select(jobs, scorers.c.label).join(scorers, scorers.c.id == jobs.c.scorer)
-            found = connection.execute(with_label.where(jobs.c.submission.in_(own)).order_by(jobs.c.id)).all()
-            waiting = select(jobs.c.id).where(jobs.c.state == "queued").order_by(jobs.c.id)
-            places = {number: place for place, number in enumerate(connection.execute(waiting).scalars(), 1)}
-            return found, places
-
-        found, waiting = self.board.database.query(ask)
+        own = [row.Submission.id for row in rows]
+        jobs, waiting = self.board.database.query(
+            lambda session: (
+                session.scalars(select(Job).where(Job.submission.in_(own)).order_by(Job.id)).all(),
+                session.scalars(select(Job.id).where(Job.state == "queued").order_by(Job.id)).all(),
+            )
+        )
+        positions = {number: position for position, number in enumerate(waiting, 1)}
         figures = self._figures(own)
-        kinds = {one.id: measure_named(one.measure) for one in self._boards()}
-        tracks = {one.name: one for one in self.board.tracks()}
+        scorers = {scorer.id: scorer for scorer in self.board.scorers()}
+        tracks = {track.name: track for track in self.board.tracks()}
         described = []
         for row in rows:
-            track = tracks[row.track]
-            shown = self._visible(track, viewer)
+            submission: Submission = row.Submission
+            track = tracks[submission.track]
+            visible = _are_visible(track, viewer)
             of_row = []
-            for job in (one for one in found if one.submission == row.id):
+            for job in (job for job in jobs if job.submission == submission.id):
+                standing = self._standing(job.scorer)[1] if visible and job.state == "scored" else {"by_submission": {}}
                 of_row.append(
                     {
                         "id": job.id,
                         "board": job.scorer,
-                        "label": job.label,
+                        "label": scorers[job.scorer].label,
                         "state": job.state,
                         "reason": job.reason,
-                        "position": waiting.get(job.id),
-                        "attempts": job.attempts,
-                        "queued": job.queued,
-                        "started": job.started,
-                        "ended": job.ended,
-                        "value": figures.get((row.id, job.scorer), {}).get("value") if shown else None,
-                        "digits": kinds[job.scorer].digits,
-                        "place": self._place(job.scorer, row.id) if shown and job.state == "scored" else "",
+                        "position": positions.get(job.id),
+                        **_picked(job, "attempts", "queued", "started", "ended"),
+                        "value": figures.get((submission.id, job.scorer), {}).get("value") if visible else None,
+                        "digits": measure_named(scorers[job.scorer].measure).digits,
+                        "place": standing["by_submission"].get(submission.id, {"place": ""})["place"],
                     }
                 )
+            # The state of a submission: what is left to do comes first, then what went wrong.
+            states = {job["state"] for job in of_row}
+            state = next((name for name in ("running", "queued", "failed", "scored") if name in states), "cancelled")
             described.append(
                 {
-                    "id": row.id,
-                    "track": row.track,
+                    "id": submission.id,
+                    "track": submission.track,
                     "track_title": track.title or track.name,
-                    "system": row.system,
+                    "system": submission.system,
                     "by": row.display,
-                    "account": row.account,
-                    "created": row.created,
-                    "private": row.private,
-                    "withdrawn": row.withdrawn,
-                    "control": row.control,
-                    "link": row.link,
-                    "note": row.note,
-                    "plans": row.plans,
-                    "sha": row.sha if _owns(row, viewer) else "",
-                    "state": _state([job["state"] for job in of_row]),
+                    **_picked(submission, "account", "created", "private", "withdrawn", "control", "link", "note"),
+                    "plans": submission.plans,
+                    "sha": submission.sha
+                    if viewer and (viewer.role == "owner" or viewer.name == submission.account)
+                    else "",
+                    "state": state,
                     "jobs": of_row,
                 }
             )
         return described
 
-    def _place(self, board: str, submission: str, field: str = "place") -> str:
-        """The place of a submission, or with `no_place` why it has none."""
-        rows = self._standing(board)[0]["rows"]
-        return next((str(one[field]) for one in rows if one["submission"] == submission), "")
-
     def _figures(self, identities: Sequence[str]) -> dict[tuple[str, str], JsonObject]:
         """The public figures of submissions, by submission and board."""
         query = (
             select(
-                submissions.c.id, submissions.c.control, scores.c.scorer, scores.c.figures, scores.c.per_example,
-                scorers.c.measure, scorers.c.track,
+                Submission.id, Submission.control, Score.scorer, Score.figures, Score.per_example, Scorer.measure,
+                Scorer.track,
             )
-            .join(submissions, submissions.c.id == scores.c.submission)
-            .join(scorers, scorers.c.id == scores.c.scorer)
-            .where(scores.c.submission.in_(identities))
+            .join(Submission, Submission.id == Score.submission)
+            .join(Scorer, Scorer.id == Score.scorer)
+            .where(Score.submission.in_(identities))
         )  # fmt: skip
-        rows = self.board.database.query(lambda connection: connection.execute(query).all())
-        sets = {track.name: self.board.references(track.reference_set).examples for track in self.board.tracks()}
-        sources = {name: [one.source for one in examples] for name, examples in sets.items()}
+        rows = self.board.database.rows(query)
+        sources = {
+            track.name: [example.source for example in self.board.references(track.reference_set).examples]
+            for track in self.board.tracks()
+        }
         self.board.answered(row.id for row in rows if not row.control)
         return {
             (row.id, row.scorer): public_figures(self.board, measure_named(row.measure), sources[row.track], row)
             for row in rows
         }
 
-    def _results(self, row: Any, track: Track, viewer: Account | None) -> list[JsonObject]:
-        figures = self._figures([row.id])
-        found = []
-        for board in self._boards():
-            if (row.id, board.id) not in figures:
+    def _results(self, submission: Submission, track: Track, viewer: Account | None) -> list[JsonObject]:
+        """The figures of a submission on each board, and what it differs by from the control rows."""
+        figures = self._figures([submission.id])
+        results = []
+        for scorer in self.board.scorers():
+            if (submission.id, scorer.id) not in figures:
                 continue
-            own, kind = figures[row.id, board.id], measure_named(board.measure)
+            own, kind = figures[submission.id, scorer.id], measure_named(scorer.measure)
+            standing = self._standing(scorer.id)[1]
+            place = standing["by_submission"].get(submission.id, {"place": "", "no_place": ""})
+            controls = {row["control"]: row for row in standing["rows"] if row["control"]}
             # What is too little for a figure is too little for a difference.
-            against = differences_from_controls(self.board, board.id, row.id) if own["value"] is not None else {}
-            controls = {one["control"]: one for one in self._standing(board.id)[0]["rows"] if one["control"]}
-            further = {
-                name: {"title": metric_title(name), "digits": metric_digits(kind, name), "value": one}
-                for name, one in own["metrics"].items()
+            apart = differences_from_controls(self.board, scorer.id, submission.id) if own["value"] is not None else {}
+            against = []
+            for control, difference in apart.items():
+                if control == submission.control:
+                    continue
+                # That of the two means as they are shown, where no question lacks a value: it tells nothing more.
+                complete = own["complete"] and control in controls and controls[control]["complete"]
+                mean = own["value"]["mean"] - controls[control]["value"]["mean"] if complete else None
+                against.append(
+                    {
+                        "control": control,
+                        "meaning": CONTROLS.get(control, ""),
+                        "difference": rounded(to_json(difference), kind.digits, mean),
+                        "beaten": None if difference.sign is None else is_beaten(difference),
+                    }
+                )
+            metrics = {
+                name: {"title": metric_title(name), "digits": metric_digits(kind, name), "value": value}
+                for name, value in own["metrics"].items()
             }
-            found.append(
-                self._summary(board, track, viewer)
-                | own
-                | {
-                    "place": self._place(board.id, row.id),
-                    "no_place": self._place(board.id, row.id, "no_place"),
-                    "metrics": further,
-                    "least": LEAST,
-                    "against": [
-                        _against(name, one, kind, own, controls.get(name))
-                        for name, one in against.items()
-                        if name != row.control
-                    ],
-                }
-            )
-        return found
-
-    def _history(self, identity: str) -> list[JsonObject]:
-        query = select(log).where(log.c.object == identity).order_by(log.c.id)
-        rows = self.board.database.query(lambda connection: connection.execute(query).all())
-        return [
-            {
-                "time": one.time,
-                "state": one.after or one.action,
-                "reason": one.reason if one.action == "job" else "",
-                "board": one.board,
-            }
-            for one in rows
-        ]
-
-    def _public_examples(self, row: Any, track: Track) -> list[JsonObject]:
-        """The questions that the owner made public, with the system's first plan of each; none of a control row."""
-        if row.control or not track.shown_examples:
-            return []
-        plans = {one.example_id: one for one in reversed(read_content(zlib.decompress(row.content)))}
-        questions = self.board.questions(track)
-        return [
-            {
-                "example_id": name,
-                "goal": questions[name].goal,
-                "history": list(questions[name].history),
-                "plan": list(plans[name].steps),
-            }
-            for name in track.shown_examples
-            if name in plans
-        ]
+            about = {"place": place["place"], "no_place": place["no_place"], "metrics": metrics, "least": LEAST}
+            results.append(self._summary(scorer, track, viewer) | own | about | {"against": against})
+        return results
 
     def questions(self, track: str) -> Iterable[str]:
         """The questions of a track as JSON lines, without their continuations."""
-        for one in self.board.questions(self.board.track(track)).values():
-            row = {"example_id": one.example_id, "source": one.source, "goal": one.goal, "history": list(one.history)}
+        for question in self.board.questions(self.board.track(track)).values():
+            row = _picked(question, "example_id", "source", "goal") | {"history": list(question.history)}
             yield json.dumps(row, ensure_ascii=False) + "\n"
 
     # The owner
 
     def owner(self, viewer: Account) -> JsonObject:
         """Accounts, tracks, boards with their jobs, what failed, and the newest lines of the log."""
-
-        def ask(connection: Connection) -> tuple[Any, Any, Any]:
-            sent = select(submissions.c.account, func.count().label("count")).group_by(submissions.c.account).subquery()
-            live = (
-                select(tokens.c.account, func.count().label("count"))
-                .where(tokens.c.revoked.is_(None))
-                .group_by(tokens.c.account)
-                .subquery()
-            )
-            people = (
-                select(accounts, sent.c.count.label("submissions"), live.c.count.label("tokens"))
-                .outerjoin(sent, sent.c.account == accounts.c.name)
-                .outerjoin(live, live.c.account == accounts.c.name)
-                .order_by(accounts.c.created, accounts.c.name)
-            )
-            counted = select(
-                jobs.c.scorer, *(func.sum(case((jobs.c.state == state, 1), else_=0)).label(state) for state in _STATES)
-            ).group_by(jobs.c.scorer)
-            failed = (
-                select(jobs, submissions.c.system)
-                .join(submissions, submissions.c.id == jobs.c.submission)
-                .where(jobs.c.state == "failed")
-                .order_by(jobs.c.ended.desc())
-                .limit(LOGGED)
-            )
-            return (
-                connection.execute(people).all(), connection.execute(counted).all(), connection.execute(failed).all()
-            )  # fmt: skip
-
-        people, counted, failed = self.board.database.query(ask)
-        counts = {row.scorer: {state: int(getattr(row, state) or 0) for state in _STATES} for row in counted}
-        tracks = {one.name: one for one in self.board.tracks()}
+        sent = select(Submission.account, func.count().label("n")).group_by(Submission.account).subquery()
+        live = select(Token.account, func.count().label("n")).where(Token.revoked.is_(None))
+        valid = live.group_by(Token.account).subquery()
+        people = (
+            select(Account, sent.c.n.label("submissions"), valid.c.n.label("tokens"))
+            .outerjoin(sent, sent.c.account == Account.name)
+            .outerjoin(valid, valid.c.account == Account.name)
+            .order_by(Account.created, Account.name)
+        )
+        counted = select(
+            Job.scorer, *(func.sum(case((Job.state == state, 1), else_=0)).label(state) for state in _STATES)
+        ).group_by(Job.scorer)
+        failed = (
+            select(Job, Submission.system)
+            .join(Submission, Submission.id == Job.submission)
+            .where(Job.state == "failed")
+            .order_by(Job.ended.desc())
+            .limit(LOGGED)
+        )
+        accounts, of_scorers, failures = self.board.database.query(
+            lambda session: tuple(session.execute(query).all() for query in (people, counted, failed))
+        )
+        counts = {row.scorer: {state: int(getattr(row, state) or 0) for state in _STATES} for row in of_scorers}
+        tracks = {track.name: track for track in self.board.tracks()}
         return {
             "accounts": [
-                {
-                    "name": one.name,
-                    "display": one.display,
-                    "role": one.role,
-                    "created": one.created,
-                    "revoked": one.revoked,
-                    "submissions": one.submissions or 0,
-                    "tokens": one.tokens or 0,
-                }
-                for one in people
+                _picked(row.Account, "name", "display", "role", "created", "revoked")
+                | {"submissions": row.submissions or 0, "tokens": row.tokens or 0}
+                for row in accounts
             ],
             "tracks": self.index(viewer)["tracks"],
             "boards": [
-                self._summary(one, tracks[one.track], viewer) | {"jobs": counts.get(one.id, dict.fromkeys(_STATES, 0))}
-                for one in self._boards()
+                self._summary(scorer, tracks[scorer.track], viewer)
+                | {"jobs": counts.get(scorer.id, dict.fromkeys(_STATES, 0))}
+                for scorer in self.board.scorers()
             ],
             "failed": [
                 {
-                    "job": one.id,
-                    "submission": one.submission,
-                    "system": one.system,
-                    "board": one.scorer,
-                    "reason": one.reason,
-                    "ended": one.ended,
+                    "job": row.Job.id,
+                    "submission": row.Job.submission,
+                    "system": row.system,
+                    "board": row.Job.scorer,
+                    "reason": row.Job.reason,
+                    "ended": row.Job.ended,
                 }
-                for one in failed
+                for row in failures
             ],
             "log": self.log(),
         }
 
     def log(self, before: int | None = None) -> list[JsonObject]:
         """Lines of the log, newest first, before a number."""
-        query = select(log).order_by(log.c.id.desc()).limit(LOGGED)
+        query = select(LogLine).order_by(LogLine.id.desc()).limit(LOGGED)
         if before is not None:
-            query = query.where(log.c.id < before)
-        rows = self.board.database.query(lambda connection: connection.execute(query).mappings().all())
-        return [dict(row) for row in rows]
+            query = query.where(LogLine.id < before)
+        names = ("id", "time", "actor", "action", "object", "board", "before", "after", "reason")
+        return [_picked(line, *names) for line in self.board.database.scalars(query)]
 
 
 def metric_title(name: str) -> str:
@@ -498,45 +475,17 @@ def metric_title(name: str) -> str:
     return METRICS.get(name, name)
 
 
-def _against(
-    control: str, difference: Interval, kind: type[Measure], own: JsonObject, other: JsonObject | None
-) -> JsonObject:
-    """The difference from a control: that of the two means as they are shown, where no question lacks a value."""
-    complete = other is not None and own["complete"] and other["complete"]
-    mean = own["value"]["mean"] - other["value"]["mean"] if complete and other is not None else None
-    return {
-        "control": control,
-        "meaning": MEANINGS.get(control, ""),
-        "difference": rounded(to_json(difference), kind.digits, mean),
-        "beaten": None if difference.sign is None else is_beaten(difference),
-    }
+def _picked(row: object, *names: str) -> JsonObject:
+    """Some fields of a row."""
+    return {name: getattr(row, name) for name in names}
 
 
-def _state(states: Sequence[str]) -> str:
-    """The state of a submission: what is left to do comes first, then what went wrong."""
-    return next((state for state in ("running", "queued", "failed", "scored") if state in states), "cancelled")
+def _are_visible(track: Track, viewer: Account | None) -> bool:
+    """Whether the results of a track are for this viewer."""
+    return track.published or (viewer is not None and viewer.role == "owner")
 
 
-def _owns(row: Any, viewer: Account | None) -> bool:
-    return viewer is not None and (viewer.is_owner or viewer.name == row.account)
-
-
-def _may_see(row: Any, viewer: Account | None) -> bool:
-    return _owns(row, viewer) or (not row.private and row.withdrawn is None)
-
-
-def _sorted(rows: list[JsonObject], key: str, order: str) -> list[JsonObject]:
-    """Rows by a column; by place as they are. A row without a figure comes last."""
-    if key == "place":
-        return rows[::-1] if order == "up" else rows
-    if key in ("system", "by"):
-        return sorted(rows, key=lambda one: str(one[key]).casefold(), reverse=order == "down")
-    if key == "date":
-        return sorted(rows, key=lambda one: one["created"], reverse=order != "up")
-    have = [one for one in rows if one["datasets"].get(key)]
-    lack = [one for one in rows if not one["datasets"].get(key)]
-    return sorted(have, key=lambda one: one["datasets"][key]["mean"], reverse=order != "up") + lack
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 8 else 1
+def _may_see(submission: Submission, viewer: Account | None) -> bool:
+    """Whether a submission is the viewer's, or everybody's."""
+    own = viewer is not None and (viewer.role == "owner" or viewer.name == submission.account)
+    return own or (not submission.private and submission.withdrawn is None)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import CommandGroup
-from recipe.cli.models import judge_flags
-from recipe.cli.reward_options import AsJson, service_token
+from recipe.cli.console import CommandGroup, Shown, shows
+from recipe.cli.flags import with_settings
+from recipe.cli.models import JUDGE
+from recipe.cli.reward_options import service_token
 from recipe.config import ModelConfig
 from recipe.errors import InputError
 
@@ -47,13 +48,15 @@ def _stand_back() -> None:
     os.nice(max(0, _NICE - os.nice(0)))
 
 
-@contextmanager
-def _opened(database: str) -> "Iterator[Board]":
+def _require_board() -> None:
     from recipe.errors import require_packages
 
-    require_packages(
-        {"board": "the evaluation board", "serve": "the evaluation board", "report": "the evaluation board"}
-    )
+    require_packages(dict.fromkeys(("board", "serve", "report"), "the evaluation board"))
+
+
+@contextmanager
+def _opened(database: str) -> "Iterator[Board]":
+    _require_board()
     from recipe_apps.board.store import Board
 
     board = Board.open(database)
@@ -64,6 +67,7 @@ def _opened(database: str) -> "Iterator[Board]":
 
 
 @app.command("init")
+@shows
 def init(
     config: Annotated[Path | None, typer.Argument(help="The board's settings, a TOML file (docs/board.md).")] = None,
     database: Database = _DEFAULT,
@@ -72,8 +76,7 @@ def init(
         Path | None, typer.Option(help="With --demo: run folder of `recipe demo`. Default: runs/demo, if it is there.")
     ] = None,
     encoder: Annotated[str, typer.Option(help="With --demo: encoder of the proxy judge.")] = "minilm",
-    json: AsJson = False,
-) -> None:
+) -> Shown:
     """Make a board: its tracks, scorers and control rows, and the owner's account.
 
     The owner's token is printed this once. Give one of CONFIG and --demo.
@@ -82,19 +85,15 @@ def init(
 
     Example: recipe board init board.toml --database postgresql://board@localhost/board
     """
-    from recipe.errors import require_packages
-
-    require_packages(
-        {"board": "the evaluation board", "serve": "the evaluation board", "report": "the evaluation board"}
-    )
+    _require_board()
     from recipe_apps.board.setup import OWNER, demo_board, fill_board
     from recipe_apps.board.store import Board
 
     if demo == (config is not None):
         raise InputError("give one of a file of settings and --demo.")
     if demo:
-        given = run if run is not None else (_DEMO if (_DEMO / "data" / "test.jsonl").is_file() else None)
-        board, tokens = demo_board(database, given, encoder)
+        folder = run if run is not None else (_DEMO if (_DEMO / "data" / "test.jsonl").is_file() else None)
+        board, tokens = demo_board(database, folder, encoder)
     else:
         from recipe.config import load_config
         from recipe_apps.board.settings import BoardSettings
@@ -110,15 +109,13 @@ def init(
 
         board = Board.create(database, settings.title, fill)
     board.close()
-    if json:
-        console.print_json({"database": database, "tokens": tokens})
-        return
-    console.print_lines(
+    lines = [
         *(f"token of {name}: {token}" for name, token in tokens.items()),
         "Keep the tokens: they are shown this once. Next:",
         f"  recipe board worker --database {database}",
         f"  recipe board serve --database {database}",
-    )
+    ]
+    return Shown({"database": database, "tokens": tokens}, lines)
 
 
 @app.command("upgrade")
@@ -127,11 +124,10 @@ def upgrade(database: Database = _DEFAULT) -> None:
 
     Example: recipe board upgrade --database runs/board.db
     """
-    from recipe_apps.board.tables import Database as Opened
-    from recipe_apps.board.tables import upgrade as migrate
+    from recipe_apps.board.database import Database as Opened
 
     opened = Opened(database)
-    migrate(opened)
+    opened.upgrade()
     opened.close()
 
 
@@ -162,7 +158,7 @@ def serve(
 
 
 @app.command("worker")
-@judge_flags
+@with_settings(model=JUDGE)
 def worker(
     database: Database = _DEFAULT,
     measures: Annotated[
@@ -174,7 +170,7 @@ def worker(
     ] = 30.0,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Stop once nothing is left to score.")] = False,
     *,
-    model_settings: ModelConfig,
+    model: ModelConfig,
 ) -> None:
     """Score what is queued. Any number of workers may run, on other machines too.
 
@@ -191,24 +187,23 @@ def worker(
     _stand_back()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     known = board_measures()
-    asked = [one for one in known if one != "judge" or model_settings.endpoint]
+    chosen = [measure for measure in known if measure != "judge" or model.endpoint]
     if measures:
-        asked = [one.strip() for one in measures.split(",")]
-        if unknown := [one for one in asked if one not in known]:
+        chosen = [measure.strip() for measure in measures.split(",")]
+        if unknown := [measure for measure in chosen if measure not in known]:
             raise InputError(f"measure {unknown[0]!r} is unknown; known are {', '.join(known)}.")
-    if model_settings.model:
+    if model.model:
         raise InputError("the board names the judge; leave --judge out.")
-    given = model_settings.model_fields_set
     # The job waits in the queue while the endpoint is away, so that pages say so; a request need not wait as well.
-    judge = model_settings if "patience" in given else model_settings.model_copy(update={"patience": 20.0})
+    judge = model if "patience" in model.model_fields_set else model.model_copy(update={"patience": 20.0})
     if judge.cache is None:
         from recipe.artifacts import cache_folder
 
         judge = judge.model_copy(update={"cache": cache_folder() / "board"})
     with _opened(database) as board:
-        from recipe_apps.board.work import Worker, worker_name
+        from recipe_apps.board.work import Worker
 
-        working = Worker(board, name or worker_name(), asked, lease, judge if judge.endpoint else None)
+        working = Worker(board, name, chosen, lease, judge if judge.endpoint else None)
         before = [signal.signal(number, lambda *_: working.stop()) for number in (signal.SIGTERM, signal.SIGINT)]
         try:
             done = working.run(until_empty)
@@ -219,12 +214,12 @@ def worker(
 
 
 @app.command("check")
+@shows
 def check(
     file: Annotated[Path, typer.Argument(help="Predictions, JSON lines, as `recipe plan` writes them.")],
     questions: Annotated[Path, typer.Option(help="The track's questions, as downloaded from the board.")],
     plans: Annotated[int, typer.Option(min=1, help="Plans that the track asks for of each question.")] = 1,
-    json: AsJson = False,
-) -> None:
+) -> Shown:
     """Check predictions as the board will, without it: all problems at once, each with its line and field.
 
     Example: recipe board check predictions.jsonl --questions questions.jsonl
@@ -236,24 +231,18 @@ def check(
     if not file.is_file():
         raise not_a_file(file)
     limits = Limits()
-    asked = {one.example_id: one for one in read_examples(questions, questions=True)}
+    by_id = {question.example_id: question for question in read_examples(questions, questions=True)}
     with file.open("rb") as stream:
         data = stream.read(limits.bytes + 1)
-    checked = check_submission(data, asked, plans, limits)
-    if json:
-        told = [
-            {name: getattr(one, name) for name in ("line", "field", "problem", "remedy")} for one in checked.problems
-        ]
-        console.print_json(
-            {"ok": checked.ok, "plans": checked.plans, "sha": checked.sha, "problems": told, "more": checked.more}
-        )
-    if not checked.ok:
-        count = len(checked.problems) + checked.more
-        if not json:
-            console.print_lines(*(one.sentence() for one in checked.problems))
-        raise InputError(f"{file}: {count} problem{'s' * (count > 1)}; nothing was sent.")
-    if not json:
-        console.print_lines(f"{checked.plans:,} plans for {checked.examples:,} questions: ready to submit.")
+    checked = check_submission(data, by_id, plans, limits)
+    fields = ("line", "field", "problem", "remedy")
+    problems = [{name: getattr(problem, name) for name in fields} for problem in checked.problems]
+    value = {"ok": checked.ok, "plans": checked.plans, "sha": checked.sha, "problems": problems, "more": checked.more}
+    if checked.ok:
+        return Shown(value, [f"{checked.plans:,} plans for {checked.examples:,} questions: ready to submit."])
+    count = len(checked.problems) + checked.more
+    error = InputError(f"{file}: {count} problem{'s' * (count > 1)}; nothing was sent.")
+    return Shown(value, [problem.sentence() for problem in checked.problems], error)
 
 
 @contextmanager
@@ -269,6 +258,7 @@ def _client(url: str, token_file: Path | None) -> "Iterator[BoardClient]":
 
 
 @app.command("submit")
+@shows
 def submit(
     file: Annotated[Path, typer.Argument(help="Predictions, JSON lines.")],
     track: Annotated[str, typer.Option(help="Track of the board.")],
@@ -279,54 +269,44 @@ def submit(
     note: Annotated[str, typer.Option(help="A remark that the system's page shows.")] = "",
     private: Annotated[bool, typer.Option("--private", help="Show the row to you and the owner only.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it is scored, and show the figures.")] = False,
-    json: AsJson = False,
-) -> None:
+) -> Shown:
     """Send predictions to a board. Sending the same ones again is harmless: a submission is known by its content.
 
     Example: recipe board submit predictions.jsonl --track world --system mine --url http://host:8002 --token-file token
     """
     from recipe.artifacts import not_a_file
+    from recipe.report.elements import Table
 
     if not file.is_file():
         raise not_a_file(file)
     with _client(url, token_file) as client:
         sent = client.submit(track, system, file.read_bytes(), link, note, private)
+        value, figures, state = sent, list[Table](), sent["state"]
         if wait:
             with console.progress().task("scoring") as advance:
-                found = client.wait(sent["id"], lambda: advance(0))
-            sent = sent | {"state": found["submission"]["state"]}
-        if json:
-            console.print_json(client.submission(sent["id"]) if wait else sent)
-            return
-        known = "" if sent["new"] else " (sent before)"
-        console.print_lines(f"{sent['id']}: {sent['state']}{known}", f"{url.rstrip('/')}/systems/{sent['id']}")
-        if wait:
-            console.print_table(_jobs(found["submission"]))
+                scored = client.wait(sent["id"], lambda: advance(0))["submission"]
+            value, figures, state = client.submission(sent["id"]), [_jobs(scored)], scored["state"]
+    known = "" if sent["new"] else " (sent before)"
+    return Shown(value, [f"{sent['id']}: {state}{known}", f"{url.rstrip('/')}/systems/{sent['id']}", *figures])
 
 
 @app.command("status")
+@shows
 def status(
     identity: Annotated[str, typer.Argument(metavar="[SUBMISSION]", help="Id of a submission.")] = "",
     url: Url = _LOCAL,
     token_file: TokenFile = None,
-    json: AsJson = False,
-) -> None:
+) -> Shown:
     """Show a submission's states and figures; without an id, your submissions, the boards and the queue.
 
     Example: recipe board status --url http://host:8002 --token-file token
     """
     with _client(url, token_file) as client:
         if identity:
-            found = client.submission(identity)
-            console.print_json(found) if json else console.print_table(_jobs(found["submission"]))
-            return
+            known = client.submission(identity)
+            return Shown(known, [_jobs(known["submission"])])
         boards, mine = client.boards(), client.mine() if client.has_token else []
-        if json:
-            console.print_json(boards | {"submissions": mine})
-            return
-        console.print_table(_boards(boards))
-        for one in mine:
-            console.print_table(_jobs(one))
+    return Shown(boards | {"submissions": mine}, [_boards(boards), *map(_jobs, mine)])
 
 
 @app.command("rescore")
@@ -418,22 +398,23 @@ def export(
 
     require_writable(output)
     with _opened(database) as opened:
+        from recipe_apps.board.models import Account
         from recipe_apps.board.standings import as_csv, refresh
-        from recipe_apps.board.store import Account
         from recipe_apps.board.views import Views
 
         views = Views(opened)
-        owner = Account("owner", "", "owner")
+        owner = Account(name="owner", display="", role="owner")
         summary = views.table(board, {}, owner)["board"]
         refresh(opened, board)
-        value, datasets = Views(opened).rows(board, owner)
+        rows, datasets = Views(opened).rows(board, owner)
     if output.suffix == ".json":
-        write_json(output, {"board": summary} | value)
+        write_json(output, {"board": summary, "rows": rows})
     else:
-        write_text(output, as_csv(value, datasets))
+        write_text(output, as_csv(rows, datasets))
 
 
 @account.command("add")
+@shows
 def add_account(
     name: Annotated[str, typer.Argument(help="Name: a-z, 0-9, '-', '_' and '.'.")],
     database: Database = _DEFAULT,
@@ -441,30 +422,29 @@ def add_account(
         bool, typer.Option("--owner", help="An owner of the board, who sees and may do everything.")
     ] = False,
     display: Annotated[str, typer.Option(help="Name that pages show. Default: the name.")] = "",
-    json: AsJson = False,
-) -> None:
+) -> Shown:
     """Make an account; its token is printed this once.
 
     Example: recipe board account add ann --display "Ann, University of X"
     """
     with _opened(database) as board:
         token = board.add_account(name, "owner" if owner else "submitter", display)
-    console.print_json({"name": name, "token": token}) if json else console.print_lines(f"token of {name}: {token}")
+    return Shown({"name": name, "token": token}, [f"token of {name}: {token}"])
 
 
 @account.command("token")
+@shows
 def new_token(
     name: Annotated[str, typer.Argument(help="Name of the account.")],
     database: Database = _DEFAULT,
-    json: AsJson = False,
-) -> None:
+) -> Shown:
     """Make a further token for an account, such as for one that was lost.
 
     Example: recipe board account token ann
     """
     with _opened(database) as board:
         token = board.new_token(name)
-    console.print_json({"name": name, "token": token}) if json else console.print_lines(f"token of {name}: {token}")
+    return Shown({"name": name, "token": token}, [f"token of {name}: {token}"])
 
 
 @account.command("revoke")
@@ -478,25 +458,23 @@ def revoke(name: Annotated[str, typer.Argument(help="Name of the account.")], da
 
 
 @account.command("list")
-def accounts(database: Database = _DEFAULT, json: AsJson = False) -> None:
+@shows
+def accounts(database: Database = _DEFAULT) -> Shown:
     """List the accounts of a board.
 
     Example: recipe board account list
     """
     with _opened(database) as board:
         from recipe.report.elements import Table, headings, row
-        from recipe_apps.board.store import Account
+        from recipe_apps.board.models import Account
         from recipe_apps.board.views import Views
 
-        found = Views(board).owner(Account("owner", "", "owner"))["accounts"]
-    if json:
-        console.print_json(found)
-        return
+        known = Views(board).owner(Account(name="owner", display="", role="owner"))["accounts"]
     rows = tuple(
-        row(one["name"], one["role"], one["display"], one["submissions"], "revoked" if one["revoked"] else "")
-        for one in found
+        row(of["name"], of["role"], of["display"], of["submissions"], "revoked" if of["revoked"] else "")
+        for of in known
     )
-    console.print_table(Table("Accounts", "name", headings("role", "shown as", "submissions", "state"), rows))
+    return Shown(known, [Table("Accounts", "name", headings("role", "shown as", "submissions", "state"), rows)])
 
 
 def _jobs(submission: dict[str, Any]) -> "Table":
@@ -518,8 +496,8 @@ def _boards(value: dict[str, Any]) -> "Table":
     from recipe.report.elements import Cell, Table, headings, row
 
     rows = []
-    for one in value["tracks"]:
-        for board in one["boards"]:
+    for track in value["tracks"]:
+        for board in track["boards"]:
             leader = board["leader"]
             figure = Cell(None) if leader is None else Cell(leader["value"]["mean"], board["digits"])
             rows.append(
@@ -529,7 +507,7 @@ def _boards(value: dict[str, Any]) -> "Table":
                     board["systems"],
                     leader["system"] if leader else "",
                     figure,
-                    section=one["title"],
+                    section=track["title"],
                 )
             )
     queue = value["queue"]

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recipe.cli.flags import with_flags
-from recipe.cli.models import opened, phi_settings
+from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.models import ASKED, FLAGS, opened, phi_settings
 from recipe.cli.reward_options import Method, service_token, settings
 from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig
 from recipe.errors import InputError
+from recipe_apps.serving.settings import PageSettings
 
 if TYPE_CHECKING:
-    from recipe.corpus.store import Corpus
     from recipe.models.model import Model
-    from recipe_apps.serving.evidence import Witness
 
 _DEMO = Path("runs/demo")
 """Where `make demo` writes."""
@@ -26,9 +25,12 @@ _SMALL = 200_000_000
 """Parameters below which several threads only slow each other down on a processor."""
 
 
-@with_flags(SamplingConfig, "sampling", "How plans are sampled", only=("temperature", "max_tokens", "seed"))
-@with_flags(FrameConfig, "frames", "Frames of a video", only=("fps", "max_frames", "max_pixels"))
-@with_flags(ModelConfig, "model_settings", "The model and how it is asked", defaults={"model": ""})
+@with_settings(
+    model=SettingsTable(ModelConfig, FLAGS, ASKED, defaults={"model": ""}),
+    sampling=SettingsTable(SamplingConfig, ("temperature", "max_tokens", "seed"), "How plans are sampled"),
+    frames=SettingsTable(FrameConfig),
+    page=SettingsTable(PageSettings),
+)
 def serve(
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: each step is shown with its narrations.")] = None,
     method: Method = None,
@@ -62,21 +64,11 @@ def serve(
         bool,
         typer.Option("--insecure", help="Answer to other machines without a token; for a proxy that asks for one."),
     ] = False,
-    plans: Annotated[int, typer.Option(min=1, help="Plans that are written where nothing else is asked for.")] = 4,
-    max_plans: Annotated[int, typer.Option(min=1, help="Plans that one visitor may ask for at once.")] = 8,
-    queue: Annotated[int, typer.Option(min=1, help="Visitors that may wait.")] = 64,
-    max_clip: Annotated[int, typer.Option(min=1, help="Megabytes of a clip.")] = 512,
-    per_address: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Connections and waiting visitors of one address; 0: half of all. A proxy is one address.",
-        ),
-    ] = 0,
     *,
-    model_settings: ModelConfig,
-    frames: FrameConfig,
+    model: ModelConfig,
     sampling: SamplingConfig,
+    frames: FrameConfig,
+    page: PageSettings,
 ) -> None:
     """Serve the planner page: type a goal, watch the plan being written, see which narrations support each step.
 
@@ -90,25 +82,21 @@ def serve(
     from recipe.corpus.store import Corpus
     from recipe_apps.serving.app import Served, create_app
     from recipe_apps.serving.feedback import FeedbackStore
-    from recipe_apps.serving.messages import PageSettings
     from recipe_apps.web.process import LIMITS, LOG_FORMAT, LOOPBACK, address_of, listen, require_guarded, run_service
 
-    describing = phi_settings(model_settings, phi, phi_endpoint)
+    describing = phi_settings(model, phi, phi_endpoint)
+    if describing is not None:  # smaller frames than a planner's, unless the size is given
+        frames = PhiConfig().frames.model_copy(update=frames.model_dump(exclude_unset=True))
     if corpus is None and (method or config):
         raise InputError("--verifier and --config go with --corpus; give the corpus folder.")
+    reward = settings(config, method or ("grounded" if config is None else None), None)
     default = ""
-    if not model_settings.model:
+    if not model.model:
         if corpus is not None:
             raise InputError("--corpus goes with --model; leave both out for the demo's.")
-        model_settings, corpus, examples, default = _of_demo(model_settings, examples)
-    limits = PageSettings(
-        plans=min(plans, max_plans),
-        max_plans=max_plans,
-        queue=queue,
-        per_address=per_address,
-        max_clip=max_clip * 1_000_000,
-        token=service_token(token_file),
-    )
+        model, corpus, examples, default = _of_demo(model, examples)
+    token = page.token or service_token(token_file)
+    limits = page.model_copy(update={"plans": min(page.plans, page.max_plans), "token": token})
     require_guarded(host, limits.token is not None, insecure)
     feedback = None if keep is None else FeedbackStore(keep)
     offered = [] if examples is None else _goals(examples)
@@ -119,36 +107,46 @@ def serve(
     from recipe.planning.planner import Planner
     from recipe.prompting import open_prompt
 
-    asked = open_prompt(prompt) if prompt else None
+    template = open_prompt(prompt) if prompt else None
     with (
         listen(host, port) as bound,
-        opened(model_settings, frames) as model,
+        opened(model, frames) as writer,
         nullcontext() if describing is None else opened(describing, frames) as describer,
     ):
-        opened_corpus = None if corpus is None else Corpus.open(corpus)
-        witness = None if opened_corpus is None else _witness(opened_corpus, config, method, link)
-        at_endpoint = model_settings.endpoint is not None
+        evidence, about = None, dict[str, Any]()
+        if corpus is not None:
+            from recipe.explain.records import Links
+            from recipe.reward.verifier import Verifier
+            from recipe_apps.serving.evidence import CorpusEvidence
+
+            opened_corpus = Corpus.open(corpus)
+            evidence = CorpusEvidence(Verifier(opened_corpus, reward), Links(link))
+            # Loads the encoder and the corpus's pages, so that the first visitor does not wait for them.
+            evidence.evidence([(("make tea", ("boil the water",)), ("pour the water", "wait"))])
+            manifest = opened_corpus.manifest
+            about = {name: manifest[name] for name in ("id", "narrations", "segments")}
+            about |= {"too_small": reward.contrast_problem(manifest["narrations"])}
+        at_endpoint = model.endpoint is not None
         if not at_endpoint:
-            _few_threads(model)
+            _few_threads(writer)
         served = Served(
-            planner=Planner(model, sampling, asked),
-            model=_shown_name(model_settings.model),
-            sees_video=model.reads_video or reads_video,
+            planner=Planner(writer, sampling, template),
+            model=_shown_name(model.model),
+            sees_video=writer.reads_video or reads_video,
             phi=None if describer is None else Phi(describer, PhiConfig(frames=frames)),
             phi_name=_shown_name(phi or ""),
-            witness=witness,
-            corpus=None if witness is None or opened_corpus is None else _about(witness, opened_corpus),
+            evidence=evidence,
+            corpus=about or None,
             frames=frames,
             default=default,
             examples=offered,
-            writers=model_settings.concurrency if at_endpoint else 1,
+            writers=model.concurrency if at_endpoint else 1,
             room=1 if at_endpoint else sampling.batch_size,
         )
         app = create_app(served, limits, feedback=feedback, local_only=host in LOOPBACK)
         log.info("open %s", address_of(host, bound))
-        page = app.state.page
-        connections = LIMITS._replace(per_address=per_address)
-        run_service(app, bound, page.drain, limits.drain_seconds, limits=connections)
+        connections = LIMITS._replace(per_address=limits.per_address)
+        run_service(app, bound, app.state.page.runs.close, limits.drain_seconds, limits=connections)
 
 
 def _of_demo(given: ModelConfig, examples: Path | None) -> tuple[ModelConfig, Path, Path | None, str]:
@@ -176,24 +174,6 @@ def _goals(file: Path) -> list[tuple[str, tuple[str, ...]]]:
     for example in read_examples(file):
         first.setdefault(example.goal, example.history)
     return list(first.items())[:_OFFERED]
-
-
-def _witness(corpus: "Corpus", config: Path | None, method: str | None, link: str) -> "Witness":
-    """The verifier on the corpus, the grounded one unless another is named, with its memory warm."""
-    from recipe.explain.records import Links
-    from recipe.reward.verifier import Verifier
-    from recipe_apps.serving.evidence import Witness
-
-    chosen = settings(config, method or ("grounded" if config is None else None), None)
-    witness = Witness(Verifier(corpus, chosen), Links(link))
-    witness.warm_up()
-    return witness
-
-
-def _about(witness: "Witness", corpus: "Corpus") -> dict[str, Any]:
-    manifest = corpus.manifest
-    problem = witness.verifier.config.contrast_problem(manifest["narrations"])
-    return {name: manifest[name] for name in ("id", "narrations", "segments")} | {"too_small": problem}
 
 
 def _few_threads(model: "Model") -> None:

@@ -101,22 +101,23 @@ class Batcher:
         """The rewards of each group's plans; `client` takes turns with others. Raises Refusal."""
         plans = [(group.goal, group.history, plan) for group in groups for plan in group.plans]
         lengths = [
-            max(_LEAST, sum(map(len, plan)) + (0 if place else len(group.goal) + sum(map(len, group.history))))
+            max(_LEAST, sum(map(len, plan)) + (0 if index else len(group.goal) + sum(map(len, group.history))))
             for group in groups
-            for place, plan in enumerate(group.plans)
+            for index, plan in enumerate(group.plans)
         ]
-        asked, most = (len(plans), sum(lengths)), (self._settings.queue, self._settings.queue_characters)
-        if asked[0] > most[0]:
-            raise Refusal("too_many_plans", f"The request holds {asked[0]} plans; send at most {most[0]} at once.")
-        if asked[1] > most[1]:
-            problem = f"The request's plans have {asked[1]} characters; send at most {most[1]} at once."
+        sizes, limits = (len(plans), sum(lengths)), (self._settings.queue, self._settings.queue_characters)
+        if sizes[0] > limits[0]:
+            raise Refusal("too_many_plans", f"The request holds {sizes[0]} plans; send at most {limits[0]} at once.")
+        if sizes[1] > limits[1]:
+            problem = f"The request's plans have {sizes[1]} characters; send at most {limits[1]} at once."
             raise Refusal("too_long", problem)
         if self._stopping:
             raise Refusal("stopped", "The service is stopping; ask again.")
-        own, everybody = self._batches.waiting(client), self._batches.waiting()
+        waiting, in_all = self._batches.waiting(client), self._batches.waiting()
         for kind, name in enumerate(("plans", "characters")):
-            if own[kind] + asked[kind] > most[kind] or everybody[kind] + asked[kind] > _CLIENTS * most[kind]:
-                raise Refusal("queue_full", f"{everybody[kind]} {name} wait already; ask again in a second.")
+            size, most = sizes[kind], limits[kind]
+            if waiting[kind] + size > most or in_all[kind] + size > _CLIENTS * most:
+                raise Refusal("queue_full", f"{in_all[kind]} {name} wait already; ask again in a second.")
         future = self._batches.submit(plans, lengths, client)
         self._open[future] = time.monotonic(), disconnected
         future.add_done_callback(self._open.pop)
@@ -153,17 +154,18 @@ class Batcher:
         """Each plan's reward or refusal; plans of one prompt are scored as one group, whoever asks."""
         began = self._busy_since = time.monotonic()
         prompts: dict[tuple[str, Steps], list[int]] = {}
-        for place, (goal, history, _) in enumerate(plans):
-            prompts.setdefault((goal, history), []).append(place)
-        groups = [PromptGroup(*prompt, [plans[place][2] for place in own]) for prompt, own in prompts.items()]
-        self._metrics.batch(len(plans), len(groups))
+        for index, (goal, history, _) in enumerate(plans):
+            prompts.setdefault((goal, history), []).append(index)
+        groups = [PromptGroup(*prompt, [plans[index][2] for index in own]) for prompt, own in prompts.items()]
+        self._metrics.batch_plans.observe(len(plans))
+        self._metrics.batch_prompts.observe(len(groups))
         scored: dict[int, Scored] = {}
         for own, outcomes in zip(prompts.values(), self._score(groups), strict=True):
             self._metrics.rewards([outcome for outcome in outcomes if isinstance(outcome, Reward)])
             scored |= zip(own, outcomes, strict=True)
         self._metrics.batch_seconds.observe(time.monotonic() - began)
         self._busy_since = None
-        return [scored[place] for place in range(len(plans))]
+        return [scored[index] for index in range(len(plans))]
 
     def _score(self, groups: Sequence[PromptGroup]) -> list[list[Scored]]:
         """Each plan's reward or refusal.
@@ -172,18 +174,15 @@ class Batcher:
         plans of a batch that meets a fault of the program.
         """
         outcomes = attempt(f"scoring {len(groups)} prompts", lambda: outcomes_of(self._scorer, groups, log=True))
-        plans = sum(len(group.plans) for group in groups)
         if isinstance(outcomes, Refusal):
-            if plans == 1 or outcomes.code != "internal":
+            if outcomes.code != "internal" or sum(len(group.plans) for group in groups) == 1:
                 return [[outcomes] * len(group.plans) for group in groups]
-            return [self._score_alone(group) for group in groups]
+            outcomes = [[] for _ in groups]
         scored: list[list[Scored]] = []
         for group, own in zip(groups, outcomes, strict=True):
-            if len(group.plans) > 1 and any(isinstance(outcome, ComputeError | CorpusError) for outcome in own):
-                scored.append(self._score_alone(group))
+            failed = any(isinstance(outcome, ComputeError | CorpusError) for outcome in own)
+            if len(own) < len(group.plans) or (failed and len(own) > 1):
+                scored.append([self._score([group._replace(plans=[plan])])[0][0] for plan in group.plans])
             else:
-                scored.append([one if isinstance(one, Reward) else refusal(one) for one in own])
+                scored.append([outcome if isinstance(outcome, Reward) else refusal(outcome) for outcome in own])
         return scored
-
-    def _score_alone(self, group: PromptGroup) -> list[Scored]:
-        return [self._score([group._replace(plans=[plan])])[0][0] for plan in group.plans]

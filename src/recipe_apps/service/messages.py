@@ -9,7 +9,7 @@ from recipe.config import Positive, Settings
 from recipe.errors import HALVES
 from recipe.reward.scorer import PromptGroup
 from recipe.text import plan_steps
-from recipe_apps.web.refusals import Refusal, Texts
+from recipe_apps.web.refusals import Refusal, Texts, read
 
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 """What `str.splitlines` splits at."""
@@ -64,13 +64,17 @@ class ScoreRequest(BaseModel):
             raise ValueError("give exactly one of 'continuation', 'completion' and 'continuations'")
         return self
 
-    def group(self, settings: ServiceSettings) -> PromptGroup:
-        """The prompt and its plans. Raises Refusal."""
-        if self.completion is not None:
-            plans: Sequence[Sequence[str]] = [completion_steps(self.completion, settings)]
-        else:
-            plans = (self.continuations or []) if self.continuation is None else [self.continuation]
-        return checked(self.goal, self.history, plans, settings)
+
+def score_group(body: bytes, settings: ServiceSettings) -> tuple[PromptGroup, bool]:
+    """The prompt and the plans of a body of `/score`, and whether it holds one plan. Raises Refusal."""
+    message = read(body, ScoreRequest)
+    if message.completion is not None:
+        plans: Sequence[Sequence[str]] = [completion_steps(message.completion, settings)]
+    elif message.continuation is not None:
+        plans = [message.continuation]
+    else:
+        plans = message.continuations or []
+    return checked(message.goal, message.history, plans, settings), message.continuations is None
 
 
 def completion_steps(text: str, settings: ServiceSettings) -> Sequence[str]:
@@ -88,28 +92,24 @@ def checked(
     """A prompt and its plans, within the limits. Raises Refusal."""
     if len(plans) > settings.queue:
         raise Refusal("too_many_plans", f"The request holds {len(plans)} plans; send at most {settings.queue} at once.")
-    _check_text("The goal", goal, settings)
-    _check_steps("The history", history, settings)
-    for number, plan in enumerate(plans, start=1):
-        _check_steps("The plan" if len(plans) == 1 else f"Plan {number}", plan, settings)
+    for number, steps in enumerate(([goal], history, *plans), start=-1):
+        name = {-1: "The goal", 0: "The history"}.get(number) or ("The plan" if len(plans) == 1 else f"Plan {number}")
+        if number >= 0:
+            if len(steps) > settings.max_steps:
+                most = settings.max_steps
+                raise Refusal("too_many_steps", f"{name} has {len(steps)} steps; this service takes at most {most}.")
+            _check_length(name, sum(map(len, steps)), settings.max_completion)
+        for index, text in enumerate(steps, start=1):
+            problem = "is blank; give it words or leave it out" if not text or text.isspace() else None
+            if not text.isascii() and HALVES.search(text):
+                problem = "holds half a character; repair or remove it"
+            # A body can hold hundreds of thousands of texts: they are named only where something is wrong.
+            if problem or len(text) > settings.max_characters:
+                named = name if number < 0 else f"{name}'s step {index}"
+                if problem:
+                    raise Refusal("invalid_field", f"{named} {problem}.")
+                _check_length(named, len(text), settings.max_characters)
     return PromptGroup(goal, tuple(history), [tuple(plan) for plan in plans])
-
-
-def _check_steps(name: str, steps: Sequence[str], settings: ServiceSettings) -> None:
-    if len(steps) > settings.max_steps:
-        most = settings.max_steps
-        raise Refusal("too_many_steps", f"{name} has {len(steps)} steps; this service takes at most {most}.")
-    _check_length(name, sum(map(len, steps)), settings.max_completion)
-    for number, step in enumerate(steps, start=1):
-        _check_text(f"{name}'s step {number}", step, settings)
-
-
-def _check_text(name: str, text: str, settings: ServiceSettings) -> None:
-    if not text or text.isspace():
-        raise Refusal("invalid_field", f"{name} is blank; give it words or leave it out.")
-    if not text.isascii() and HALVES.search(text):
-        raise Refusal("invalid_field", f"{name} holds half a character; repair or remove it.")
-    _check_length(name, len(text), settings.max_characters)
 
 
 def _check_length(name: str, length: int, most: int) -> None:

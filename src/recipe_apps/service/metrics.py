@@ -1,6 +1,6 @@
 """What the service counts, in Prometheus's format."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from recipe.types import Reward
 from recipe_apps.web.guard import SECONDS, WebMetrics
@@ -14,8 +14,8 @@ class ServiceMetrics(WebMetrics):
 
     def __init__(self) -> None:
         super().__init__("recipe_reward")
-        self._batch = self.histogram("batch_plans", "Plans in a batch.", _SIZES)
-        self._prompts = self.histogram("batch_prompts", "Distinct prompts in a batch.", _SIZES)
+        self.batch_plans = self.histogram("batch_plans", "Plans in a batch.", _SIZES)
+        self.batch_prompts = self.histogram("batch_prompts", "Distinct prompts in a batch.", _SIZES)
         self.batch_seconds = self.histogram("batch_seconds", "Time of scoring a batch.", SECONDS)
         self._plans = self.counter("plans", "Plans scored.")
         self._gated = self.counter("gated", "Rewards below the gate.")
@@ -25,21 +25,7 @@ class ServiceMetrics(WebMetrics):
         self._coverage = self.histogram("coverage", "How far the corpus covers the prompts.", _SHARES)
         replaced = "1 where the folder on disk no longer holds the corpus served."
         self.replaced = self.gauge("corpus_replaced", replaced)
-        self._corpus = self.gauge("corpus", "1 for the corpus that is served.", "id")
-
-    def corpus(self, identity: str) -> None:
-        """The corpus that is served."""
-        self._corpus.labels(identity).set(1)
-
-    def follow(self, waiting: Callable[[], float], ready: Callable[[], float]) -> None:
-        """Read the length of the queue, and whether the service is ready, whenever metrics are asked for."""
-        self.gauge("queue_plans", "Plans that wait.", follow=waiting)
-        self.gauge("ready", "1 where requests are welcome.", follow=ready)
-
-    def batch(self, plans: int, prompts: int) -> None:
-        """A batch is about to be scored."""
-        self._batch.observe(plans)
-        self._prompts.observe(prompts)
+        self.corpus = self.gauge("corpus", "1 for the corpus that is served.", "id")
 
     def rewards(self, rewards: Sequence[Reward]) -> None:
         """Plans of one prompt were scored."""

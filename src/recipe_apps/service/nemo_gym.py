@@ -1,14 +1,14 @@
 """NeMo-Gym's resources server: `/verify` echoes the rollout with its reward (docs/service.md)."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, Json
+from pydantic_core import from_json, to_json
 
 from recipe.reward.scorer import PromptGroup
 from recipe.types import Reward
 from recipe_apps.service.messages import ServiceSettings, checked, completion_steps
-from recipe_apps.web.refusals import Refusal, Texts
+from recipe_apps.web.refusals import Refusal, Texts, read
 
 _VERDICT = (
     "reward", "reward_components", "mask_sample", "failure_kind", "failure_reason",
@@ -62,8 +62,9 @@ class VerifyRequest(BaseModel):
     history: Texts | None = None
 
 
-def group(message: VerifyRequest, settings: ServiceSettings) -> PromptGroup:
-    """The rollout as a prompt and one plan. Raises Refusal."""
+def group(body: bytes, settings: ServiceSettings) -> PromptGroup:
+    """The rollout in a body of `/verify` as a prompt and one plan. Raises Refusal."""
+    message = read(body, VerifyRequest)
     metadata = message.responses_create_params.metadata or Metadata()
     goal = message.goal if message.goal is not None else metadata.goal
     history = message.history if message.history is not None else metadata.history
@@ -71,38 +72,29 @@ def group(message: VerifyRequest, settings: ServiceSettings) -> PromptGroup:
         if value is None:
             where = "beside 'response' or in 'responses_create_params.metadata'"
             raise Refusal("missing_field", f"Field {name!r} is missing; give it {where}.")
-    return checked(goal or "", history or [], [completion_steps(_text(message.response), settings)], settings)
+    # The plan is the assistant's last message; reasoning, tool calls and their results are no part of it.
+    items = [item for item in message.response.output if (item.type, item.role) == ("message", "assistant")]
+    content = (items[-1].content if items else None) or ""
+    if not isinstance(content, str):
+        content = "".join(part.text for part in content if part.type in ("output_text", "text"))
+    return checked(goal or "", history or [], [completion_steps(content, settings)], settings)
 
 
-def verdict(rollout: dict[str, Any], reward: Reward) -> dict[str, Any]:
-    """The rollout with its reward and the reward's parts."""
-    return _bare(rollout) | {"reward": reward.total, "reward_components": reward.numbers}
-
-
-def failure(rollout: dict[str, Any], refusal: Refusal) -> dict[str, Any]:
-    """The rollout, marked as one that could not be verified.
+def verdict(body: bytes, outcome: Reward | Refusal) -> bytes:
+    """The rollout of a body as JSON with its reward and its parts, or marked as one that could not be verified.
 
     The protocol wants a number in `reward` even so; the failure class keeps the row out of the results, to be
     verified again, and the mask keeps it out of training.
     """
-    return _bare(rollout) | {
+    rollout = {name: value for name, value in from_json(body).items() if name not in _VERDICT}
+    if isinstance(outcome, Reward):
+        return to_json(rollout | {"reward": outcome.total, "reward_components": outcome.numbers})
+    failure = {
         "reward": 0.0,
         "reward_components": {},
         "mask_sample": True,
-        "failure_reason": refusal.message,
+        "failure_reason": outcome.message,
         "_ng_failure_class": "judge_failed",
-        "_ng_failure_judge_error": f"{refusal.code}: {refusal.message}",
+        "_ng_failure_judge_error": f"{outcome.code}: {outcome.message}",
     }
-
-
-def _bare(rollout: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in rollout.items() if name not in _VERDICT}
-
-
-def _text(response: Response) -> str:
-    """The text of the assistant's last message; reasoning, tool calls and their results are no part of the plan."""
-    messages: Sequence[Item] = [item for item in response.output if (item.type, item.role) == ("message", "assistant")]
-    content = messages[-1].content if messages else None
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.text for part in content if part.type in ("output_text", "text"))
+    return to_json(rollout | failure)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.trainers.openrlhf import response_text
 from recipe_apps.service.messages import ServiceSettings, checked, completion_steps
-from recipe_apps.web.refusals import Refusal, Texts, parsed
+from recipe_apps.web.refusals import Refusal, Texts, parsed, read
 
 
 class GetReward(BaseModel):
@@ -31,28 +31,24 @@ class Label(BaseModel):
     history: Texts
 
 
-def groups(message: GetReward, settings: ServiceSettings) -> list[PromptGroup]:
-    """One group a sample. Raises Refusal."""
+def groups(body: bytes, settings: ServiceSettings) -> list[PromptGroup]:
+    """The samples of a body of `/get_reward`, each a group of one plan. Raises Refusal."""
+    message = read(body, GetReward)
     if not len(message.query) == len(message.prompts) == len(message.labels):
         counts = f"{len(message.query)} queries, {len(message.prompts)} prompts and {len(message.labels)} labels"
         raise Refusal("invalid_field", f"There are {counts}; send one of each for a sample.")
     if len(message.query) > settings.queue:
         most = settings.queue
         raise Refusal("too_many_plans", f"The request holds {len(message.query)} plans; send at most {most} at once.")
-    found = []
-    for number, row in enumerate(zip(message.query, message.prompts, message.labels, strict=True)):
+    samples = []
+    for number, (query, prompt, label) in enumerate(zip(message.query, message.prompts, message.labels, strict=True)):
         try:
-            found.append(_group(number, *row, settings))
+            task = parsed(label, Label, within=f"labels.{number}")
+            if (text := response_text(query, prompt)) is None:
+                problem = "the query does not begin with its prompt, so the response cannot be found"
+                raise Refusal("invalid_field", f"Field 'query.{number}': {problem}; send prompt + response.")
+            samples.append(checked(task.goal, task.history, [completion_steps(text, settings)], settings))
         except Refusal as refused:
             named = f"Sample {number}: {refused.message}" if len(message.query) > 1 else refused.message
             raise Refusal(refused.code, named) from None
-    return found
-
-
-def _group(number: int, query: str, prompt: str, label: str, settings: ServiceSettings) -> PromptGroup:
-    side = parsed(label, Label, within=f"labels.{number}")
-    text = response_text(query, prompt)
-    if text is None:
-        problem = "the query does not begin with its prompt, so the response cannot be found"
-        raise Refusal("invalid_field", f"Field 'query.{number}': {problem}; send prompt + response.")
-    return checked(side.goal, side.history, [completion_steps(text, settings)], settings)
+    return samples

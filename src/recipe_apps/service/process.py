@@ -10,6 +10,7 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 
 from recipe.children import safe_path
@@ -97,9 +98,6 @@ def _run(pipe: Connection, open_scorer: Callable[[], Scorer]) -> None:
     with suppress(EOFError, OSError):  # the pipe is closed: the service has ended
         pipe.send(scorer if isinstance(scorer, Refusal) else [])
         while not isinstance(scorer, Refusal):
-            pipe.send(_scored(scorer, pipe.recv()))
+            groups = pipe.recv()
+            pipe.send(attempt(f"scoring {len(groups)} prompts", partial(outcomes_of, scorer, groups)))
     gc.unfreeze()
-
-
-def _scored(scorer: Scorer, groups: list[PromptGroup]) -> list[list[Outcome]] | Refusal:
-    return attempt(f"scoring {len(groups)} prompts", lambda: outcomes_of(scorer, groups))

@@ -6,8 +6,9 @@ address answers only to loopback names, so that a foreign name that points there
 """
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -20,22 +21,22 @@ from recipe.errors import MissingExtra
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.perception.phi import Phi
 from recipe.planning.planner import Planner
-from recipe.report.html import page_environment
+from recipe.report.html import page_environment, template
 from recipe_apps.serving.clips import ClipStore
-from recipe_apps.serving.evidence import Witness
+from recipe_apps.serving.evidence import CorpusEvidence
 from recipe_apps.serving.feedback import FeedbackStore
 from recipe_apps.serving.messages import (
     DeviationRequest,
     FeedbackRequest,
-    PageSettings,
     RunRequest,
     clean_steps,
     clean_text,
 )
-from recipe_apps.serving.runs import PlanSoFar, Run, Runs
-from recipe_apps.serving.writers import Examiner, PageMetrics, Writer
+from recipe_apps.serving.runs import Run, Runs
+from recipe_apps.serving.settings import PageSettings
+from recipe_apps.serving.writers import EvidenceWorker, PageMetrics, Writer
 from recipe_apps.web.guard import Intake, PageHeaders, body_schema, client_of, json_response, protect
-from recipe_apps.web.refusals import Refusal, read
+from recipe_apps.web.refusals import Message, Refusal, read
 
 try:
     from fastapi import FastAPI, Header, Query, Request, Response
@@ -49,6 +50,7 @@ _DEFAULTS = PageSettings()
 _FRAMES = FrameConfig()
 _SWEEP = 1.0
 """Seconds between two looks for runs and clips that are not needed any more."""
+_NOT_KEPT = "Feedback is not kept; start the server with --keep FOLDER."
 _MEANINGS = {
     "logical_progression": "the steps follow from each other and lead to the goal",
     "temporal_alignment": "the steps stand in the right order",
@@ -69,7 +71,7 @@ class Served:
     sees_video: bool = False
     phi: Phi | None = None
     phi_name: str = ""
-    witness: Witness | None = None
+    evidence: CorpusEvidence | None = None
     corpus: dict[str, Any] | None = None
     """Its id, narrations, segments and too_small, as the page shows them."""
     frames: FrameConfig = _FRAMES
@@ -83,19 +85,23 @@ class Served:
     """Plans that one of them writes at once."""
 
 
-class _Followed(EventSourceResponse):
-    """Events of a run; `left` is called once the reader has gone, however that came."""
+class _RunEvents(EventSourceResponse):
+    """Events of a run to one reader, who counts in `readers` under these names until the response ends in any way."""
 
-    def __init__(self, events: AsyncIterator[bytes], left: Callable[[], None]) -> None:
+    def __init__(self, events: AsyncIterator[bytes], readers: Counter[str], names: Collection[str]) -> None:
         super().__init__(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        self._left = left
+        self._readers, self._names = readers, names
+        readers.update(names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._left()
+            self._readers.subtract(self._names)
+            for name in self._names:  # a run or an address without readers is forgotten
+                if not self._readers[name]:
+                    del self._readers[name]
 
 
 class PlannerPage:
@@ -103,118 +109,28 @@ class PlannerPage:
 
     def __init__(self, served: Served, settings: PageSettings, feedback: FeedbackStore | None) -> None:
         self.served, self.settings, self.feedback = served, settings, feedback
-        self.metrics, self.intake = PageMetrics(), Intake(settings.max_body)
-        self._readers = Counter[str]()
         self.runs = Runs(settings, lambda run: self.metrics.ended.labels(run.state).inc())
+        self.metrics, self.intake = PageMetrics(self.runs), Intake(settings.max_body)
+        self.readers = Counter[str]()
         self.clips = ClipStore(settings)
-        self.examiner = Examiner(served.witness, self.metrics)
-        self.writers = [
-            Writer(
-                self.runs,
-                served.planner,
-                self.examiner,
-                self.metrics,
-                self.clips,
-                served.frames,
-                served.phi,
-                served.room,
-            )
-            for _ in range(served.writers)
-        ]
-        self.metrics.follow(lambda: self.runs.waiting, lambda: self.runs.count("running"))
+        self.evidence = EvidenceWorker(served.evidence, self.metrics)
+        parts = (self.runs, served.planner, self.evidence, self.metrics, self.clips)
+        writers = [Writer(*parts, served.frames, served.phi, served.room) for _ in range(served.writers)]
+        self.threads = (*writers, self.evidence)
 
-    def drain(self) -> None:
-        """Take nothing new; what is under way goes on."""
-        self.runs.close()
-
-    async def keep_house(self) -> None:
-        """Forget runs and clips that are not needed any more."""
+    async def expire(self) -> None:
+        """Forget runs and clips that are not needed any more, for ever."""
         while True:
             await asyncio.sleep(_SWEEP)
             self.runs.sweep()
             await run_in_threadpool(self.clips.sweep)
 
-    async def stop(self) -> None:
-        """End all runs and delete all clips."""
-        self.runs.close()
-        self.runs.cancel_all()
-        self.examiner.close()
-        self.clips.close()  # first: a writer may wait for a clip
-        for thread in (*self.writers, self.examiner):
-            await run_in_threadpool(thread.join, 10.0)
-        self.runs.sweep()
-
-    async def message(self, request: Request, kind: type[Any]) -> Any:
+    async def message(self, request: Request, kind: type[Message]) -> Message:
         """The body as a message. Raises Refusal."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Refusal("not_json", "Send JSON with the content type application/json.")
         async with self.intake.body(request) as body:
-            return await self.intake.work(lambda: read(body, kind), len(body))
-
-    def follow(self, run: Run, behind: int, client: str) -> Response:
-        """The events of a run for one more reader. Raises Refusal where there are too many."""
-        settings = self.settings
-        of_one = settings.per_address or max(settings.readers // 2, 1)
-        limits = {"": settings.readers, f"run {run.id}": settings.readers_per_run, f"address {client}": of_one}
-        for name, most in limits.items():
-            if self._readers[name] >= most:
-                where = f" of this {name.partition(' ')[0]}" if name else ""
-                said = f"{most} readers{where} are connected already; close one, or ask again in a second."
-                raise Refusal("too_many_readers", said)
-        self._readers.update(limits.keys())
-
-        def left() -> None:
-            self._readers.subtract(limits.keys())
-            self._readers = +self._readers  # without those that are zero: a run and an address are no longer named
-
-        return _Followed(run.follow(behind), left)
-
-    def new_run(self, asked: RunRequest, client: str) -> Run:
-        """A run for this request, at the end of the queue. Raises Refusal."""
-        settings = self.settings
-        goal, history = clean_text("The goal", asked.goal, settings), clean_steps(asked.history, settings)
-        count = asked.plans or min(settings.plans, settings.max_plans)
-        if count > settings.max_plans:
-            raise Refusal("too_many_plans", f"{count} plans are too many; ask for {settings.max_plans} at most.")
-        if asked.clip is not None and asked.until is not None:
-            if asked.kind == "plan" and not self.served.sees_video:
-                said = "This planner reads words; have the clip read first, then plan from the history."
-                raise Refusal("bad_clip", said)
-            if asked.kind == "reading" and self.served.phi is None:
-                raise Refusal("bad_clip", "No model that reads clips is served; start the server with --phi.")
-            self.clips.require(asked.clip, asked.until)
-
-        def make() -> Run:
-            plans = [PlanSoFar() for _ in range(count if asked.kind == "plan" else 0)]
-            loop = asyncio.get_running_loop()
-            return Run(asked.kind, goal, history, asked.seed, plans, loop, asked.clip, asked.until, client)
-
-        return self.runs.add(asked.key, make)
-
-    def info(self) -> dict[str, Any]:
-        """What is served, and its limits."""
-        served, settings = self.served, self.settings
-        config = None if served.witness is None else served.witness.verifier.config
-        return {
-            "version": __version__,
-            "model": {"name": served.model, "sees_video": served.sees_video},
-            "phi": None if served.phi is None else {"name": served.phi_name},
-            "corpus": served.corpus,
-            "verifier": None if config is None else {"name": config.verifier, "scale": config.scale},
-            "default": served.default,
-            "examples": [{"goal": goal, "history": list(history)} for goal, history in served.examples],
-            "limits": {
-                "plans": settings.max_plans,
-                "default_plans": min(settings.plans, settings.max_plans),
-                "history": settings.max_steps,
-                "characters": settings.max_characters,
-                "clip_bytes": settings.max_clip,
-                "clip_seconds": settings.max_clip_seconds,
-            },
-            "keep": self.feedback is not None,
-            "criteria": {name: _MEANINGS[name] for name in CRITERIA},
-            "highest": HIGHEST,
-        }
+            return await self.intake.work(read, body, kind, size=len(body))
 
 
 def create_app(
@@ -229,68 +145,87 @@ def create_app(
     With `local_only` requests must name this machine by a loopback name. `app.state.page` is the PlannerPage.
     """
     page = PlannerPage(served, settings, feedback)
+    runs, clips = page.runs, page.clips
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        for thread in (*page.writers, page.examiner):
+        for thread in page.threads:
             thread.start()
-        house = asyncio.create_task(page.keep_house())
+        expiring = asyncio.create_task(page.expire())
         yield
-        house.cancel()
-        await page.stop()
+        expiring.cancel()
+        runs.close(running=True)
+        page.evidence.close()
+        clips.close()  # before the threads are waited for: a writer may wait for a clip
+        for thread in page.threads:
+            await run_in_threadpool(thread.join, 10.0)
+        runs.sweep()
 
     app = FastAPI(title="recipe planner page", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.page = page
-    _add_page(app)
-    _add_runs(app, page)
-    _add_clips(app, page)
-    _add_feedback(app, page)
-    _add_state(app, page)
-    protect(app, page.metrics, settings.token, "docs/serving.md")
-    app.add_middleware(PageHeaders, local_only=local_only and settings.token is None)
-    return app
 
+    # The page.
 
-def _client(request: Request) -> str:
-    return client_of(request.client.host if request.client else "")
-
-
-def _add_page(app: FastAPI) -> None:
     environment = page_environment("recipe_apps.serving")
-    page, style, script = (
-        environment.get_template("planner.html.jinja").render(version=__version__),
-        environment.get_template("planner.css").render(),
-        environment.loader.get_source(environment, "planner.js")[0] if environment.loader else "",
-    )
+    html = environment.get_template("planner.html.jinja").render(version=__version__)
+    files = {
+        "planner.css": (environment.get_template("planner.css").render(), "text/css"),
+        "planner.js": (template("recipe_apps.serving", "planner.js"), "text/javascript"),
+    }
 
     @app.get("/", include_in_schema=False)
     async def index() -> Response:
         """The page."""
-        return Response(page, media_type="text/html; charset=utf-8")
+        return Response(html, media_type="text/html; charset=utf-8")
 
-    @app.get("/static/planner.css", include_in_schema=False)
-    async def css() -> Response:
-        """Its style."""
-        return Response(style, media_type="text/css; charset=utf-8")
+    @app.get("/static/{name}", include_in_schema=False)
+    async def static(name: str) -> Response:
+        """Its style and its scripts."""
+        if name not in files:
+            raise Refusal("not_found", f"There is no file {name[:80]!r}.")
+        content, kind = files[name]
+        return Response(content, media_type=f"{kind}; charset=utf-8")
 
-    @app.get("/static/planner.js", include_in_schema=False)
-    async def javascript() -> Response:
-        """Its script."""
-        return Response(script, media_type="text/javascript; charset=utf-8")
+    # Runs.
 
-
-def _add_runs(app: FastAPI, page: PlannerPage) -> None:
     @app.post("/api/runs", status_code=202, openapi_extra=body_schema(RunRequest.model_json_schema()))
     async def begin(request: Request) -> Response:
         """Ask for plans, or for a reading of a clip; the events of the run tell the rest."""
-        run = page.new_run(await page.message(request, RunRequest), _client(request))
+        message = await page.message(request, RunRequest)
+        goal, history = clean_text("The goal", message.goal, settings), clean_steps(message.history, settings)
+        count = message.plans or min(settings.plans, settings.max_plans)
+        if count > settings.max_plans:
+            raise Refusal("too_many_plans", f"{count} plans are too many; ask for {settings.max_plans} at most.")
+        if message.clip is not None and message.until is not None:
+            if message.kind == "plan" and not served.sees_video:
+                problem = "This planner reads words; have the clip read first, then plan from the history."
+                raise Refusal("bad_clip", problem)
+            if message.kind == "reading" and served.phi is None:
+                raise Refusal("bad_clip", "No model that reads clips is served; start the server with --phi.")
+            clips.require(message.clip, message.until)
+        run = Run(
+            kind=message.kind,
+            goal=goal,
+            history=history,
+            seed=message.seed,
+            plans=[() for _ in range(count if message.kind == "plan" else 0)],
+            loop=asyncio.get_running_loop(),
+            clip=message.clip,
+            until=message.until,
+            client=client_of(request.client),
+        )
+        run = runs.add(run, message.key)
         row = {"id": run.id, "state": run.state, "position": run.position}
         return json_response(row, 202, {"Location": f"/api/runs/{run.id}"})
 
     @app.get("/api/runs/{identity}")
     async def state(identity: str) -> Response:
         """A run as it stands."""
-        return json_response(page.runs.known(identity).row())
+        run = runs.require(identity)
+        run.last_read = time.monotonic()
+        row = {name: getattr(run, name) for name in ("id", "kind", "state", "position", "goal", "history")}
+        plans = [{"plan": number, "steps": steps} for number, steps in enumerate(run.plans)]
+        return json_response(row | {"plans": plans, "events": len(run.events)})
 
     # The response is made here, not by the router: what has been sent is kept as it is, and an end is a 204.
     @app.get("/api/runs/{identity}/events", response_model=None)
@@ -301,84 +236,110 @@ def _add_runs(app: FastAPI, page: PlannerPage) -> None:
         after: Annotated[int, Query(ge=0)] = 0,
     ) -> Response:
         """The run's events behind a number, as server-sent events; 204 where no further one comes."""
-        run, behind = page.runs.known(identity), max(last_event_id, after)
-        if run.over and behind >= run.events:
+        run, after = runs.require(identity), max(last_event_id, after)
+        if run.over and after >= len(run.events):
             return Response(status_code=204)
-        return page.follow(run, behind, _client(request))
+        client = client_of(request.client)
+        of_address = settings.per_address or max(settings.readers // 2, 1)
+        limits = {"": settings.readers, f"run {run.id}": settings.readers_per_run, f"address {client}": of_address}
+        for name, most in limits.items():
+            if page.readers[name] >= most:
+                where = f" of this {name.partition(' ')[0]}" if name else ""
+                problem = f"{most} readers{where} are connected already; close one, or ask again in a second."
+                raise Refusal("too_many_readers", problem)
+        return _RunEvents(run.follow(after), page.readers, limits.keys())
 
     @app.delete("/api/runs/{identity}")
     async def cancel(identity: str) -> Response:
         """Cancel a run: its model stops at the next token."""
-        run = page.runs.known(identity)
-        page.runs.cancel(run, "You stopped it.")
+        run = runs.require(identity)
+        runs.cancel(run, "You stopped it.")
         return json_response({"id": run.id, "state": run.state})
 
     @app.post("/api/runs/{identity}/deviation", openapi_extra=body_schema(DeviationRequest.model_json_schema()))
     async def deviation(identity: str, request: Request) -> Response:
         """What of a plan is done, skipped and open by now, and what narrations say of the order."""
-        run, asked = page.runs.known(identity), await page.message(request, DeviationRequest)
-        if asked.plan >= len(run.plans):
-            raise Refusal("invalid_field", f"This run has no plan {asked.plan}; plans are numbered from 0.")
-        if page.served.witness is None:
+        run, message = runs.require(identity), await page.message(request, DeviationRequest)
+        if message.plan >= len(run.plans):
+            raise Refusal("invalid_field", f"This run has no plan {message.plan}; plans are numbered from 0.")
+        if served.evidence is None:
             raise Refusal("invalid_field", "Comparing needs a corpus; start the server with --corpus.")
-        now, plan = clean_steps(asked.history, page.settings), run.plans[asked.plan].steps
-        compare = page.served.witness.deviation
-        return json_response(await run_in_threadpool(compare, run.goal, run.history, plan, now))
+        now, plan = clean_steps(message.history, settings), run.plans[message.plan]
+        row = await run_in_threadpool(served.evidence.deviation, run.goal, run.history, plan, now)
+        return json_response(row)
 
+    # Clips.
 
-def _add_clips(app: FastAPI, page: PlannerPage) -> None:
     @app.post("/api/clips", status_code=201)
     async def receive(request: Request, content_length: Annotated[int, Header(ge=0)]) -> Response:
         """A clip as raw bytes; it is deleted a while after its last use."""
         if request.headers.get("content-type", "") != "application/octet-stream":
             raise Refusal("bad_clip", "Send the clip's bytes with the content type application/octet-stream.")
-        return json_response(await page.clips.receive(content_length, request.stream()), 201)
+        return json_response(await clips.receive(content_length, request.stream()), 201)
 
     @app.delete("/api/clips/{identity}", status_code=204)
     async def delete(identity: str) -> Response:
         """Delete a clip."""
-        await run_in_threadpool(page.clips.delete, identity)
+        await run_in_threadpool(clips.delete, identity)
         return Response(status_code=204)
 
-
-def _add_feedback(app: FastAPI, page: PlannerPage) -> None:
-    def store() -> FeedbackStore:
-        if page.feedback is None:
-            raise Refusal("not_kept", "Feedback is not kept; start the server with --keep FOLDER.")
-        return page.feedback
+    # Feedback.
 
     @app.post(
         "/api/runs/{identity}/feedback",
         status_code=201,
         openapi_extra=body_schema(FeedbackRequest.model_json_schema()),
     )
-    async def feedback(identity: str, request: Request) -> Response:
+    async def give_feedback(identity: str, request: Request) -> Response:
         """Keep, reject or correct a step, rate a plan."""
-        run, said = page.runs.known(identity), await page.message(request, FeedbackRequest)
-        text = None if said.text is None else clean_text("The corrected step", said.text, page.settings)
-        await run_in_threadpool(store().add, run, said, text)
+        run, message = runs.require(identity), await page.message(request, FeedbackRequest)
+        text = None if message.text is None else clean_text("The corrected step", message.text, settings)
+        if feedback is None:
+            raise Refusal("not_kept", _NOT_KEPT)
+        await run_in_threadpool(feedback.add, run, message, text)
         return json_response({"kept": True}, 201)
 
     @app.get("/api/ratings")
     async def ratings() -> Response:
         """All ratings as JSON lines, as `recipe evaluate ratings` reads them."""
-        kept = store()
-        lines = await run_in_threadpool(lambda: b"".join(to_json(row) + b"\n" for row in kept.ratings()))
+        if feedback is None:
+            raise Refusal("not_kept", _NOT_KEPT)
+        lines = b"".join(to_json(row) + b"\n" for row in await run_in_threadpool(feedback.ratings))
         headers = {"Content-Disposition": 'attachment; filename="ratings.jsonl"'}
         return Response(lines, headers=headers, media_type="application/x-ndjson")
 
+    # The service.
 
-def _add_state(app: FastAPI, page: PlannerPage) -> None:
     @app.get("/api/info")
     async def info() -> Response:
         """What is served, and its limits."""
-        return json_response(page.info())
+        config = None if served.evidence is None else served.evidence.verifier.config
+        row = {
+            "version": __version__,
+            "model": {"name": served.model, "sees_video": served.sees_video},
+            "phi": None if served.phi is None else {"name": served.phi_name},
+            "corpus": served.corpus,
+            "verifier": None if config is None else {"name": config.verifier, "scale": config.scale},
+            "default": served.default,
+            "examples": [{"goal": goal, "history": history} for goal, history in served.examples],
+            "limits": {
+                "plans": settings.max_plans,
+                "default_plans": min(settings.plans, settings.max_plans),
+                "history": settings.max_steps,
+                "characters": settings.max_characters,
+                "clip_bytes": settings.max_clip,
+                "clip_seconds": settings.max_clip_seconds,
+            },
+            "keep": feedback is not None,
+            "criteria": {name: _MEANINGS[name] for name in CRITERIA},
+            "highest": HIGHEST,
+        }
+        return json_response(row)
 
     @app.get("/healthz")
     async def healthz() -> Response:
         """The process answers, and its threads live."""
-        threads = (*page.writers, page.examiner)
-        if not all(thread.is_alive() for thread in threads):
+        if not all(thread.is_alive() for thread in page.threads):
             raise Refusal("compute_failed", "A thread of the server has ended; see its log, and start it again.")
         return json_response({"status": "alive"})
 
@@ -386,3 +347,7 @@ def _add_state(app: FastAPI, page: PlannerPage) -> None:
     async def metrics() -> Response:
         """Counters in Prometheus's format."""
         return page.metrics.response()
+
+    protect(app, page.metrics, settings.token, "docs/serving.md")
+    app.add_middleware(PageHeaders, local_only=local_only and settings.token is None)
+    return app

@@ -7,13 +7,14 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recipe.config import FrameConfig
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.types import Frames
-from recipe_apps.serving.messages import PageSettings
+from recipe_apps.serving.settings import PageSettings
 from recipe_apps.web.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
+@dataclass(slots=True)
 class Clip:
     """A clip on disk."""
 
-    def __init__(self, path: Path, seconds: float, row: dict[str, Any]) -> None:
-        self.path, self.seconds, self.row = path, seconds, row
-        self.used = time.monotonic()
+    path: Path
+    seconds: float
+    last_used: float
 
 
 class ClipStore:
@@ -40,16 +42,22 @@ class ClipStore:
         self._lock = threading.Lock()
         self._receiving = 0
         self._probing = asyncio.Semaphore(settings.decoders)
-        self._reader = _open_reader(settings.decoders)
+        try:
+            from recipe.perception.uploads import UploadReader  # noqa: PLC0415 - an extra of its own
+
+            self._reader: UploadReader | MissingExtra = UploadReader(settings.decoders)
+        except MissingExtra as missing:
+            self._reader = missing
 
     async def receive(self, length: int, body: AsyncIterator[bytes]) -> dict[str, Any]:
         """Store a clip of `length` bytes and describe it. Raises Refusal for what is no clip within the limits."""
-        most = self._settings.max_clip
-        if length > most:
-            said = f"The clip has {length / 1e6:,.0f} MB; this page takes at most {most / 1e6:,.0f} MB."
-            raise Refusal("body_too_large", said)
+        settings = self._settings
+        if length > settings.max_clip:
+            most = settings.max_clip / 1e6
+            problem = f"The clip has {length / 1e6:,.0f} MB; this page takes at most {most:,.0f} MB."
+            raise Refusal("body_too_large", problem)
         with self._lock:
-            if len(self._clips) + self._receiving >= self._settings.clips:
+            if len(self._clips) + self._receiving >= settings.clips:
                 raise Refusal("queue_full", "Too many clips are kept at the moment; try again in a few minutes.")
             self._receiving += 1
         # Who knows the id of a clip does not know its file's name.
@@ -65,33 +73,32 @@ class ClipStore:
             if received != length:
                 raise Refusal("bad_clip", "The clip did not arrive whole; send it again.")
             async with self._probing:  # not in a thread: those are for the writing of other clips, too
-                clip = await asyncio.to_thread(self._looked_at, path)
+                info = await asyncio.to_thread(
+                    self._read,
+                    path,
+                    "This is no video that can be read",
+                    lambda reader: reader.probe(path, settings.probe_seconds),
+                )
+            if info.duration > settings.max_clip_seconds:
+                minutes, most = info.duration / 60, settings.max_clip_seconds / 60
+                problem = f"The clip is {minutes:.0f} minutes long; this page takes at most {most:.0f}."
+                raise Refusal("bad_clip", problem)
             with self._lock:
-                self._clips[identity] = clip
+                self._clips[identity] = Clip(path, info.duration, time.monotonic())
         except BaseException:  # a client that goes away in between leaves nothing either
             path.unlink(missing_ok=True)
             raise
         finally:
             with self._lock:
                 self._receiving -= 1
-        return {"id": identity} | clip.row
-
-    def _looked_at(self, path: Path) -> Clip:
-        info = self._read(
-            path, "This is no video that can be read", lambda reader: reader.probe(path, self._settings.probe_seconds)
-        )
-        most = self._settings.max_clip_seconds
-        if info.duration > most:
-            said = f"The clip is {info.duration / 60:.0f} minutes long; this page takes at most {most / 60:.0f}."
-            raise Refusal("bad_clip", said)
-        row = {
+        return {
+            "id": identity,
             "seconds": round(info.duration, 3),
             "fps": round(info.fps, 3),
             "width": info.width,
             "height": info.height,
             "complete": info.complete,
         }
-        return Clip(path, info.duration, row)
 
     def require(self, identity: str, until: float) -> Clip:
         """A clip that has a beginning of `until` seconds. Raises Refusal where there is none."""
@@ -101,7 +108,7 @@ class ClipStore:
             raise Refusal("unknown_clip", "There is no such clip: it has expired, or the server was started again.")
         if until > clip.seconds + 1e-3:
             raise Refusal("bad_clip", f"The cut at {until:g} s lies behind the end of the clip, {clip.seconds:g} s.")
-        clip.used = time.monotonic()
+        clip.last_used = time.monotonic()
         return clip
 
     def frames(self, identity: str, until: float, config: FrameConfig) -> Frames:
@@ -114,7 +121,6 @@ class ClipStore:
         )
 
     def _read(self, path: Path, problem: str, read: Callable[["UploadReader"], Value]) -> Value:
-        """What `read` gives. Raises Refusal."""
         if isinstance(self._reader, MissingExtra):
             raise Refusal("bad_clip", str(self._reader))
         try:
@@ -122,7 +128,9 @@ class ClipStore:
         except ComputeError as error:
             raise Refusal("stopped", f"{error}") from None
         except InputError as error:
-            raise Refusal("bad_clip", f"{problem}: {_reason(error, path)}.") from None
+            # Without the file's path on this machine, and without the remedy, which is for its owner.
+            reason = str(error).replace(f"{path}", "").lstrip(": ").partition(";")[0].rstrip(".")
+            raise Refusal("bad_clip", f"{problem}: {reason}.") from None
 
     def delete(self, identity: str) -> None:
         """Delete a clip, if there is one."""
@@ -133,8 +141,8 @@ class ClipStore:
 
     def sweep(self) -> None:
         """Delete the clips that nobody has used for long."""
-        old = time.monotonic() - self._settings.keep_seconds
-        for identity in [name for name, clip in list(self._clips.items()) if clip.used < old]:
+        expired = time.monotonic() - self._settings.keep_seconds
+        for identity in [identity for identity, clip in list(self._clips.items()) if clip.last_used < expired]:
             self.delete(identity)
 
     def close(self) -> None:
@@ -142,16 +150,3 @@ class ClipStore:
         if not isinstance(self._reader, MissingExtra):
             self._reader.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _open_reader(at_once: int) -> "UploadReader | MissingExtra":
-    try:
-        from recipe.perception.uploads import UploadReader  # noqa: PLC0415 - an extra of its own
-    except MissingExtra as missing:
-        return missing
-    return UploadReader(at_once)
-
-
-def _reason(error: InputError, path: Path) -> str:
-    """What is wrong with a clip, without its place on this machine and without a remedy for its owner."""
-    return str(error).replace(f"{path}", "").lstrip(": ").partition(";")[0].rstrip(".")

@@ -7,18 +7,18 @@ docs/serving.md tells how well that separates true steps from steps of other tas
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recipe.evaluation.matching import FLOOR, Likeness, Scale, calibrate
 from recipe.explain.explain import pooled_narration, step_grounds, when
-from recipe.explain.records import AlignedNarration, Links
+from recipe.explain.records import Links
+from recipe.reward.embeddings import LruCache
 from recipe.reward.scorer import Prompt, PromptGroup, Steps, prompt_outcomes, score_or_raise
 from recipe.reward.verifier import Verifier
-from recipe.types import Narration, Reward, Segment
+from recipe.types import Narration, Reward
 
 SUPPORT = 0.01
 """What a step has to add for it to count as supported."""
@@ -31,64 +31,124 @@ _CLOSE = 0.2
 the same text."""
 _VOTE = 0.2
 """Similarity that both steps of a pair need in a narration, for it to say in which order they come."""
+_REWARDS_KEPT = 8_192
+"""Rewards in memory: those of every beginning of all plans under way, and of what remains of them without a step."""
 
 Row = dict[str, Any]
+PromptedPlan = tuple[Prompt, Steps]
 
 
-class Coverage(NamedTuple):
-    """How far the corpus knows a task."""
-
-    state: str
-    """supported, partly, unknown; none where the verifier does not say."""
-    value: float | None
-    sentence: str
-
-
-class Witness:
-    """The corpus as a witness of plans: one verifier, and a scale on which steps say the same."""
+class CorpusEvidence:
+    """What one verifier's corpus says of plans, and a scale on which steps say the same; for one thread at a time."""
 
     def __init__(self, verifier: Verifier, links: Links | None = None) -> None:
         self.verifier = verifier
         self._links = links or Links()
         self._scale: Scale = calibrate(verifier.embed)
+        self._rewards = LruCache[PromptedPlan, Reward](_REWARDS_KEPT)
 
-    def warm_up(self) -> None:
-        """Load the encoder and the corpus's pages, so that the first visitor does not wait for them."""
-        group = PromptGroup("make tea", ("boil the water",), [("pour the water", "wait")])
-        self.evidence([group])
+    def coverage(self, prompts: Sequence[Prompt]) -> list[Row]:
+        """How far the corpus knows the task of each prompt: `state`, `value` and a `sentence`.
 
-    def coverage(self, prompts: Sequence[Prompt]) -> list[Coverage]:
-        """How far the corpus knows the task of each prompt."""
-        outcomes = prompt_outcomes(self.verifier, prompts)
-        return [_coverage(one.coverage if isinstance(one, Reward) else None) for one in outcomes]
+        The state is supported, partly or unknown; none, without a value, where the verifier does not say.
+        """
+        rows = []
+        for outcome in prompt_outcomes(self.verifier, prompts):
+            value = outcome.coverage if isinstance(outcome, Reward) else None
+            if value is None:
+                state, sentence = "none", "The verifier does not tell how far this corpus knows the task."
+            elif value >= COVERED:
+                state, sentence = "supported", "This corpus knows this task."
+            elif value >= PARTLY:
+                state = "partly"
+                sentence = "This corpus knows this task in part: read the evidence of each step."
+            else:
+                state = "unknown"
+                sentence = "This corpus does not know this task: the plan below is a guess of the model, and nothing "
+                sentence += "supports it."
+            rows.append({"state": state, "value": value, "sentence": sentence})
+        return rows
 
-    def evidence(self, groups: Sequence[PromptGroup]) -> list[list[Row]]:
-        """For each group of one plan, what the pool says of each of the plan's steps. Raises as `Verifier.align`."""
-        gains, alignments = contrast_gains(self.verifier, groups), self.verifier.align_groups(groups)
-        return [
-            self._rows(group, [pooled_narration(self.verifier.corpus, one) for one in aligned], own)
-            for group, aligned, own in zip(groups, alignments, gains, strict=True)
-        ]
+    def rewards(self, plans: Sequence[PromptedPlan]) -> list[Reward]:
+        """The reward of each plan for its prompt; one that was scored before is not scored again.
 
-    def rewards(self, prompt: Prompt, plans: Sequence[Steps]) -> tuple[list[Reward], list[list[float]]]:
+        Raises as `Verifier.score`.
+        """
+        known: dict[PromptedPlan, Reward] = {}
+        unscored: dict[Prompt, list[Steps]] = {}
+        for prompt, plan in dict.fromkeys(plans):
+            if (reward := self._rewards.get((prompt, plan))) is not None:
+                known[prompt, plan] = reward
+            else:
+                unscored.setdefault(prompt, []).append(plan)
+        groups = [PromptGroup(*prompt, own) for prompt, own in unscored.items()]
+        for (prompt, own), rewards in zip(unscored.items(), score_or_raise(self.verifier, groups), strict=True):
+            for plan, reward in zip(own, rewards, strict=True):
+                known[prompt, plan] = reward
+                self._rewards.put((prompt, plan), reward)
+        return [known[key] for key in plans]
+
+    def gains(self, plans: Sequence[PromptedPlan]) -> list[list[float]]:
+        """For each plan what each of its steps adds to G_P - G_Q over the plan before it.
+
+        A plan that grows by a step costs one reward: those of its earlier beginnings are known. With a verifier without
+        these parts a gain is what the step adds to the reward. Raises as `Verifier.score`.
+        """
+        rewards = self.rewards([(prompt, plan[:end]) for prompt, plan in plans for end in range(len(plan) + 1)])
+        values = iter(
+            reward.parts["gain"] - reward.parts["background"]
+            if {"gain", "background"} <= reward.parts.keys()
+            else reward.total
+            for reward in rewards
+        )
+        return [[after - before for before, after in pairwise(islice(values, len(plan) + 1))] for _, plan in plans]
+
+    def without_each_step(self, prompt: Prompt, plans: Sequence[Steps]) -> tuple[list[Reward], list[list[float]]]:
         """The reward of each plan of a prompt, and what each step adds: R(c) - R(c without it). Raises as `score`."""
-        goal, history = prompt
-        shorter = [plan[:at] + plan[at + 1 :] for plan in plans for at in range(len(plan))]
-        scored = self.verifier.score(goal=goal, history=history, continuations=[*plans, *shorter])
-        without = iter(scored[len(plans) :])
-        totals = scored[: len(plans)]
-        return totals, [
-            [one.total - next(without).total for _ in plan] for one, plan in zip(totals, plans, strict=True)
+        shorter = [plan[:index] + plan[index + 1 :] for plan in plans for index in range(len(plan))]
+        rewards = self.rewards([(prompt, plan) for plan in (*plans, *shorter)])
+        whole, without = rewards[: len(plans)], iter(rewards[len(plans) :])
+        return whole, [
+            [reward.total - next(without).total for _ in plan] for reward, plan in zip(whole, plans, strict=True)
         ]
+
+    def evidence(self, plans: Sequence[PromptedPlan]) -> list[list[Row]]:
+        """For each plan what the pool says of each of its steps. Raises as `Verifier.align`.
+
+        The whole plan is aligned: a matching is one-to-one, so that a further step can take a segment from one before.
+        """
+        evidence = []
+        groups = [PromptGroup(*prompt, [plan]) for prompt, plan in plans]
+        for group, pool, gains in zip(groups, self.verifier.align_groups(groups), self.gains(plans), strict=True):
+            narrations = [pooled_narration(self.verifier.corpus, aligned) for aligned in pool]
+            texts = {aligned.index: aligned.narration for aligned in narrations}
+            rows = []
+            for number, gain in enumerate(gains, start=1):
+                grounds = step_grounds(len(group.history) + number - 1, narrations)
+                close = [ground for ground in grounds if ground.similarity >= _CLOSE]
+                rows.append(
+                    {
+                        "number": number,
+                        "state": "supported" if gain > SUPPORT and close else "unsupported",
+                        "matched_in": len(close),
+                        "pool": len(narrations),
+                        "grounds": [
+                            self._ground(texts[ground.narration], ground.segment, ground.similarity)
+                            for ground in close[:_SHOWN]
+                        ],
+                    }
+                )
+            evidence.append(rows)
+        return evidence
 
     def same(self, steps: Sequence[str], others: Sequence[str]) -> list[int | None]:
-        """For each step, the place of the other step that says the same, if there is one."""
-        likeness = self._likeness(steps, others)
-        places: list[int | None] = [None] * len(steps)
+        """For each step the index of the other step that says the same, if there is one."""
+        likeness = Likeness(self.verifier.embed, self._scale, [*steps, *others])
+        partners: list[int | None] = [None] * len(steps)
         for pair in likeness.pairs(steps, others):
             if pair.likeness >= FLOOR:
-                places[pair.first] = pair.second
-        return places
+                partners[pair.first] = pair.second
+        return partners
 
     def deviation(self, goal: str, before: Steps, plan: Steps, now: Sequence[str]) -> Row:
         """What of a plan is done, skipped and open, given the whole history `now`, which may repeat that `before`.
@@ -96,31 +156,35 @@ class Witness:
         A planned step is skipped where a later planned step is done. For each skipped step, `orders` tells how many
         narrations say that it comes before the next step that was done, and how many say the opposite.
         """
-        places = self.same(now, (*before, *plan))
-        known = len(before)
-        by = {place - known: at for at, place in enumerate(places) if place is not None and place >= known}
-        for number in sorted(by):  # of steps with one text the first counts as done
-            if (first := plan.index(plan[number])) not in by:
-                by[first] = by.pop(number)
-        last = max(by, default=-1)
-        steps = [
-            {
-                "number": number + 1,
-                "text": text,
-                "state": "done" if number in by else "skipped" if number < last else "open",
-                "by": by.get(number),
-            }
-            for number, text in enumerate(plan)
-        ]
-        skipped = [number for number in range(last) if number not in by]
-        following = [(plan[number], plan[min(other for other in by if other > number)]) for number in skipped]
-        # Of two steps that say the same, no narration tells which comes first.
-        pairs = [(first, then) for first, then in following if self.same([first], [then]) == [None]]
+        partners = self.same(now, (*before, *plan))
+        done_by = {
+            partner - len(before): index
+            for index, partner in enumerate(partners)
+            if partner is not None and partner >= len(before)
+        }
+        for index in sorted(done_by):  # of steps with one text the first counts as done
+            if (first := plan.index(plan[index])) not in done_by:
+                done_by[first] = done_by.pop(index)
+        last = max(done_by, default=-1)
+        skipped = [index for index in range(last) if index not in done_by]
+        # The next step that was done stands for all later ones. Of two steps that say the same, no narration tells
+        # which comes first.
+        pairs = [(plan[index], plan[min(other for other in done_by if other > index)]) for index in skipped]
         return {
-            "steps": steps,
-            "unexpected": [at for at, place in enumerate(places) if place is None],
-            "rest": [text for number, text in enumerate(plan) if number not in by],
-            "orders": [self.order(goal, before, *pair) for pair in pairs],
+            "steps": [
+                {
+                    "number": index + 1,
+                    "text": text,
+                    "state": "done" if index in done_by else "skipped" if index < last else "open",
+                    "by": done_by.get(index),
+                }
+                for index, text in enumerate(plan)
+            ],
+            "unexpected": [index for index, partner in enumerate(partners) if partner is None],
+            "rest": [text for index, text in enumerate(plan) if index not in done_by],
+            "orders": [
+                self.order(goal, before, first, then) for first, then in pairs if self.same([first], [then]) == [None]
+            ],
         }
 
     def order(self, goal: str, history: Steps, first: str, second: str) -> Row:
@@ -129,109 +193,39 @@ class Witness:
         A narration votes by the pair of segments in which both steps are most alike, each with a similarity of 0.2 at
         least. Raises as `Verifier.align`.
         """
-        aligned = self.verifier.align(goal=goal, history=history, continuation=(first, second))
-        votes: dict[bool, list[Row]] = {True: [], False: []}
-        for one in aligned:
-            W = one.similarities[len(history) :]
-            if (vote := _vote(W)) is None:
+        pool = self.verifier.align(goal=goal, history=history, continuation=(first, second))
+        grounds: list[Row] = []
+        votes = {True: 0, False: 0}
+        for aligned in pool:
+            W = aligned.similarities[len(history) :]  # [2, L]
+            similarities = np.where(W >= _VOTE, W, 0.0)
+            products = np.outer(similarities[0], similarities[1])
+            np.fill_diagonal(products, 0.0)  # one segment that says both tells no order
+            if not products.size or not products.max():
                 continue
-            before, places = vote
-            narration = self.verifier.corpus.narration(one.hit.narration)
-            grounds = [self._ground_row(narration, narration.segments[k], float(W[i, k])) for i, k in enumerate(places)]
-            votes[before].append({"before": grounds[0], "after": grounds[1]})
+            segments = [int(index) for index in np.unravel_index(products.argmax(), products.shape)]
+            says = segments[0] < segments[1]
+            votes[says] += 1
+            if says and len(grounds) < _SHOWN:
+                narration = self.verifier.corpus.narration(aligned.hit.narration)
+                rows = [self._ground(narration, segment, float(W[i, segment])) for i, segment in enumerate(segments)]
+                grounds.append({"before": rows[0], "after": rows[1]})
         return {
             "before": first,
             "after": second,
-            "says": len(votes[True]),
-            "against": len(votes[False]),
-            "narrations": len(aligned),
-            "grounds": votes[True][:_SHOWN],
+            "says": votes[True],
+            "against": votes[False],
+            "narrations": len(pool),
+            "grounds": grounds,
         }
 
-    def _likeness(self, *texts: Sequence[str]) -> Likeness:
-        return Likeness(self.verifier.embed, self._scale, [text for part in texts for text in part])
-
-    def _rows(self, group: PromptGroup, narrations: Sequence[AlignedNarration], gains: Sequence[float]) -> list[Row]:
-        texts = {aligned.index: aligned.narration for aligned in narrations}
-        rows = []
-        for at, gain in enumerate(gains):
-            grounds = step_grounds(len(group.history) + at, narrations)
-            close = [ground for ground in grounds if ground.similarity >= _CLOSE]
-            supported = gain > SUPPORT and close
-            rows.append(
-                {
-                    "number": at + 1,
-                    "state": "supported" if supported else "unsupported",
-                    "matched_in": len(close),
-                    "pool": len(narrations),
-                    "grounds": [
-                        self._ground_row(
-                            texts[ground.narration],
-                            texts[ground.narration].segments[ground.segment],
-                            ground.similarity,
-                        )
-                        for ground in close[:_SHOWN]
-                    ],
-                }
-            )
-        return rows
-
-    def _ground_row(self, narration: Narration, segment: Segment, similarity: float) -> Row:
+    def _ground(self, narration: Narration, segment: int, similarity: float) -> Row:
+        said = narration.segments[segment]
         return {
-            "text": segment.text,
+            "text": said.text,
             "video_id": narration.video_id,
             "title": narration.title,
-            "when": when(segment),
-            "link": self._links.of(narration, segment),
+            "when": when(said),
+            "link": self._links.of(narration, said),
             "similarity": round(similarity, 3),
         }
-
-
-def contrast_gains(verifier: Verifier, groups: Sequence[PromptGroup]) -> list[list[float]]:
-    """For each group of one plan, what each of its steps adds to G_P - G_Q over the plan before it.
-
-    With a verifier without these parts it is what the step adds to the reward. Raises as `Verifier.score`.
-    """
-    beginnings = [
-        PromptGroup(group.goal, group.history, [plan[:end] for end in range(len(plan) + 1)])
-        for group in groups
-        for plan in group.plans
-    ]
-    gains = []
-    for rewards in score_or_raise(verifier, beginnings):
-        values = [
-            one.parts["gain"] - one.parts["background"] if {"gain", "background"} <= one.parts.keys() else one.total
-            for one in rewards
-        ]
-        gains.append([after - before for before, after in pairwise(values)])
-    return gains
-
-
-def _coverage(value: float | None) -> Coverage:
-    if value is None:
-        return Coverage("none", None, "The verifier does not tell how far this corpus knows the task.")
-    if value >= COVERED:
-        return Coverage("supported", value, "This corpus knows this task.")
-    if value >= PARTLY:
-        return Coverage("partly", value, "This corpus knows this task in part: read the evidence of each step.")
-    said = "This corpus does not know this task: the plan below is a guess of the model, and nothing supports it."
-    return Coverage("unknown", value, said)
-
-
-def _vote(W: NDArray[np.float32]) -> tuple[bool, tuple[int, int]] | None:
-    """Whether a narration says the first of two steps before the second, and where; None where it does not say.
-
-    `W` are the similarities [2, L] of both steps with its segments.
-
-    >>> _vote(np.array([[0.9, 0.0, 0.1], [0.0, 0.2, 0.8]], np.float32))
-    (True, (0, 2))
-    >>> _vote(np.array([[0.0, 0.9], [0.1, 0.0]], np.float32)) is None
-    True
-    """
-    first, second = (np.where(row >= _VOTE, row, 0.0) for row in W)
-    products = np.outer(first, second)
-    np.fill_diagonal(products, 0.0)
-    if not products.size or not products.max():
-        return None
-    at, then = (int(place) for place in np.unravel_index(products.argmax(), products.shape))
-    return at < then, (at, then)

@@ -21,7 +21,13 @@ from recipe_apps.serving.runs import Run
 from recipe_apps.web.refusals import Refusal
 
 SOURCE = "served"
-FILES = ("examples.jsonl", "predictions.jsonl", "ratings.jsonl", "steps.jsonl")
+_KEYS = {
+    "examples.jsonl": ("example_id",),
+    "predictions.jsonl": ("example_id", "sample"),
+    "ratings.jsonl": ("example_id", "sample", "rater"),
+    "steps.jsonl": ("example_id", "sample", "rater", "step"),
+}
+"""For each file the fields that tell its rows apart: a second row with the same values replaces the first."""
 
 Row = dict[str, Any]
 
@@ -34,37 +40,54 @@ class FeedbackStore:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._lock = threading.Lock()
-        self._rows: dict[str, dict[tuple[Any, ...], Row]] = {name: {} for name in FILES}
-        for name in FILES:
+        self._rows: dict[str, dict[tuple[Any, ...], Row]] = {name: {} for name in _KEYS}
+        for name in _KEYS:
             if (folder / name).exists():
                 for _, row in read_jsonl(folder / name):
-                    self._rows[name][_key(name, row)] = row
+                    self._put(name, row)
 
-    def add(self, run: Run, said: FeedbackRequest, text: str | None) -> None:
+    def add(self, run: Run, feedback: FeedbackRequest, text: str | None) -> None:
         """Keep feedback on a run; a later word of the same person on the same thing takes the place of the first.
 
         `text` is the corrected step. Raises Refusal for a plan or a step that there is not.
         """
-        if run.kind != "plan" or said.plan >= len(run.plans):
-            raise Refusal("invalid_field", f"This run has no plan {said.plan}; plans are numbered from 0.")
-        steps = run.plans[said.plan].steps
-        if said.step is not None and said.step > len(steps):
-            raise Refusal("invalid_field", f"Plan {said.plan} has {len(steps)} steps; there is no step {said.step}.")
-        rater = " ".join(said.rater.split()) or "someone"
+        if run.kind != "plan" or feedback.plan >= len(run.plans):
+            raise Refusal("invalid_field", f"This run has no plan {feedback.plan}; plans are numbered from 0.")
+        plan = run.plans[feedback.plan]
+        if feedback.step is not None and feedback.step > len(plan):
+            problem = f"Plan {feedback.plan} has {len(plan)} steps; there is no step {feedback.step}."
+            raise Refusal("invalid_field", problem)
+        rater = " ".join(feedback.rater.split()) or "someone"
+        of_plan: Row = {"example_id": run.id, "sample": feedback.plan}
         with self._lock:
-            for number, plan in enumerate(run.plans):
-                if plan.steps:
-                    self._put("predictions.jsonl", {"example_id": run.id, "steps": list(plan.steps), "sample": number})
-            if said.step is not None:
-                row: Row = {"example_id": run.id, "sample": said.plan, "step": said.step, "rater": rater}
-                row |= {"verdict": said.verdict, "was": steps[said.step - 1], "text": text}
-                self._put("steps.jsonl", row)
-            if said.scores or said.comment.strip():
-                row = {"example_id": run.id, "sample": said.plan, "rater": rater} | said.scores
-                self._put("ratings.jsonl", row | {"comment": said.comment.strip()})
-            self._put("examples.jsonl", self._example(run, said.plan))
-            for name in FILES:
-                write_jsonl(self._folder / name, self._rows[name].values())
+            for number, steps in enumerate(run.plans):
+                if steps:
+                    self._put("predictions.jsonl", {"example_id": run.id, "steps": list(steps), "sample": number})
+            if feedback.step is not None:
+                row = of_plan | {"step": feedback.step, "rater": rater, "verdict": feedback.verdict}
+                self._put("steps.jsonl", row | {"was": plan[feedback.step - 1], "text": text})
+            comment = feedback.comment.strip()
+            if feedback.scores or comment:
+                self._put("ratings.jsonl", of_plan | {"rater": rater} | feedback.scores | {"comment": comment})
+            # The example's continuation is what all verdicts on the plan's steps leave of it.
+            left: list[str | None] = [*plan]
+            for row in self._rows["steps.jsonl"].values():
+                if row.items() >= of_plan.items() and row["step"] <= len(left):
+                    verdicts = {"keep": row["was"], "reject": None, "correct": row["text"]}
+                    left[row["step"] - 1] = verdicts[row["verdict"]]
+            example = {
+                "example_id": run.id,
+                "source": SOURCE,
+                "video_id": run.id,
+                "goal": run.goal,
+                "history": list(run.history),
+                "continuation": [step for step in left if step] or list(plan),
+                "cut": len(run.history),
+                "split": "test",
+            }
+            self._put("examples.jsonl", example)
+            for name, rows in self._rows.items():
+                write_jsonl(self._folder / name, rows.values())
 
     def ratings(self) -> list[Row]:
         """The rows of `ratings.jsonl`."""
@@ -72,33 +95,4 @@ class FeedbackStore:
             return list(self._rows["ratings.jsonl"].values())
 
     def _put(self, name: str, row: Row) -> None:
-        self._rows[name][_key(name, row)] = row
-
-    def _example(self, run: Run, plan: int) -> Row:
-        """The run as an example whose continuation is what the verdicts on the plan's steps leave of it."""
-        steps: list[str | None] = [*run.plans[plan].steps]
-        for row in self._rows["steps.jsonl"].values():
-            if (row["example_id"], row["sample"]) == (run.id, plan) and row["step"] <= len(steps):
-                steps[row["step"] - 1] = {"keep": row["was"], "reject": None, "correct": row["text"]}[row["verdict"]]
-        left = [step for step in steps if step] or list(run.plans[plan].steps)
-        return {
-            "example_id": run.id,
-            "source": SOURCE,
-            "video_id": run.id,
-            "goal": run.goal,
-            "history": list(run.history),
-            "continuation": left,
-            "cut": len(run.history),
-            "split": "test",
-        }
-
-
-def _key(name: str, row: Row) -> tuple[Any, ...]:
-    """What a row is of: a second row with the same key replaces the first."""
-    fields = {
-        "examples.jsonl": ("example_id",),
-        "predictions.jsonl": ("example_id", "sample"),
-        "ratings.jsonl": ("example_id", "sample", "rater"),
-        "steps.jsonl": ("example_id", "sample", "rater", "step"),
-    }[name]
-    return tuple(row.get(field) for field in fields)
+        self._rows[name][tuple(row.get(field) for field in _KEYS[name])] = row

@@ -3,18 +3,16 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 
 from recipe.config import FrameConfig
 from recipe.errors import RecipeError
 from recipe.models.protocol import Answer, Refusal, unanswered
 from recipe.perception.phi import Phi, read_history
 from recipe.planning.planner import Draft, Planner, Request
-from recipe.reward.scorer import PromptGroup
 from recipe_apps.serving.clips import ClipStore
-from recipe_apps.serving.evidence import Row, Witness
+from recipe_apps.serving.evidence import CorpusEvidence, Row
 from recipe_apps.serving.runs import Run, Runs
 from recipe_apps.web import refusals
 from recipe_apps.web.guard import SECONDS, WebMetrics
@@ -23,19 +21,20 @@ _LOG = logging.getLogger(__name__)
 
 
 class PageMetrics(WebMetrics):
-    """Counters of one planner page."""
+    """Counters of one planner page; the length of its queue is read whenever metrics are asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs: Runs) -> None:
         super().__init__("recipe_page")
         self.ended = self.counter("runs", "Runs that are over, by how they ended.", "state")
         self.first_step = self.histogram("first_step_seconds", "Time from request to first step.", SECONDS)
         self.evidence = self.histogram("evidence_seconds", "Time of asking the corpus about steps.", SECONDS)
         self.tokens = self.counter("tokens", "Tokens written.")
-
-    def follow(self, waiting: Callable[[], float], under_way: Callable[[], float]) -> None:
-        """Read the queue whenever metrics are asked for."""
-        self.gauge("waiting", "Runs that wait.", follow=waiting)
-        self.gauge("running", "Runs that are written.", follow=under_way)
+        self.gauge("waiting", "Runs that wait.", follow=lambda: len(runs.waiting))
+        self.gauge(
+            "running",
+            "Runs that are written.",
+            follow=lambda: sum(run.state == "running" for run in list(runs.known.values())),
+        )
 
 
 class Writer(threading.Thread):
@@ -45,7 +44,7 @@ class Writer(threading.Thread):
         self,
         runs: Runs,
         planner: Planner,
-        examiner: "Examiner",
+        evidence: "EvidenceWorker",
         metrics: PageMetrics,
         clips: ClipStore,
         frames: FrameConfig,
@@ -54,66 +53,61 @@ class Writer(threading.Thread):
     ) -> None:
         """`room` plans are written at once."""
         super().__init__(name="writer", daemon=True)
-        self._runs, self._planner, self._examiner, self._metrics = runs, planner, examiner, metrics
+        self._runs, self._planner, self._evidence, self._metrics = runs, planner, evidence, metrics
         self._clips, self._frames, self._phi, self._room = clips, frames, phi, room
 
     def run(self) -> None:
         """Write until the queue is closed."""
-        while (taken := self._runs.take(self._room)) is not None:
-            begun = [run for run in taken if self._begin(run)]
-            if plans := [run for run in begun if run.kind == "plan"]:
-                with failing(plans):
+        while (runs := self._runs.take(self._room)) is not None:
+            for run in runs:
+                if not run.publish("started", {"plans": len(run.plans)}, "running"):
+                    continue
+                with ending_on_failure([run]):
+                    run.request = Request(run.goal, run.history)
+                    if run.clip is not None and run.until is not None:
+                        run.request = Request(run.goal, video=self._clips.frames(run.clip, run.until, self._frames))
+                    if run.kind == "plan":
+                        self._evidence.notify(run)
+            if plans := [run for run in runs if run.kind == "plan" and not run.over]:
+                with ending_on_failure(plans):
                     self._write(plans)
-            for run in begun:
-                if run.kind == "reading":
-                    with failing([run]):
+            for run in runs:
+                if run.kind == "reading" and not run.over:
+                    with ending_on_failure([run]):
                         self._read(run)
 
-    def _begin(self, run: Run) -> bool:
-        """Say that a run has begun, and read its clip; False where it is over."""
-        if not run.publish("started", {"plans": len(run.plans)}, "running"):
-            return False
-        with failing([run]):
-            run.request = Request(run.goal, run.history)
-            if run.clip is not None and run.until is not None:
-                run.request = Request(run.goal, video=self._clips.frames(run.clip, run.until, self._frames))
-            if run.kind == "plan":
-                self._examiner.begin(run)
-        return not run.over
-
     def _write(self, runs: Sequence[Run]) -> None:
-        places = [(run, number) for run in runs for number in range(len(run.plans))]
-        drafts = [Draft(run.request, number, run.seed) for run, number in places if run.request is not None]
-        for place, steps, outcome, before in self._planner.write(drafts, lambda at: places[at][0].over):
-            run, number = places[place]
-            plan = run.plans[number]
-            plan.steps = plan.steps[:before]
+        numbered = [(run, number) for run in runs for number in range(len(run.plans))]
+        drafts = [Draft(run.request, number, run.seed) for run, number in numbered if run.request is not None]
+        for index, steps, outcome, before in self._planner.write(drafts, lambda draft: numbered[draft][0].over):
+            run, number = numbered[index]
+            run.plans[number] = run.plans[number][:before]
             for step in steps:
-                if not any(one.steps for one in run.plans):
+                if not any(run.plans):
                     self._metrics.first_step.observe(time.monotonic() - run.begun)
-                plan.steps += (step,)
-                run.publish("step", {"plan": number, "number": len(plan.steps), "text": step})
+                run.plans[number] += (step,)
+                run.publish("step", {"plan": number, "number": len(run.plans[number]), "text": step})
             if isinstance(outcome, Refusal):
                 run.publish("failed", {"message": outcome.reason}, "failed")
                 continue
             if isinstance(outcome, Answer):
                 run.tokens += outcome.tokens_out
                 self._metrics.tokens.inc(outcome.tokens_out)
-                plan.whole = True
-                if outcome.refusal and not plan.steps:
+                run.whole.add(number)
+                if outcome.refusal and not run.plans[number]:
                     run.publish("failed", {"message": f"The model refused: {outcome.refusal[:600]}"}, "failed")
                     continue
-            if steps or plan.whole:
-                self._examiner.look(run)
+            if steps or number in run.whole:
+                self._evidence.notify(run)
 
     def _read(self, run: Run) -> None:
-        """What Phi sees in the run's clip."""
+        """Put into words what Phi sees in the run's clip."""
         assert self._phi is not None
         assert run.request is not None
         assert run.request.video is not None
-        asked = self._phi.request(run.goal, run.request.video)
+        request = self._phi.request(run.goal, run.request.video)
         run.request = None  # frames are large
-        with closing(self._phi.engine.stream_all([asked], lambda _: run.over)) as pieces:
+        with closing(self._phi.engine.stream_all([request], lambda _: run.over)) as pieces:
             for _, piece in pieces:
                 if isinstance(piece, Refusal):
                     run.publish("failed", {"message": piece.reason}, "failed")
@@ -128,27 +122,21 @@ class Writer(threading.Thread):
                     finish(run)
 
 
-class Examiner(threading.Thread):
+class EvidenceWorker(threading.Thread):
     """Asks the corpus about the runs that have news; all that has gathered meanwhile is asked in one search."""
 
-    def __init__(self, witness: Witness | None, metrics: PageMetrics) -> None:
-        """Without a witness runs end as they are written."""
-        super().__init__(name="examiner", daemon=True)
-        self._witness, self._metrics = witness, metrics
-        self._new: dict[str, Run] = {}
+    def __init__(self, corpus: CorpusEvidence | None, metrics: PageMetrics) -> None:
+        """Without a corpus runs end as they are written."""
+        super().__init__(name="evidence", daemon=True)
+        self._corpus, self._metrics = corpus, metrics
         self._news: dict[str, Run] = {}
-        self._shown: dict[str, dict[tuple[int, int, str], Row]] = {}
+        self._published: dict[str, dict[tuple[int, int, str], Row]] = {}
+        """For each run that has begun the last row of each step, by plan, number and text."""
         self._changed = threading.Condition()
         self._closed = False
 
-    def begin(self, run: Run) -> None:
-        """A run has begun: its prompt is known."""
-        with self._changed:
-            self._new[run.id] = run
-            self._changed.notify()
-
-    def look(self, run: Run) -> None:
-        """A run has steps that are new, or a plan that is whole."""
+    def notify(self, run: Run) -> None:
+        """Tell that a run has begun, has further steps, or has a plan that is whole."""
         with self._changed:
             self._news[run.id] = run
             self._changed.notify()
@@ -160,81 +148,80 @@ class Examiner(threading.Thread):
             self._changed.notify()
 
     def run(self) -> None:
-        """Examine until closed."""
+        """Ask the corpus until closed."""
         while True:
             with self._changed:
-                while not self._new and not self._news:
+                while not self._news:
                     if self._closed:
                         return
                     self._changed.wait()
-                new, news = list(self._new.values()), list(self._news.values())
-                self._new, self._news = {}, {}
-            for work in (partial(self._cover, new), partial(self._examine, news)):
-                with failing([*new, *news]):
-                    work()
-            for run in (*new, *news):
-                if run.over:
-                    self._shown.pop(run.id, None)
-
-    def _cover(self, runs: Sequence[Run]) -> None:
-        runs = [run for run in runs if not run.over]
-        if self._witness is None:
-            sentence = "No corpus checks this plan: the server was started without one."
+                runs, self._news = list(self._news.values()), {}
+            with ending_on_failure(runs):
+                self._examine([run for run in runs if not run.over])
             for run in runs:
-                run.publish("coverage", {"state": "none", "value": None, "sentence": sentence})
-            return
-        found = self._witness.coverage([(run.goal, run.history) for run in runs])
-        for run, coverage in zip(runs, found, strict=True):
-            run.publish("coverage", coverage._asdict())
+                if run.over:
+                    self._published.pop(run.id, None)
 
     def _examine(self, runs: Sequence[Run]) -> None:
-        runs = [run for run in runs if not run.over]
         # What is whole now stays so; a plan that becomes whole in between brings news of its own.
-        whole = [run for run in runs if all(plan.whole for plan in run.plans)]
-        if self._witness is not None:
-            asked = [(run, number, plan.steps) for run in runs for number, plan in enumerate(run.plans) if plan.steps]
+        whole = [run for run in runs if len(run.whole) == len(run.plans)]
+        begun = [run for run in runs if run.id not in self._published]
+        self._published |= {run.id: {} for run in begun}
+        if self._corpus is None:
+            sentence = "No corpus checks this plan: the server was started without one."
+            for run in begun:
+                run.publish("coverage", {"state": "none", "value": None, "sentence": sentence})
+        else:
+            coverages = self._corpus.coverage([(run.goal, run.history) for run in begun])
+            for run, coverage in zip(begun, coverages, strict=True):
+                run.publish("coverage", coverage)
             # A step counts with its text: the steps of a plan begin again where those that came were a thought.
-            asked = [one for one in asked if (one[1], len(one[2]), one[2][-1]) not in self._shown.get(one[0].id, {})]
-            groups = [PromptGroup(run.goal, run.history, [steps]) for run, _, steps in asked]
-            began = time.monotonic()
-            for (run, number, steps), rows in zip(asked, self._witness.evidence(groups) if groups else [], strict=True):
-                shown = self._shown.setdefault(run.id, {})
-                for row in rows:
-                    key = (number, row["number"], steps[row["number"] - 1])
-                    if shown.get(key) != row:
-                        shown[key] = row
-                        run.publish("evidence", {"plan": number} | row)
-            if groups:
-                self._metrics.evidence.observe(time.monotonic() - began)
+            grown = [
+                (run, number, steps)
+                for run in runs
+                for number, steps in enumerate(run.plans)
+                if steps and (number, len(steps), steps[-1]) not in self._published[run.id]
+            ]
+            if grown:
+                started = time.monotonic()
+                evidence = self._corpus.evidence([((run.goal, run.history), steps) for run, _, steps in grown])
+                for (run, number, steps), rows in zip(grown, evidence, strict=True):
+                    published = self._published[run.id]
+                    for row in rows:
+                        key = (number, row["number"], steps[row["number"] - 1])
+                        if published.get(key) != row:
+                            published[key] = row
+                            run.publish("evidence", {"plan": number} | row)
+                self._metrics.evidence.observe(time.monotonic() - started)
         for run in whole:
             self._rank(run)
 
     def _rank(self, run: Run) -> None:
-        """The plans of a run that is written, whole and in order, and its end."""
-        plans = [plan.steps for plan in run.plans]
-        count = len(plans)
-        order, totals = list(range(count)), [None] * count
-        adds: list[list[float] | None] = [None] * count
-        rewards: Sequence[float | None] = totals
-        if self._witness is not None:
-            scored, parts = self._witness.rewards((run.goal, run.history), plans)
-            rewards, adds = [one.total for one in scored], [*parts]
+        """Publish the plans of a run that is written, whole and in order, and its end."""
+        plans, order = list(run.plans), list(range(len(run.plans)))
+        totals: list[float | None] = [None] * len(plans)
+        adds: list[list[float] | None] = [None] * len(plans)
+        if self._corpus is not None:
+            rewards, parts = self._corpus.without_each_step((run.goal, run.history), plans)
+            totals, adds = [reward.total for reward in rewards], [*parts]
             # A plan without steps is no plan, whatever its reward.
-            order.sort(key=lambda number: (not plans[number], -scored[number].total))
-        shown = self._shown.get(run.id, {})
+            order.sort(key=lambda number: (not plans[number], -rewards[number].total))
+        published = self._published[run.id]
         for number, steps in enumerate(plans):
-            evidence = [shown[key] for key in ((number, *one) for one in enumerate(steps, 1)) if key in shown]
-            row = {"plan": number, "steps": list(steps), "reward": rewards[number], "adds": adds[number]}
-            run.publish("plan", row | {"evidence": evidence})
-        same = [self._same(steps, plans[order[0]]) for steps in plans]
-        run.publish("ranking", {"order": order, "rewards": list(rewards), "same": same})
+            rows = [published.get((number, *step)) for step in enumerate(steps, 1)]
+            plan = {"plan": number, "steps": list(steps), "reward": totals[number], "adds": adds[number]}
+            run.publish("plan", plan | {"evidence": [row for row in rows if row is not None]})
+        # For each step the number, from 1, of the best plan's step that says the same.
+        best = plans[order[0]]
+        same: list[list[int | None]] = []
+        for steps in plans:
+            if self._corpus is None:
+                same.append([best.index(step) + 1 if step in best else None for step in steps])
+            else:
+                partners = self._corpus.same(steps, best)
+                same.append([None if partner is None else partner + 1 for partner in partners])
+        run.publish("ranking", {"order": order, "rewards": totals, "same": same})
         finish(run)
-
-    def _same(self, steps: Sequence[str], best: Sequence[str]) -> list[int | None]:
-        """For each step the number, from 1, of the best plan's step that says the same."""
-        if self._witness is None:
-            return [best.index(step) + 1 if step in best else None for step in steps]
-        return [None if place is None else place + 1 for place in self._witness.same(steps, best)]
 
 
 def finish(run: Run) -> None:
@@ -243,7 +230,7 @@ def finish(run: Run) -> None:
 
 
 @contextmanager
-def failing(runs: Sequence[Run]) -> Iterator[None]:
+def ending_on_failure(runs: Sequence[Run]) -> Iterator[None]:
     """End these runs with the reason where the work on them fails; a fault of the program is logged."""
     try:
         yield

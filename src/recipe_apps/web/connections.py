@@ -51,10 +51,8 @@ _NEW, _YOUNG = 0.05, 0.5
 
 def most_connections(limits: ConnectionLimits) -> int:
     """How many connections may be open at once."""
-    if limits.connections:
-        return limits.connections
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 20 if files == resource.RLIM_INFINITY else max(_FEWEST, files - _RESERVED)
+    return limits.connections or (1 << 20 if files == resource.RLIM_INFINITY else max(_FEWEST, files - _RESERVED))
 
 
 def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
@@ -74,7 +72,7 @@ def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             self._seen, self._idle, self._unsent, self._head = None, True, 0, 0
             self._restart()
             self.begun, self._whole = self.since, 0
-            self.address = client_of(self.client[0] if self.client else "")
+            self.address = client_of(self.client)
             held[self.address] += 1
             self._look = self.loop.call_later(limits.every, self._watch)
             if held[self.address] > most_of_one:
@@ -110,17 +108,17 @@ def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             a client that is served outlives those that never end a request, also where both are of one address, as
             behind a proxy.
             """
-            now, others = self.loop.time(), [one for one in self.connections if one is not self]
-            others = [one for one in others if address in (None, one.address)]
-            arriving = [one for one in others if one.arriving]
-            slow = [one for one in arriving if now - one.begun > _YOUNG and one.speed < limits.long_rate]
-            idle = [one for one in others if one.waiting and now - one.since > _NEW]
-            begun = [one for one in arriving if not one.waiting]
+            now, others = self.loop.time(), [other for other in self.connections if other is not self]
+            others = [other for other in others if address in (None, other.address)]
+            arriving = [other for other in others if other.arriving]
+            slow = [other for other in arriving if now - other.begun > _YOUNG and other.speed < limits.long_rate]
+            idle = [other for other in others if other.waiting and now - other.since > _NEW]
+            begun = [other for other in arriving if not other.waiting]
             if slow:
-                min(slow, key=lambda one: one.speed).end("it is slow, and room is needed for others")
+                min(slow, key=lambda other: other.speed).end("it is slow, and room is needed for others")
             elif idle or begun:
                 # one that has been served is more likely to ask again than one that has said nothing yet
-                first = min(idle or begun, key=lambda one: (one.cycle is not None and one.waiting, one.since))
+                first = min(idle or begun, key=lambda other: (other.cycle is not None and other.waiting, other.since))
                 first.end("room is needed for others")
             else:
                 refused = Refusal("queue_full", f"Already {problem}; ask again in a second.")
@@ -154,29 +152,30 @@ def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             self.since, self._received = self.loop.time(), 0
 
         def _watch(self) -> None:
+            """Close the connection where it is too slow, else look again after a while."""
             unsent, idle = self.transport.get_write_buffer_size(), self.waiting
             if idle != self._idle or unsent < self._unsent:
                 self._restart()
             self._idle, self._unsent = idle, unsent
-            if problem := self._problem(self.loop.time() - self.since):
-                self.end(problem)
-                return
-            self._look = self.loop.call_later(limits.every, self._watch)
-
-        def _problem(self, seconds: float) -> str | None:
-            """What is too slow, `seconds` after the last progress."""
-            if self._idle:
-                return "its headers did not arrive" if seconds > limits.head_seconds else None
-            wanted = self.cycle.more_body and not self.flow.read_paused
-            if wanted and self.loop.time() - self.begun > limits.long_seconds and self.speed < limits.long_rate:
-                return "its body arrived too slowly on the whole"
-            if seconds <= limits.stalled_seconds:
-                return None
-            if wanted and self._received < limits.body_rate * seconds:
-                return "its body arrived too slowly"
-            if self.flow.write_paused:
-                return "its answer was not read"
-            self._restart()
-            return None
+            now = self.loop.time()
+            seconds = now - self.since  # since the last progress
+            arriving = not idle and self.cycle.more_body and not self.flow.read_paused
+            if idle and seconds > limits.head_seconds:
+                self.end("its headers did not arrive")
+            elif arriving and now - self.begun > limits.long_seconds and self.speed < limits.long_rate:
+                self.end("its body arrived too slowly on the whole")
+            elif (
+                not idle
+                and seconds > limits.stalled_seconds
+                and arriving
+                and (self._received < limits.body_rate * seconds)
+            ):
+                self.end("its body arrived too slowly")
+            elif not idle and seconds > limits.stalled_seconds and self.flow.write_paused:
+                self.end("its answer was not read")
+            else:
+                if not idle and seconds > limits.stalled_seconds:
+                    self._restart()
+                self._look = self.loop.call_later(limits.every, self._watch)
 
     return LimitedProtocol

@@ -6,7 +6,6 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Any, TypeVar
 from urllib.parse import quote_from_bytes
@@ -58,8 +57,8 @@ class WebMetrics:
         """`prefix` begins the name of each counter."""
         self._prefix, self.registry = prefix, CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._requests = self.counter("requests", "Requests by endpoint and status.", "endpoint", "status")
-        self._seconds = self.histogram("request_seconds", "Time from request to answer.", SECONDS, "endpoint")
+        self.requests = self.counter("requests", "Requests by endpoint and status.", "endpoint", "status")
+        self.seconds = self.histogram("request_seconds", "Time from request to answer.", SECONDS, "endpoint")
         self._failures = self.counter("failures", "Requests that ended without what was asked, by class.", "class")
 
     def counter(self, name: str, meaning: str, *labels: str) -> Counter:
@@ -77,11 +76,6 @@ class WebMetrics:
             gauge.set_function(follow)
         return gauge
 
-    def request(self, endpoint: str, status: int, seconds: float) -> None:
-        """A request was answered."""
-        self._requests.labels(endpoint, str(status)).inc()
-        self._seconds.labels(endpoint).observe(seconds)
-
     def failed(self, code: str) -> None:
         """A request ended without what was asked."""
         self._failures.labels(code).inc()
@@ -98,37 +92,31 @@ def protect(app: FastAPI, metrics: WebMetrics, token: SecretStr | None, pages: s
     `pages` is the page of the documentation that lists the endpoints.
     """
 
-    async def refused(_: Request, error: Exception) -> Response:
-        if not isinstance(error, Refusal):
-            raise error
-        if error.code != "not_ready":  # the answer to a question, and no request for work
-            metrics.failed(error.code)
-        return json_response(error.envelope, error.status, error.headers)
+    async def refused(request: Request, error: Exception) -> Response:
+        match error:
+            case Refusal():
+                refusal = error
+            case HTTPException():  # of the router: counted among the requests, and no failure of a request for work
+                code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
+                problem = f"{error.detail}: {request.method} {request.scope['path']}; {pages} lists the endpoints."
+                body = Refusal(code, problem).envelope
+                return json_response(body, error.status_code, dict(error.headers or {}))
+            case RequestValidationError():
+                first = error.errors()[0]
+                source, name, reason = first["loc"][0], first["loc"][-1], first["msg"]
+                if first["type"] == "missing":
+                    refusal = Refusal("missing_field", f"The {source} parameter {name!r} is missing; add it.")
+                else:
+                    problem = f"cannot be used ({reason[0].lower()}{reason[1:]})"
+                    refusal = Refusal("invalid_field", f"The {source} parameter {name!r} {problem}.")
+            case _:
+                refusal = Refusal("internal", "The service failed; see its log.")
+        if refusal.code != "not_ready":  # the answer to a question, and no request for work
+            metrics.failed(refusal.code)
+        return json_response(refusal.envelope, refusal.status, refusal.headers)
 
-    async def refused_by_router(request: Request, error: Exception) -> Response:
-        if not isinstance(error, HTTPException):
-            raise error
-        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
-        said = f"{error.detail}: {request.method} {request.scope['path']}; {pages} lists the endpoints."
-        return json_response(Refusal(code, said).envelope, error.status_code, dict(error.headers or {}))
-
-    async def malformed(request: Request, error: Exception) -> Response:
-        if not isinstance(error, RequestValidationError):
-            raise error
-        first = error.errors()[0]
-        place, name = first["loc"][0], first["loc"][-1]
-        missing = first["type"] == "missing"
-        said = "is missing; add it" if missing else f"cannot be used ({first['msg'][0].lower()}{first['msg'][1:]})"
-        code = "missing_field" if missing else "invalid_field"
-        return await refused(request, Refusal(code, f"The {place} parameter {name!r} {said}."))
-
-    async def failed(request: Request, _: Exception) -> Response:
-        return await refused(request, Refusal("internal", "The service failed; see its log."))
-
-    app.add_exception_handler(Refusal, refused)
-    app.add_exception_handler(HTTPException, refused_by_router)
-    app.add_exception_handler(RequestValidationError, malformed)
-    app.add_exception_handler(Exception, failed)
+    for kind in (Refusal, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, refused)
     endpoints = {getattr(route, "path", "") for route in app.routes}
     app.add_middleware(Guard, metrics=metrics, endpoints=endpoints, token=token)
 
@@ -155,8 +143,15 @@ class Guard:
                 status = message["status"]
             await send(message)
 
+        # A bearer, or the password where the token stands in the address (http://any:token@host).
+        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        scheme, _, value = header.partition(b" ")
+        token = value.strip() if scheme.lower() == b"bearer" else b""
+        if scheme.lower() == b"basic":
+            with suppress(binascii.Error):
+                token = base64.b64decode(value, validate=True).partition(b":")[2]
         try:
-            if self._token is None or scope["path"] in OPEN or hmac.compare_digest(_token(scope), self._token):
+            if self._token is None or scope["path"] in OPEN or hmac.compare_digest(bytes(token), self._token):
                 await self._app(scope, receive, counted)
             else:
                 refusal = Refusal("unauthorized", "The token is absent or wrong; send it as a bearer.")
@@ -165,19 +160,8 @@ class Guard:
         finally:
             path: str = getattr(scope.get("route"), "path", None) or scope["path"]
             endpoint = path if path in self._endpoints else "other"
-            self._metrics.request(endpoint, status, time.perf_counter() - began)
-
-
-def _token(scope: Scope) -> bytes:
-    """The token sent: a bearer, or the password where it stands in the address (http://any:token@host)."""
-    header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-    scheme, _, value = header.partition(b" ")
-    if scheme.lower() == b"bearer":
-        return bytes(value.strip())
-    try:
-        return base64.b64decode(value, validate=True).partition(b":")[2] if scheme.lower() == b"basic" else b""
-    except binascii.Error:
-        return b""
+            self._metrics.requests.labels(endpoint, str(status)).inc()
+            self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - began)
 
 
 class Intake:
@@ -217,30 +201,35 @@ class Intake:
         finally:
             self._room += held
 
-    async def work(self, call: Callable[[], Value], size: int = _INLINE + 1, *, wait: bool = True) -> Value:
+    async def work(
+        self, call: Callable[..., Value], *arguments: Any, size: int = _INLINE + 1, wait: bool = True
+    ) -> Value:
         """What `call` makes of a body of `size` bytes, in the event loop where it is small, else in one of few threads.
 
         Raises Refusal where all are busy and it is not to wait.
         """
         if size <= _INLINE:
-            return call()
+            return call(*arguments)
         if not wait and not self._limiter.available_tokens:
             raise Refusal("queue_full", f"{_THREADS} such requests are under way already; ask again in a second.")
-        return await to_thread.run_sync(call, limiter=self._limiter)
+        return await to_thread.run_sync(call, *arguments, limiter=self._limiter)
 
 
-@lru_cache(maxsize=4096)
-def client_of(address: str) -> str:
-    """What counts as one client: an address, and in IPv6 its network of 64 bits, which one customer has for himself.
+def client_of(peer: Sequence[Any] | None) -> str:
+    """What counts as one client: the address of (address, port), and in IPv6 its network of 64 bits.
 
-    >>> client_of("192.0.2.7"), client_of("2001:db8::7"), client_of("::ffff:192.0.2.7")
-    ('192.0.2.7', '2001:db8::/64', '192.0.2.7')
+    One customer has such a network for himself.
+
+    >>> [client_of((address, 80)) for address in ("192.0.2.7", "2001:db8::7", "::ffff:192.0.2.7")]
+    ['192.0.2.7', '2001:db8::/64', '192.0.2.7']
     """
+    if not peer:
+        return ""
     with suppress(ValueError):
-        known = ip_address(address)
-        if known.version == 6:
-            return str(known.ipv4_mapped or ip_network((int(known) >> 64 << 64, 64)))
-    return address
+        address = ip_address(peer[0])
+        if address.version == 6:
+            return str(address.ipv4_mapped or ip_network((int(address) >> 64 << 64, 64)))
+    return str(peer[0])
 
 
 def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -272,24 +261,15 @@ class PageHeaders:
                 message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in known)]
             await send(message)
 
+        # A name that is not of this machine may point to it: a page of that name would read what is served here.
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-        if self._local_only and scope["path"] not in OPEN and not _is_loopback(host):
+        name, _, port = host.rpartition(":")
+        name = (name if port.isdigit() else host).strip("[]")
+        loopback = name == "localhost"
+        with suppress(ValueError):
+            loopback = loopback or ip_address(name).is_loopback
+        if self._local_only and scope["path"] not in OPEN and not loopback:
             refusal = Refusal("foreign_host", f"This server answers at 127.0.0.1 only, not as {host[:80]!r}.")
             await json_response(refusal.envelope, refusal.status)(scope, receive, with_headers)
             return
         await self._app(scope, receive, with_headers)
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether a Host header names this machine by a loopback name.
-
-    >>> [_is_loopback(host) for host in ("localhost:8001", "127.0.0.1", "[::1]:80", "planner.example:8001")]
-    [True, True, True, False]
-    """
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    name = name.strip("[]")
-    if name == "localhost":
-        return True
-    with suppress(ValueError):
-        return ip_address(name).is_loopback
-    return False

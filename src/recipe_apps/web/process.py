@@ -23,25 +23,24 @@ _LOG = logging.getLogger(__name__)
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 LIMITS = ConnectionLimits()
-_RARELY = (20_000, 50, 50)
+_GC_THRESHOLDS = (20_000, 50, 50)
 """Thresholds of garbage collection: a request makes hundreds of objects, none of them in a cycle."""
-_TURN = 0.0002
+_SWITCH_INTERVAL = 0.0002
 """Seconds that the event loop may keep the interpreter while a thread that computes waits for it."""
 
 
 class _Server(uvicorn.Server):
     """Calls `drain` at the first signal, and ends where `broken` says so."""
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], None], broken: Callable[[], bool]) -> None:
-        super().__init__(config)
-        self._drain, self._broken = drain, broken
+    drain: Callable[[], None]
+    broken: Callable[[], bool]
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._drain()
+        self.drain()
         super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
-        return await super().on_tick(counter) or self._broken()
+        return await super().on_tick(counter) or self.broken()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -87,13 +86,15 @@ def run_service(
         server_header=False,
         date_header=False,
     )
+    server = _Server(config)
+    server.drain, server.broken = drain, broken
     # A server that has ended raises the signals again that ended it, for handlers like these.
     before = {number: signal.signal(number, _ended) for number in (signal.SIGTERM, signal.SIGINT)}
     collected, switched = gc.get_threshold(), sys.getswitchinterval()
-    gc.set_threshold(*_RARELY)
-    sys.setswitchinterval(_TURN)
+    gc.set_threshold(*_GC_THRESHOLDS)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     try:
-        _Server(config, drain, broken).run([bound])
+        server.run([bound])
     finally:
         gc.set_threshold(*collected)
         sys.setswitchinterval(switched)

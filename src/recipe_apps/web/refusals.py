@@ -26,7 +26,7 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from typing import Annotated, Any, TypeVar
@@ -84,24 +84,17 @@ class Refusal(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
         self.code, self.message = code, message
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return _STATUS.get(self.code, _UNUSABLE)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What HTTP asks to send along."""
-        if self.code == "unauthorized":
-            # Alone: Chromium asks for no password where a line names another scheme as well.
-            return {"WWW-Authenticate": 'Basic realm="recipe"'}
-        return {"Retry-After": "1"} if self.status == 503 or self.code in ("queue_full", "too_many_readers") else {}
-
-    @property
-    def envelope(self) -> dict[str, dict[str, str]]:
-        """The body, the same at every endpoint."""
-        return {"error": {"code": self.code, "message": self.message}}
+        self.status = _STATUS.get(code, _UNUSABLE)
+        # Basic alone: Chromium asks for no password where a line names another scheme as well.
+        again = self.status == 503 or code in ("queue_full", "too_many_readers")
+        self.headers = (
+            {"WWW-Authenticate": 'Basic realm="recipe"'}
+            if code == "unauthorized"
+            else {"Retry-After": "1"}
+            if again
+            else {}
+        )
+        self.envelope = {"error": {"code": code, "message": message}}
 
 
 def refusal(error: RecipeError) -> Refusal:
@@ -141,36 +134,32 @@ def read(body: bytes, kind: type[Message]) -> Message:
 
 
 def parsed(text: str | bytes, kind: type[Message], within: str = "") -> Message:
-    """JSON as a message; `within` names the field that holds it. Raises Refusal."""
+    """JSON as a message; `within` names the field that holds it. Raises Refusal for the first problem."""
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        refused = _refused(error, sorted(kind.model_fields), within)
-        if error.errors(include_url=False)[0]["type"] == "json_invalid":
+        problems: list[Any] = error.errors(include_url=False)
+    # An unknown field goes first, because a misspelt one leaves another missing.
+    problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
+    field = ".".join([*([within] if within else []), *map(str, problem["loc"])])
+    subject = f"Field {field!r}" if field else "The body"
+    reason = problem["msg"].removeprefix("Value error, ")
+    match problem["type"]:
+        case "json_invalid":
+            sentence = f"is not valid JSON ({reason.removeprefix('Invalid JSON: ')}); send a JSON object."
             # A lone surrogate is no JSON to pydantic, which names a column, and JSON to Python, which has the field.
             with suppress(ValueError, RecursionError):
                 if (half := half_character(json.loads(text))) is not None:
                     field = ".".join(filter(None, (within, half.replace("[", ".").replace("]", ""))))
-                    what = f"Field {field!r}" if field else "The body"
-                    refused.message = f"{what} holds half a character; repair or remove it."
-        raise refused from None
-
-
-def _refused(error: ValidationError, known: Sequence[str], within: str) -> Refusal:
-    """The first problem in words; an unknown field goes first, because a misspelt one leaves another missing."""
-    first: Any = min(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
-    field = ".".join([*([within] if within else []), *map(str, first["loc"])])
-    reason = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "json_invalid":
-        what = f"Field {within!r}" if within else "The body"
-        code = "invalid_field" if within else "invalid_json"
-        return Refusal(code, f"{what} is not valid JSON ({reason.removeprefix('Invalid JSON: ')}); send a JSON object.")
-    if first["type"] == "extra_forbidden":
-        nearest = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"known fields are {', '.join(known)}."
-        return Refusal("unknown_field", f"Unknown field {field!r}; {hint}")
-    if first["type"] == "missing":
-        return Refusal("missing_field", f"Field {field!r} is missing; add it.")
-    if not field:
-        return Refusal("invalid_field", f"The body cannot be used: {reason[0].lower()}{reason[1:]}.")
-    return Refusal("invalid_field", f"Field {field!r}: {reason[0].lower()}{reason[1:]}.")
+                    subject = f"Field {field!r}" if field else "The body"
+                    sentence = "holds half a character; repair or remove it."
+            raise Refusal("invalid_field" if within else "invalid_json", f"{subject} {sentence}")
+        case "extra_forbidden":
+            known = sorted(kind.model_fields)
+            nearest = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1, cutoff=0.5)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"known fields are {', '.join(known)}."
+            raise Refusal("unknown_field", f"Unknown field {field!r}; {hint}")
+        case "missing":
+            raise Refusal("missing_field", f"Field {field!r} is missing; add it.")
+    colon = ":" if field else " cannot be used:"
+    raise Refusal("invalid_field", f"{subject}{colon} {reason[0].lower()}{reason[1:]}.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recipe.cli import console
+from recipe.cli.console import Shown, shows
 from recipe.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -20,19 +21,18 @@ class History(StrEnum):
     video = "video"
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print the headline figures as JSON.")]
 Quick = Annotated[bool, typer.Option(help="A fraction of the work: shows the way, proves nothing.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by side.", show_default="from the config")]
 
 
+@shows
 def demo(
     output: Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/demo, runs/video-demo")] = None,
     history: Annotated[History, typer.Option("--input", help="Form of the planner's history.")] = History.text,
     quick: Quick = False,
     seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
     workers: Workers = None,
-    as_json: Json = False,
-) -> None:
+) -> Shown:
     """Run the whole method on the embedded world and write a report.
 
     Corpus, base planner, SFT, GRPO with the paper's reward, best-of-N by the verifier, exact evaluation on held-out cut
@@ -46,9 +46,10 @@ def demo(
 
     folder = "demo" if history is History.text else "video-demo"
     config = demo_config(history.value, quick=quick, seed=seed, workers=workers)
-    _run(config, output or Path("runs") / folder, None, as_json)
+    return _run(config, output or Path("runs") / folder, None)
 
 
+@shows
 def run(
     config: Annotated[Path, typer.Argument(help="TOML file of an experiment, such as configs/narrations.toml.")],
     data: Annotated[Path | None, typer.Option(help="Folder that the config's relative paths start from.")] = None,
@@ -57,11 +58,8 @@ def run(
     workers: Workers = None,
     controls: Annotated[bool, typer.Option("--controls", help="Train the controls beside the regimes.")] = False,
     changes: console.Changes = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List stages, what is missing and hours of training; start nothing.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List stages and what is missing; start nothing.")] = False,
+) -> Shown:
     """Run the experiment of a config, on your own narrations and benchmarks or on the embedded world; write a report.
 
     Without `kind` a config runs the whole method once. With kind = "comparison" it trains on several rewards, each with
@@ -75,53 +73,35 @@ def run(
     if workers is not None:
         experiment = experiment.model_copy(update={"workers": workers})
     run_dir = output or Path("runs") / config.stem
-    if dry_run:
-        _check(experiment, run_dir, data, as_json)
-    else:
-        _run(experiment, run_dir, data, as_json)
+    return _check(experiment, run_dir, data) if dry_run else _run(experiment, run_dir, data)
 
 
-def _check(config: "AnyExperiment", run_dir: Path, data: Path | None, as_json: bool) -> None:
-    """Print what an experiment needs, its stages and what is left; exit code 1 where something is missing."""
+def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Shown:
+    """What an experiment needs, its stages and what is left; exit code 1 where something is missing."""
     from recipe.artifacts import to_json
 
     with console.progress().task("checking the run"):
-        from recipe.training.preflight import duration
         from recipe_studies.experiments.preflight import check_experiment
 
         checked = check_experiment(config, run_dir, data)
-    if as_json:
-        console.print_json({"config": config.model_dump(mode="json")} | to_json(checked))
-    else:
-        console.print_findings(checked.findings)
-        for stage in checked.stages:
-            takes = "" if stage.seconds is None else f"  {duration(stage.seconds)}"
-            console.print_lines(f"{'done' if stage.done else 'to do':<8} {stage.name}{takes}")
-        if checked.stages:
-            done = sum(stage.done for stage in checked.stages)
-            left = duration(3600 * checked.hours)
-            console.print_lines(
-                f"{done} of {len(checked.stages)} stages are done",
-                f"training and sampling that are left: {left} on one worker of {config.workers}, estimated",
-            )
-    if not checked.ready:
-        raise SystemExit(RecipeError.exit_code)
+    lines = [*console.finding_lines(checked.findings)]
+    for stage in checked.stages:
+        lines.append(f"{'done' if stage.done else 'to do':<8} {stage.name}")
+    if checked.stages:
+        lines.append(f"{sum(stage.done for stage in checked.stages)} of {len(checked.stages)} stages are done")
+    value = {"config": config.model_dump(mode="json")} | to_json(checked)
+    return Shown(value, lines, 0 if checked.ready else RecipeError.exit_code)
 
 
-def _run(config: "AnyExperiment", run_dir: Path, data: Path | None, as_json: bool) -> None:
-    """Run an experiment and print its findings, or its table as JSON."""
+def _run(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Shown:
+    """Run an experiment; shows its findings, or its table as JSON."""
     from recipe_studies.experiments.settings import require_packages_of
 
     require_packages_of(config)
-    from recipe.artifacts import to_json
+    from recipe_studies.experiments.expand import run_experiment
     from recipe_studies.experiments.results import load_results
-    from recipe_studies.experiments.stages import run_experiment
 
     run_experiment(config, run_dir, data, console.progress())
     results = load_results(run_dir / "report.json")
-    if as_json:
-        console.print_json(to_json(results.scores))
-        return
-    for sentence in results.summary:
-        console.out.print(f"- {sentence}", highlight=False)
-    console.out.print(f"report: {run_dir / 'report.html'}", highlight=False)
+    report = f"report: {run_dir / 'report.html'}"
+    return Shown(results.scores, [*(f"- {sentence}" for sentence in results.summary), report])

@@ -2,18 +2,22 @@
 
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from recipe.cli import console
+from recipe.cli.console import Shown, shows
 from recipe.cli.models import opened
 
 if TYPE_CHECKING:
+    from recipe.report.elements import Table
     from recipe_studies.reproduce.cost import Estimate
 
 
+@shows
 def reproduce(
     tables: Annotated[
         list[str],
@@ -52,24 +56,25 @@ def reproduce(
         Path | None,
         typer.Option(metavar="FILE.toml", help="Judges, assessor and frontier models (docs/reproduce.md)."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
-) -> None:
+    as_json: bool = False,
+) -> Shown:
     """Run what the paper's tables need and write each table beside the paper's figures, with what holds here.
 
     Runs are shared between tables, run side by side, and resumed; what is done is skipped.
 
     Example: recipe reproduce all --scale tiny --data world
     """
-    from recipe.artifacts import to_json
-    from recipe.errors import require_packages
-    from recipe_studies.reproduce.study import Endpoints, Study, load_endpoints
+    from recipe.errors import InputError, require_packages
+    from recipe_studies.reproduce.study import Endpoints, PaperStudy, load_endpoints
 
     require_packages({"cpu": "corpus search", "train": "training", "report": "the report"})
+    if data != "world" and not Path(data).is_dir():
+        raise InputError.at(data, "this folder does not exist", "give `world`, or a folder of benchmarks")
     endpoints = Endpoints() if models is None else load_endpoints(models, output)
-    study = Study(
+    study = PaperStudy(
         tables=tuple(tables),
         scales=tuple(dict.fromkeys(scale)),
-        data=None if data == "world" else _folder(data),
+        data=None if data == "world" else Path(data),
         seeds=tuple(range(seeds)),
         corpus=corpus,
         regimes=tuple(regime or ()),
@@ -84,70 +89,51 @@ def reproduce(
     from recipe_studies.reproduce.run import study_cost
 
     costs = study_cost(study, output, workers)
+    tables_of_costs = _cost_tables([cost for cost, _ in costs])
     if not as_json:
-        _show_costs([cost for cost, _ in costs])
         for sentence in dict.fromkeys(sentence for _, made in costs for sentence in made.missing):
             console.err.print(f"note: {sentence}", highlight=False, soft_wrap=True)
     if dry_run:
-        if as_json:
-            console.print_json(to_json([cost for cost, _ in costs]))
-        return
+        return Shown([cost for cost, _ in costs], tables_of_costs)
+    for table in () if as_json else tables_of_costs:  # before what may take days
+        console.print_table(table)
     for _, model in endpoints.roles():
         with opened(model):  # an address or a key that cannot be used ends the call now, and not after the training
             pass
     results = run(study, output, workers, console.progress(), shlex.join(["recipe", *sys.argv[1:]]))
-    if as_json:
-        console.print_json(to_json(results.findings))
-        return
-    measured = [one for one in results.findings if one.verdict != "not measured"]
-    for one in measured:
-        console.out.print(f"- {one.table}: {one.words}", highlight=False, soft_wrap=True)
+    measured = [finding for finding in results.findings if finding.verdict != "not measured"]
+    lines = [f"- {finding.table}: {finding.words}" for finding in measured]
     if left := len(results.findings) - len(measured):
-        console.out.print(f"- {left} claims were not measured: their regimes were not run.", highlight=False)
-    console.out.print(f"report: {output / 'report.html'}", highlight=False, soft_wrap=True)
+        lines.append(f"- {left} claims were not measured: their regimes were not run.")
+    return Shown(results.findings, [*lines, f"report: {output / 'report.html'}"])
 
 
-def _folder(data: str) -> Path:
-    from recipe.errors import InputError
-
-    if not Path(data).is_dir():
-        raise InputError.at(data, "this folder does not exist", "give `world`, or a folder of benchmarks")
-    return Path(data)
-
-
-def _show_costs(costs: "list[Estimate]") -> None:
+def _cost_tables(costs: "list[Estimate]") -> "Iterator[Table]":
     from recipe.report.elements import NONE, Cell, Table, headings, row
 
     rows = (
-        row("runs to train", *(one.training_runs for one in costs)),
-        row("stages done", *(f"{one.done} of {one.stages}" for one in costs)),
-        row("device hours", *(one.hours for one in costs)),
-        row("endpoint hours", *(one.endpoint_hours for one in costs)),
-        row(f"hours with {costs[0].workers} workers", *(one.wall_hours for one in costs)),
-        row("GB memory", *(one.memory_gb for one in costs)),
-        row("GB disk", *(one.disk_gb for one in costs)),
+        row("runs to train", *(cost.training_runs for cost in costs)),
+        row("stages done", *(f"{cost.done} of {cost.stages}" for cost in costs)),
+        row("device hours", *(cost.hours for cost in costs)),
+        row("endpoint hours", *(cost.endpoint_hours for cost in costs)),
+        row(f"hours with {costs[0].workers} workers", *(cost.wall_hours for cost in costs)),
+        row("GB memory", *(cost.memory_gb for cost in costs)),
+        row("GB disk", *(cost.disk_gb for cost in costs)),
     )
-    notes = tuple(f"Costs of {one.scale}: {one.source}." for one in costs)
-    scales = headings(*(one.scale for one in costs))
-    console.print_table(Table("What is left to do", "scale", scales, rows, notes=notes))
-    for one in costs:
-        kinds = tuple(row(kind.kind, kind.stages, kind.hours, kind.endpoint_hours) for kind in one.kinds)
+    notes = tuple(f"Costs of {cost.scale}: {cost.source}." for cost in costs)
+    scales = headings(*(cost.scale for cost in costs))
+    yield Table("What is left to do", "scale", scales, rows, notes=notes)
+    for cost in costs:
+        kinds = tuple(row(kind.kind, kind.stages, kind.hours, kind.endpoint_hours) for kind in cost.kinds)
         prompts = (
-            f"{one.prompts:,} prompts of the test, {'counted' if one.counted else 'as the scale says or assumed'}."
+            f"{cost.prompts:,} prompts of the test, {'counted' if cost.counted else 'as the scale says or assumed'}."
         )
-        console.print_table(
-            Table(
-                f"Stages of {one.scale}",
-                "kind",
-                headings("stages", "device hours", "endpoint hours"),
-                kinds,
-                notes=(prompts,),
-            )
-        )
-        tables = tuple(row(name, hours) for name, hours in one.tables.items())
+        columns = headings("stages", "device hours", "endpoint hours")
+        yield Table(f"Stages of {cost.scale}", "kind", columns, kinds, notes=(prompts,))
+        tables = tuple(row(name, hours) for name, hours in cost.tables.items())
         alone = ("What several tables need is counted for each.",)
-        console.print_table(Table(f"Tables of {one.scale}", "table", headings("device hours"), tables, notes=alone))
-        if not one.roles:
+        yield Table(f"Tables of {cost.scale}", "table", headings("device hours"), tables, notes=alone)
+        if not cost.roles:
             continue
         roles = tuple(
             row(
@@ -158,11 +144,11 @@ def _show_costs(costs: "list[Estimate]") -> None:
                 role.hours,
                 NONE if role.cost is None else Cell(role.cost, 2),
             )
-            for role in one.roles
+            for role in cost.roles
         )
         columns = headings("calls", "M in", "M out", "hours", "cost")
         notes = ("Calls are counted, at most; tokens (M in, M out) and hours are assumed (docs/reproduce.md).",)
-        for role in one.roles:
+        for role in cost.roles:
             bound = "" if role.max_calls is None else f", max_calls is {role.max_calls:,}"
             notes += (f"{role.role}: {role.model}; {role.reasks:,} reasks at most; {role.kept:,} answers kept{bound}.",)
-        console.print_table(Table(f"Models behind endpoints, {one.scale}", "role", columns, roles, notes=notes))
+        yield Table(f"Models behind endpoints, {cost.scale}", "role", columns, roles, notes=notes)

@@ -39,7 +39,7 @@ def write_validation_page(run: Path) -> Path:
 
 def read_validations(run: Path, regime: str, seed: int | None = None) -> ValidationCurve:
     """The validations of a training run; raises InputError where it has none yet."""
-    rows = [found for _, found in read_jsonl(run / DATA)]
+    rows = [row for _, row in read_jsonl(run / DATA)]
     points = (
         Validated(
             row["step"],

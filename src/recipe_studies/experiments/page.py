@@ -11,7 +11,17 @@ from recipe.evaluation.controls import control_sentences
 from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics, regime_colours
 from recipe.evaluation.validity.measure import Difference
 from recipe.evaluation.validity.readings import STATUSES
-from recipe.report.elements import Cell, Figure, Pairs, Plan, Plans, Section, Step, Table, headings, row
+from recipe.report.elements import (
+    Cell,
+    Figure,
+    MarkedStep,
+    PlanColumn,
+    Plans,
+    Section,
+    Table,
+    headings,
+    row,
+)
 from recipe.report.numbers import format_number, format_seconds
 from recipe.report.page import render
 from recipe.report.plots import inline_svg, new_figure, smoothing_window
@@ -20,7 +30,16 @@ from recipe_studies.experiments.findings import headline
 from recipe_studies.experiments.over_optimisation import CAPTION as DRIFT_CAPTION
 from recipe_studies.experiments.over_optimisation import validation_table
 from recipe_studies.experiments.plots import SERIES, TITLES, validation_figure
-from recipe_studies.experiments.results import MAIN, SPLITS, Curve, Results, ShownPrompt, ValidationCurve, load_results
+from recipe_studies.experiments.results import (
+    MAIN,
+    SPLITS,
+    Curve,
+    Provenance,
+    Results,
+    ShownPrompt,
+    StageTime,
+    load_results,
+)
 
 try:
     from matplotlib.figure import Figure as Drawing
@@ -53,7 +72,6 @@ TRAINING = (
     "The trainer sees the reward only. Beside it stand the exact validity and the length of the same completions: "
     "where the reward goes on rising and validity does not, the policy optimises the verifier and not the plan."
 )
-Blocks = tuple[Table | Figure, ...]
 TOGETHER = 4
 """Runs at most whose validations are drawn in one figure."""
 KEY_REGIMES = "By regime: plans for test prompts, mean and 95% interval."
@@ -69,8 +87,8 @@ def render_html(results: Results) -> str:
     """The whole page. The same results give the same page."""
     names = (
         *results.regimes(),
-        *(one.regime for one in results.controls),
-        *(one.regime for one in results.differences),
+        *(scores.regime for scores in results.controls),
+        *(change.regime for change in results.differences),
         *(plan.regime for prompt in results.prompts for plan in prompt.plans),
     )
     shown, provenance = headline(results), results.provenance
@@ -102,15 +120,12 @@ def rerender(run_dir: Path) -> Path:
 
 def report_sections(results: Results) -> Iterator[Section]:
     """The sections that the results hold data for."""
-    exact = any("score" in scores.metrics for scores in results.scores)
-    first = _begins_with(results)
+    known = {name for scores in results.scores for name in scores.metrics}
+    exact, first, metric = "score" in known, _begins_with(results), results.main_metric()
     if results.scores:
-        agreement = any("f1" in scores.metrics for scores in results.scores)
-        matched = any("matched_f1" in scores.metrics for scores in results.scores)
-        paragraph = EXACT if exact else MATCHED if matched else AGREEMENT if agreement else REWARD
+        paragraph = EXACT if exact else MATCHED if "matched_f1" in known else AGREEMENT if "f1" in known else REWARD
         means = _means_figure(results) if first == "differences" else ()  # the other pictures hold them
-        blocks = (*means, *_score_tables(results))
-        yield Section("plans", "Plans by regime", "Plans by regime", (paragraph,), blocks)
+        yield Section("plans", "Plans by regime", "Plans by regime", (paragraph,), (*means, *_score_tables(results)))
     if results.differences:
         baseline = results.differences[0].baseline
         figure = _differences_figure(results, "differences")
@@ -118,16 +133,72 @@ def report_sections(results: Results) -> Iterator[Section]:
         title = f"Against {baseline}, prompt by prompt"
         yield Section("differences", title, "Differences", blocks=(*figure, *tables))
     if results.control_differences:
-        yield _controls_section(results.control_differences)
+        blocks = []
+        for split, name in dict.fromkeys((row.split, row.metric) for row in results.control_differences):
+            own = {
+                (row.regime, row.baseline): row.value
+                for row in results.control_differences
+                if (row.split, row.metric) == (split, name)
+            }
+            regimes, controls = (list(dict.fromkeys(names)) for names in zip(*own, strict=True))
+            rows = (
+                row(regime, *(metric_cell(own.get((regime, control)), name, signed=True) for control in controls))
+                for regime in regimes
+            )
+            columns = headings(*(control.removeprefix(CONTROL) for control in controls))
+            about = f"{METRICS.get(name, name)}: regime minus control on the same prompts; {BOLD}"
+            blocks.append(Table(SPLITS.get(split, split), "regime", columns, tuple(rows), about))
+        sentences = tuple(control_sentences(results.control_differences))
+        yield Section("controls", "Against the controls", "Controls", blocks=tuple(blocks), findings=sentences)
     if results.law:
-        yield _law_section(results)
+        caption = (
+            f"Gain over the base in {METRICS.get(metric, metric)}, with its 95% interval, by the number of narrations "
+            "that cover each taught goal. Lines across: the mean gains of the other arms."
+        )
+        laws: list[Table | Figure] = [*_figures("law", (plots.law_figure(results), caption))]
+        columns = headings("after training on its reward", "chosen by it among samples of the base")
+        for split in dict.fromkeys(point.split for point in results.law):
+            rows = (
+                row(
+                    str(point.narrations),
+                    *(metric_cell(gain, metric, signed=True) for gain in (point.trained, point.chosen)),
+                )
+                for point in results.law
+                if point.split == split
+            )
+            about = f"gain over the base; {BOLD}"
+            laws.append(Table(SPLITS.get(split, split), "narrations of a goal", columns, tuple(rows), about))
+        yield Section("law", "The learning law", "Learning law", blocks=tuple(laws))
     if results.by_seed:
-        yield _seeds_section(results.by_seed)
+        baselines = " or ".join(dict.fromkeys(row.baseline for row in results.by_seed))
+        metrics = {row.metric for row in results.by_seed}
+        shown = next(name for name in (*MAIN, results.by_seed[0].metric) if name in metrics)
+        caption = f"Every run alone: its mean difference to {baselines} on the same prompts, with its 95% interval."
+        figure = _figures("seeds", (plots.seeds_figure(results.by_seed, shown), caption))
+        runs = [replace(row, regime=f"{row.regime}, seed {row.seed}") for row in results.by_seed]
+        tables = _difference_tables(runs, "run", f"difference of each run to {baselines}")
+        yield Section("seeds", "Seed by seed", "Seeds", blocks=(*figure, *tables))
     if first == "validations":
-        yield _validation_section(results.validations)
-    training = (*_training_figures(results.curves), *_cost_table(results))
+        figure = _figures("drift", (validation_figure(results.validations), DRIFT_CAPTION))
+        drift_tables = []
+        for curve in results.validations:
+            table = validation_table(curve)
+            drift_tables.append(replace(table, caption=f"{curve.regime}, {table.caption}"))
+        title = "Reward and measure against drift"
+        yield Section("drift", title, "Over-optimisation", blocks=(*figure, *drift_tables))
+    training: list[Table | Figure] = [*_training_figures(results.curves)]
+    if results.costs:
+        rows = (
+            row(
+                cost.regime, Cell(cost.reward_seconds, 3), Cell(cost.step_seconds, 2), Cell(cost.share, 1, percent=True)
+            )
+            for cost in results.costs
+        )
+        columns = headings("reward, seconds a step", "whole step, seconds", "share")
+        about = "means over the steps of all runs"
+        training.append(Table("Cost of the reward", "regime", columns, tuple(rows), about))
     if training:
-        yield Section("training", "What training did", "Training", (TRAINING,) if exact else (), training)
+        yield Section("training", "What training did", "Training", (TRAINING,) if exact else (), tuple(training))
     if results.alarms:
         paragraph = "The watchdog sees the completions of training and their rewards, never the truth."
         seeds = {alarm: "" if alarm.seed is None else f", seed {alarm.seed}" for alarm in results.alarms}
@@ -135,35 +206,56 @@ def report_sections(results: Results) -> Iterator[Section]:
         yield Section("watchdog", "Findings of the watchdog", "Watchdog", (paragraph,), findings=sentences)
     if results.rerankings:
         reranking = results.rerankings[0]
-        title = f"Best of {reranking.count}, without training"
-        several = len({one.verifier for one in results.rerankings}) > 1
+        several = len({choice.verifier for choice in results.rerankings}) > 1
         caption = (
             f"{reranking.count} samples of {reranking.regime} for each prompt: their mean, the one that "
             f"{'each reward' if several else f'the {reranking.verifier} verifier'} scores highest, and the best there "
             "is. Nothing is trained."
         )
         figure = _figures("reranking", (plots.reranking_figure(results.rerankings), caption))
+        title = f"Best of {reranking.count}, without training"
         yield Section("reranking", title, "Best of N", blocks=figure)
     if results.lengths:
         figure = _figures("lengths", (plots.lengths_figure(results.lengths), "Share of plans by number of steps."))
         yield Section("lengths", "How long the plans are", "Length", blocks=figure)
     if results.hand_made:
-        yield _probes_section(results, exact)
+        names = ("reward", *(["validity"] if exact else []), "A(h)", "A(h + c)", "ρ", "gated")
+        probes = []
+        for plan in results.hand_made:
+            parts, validity = plan.parts, [Cell(plan.validity, 2)] if exact else []
+            numbers = [Cell(value, 3) for value in (parts.aligned_history, parts.aligned_full, parts.rho)]
+            probes.append(row(plan.name, Cell(parts.total, 3), *validity, *numbers, metric_cell(parts.gated, "gated")))
+        paragraph = (
+            f"Means over {results.hand_made[0].parts.plans} prompts. A(h) aligns the history alone, A(h + c) history "
+            "and plan; ρ is the progress between them, and below its threshold the gate turns the reward into a "
+            "penalty."
+        )
+        title = "Rewards of the reference plan and of perturbed plans"
+        drawing = plots.probes_figure(results.hand_made)
+        figure = _figures("probes", (drawing, "Mean reward, and validity where it is known."))
+        table = Table(title, "plan", headings(*names), tuple(probes))
+        yield Section("probes", title, "Probe plans", (paragraph,), (*figure, table))
     if results.prompts:
-        yield Section("samples", "Plans side by side", "Samples", blocks=tuple(_plans_side_by_side(results.prompts)))
-    stages = tuple(row(stage.name, format_seconds(stage.seconds), stage.detail) for stage in results.stages)
-    times = (Table("Stages", "stage", headings("time", "of which"), stages),) if stages else ()
-    provenance = results.provenance
+        yield Section("samples", "Plans side by side", "Samples", blocks=tuple(plans_side_by_side(results.prompts)))
+    yield run_section(results.provenance, results.stages)
+    if results.caveats:
+        yield Section("caveats", "Caveats", "Caveats", findings=results.caveats)
+
+
+def run_section(provenance: Provenance, stages: Sequence[StageTime] = ()) -> Section:
+    """How results were made, and how long it took."""
+    rows = tuple(row(stage.name, format_seconds(stage.seconds), stage.detail) for stage in stages)
+    times = (Table("Stages", "stage", headings("time", "of which"), rows),) if rows else ()
     pairs = (
         ("command", provenance.command),
         *provenance.data.items(),
         *((name, value or "defaults") for name, value in provenance.settings.items()),
         ("versions", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
     )
-    settings = Pairs(tuple((name, value) for name, value in pairs if value or name not in ("command", "versions")))
-    yield Section("run", "How it was run", "How it was run", blocks=(*times, settings))
-    if results.caveats:
-        yield Section("caveats", "Caveats", "Caveats", findings=results.caveats)
+    settings = NamedValues(
+        tuple((name, value) for name, value in pairs if value or name not in ("command", "versions"))
+    )
+    return Section("run", "How it was run", "How it was run", blocks=(*times, settings))
 
 
 def _figures(section: str, *drawings: tuple[Drawing | None, str]) -> tuple[Figure, ...]:
@@ -175,20 +267,21 @@ def _figures(section: str, *drawings: tuple[Drawing | None, str]) -> tuple[Figur
     )
 
 
-def _plans_side_by_side(prompts: Sequence[ShownPrompt]) -> Iterator[Plans]:
+def plans_side_by_side(prompts: Sequence[ShownPrompt]) -> Iterator[Plans]:
     """The plans for each prompt; the meanings of their marks stand before the first."""
     marked = any(line.status != "unknown" for prompt in prompts for plan in prompt.plans for line in plan.lines)
-    legend = tuple(Step(meaning, mark, status) for status, (mark, meaning) in STATUSES.items()) if marked else ()
+    legend = tuple(MarkedStep(meaning, mark, status) for status, (mark, meaning) in STATUSES.items()) if marked else ()
     for prompt in prompts:
         plans = []
         for plan in prompt.plans:
             values = {"validity": plan.validity, "reward": plan.reward}
-            about = ", ".join(f"{name} {format_number(value)}" for name, value in values.items() if value is not None)
+            known = [f"{name} {format_number(value)}" for name, value in values.items() if value is not None]
+            about = ", ".join([*known, *([] if plan.accuracy is None else [f"accuracy {plan.accuracy:.0f}%"])])
             steps = []
             for line in plan.lines:
                 mark, meaning = STATUSES.get(line.status, ("", ""))
-                steps.append(Step(line.text, mark, line.status, hint=meaning))
-            plans.append(Plan(plan.regime, tuple(steps), about))
+                steps.append(MarkedStep(line.text, mark, line.status, hint=meaning))
+            plans.append(PlanColumn(plan.regime, tuple(steps), about))
         history = f"Done: {'; '.join(prompt.history) or 'nothing yet'}."
         yield Plans(tuple(plans), prompt.goal, SPLITS.get(prompt.split, prompt.split), history, legend)
         legend = ()
@@ -213,14 +306,17 @@ def _score_tables(results: Results) -> Iterator[Table | Figure]:
             SPLITS.get(split, split),
             "regime",
             headings(*(METRICS.get(name, name) for name in metrics)),
-            tuple(row(one.regime, *(metric_cell(one.metrics.get(name), name) for name in metrics)) for one in rows),
+            tuple(
+                row(scores.regime, *(metric_cell(scores.metrics.get(name), name) for name in metrics))
+                for scores in rows
+            ),
             f"{rows[0].prompts} prompts, {rows[0].samples} samples each; mean and 95% interval, clustered by goal",
         )
 
 
 def _difference_tables(differences: Sequence[Difference], first: str, about: str) -> Iterator[Table | Figure]:
-    for split in dict.fromkeys(one.split for one in differences):
-        own = {(one.regime, one.metric): one.value for one in differences if one.split == split}
+    for split in dict.fromkeys(change.split for change in differences):
+        own = {(change.regime, change.metric): change.value for change in differences if change.split == split}
         regimes, metrics = (list(dict.fromkeys(names)) for names in zip(*own, strict=True))
         yield Table(
             SPLITS.get(split, split),
@@ -232,62 +328,6 @@ def _difference_tables(differences: Sequence[Difference], first: str, about: str
             ),
             f"{about}; {BOLD}",
         )
-
-
-def _controls_section(differences: Sequence[Difference]) -> Section:
-    """Every regime minus every control, in the main metric and that of the judge."""
-    blocks = []
-    for split, metric in dict.fromkeys((one.split, one.metric) for one in differences):
-        chosen = [one for one in differences if (one.split, one.metric) == (split, metric)]
-        own = {(one.regime, one.baseline): one.value for one in chosen}
-        regimes, controls = (list(dict.fromkeys(names)) for names in zip(*own, strict=True))
-        rows = (
-            row(name, *(metric_cell(own.get((name, one)), metric, signed=True) for one in controls)) for name in regimes
-        )
-        names = headings(*(control.removeprefix(CONTROL) for control in controls))
-        about = f"{METRICS.get(metric, metric)}: regime minus control on the same prompts; {BOLD}"
-        blocks.append(Table(SPLITS.get(split, split), "regime", names, tuple(rows), about))
-    sentences = tuple(control_sentences(differences))
-    return Section("controls", "Against the controls", "Controls", blocks=tuple(blocks), findings=sentences)
-
-
-def _law_section(results: Results) -> Section:
-    """Gains against the number of covering narrations."""
-    metric = results.main_metric()
-    caption = (
-        f"Gain over the base in {METRICS.get(metric, metric)}, with its 95% interval, by the number of narrations that "
-        "cover each taught goal. Lines across: the mean gains of the other arms."
-    )
-    figure = _figures("law", (plots.law_figure(results), caption))
-    names = headings("after training on its reward", "chosen by it among samples of the base")
-    tables = tuple(
-        Table(
-            SPLITS.get(split, split),
-            "narrations of a goal",
-            names,
-            tuple(
-                row(
-                    str(one.narrations), *(metric_cell(gain, metric, signed=True) for gain in (one.trained, one.chosen))
-                )
-                for one in results.law
-                if one.split == split
-            ),
-            f"gain over the base; {BOLD}",
-        )
-        for split in dict.fromkeys(one.split for one in results.law)
-    )
-    return Section("law", "The learning law", "Learning law", blocks=(*figure, *tables))
-
-
-def _seeds_section(by_seed: Sequence[Difference]) -> Section:
-    """The differences of every run alone."""
-    baselines, metrics = " or ".join(dict.fromkeys(one.baseline for one in by_seed)), {one.metric for one in by_seed}
-    metric = next(name for name in (*MAIN, by_seed[0].metric) if name in metrics)
-    caption = f"Every run alone: its mean difference to {baselines} on the same prompts, with its 95% interval."
-    figure = _figures("seeds", (plots.seeds_figure(by_seed, metric), caption))
-    runs = [replace(one, regime=f"{one.regime}, seed {one.seed}") for one in by_seed]
-    tables = _difference_tables(runs, "run", f"difference of each run to {baselines}")
-    return Section("seeds", "Seed by seed", "Seeds", blocks=(*figure, *tables))
 
 
 def _training_figures(curves: Sequence[Curve]) -> tuple[Figure, ...]:
@@ -307,13 +347,21 @@ def _training_figures(curves: Sequence[Curve]) -> tuple[Figure, ...]:
     return _figures("training", *drawings)
 
 
+def _differences_figure(results: Results, section: str, metrics: Sequence[str] = plots.CHANGES) -> tuple[Figure, ...]:
+    if not results.differences:
+        return ()
+    caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
+    return _figures(section, (plots.differences_figure(results.differences, metrics), caption))
+
+
 def _key_figure(results: Results) -> Sequence[Figure]:
     """The picture that the page begins with, in one or two parts, and its caption; none where there is nothing."""
     first = _begins_with(results)
     if first == "plans":
         return _means_figure(results)
     if first == "differences":
-        return _differences_figure(results, "key", _key_metrics(results))
+        # The head of the page is read in seconds: the main metric and the length.
+        return _differences_figure(results, "key", (results.main_metric(), "steps"))
     means = plots.means_figure(results, new_figure(5.6, 4.0, gap=0.06))
     parts = _figures("key", (means, KEY_REGIMES), (plots.drift_figure(results.validations), KEY_DRIFT))
     return (Figure("".join(part.svg for part in parts), f"{KEY_REGIMES} {KEY_DRIFT}"),)
@@ -323,56 +371,5 @@ def _begins_with(results: Results) -> Literal["validations", "differences", "pla
     """The section whose figure is the picture that the page begins with."""
     if results.scores and 0 < len(results.validations) <= TOGETHER:
         return "validations"
-    metrics = _key_metrics(results)
-    return "differences" if any(one.metric in metrics for one in results.differences) else "plans"
-
-
-def _key_metrics(results: Results) -> tuple[str, str]:
-    """The differences at the head of the page, which is read in seconds: the main metric and the length."""
-    return results.main_metric(), "steps"
-
-
-def _differences_figure(results: Results, place: str, metrics: Sequence[str] = plots.CHANGES) -> tuple[Figure, ...]:
-    if not results.differences:
-        return ()
-    caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
-    return _figures(place, (plots.differences_figure(results.differences, metrics), caption))
-
-
-def _validation_section(curves: Sequence[ValidationCurve]) -> Section:
-    """The measure and the rewards against drift, and the validations of each run."""
-    figure = _figures("drift", (validation_figure(curves), DRIFT_CAPTION))
-    tables = (
-        replace(table, caption=f"{one.regime}, {table.caption}") for one in curves if (table := validation_table(one))
-    )
-    return Section("drift", "Reward and measure against drift", "Over-optimisation", blocks=(*figure, *tables))
-
-
-def _cost_table(results: Results) -> Blocks:
-    rows = tuple(
-        row(one.regime, Cell(one.reward_seconds, 3), Cell(one.step_seconds, 2), Cell(one.share, 1, percent=True))
-        for one in results.costs
-    )
-    columns = headings("reward, seconds a step", "whole step, seconds", "share")
-    return (Table("Cost of the reward", "regime", columns, rows, "means over the steps of all runs"),) if rows else ()
-
-
-def _probes_section(results: Results, exact: bool) -> Section:
-    """The rewards of the probe plans."""
-    names = ("reward", *(["validity"] if exact else []), "A(h)", "A(h + c)", "ρ", "gated")
-    rows = []
-    for plan in results.hand_made:
-        parts, validity = plan.parts, [Cell(plan.validity, 2)] if exact else []
-        numbers = [Cell(value, 3) for value in (parts.aligned_history, parts.aligned_full, parts.rho)]
-        rows.append(row(plan.name, Cell(parts.total, 3), *validity, *numbers, metric_cell(parts.gated, "gated")))
-    paragraph = (
-        f"Means over {results.hand_made[0].parts.plans} prompts. A(h) aligns the history alone, A(h + c) history and "
-        "plan; ρ is the progress between them, and below its threshold the gate turns the reward into a penalty."
-    )
-    title = "Rewards of the reference plan and of perturbed plans"
-    figure = _figures(
-        "probes", (plots.probes_figure(results.hand_made), "Mean reward, and validity where it is known.")
-    )
-    return Section(
-        "probes", title, "Probe plans", (paragraph,), (*figure, Table(title, "plan", headings(*names), tuple(rows)))
-    )
+    metrics = (results.main_metric(), "steps")
+    return "differences" if any(row.metric in metrics for row in results.differences) else "plans"

@@ -9,7 +9,7 @@ import numpy as np
 from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
 from recipe.evaluation.metrics import CONTROL, METRICS, REWARDS, regime_colours
-from recipe.evaluation.validity.measure import Difference, Lengths, Reranking
+from recipe.evaluation.validity.measure import Difference, PlanLengths, Reranking
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.plots import DASHED, STYLE, Line, Mark, curves, intervals, name_ends, new_figure
 from recipe.stats import Interval
@@ -54,17 +54,19 @@ def means_figure(results: Results, part: Figure | SubFigure | None = None) -> Fi
         if metric in row.metrics
     ]
     colours = regime_colours(mark.row for mark in marks)
-    return intervals(marks, colours=colours, unit=METRICS.get(metric, metric), digits=_digits(metric), part=part)
+    return intervals(
+        marks, colours=colours, unit=METRICS.get(metric, metric), digits=3 if metric == "reward" else 2, part=part
+    )
 
 
 def differences_figure(differences: Sequence[Difference], metrics: Sequence[str] = CHANGES) -> Figure | None:
     """Paired differences to the baseline, one panel a metric; None where there are none to draw."""
-    splits = {one.split for one in differences}
+    splits = {change.split for change in differences}
     marks = [
-        Mark(one.regime, one.value, SPLITS.get(one.split, one.split) if len(splits) > 1 else "", METRICS[name])
+        Mark(row.regime, row.value, SPLITS.get(row.split, row.split) if len(splits) > 1 else "", METRICS[name])
         for name in metrics
-        for one in differences
-        if one.metric == name
+        for row in differences
+        if row.metric == name
     ]
     return intervals(marks, colours=regime_colours(mark.row for mark in marks), line=0) if marks else None
 
@@ -72,7 +74,7 @@ def differences_figure(differences: Sequence[Difference], metrics: Sequence[str]
 def seeds_figure(by_seed: Sequence[Difference], metric: str) -> Figure | None:
     """The change of a metric by every run alone, one panel a split and one row a regime; None without such runs."""
     marks = [
-        Mark(one.regime, one.value, panel=SPLITS.get(one.split, one.split)) for one in by_seed if one.metric == metric
+        Mark(row.regime, row.value, panel=SPLITS.get(row.split, row.split)) for row in by_seed if row.metric == metric
     ]
     colours = regime_colours(mark.row for mark in marks)
     return intervals(marks, colours=colours, unit=f"change of {METRICS[metric]}", line=0) if marks else None
@@ -80,16 +82,20 @@ def seeds_figure(by_seed: Sequence[Difference], metric: str) -> Figure | None:
 
 def reranking_figure(rerankings: Sequence[Reranking]) -> Figure:
     """What each verifier's choice among N samples gains, between their mean and the best, one panel a split."""
-    several = len({one.verifier for one in rerankings}) > 1
+    several = len({choice.verifier for choice in rerankings}) > 1
     colours = {"mean sample": DARK_GREY, "verifier's choice": GREEN, "best sample": INK}
-    rows = {one.verifier: f"chosen by {one.verifier}" if several else "verifier's choice" for one in rerankings}
+    verifiers = dict.fromkeys(choice.verifier for choice in rerankings)
+    rows = {name: f"chosen by {name}" if several else "verifier's choice" for name in verifiers}
     colours |= {row: REWARDS.get(verifier, INK) for verifier, row in rows.items() if several}
-    splits = {one.split: one for one in reversed(rerankings)}
+    splits = {choice.split: choice for choice in reversed(rerankings)}
     metric = rerankings[0].metric
-    marks = [Mark("mean sample", one.mean, panel=SPLITS.get(split, split)) for split, one in splits.items()]
-    marks += [Mark(rows[one.verifier], one.best, panel=SPLITS.get(one.split, one.split)) for one in rerankings]
-    marks += [Mark("best sample", one.oracle, panel=SPLITS.get(split, split)) for split, one in splits.items()]
-    return intervals(marks, colours=colours, unit=METRICS.get(metric, metric), digits=_digits(metric))
+    marks = [Mark("mean sample", first.mean, panel=SPLITS.get(split, split)) for split, first in splits.items()]
+    marks += [
+        Mark(rows[choice.verifier], choice.best, panel=SPLITS.get(choice.split, choice.split)) for choice in rerankings
+    ]
+    marks += [Mark("best sample", first.oracle, panel=SPLITS.get(split, split)) for split, first in splits.items()]
+    digits = 3 if metric == "reward" else 2
+    return intervals(marks, colours=colours, unit=METRICS.get(metric, metric), digits=digits)
 
 
 def probes_figure(probes: Sequence[ProbePlan]) -> Figure:
@@ -131,17 +137,17 @@ def law_figure(results: Results) -> Figure:
     arms = {curve.regime for curve in results.curves}
     metric = results.main_metric()
     lines, levels = [], {}
-    for split in dict.fromkeys(one.split for one in results.law):
-        points = [one for one in results.law if one.split == split]
-        title, narrations = SPLITS.get(split, split), [str(one.narrations) for one in points]
-        lines.append(Line(title, "after training", narrations, [one.trained for one in points]))
-        lines.append(Line(title, "chosen among samples of the base", narrations, [one.chosen for one in points]))
+    for split in dict.fromkeys(point.split for point in results.law):
+        points = [point for point in results.law if point.split == split]
+        title, narrations = SPLITS.get(split, split), [str(point.narrations) for point in points]
+        lines.append(Line(title, "after training", narrations, [point.trained for point in points]))
+        lines.append(Line(title, "chosen among samples of the base", narrations, [point.chosen for point in points]))
         levels[title] = [
-            (one.regime.removeprefix(CONTROL), one.value.mean)
-            for one in results.differences
-            if (one.split, one.baseline, one.metric) == (split, "base", metric)
-            and one.regime in arms
-            and not one.regime.endswith("covering narrations")
+            (change.regime.removeprefix(CONTROL), change.value.mean)
+            for change in results.differences
+            if (change.split, change.baseline, change.metric) == (split, "base", metric)
+            and change.regime in arms
+            and not change.regime.endswith("covering narrations")
         ]
         levels[title].append(("", 0.0))
     colours = {"after training": GREEN, "chosen among samples of the base": BLUE}
@@ -150,19 +156,19 @@ def law_figure(results: Results) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def lengths_figure(lengths: Sequence[Lengths]) -> Figure:
+def lengths_figure(lengths: Sequence[PlanLengths]) -> Figure:
     """Shares of plans by number of steps, one row a regime and one column a split."""
-    regimes = list(dict.fromkeys(one.regime for one in lengths))
-    splits = list(dict.fromkeys(one.split for one in lengths))
+    regimes = list(dict.fromkeys(part.regime for part in lengths))
+    splits = list(dict.fromkeys(part.split for part in lengths))
     figure = new_figure(7.6, 0.7 + 0.55 * len(regimes))
     panels = figure.subplots(len(regimes), len(splits), squeeze=False, sharex=True, sharey=True)
     colours = regime_colours(regimes)
-    peak = max(max(one.counts) / max(1, sum(one.counts)) for one in lengths)
+    peak = max(max(part.counts) / max(1, sum(part.counts)) for part in lengths)
     panels[0][0].set_ylim(0, 1.5 * peak)  # shared by all; the labels stand above the bars
-    for one in lengths:
-        panel = panels[regimes.index(one.regime)][splits.index(one.split)]
-        shares = np.array(one.counts) / max(1, sum(one.counts))
-        panel.bar(range(len(shares)), shares, width=0.85, color=colours[one.regime])
+    for part in lengths:
+        panel = panels[regimes.index(part.regime)][splits.index(part.split)]
+        shares = np.array(part.counts) / max(1, sum(part.counts))
+        panel.bar(range(len(shares)), shares, width=0.85, color=colours[part.regime])
         mean = float(np.dot(shares, range(len(shares))))
         panel.annotate(f"mean {mean:.1f}", (0.99, 0.9), xycoords="axes fraction", ha="right", va="top", color=MUTED)
     for row, regime in zip(panels, regimes, strict=True):
@@ -211,7 +217,9 @@ def drift_figure(runs: Sequence[ValidationCurve], part: Figure | SubFigure | Non
             _draw_drift(top, run, colours[run.regime], steps=False)
         rewards = [point.reward for point in run.points]
         low, rise = rewards[0], max(rewards) - rewards[0]
-        _draw_drift(bottom, run, colours[run.regime], [(one - low) / (rise or 1.0) for one in rewards], steps=False)
+        _draw_drift(
+            bottom, run, colours[run.regime], [(reward - low) / (rise or 1.0) for reward in rewards], steps=False
+        )
         last = run.points[-1]
         ends.append((run.regime, math.sqrt(max(0.0, last.kl)), last.measured, colours[run.regime]))
     name_ends(top, ends)
@@ -236,8 +244,10 @@ def _draw_drift(
     panel.plot(drift, values, "-", color=colour, linewidth=1, alpha=0.45)
     panel.plot(drift, values, "o", color=colour, markersize=5)
     panel.axhline(values[0], color=MUTED, linewidth=0.8, linestyle=DASHED)
-    place = curve.points.index(curve.chosen)
-    panel.plot(drift[place], values[place], "o", color=colour, markersize=12, markerfacecolor="none", markeredgewidth=2)
+    chosen = curve.points.index(curve.chosen)
+    panel.plot(
+        drift[chosen], values[chosen], "o", color=colour, markersize=12, markerfacecolor="none", markeredgewidth=2
+    )
     for across, up, point in zip(drift, values, curve.points, strict=True):
         if steps:
             panel.annotate(
@@ -269,7 +279,3 @@ def key_figure(run_dir: Path, target: Path) -> None:
         kind = target.suffix.lstrip(".") or "png"
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         figure.savefig(partial, format=kind, dpi=160, facecolor="white", metadata=metadata)
-
-
-def _digits(metric: str) -> int:
-    return 3 if metric == "reward" else 2

@@ -10,11 +10,11 @@ from recipe.artifacts import to_json, write_json
 from recipe.config import RewardConfig
 from recipe.data.examples import read_examples
 from recipe.progress import Progress
-from recipe.types import Example, Reward
-from recipe_studies.experiments.design import CORPUS, TEST
+from recipe.types import Example
 from recipe_studies.experiments.results import ProbePlan, RewardParts
+from recipe_studies.experiments.study import CORPUS, TEST
 
-PROBES = "hand_made.json"
+PROBES = "probe_rewards.json"
 PROMPTS = 60
 """Test prompts that the plans are made for, at most."""
 SMALL_TALK_LINES = 12
@@ -43,7 +43,7 @@ class ProbeRewards:
 
 
 def reward_probes(run_dir: Path, settings: ProbeRewards, progress: Progress) -> None:
-    """Mean reward and its parts of every kind of probe plan over the same prompts, to `hand_made.json`."""
+    """Mean reward and its parts of every kind of probe plan over the same prompts, to `probe_rewards.json`."""
     from recipe.corpus.store import Corpus
     from recipe.reward.scorer import PromptGroup, score_or_raise
     from recipe.reward.verifier import Verifier
@@ -62,30 +62,21 @@ def reward_probes(run_dir: Path, settings: ProbeRewards, progress: Progress) -> 
     rng = random.Random(settings.seed)
     groups = []
     for example in prompts:
-        other = rng.choice([one for one in examples if one.goal != example.goal] or [example])
+        other = rng.choice([row for row in examples if row.goal != example.goal] or [example])
         plans = [perturb(example, other, rng) for perturb in perturbations.values()]
         groups.append(PromptGroup.of(example.goal, example.history, plans))
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
     with progress.task("rewarding probe plans"):
         rewards = score_or_raise(verifier, groups)
     probes = []
-    for place, name in enumerate(perturbations):
+    for index, name in enumerate(perturbations):
         validity = None
         if world is not None:
-            plans = [group.plans[place] for group in groups]
+            plans = [group.plans[index] for group in groups]
             pairs = zip(groups, plans, strict=True)
             validity = fmean(score_plan(world, group.goal, group.history, plan).score for group, plan in pairs)
-        probes.append(ProbePlan(name, mean_parts([own[place] for own in rewards]), validity))
+        own = [group_rewards[index] for group_rewards in rewards]
+        names = ("total", "aligned_history", "aligned_full", "rho", "gated")
+        means = {part: fmean(getattr(reward, part) for reward in own) for part in names}
+        probes.append(ProbePlan(name, RewardParts(**means, plans=len(own)), validity))
     write_json(run_dir / PROBES, to_json(probes))
-
-
-def mean_parts(rewards: Sequence[Reward]) -> RewardParts:
-    """Means of the parts of several rewards."""
-    return RewardParts(
-        total=fmean(reward.total for reward in rewards),
-        aligned_history=fmean(reward.aligned_history for reward in rewards),
-        aligned_full=fmean(reward.aligned_full for reward in rewards),
-        rho=fmean(reward.rho for reward in rewards),
-        gated=fmean(reward.gated for reward in rewards),
-        plans=len(rewards),
-    )

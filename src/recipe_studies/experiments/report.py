@@ -1,29 +1,26 @@
-"""From what an experiment's stages left in the run folder to its results, and from those to the report."""
+"""From what a study's stages left in the run folder to its results, and from those to the report."""
 
-import os
-import platform
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import torch
 
-from recipe.artifacts import from_json, installed, read_json, read_jsonl
-from recipe.config import GRPOConfig, RewardTrainingSettings
+from recipe.artifacts import read_json, read_jsonl, to_json, write_json
+from recipe.config import GRPOConfig
 from recipe.corpus.store import Corpus
 from recipe.evaluation.controls import SAMPLE, control_differences
 from recipe.evaluation.match import MAIN as AGREEMENT
 from recipe.evaluation.metrics import CONTROL
 from recipe.evaluation.validity.measure import (
     Difference,
-    Lengths,
+    PlanLengths,
     PromptMeans,
+    RegimeScores,
     Reranking,
     ScoredPlan,
-    Scores,
     differences,
     mean_over_runs,
     plan_lengths,
@@ -32,26 +29,22 @@ from recipe.evaluation.validity.measure import (
     score_predictions,
     summarise,
 )
-from recipe.evaluation.validity.readings import Line
+from recipe.evaluation.validity.readings import PlanLine
 from recipe.planning.predictions import Prediction
 from recipe.progress import Progress
 from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import read_records, replay
+from recipe.rows import from_json
 from recipe.types import Example
-from recipe_studies.experiments.design import (
-    ATTRIBUTES,
-    BASE,
-    CORPUS,
-    DOCUMENTS,
-    TEST,
-    TRAIN,
-    WORDS,
-    Design,
-    design_of,
-)
 from recipe_studies.experiments.findings import caveats, summary
-from recipe_studies.experiments.measure import Measurement, measure, rewarded_by, training_curve, training_rows
+from recipe_studies.experiments.measure import (
+    Measurement,
+    measure,
+    training_curve,
+    training_rows,
+    with_reward_from,
+)
 from recipe_studies.experiments.over_optimisation import read_validations
 from recipe_studies.experiments.page import rerender
 from recipe_studies.experiments.probes import PROBES
@@ -65,16 +58,13 @@ from recipe_studies.experiments.results import (
     ShownPlan,
     ShownPrompt,
     StageTime,
-    ValidationCurve,
-    save_results,
+    run_provenance,
 )
 from recipe_studies.experiments.schedule import stage_times
 from recipe_studies.experiments.settings import AnyExperiment, VideoConfig
+from recipe_studies.experiments.study import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, TEST, TRAIN, WORDS, study_of
 from recipe_studies.experiments.video import ACCURACY, draw_clips
 
-PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
-_JUDGED = ("proxy",)
-"""What a design that asks for a judge compares with controls beside the main metric."""
 STAGES = {
     "data": "draw the data",
     "validation": "draw the data",
@@ -93,51 +83,44 @@ STAGES = {
     "plans-best-of-n": "plans after best-of-N rounds",
     "plans": "plans after GRPO",
     "rewards": "rewards of all plans",
-    "hand-made": "probe plans",
+    "probes": "probe plans",
 }
 """Stages, or beginnings of their names, and what the report calls them; times of one title are added."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportSettings:
-    """The experiment that the report is about."""
-
-    config: AnyExperiment
-
-
-def write_report(run_dir: Path, settings: ReportSettings, progress: Progress) -> None:
+def write_report(run_dir: Path, config: AnyExperiment, progress: Progress) -> None:
     """Write `report.json`, `report.html` and, for video, `clips.png`, a picture of what the planner is shown."""
-    config = settings.config
     with progress.task("writing the report", 3) as advance:
-        measured = measure(run_dir, design_of(config), world=config.has_world, best_of_count=config.best_of)
+        measured = measure(run_dir, study_of(config))
         if isinstance(config, VideoConfig) and measured.world is not None:
             draw_clips(measured.world, [examples[0] for examples in measured.prompts.values()], run_dir / "clips.png")
         advance(1)
-        results = collect(run_dir, config, measured)
-        save_results(run_dir / "report.json", results)
+        results = collect(run_dir, measured)
+        # Keys stay in order, because the page shows them so.
+        write_json(run_dir / "report.json", to_json(results), sort_keys=False)
         advance(1)
         rerender(run_dir)
         advance(1)
 
 
-def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Results:
-    """All parts of the report; a part that this experiment does not have is empty."""
-    design, seed = measured.design, config.seed
+def collect(run_dir: Path, measured: Measurement) -> Results:
+    """All parts of the report; a part that this study does not have is empty."""
+    study, config = measured.study, measured.study.config
+    seed = config.seed
     means = {
         (split, regime): mean_over_runs([prompt_means(plans) for plans in measured.of(split, regime).values()])
         for split in measured.prompts
         for regime in measured.plans
     }
-    controls = {(split, name): row for split in measured.prompts for name, row in _controls(measured, split)}
     results = Results(
         title=config.title,
-        provenance=_provenance(run_dir, config, measured),
+        provenance=_provenance(run_dir, measured),
         stages=tuple(_stages(run_dir)),
         scores=tuple(_scores(measured, split, regime, mean, seed) for (split, regime), mean in means.items()),
         differences=tuple(
             difference
             for split in measured.prompts
-            for contrast in design.contrasts
+            for contrast in study.contrasts
             for difference in differences(
                 split,
                 contrast.name or contrast.regime,
@@ -148,58 +131,74 @@ def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Resu
             )
         ),
         by_seed=tuple(_by_seed(measured, seed)),
-        controls=tuple(summarise(split, name, row, seed) for (split, name), row in controls.items()),
-        control_differences=(
-            *(
-                difference
-                for (split, name), row in controls.items()
-                for regime in measured.plans
-                if not (regime == BASE and name == f"{CONTROL}{SAMPLE}") and not regime.startswith(CONTROL)
-                for metric in (AGREEMENT, *_JUDGED[: design.judged])
-                for difference in control_differences(split, {regime: means[split, regime]}, {name: row}, metric, seed)
-            ),
-            *_trained_controls(measured, means, seed),
+        curves=tuple(training_curve(run_dir, measured, arm) for arm in study.reward_arms),
+        validations=tuple(
+            read_validations(run_dir / arm.folder, arm.regime, arm.config.seed)
+            for arm in study.reward_arms
+            if arm.config.validation is not None
         ),
-        curves=tuple(training_curve(run_dir, measured, run) for run in design.reward_runs),
-        validations=tuple(_validations(run_dir, design)),
-        rerankings=tuple(_rerankings(measured, config)),
+        rerankings=tuple(_rerankings(measured)),
         lengths=tuple(_lengths(measured)),
-        prompts=tuple(_shown_prompts(run_dir, config, measured)),
-        hand_made=_probes(run_dir) if design.reward is not None else (),
-        costs=tuple(_costs(run_dir, measured)),
+        prompts=tuple(_shown_prompts(run_dir, measured)),
         alarms=tuple(
-            Alarm(run.regime, finding.since, finding.sentence, run.config.seed)
-            for run in design.reward_runs
-            for finding in replay(read_records(run_dir / run.folder)).findings
+            Alarm(arm.regime, finding.since, finding.sentence, arm.config.seed)
+            for arm in study.reward_arms
+            for finding in replay(read_records(run_dir / arm.folder)).findings
         ),
     )
-    results = replace(results, law=tuple(_law(results, design)))
-    stages = (ATTRIBUTES, WORDS) if isinstance(config, VideoConfig) else ()
-    recognised = {name: read_json(run_dir / name / ACCURACY)["unseen"] for name in stages}
-    return replace(results, summary=summary(results, tuple(recognised.values())), caveats=caveats(config, design))
+    controls, gaps = _controls(measured, means, seed)
+    results = replace(results, controls=controls, control_differences=gaps)
+    if study.reward is not None:
+        probes = run_dir / PROBES
+        results = replace(results, hand_made=from_json(read_json(probes), tuple[ProbePlan, ...], str(probes)))
+    spent: dict[str, list[tuple[float, float]]] = {}
+    for arm in study.reward_arms:
+        rows = [row for row in training_rows(run_dir, arm) if "reward_seconds" in row]
+        spent.setdefault(arm.regime, []).extend((row["reward_seconds"], row["step_seconds"]) for row in rows)
+    costs = []
+    for regime, steps in spent.items():
+        if steps:
+            reward, step = (fmean(part) for part in zip(*steps, strict=True))
+            costs.append(Cost(regime, reward, step, fmean(own / whole for own, whole in steps)))
+    # The learning law is made of the differences to the base.
+    metric = results.main_metric()
+    gain = {
+        (row.split, row.regime): row.value
+        for row in results.differences
+        if (row.baseline, row.metric) == (BASE, metric)
+    }
+    chosen_by = {metric: regime for regime, metric in study.choices.items()}
+    law = tuple(
+        LawPoint(split, level, gain[split, study.law[level]], gain[split, chosen_by[f"narrations-{level}"]])
+        for split in results.splits()
+        for level in sorted(study.law)
+    )
+    results = replace(results, costs=tuple(costs), law=law)
+    towers = (ATTRIBUTES, WORDS) if isinstance(config, VideoConfig) else ()
+    recognised = [read_json(run_dir / name / ACCURACY)["unseen"] for name in towers]
+    return replace(results, summary=summary(results, recognised), caveats=caveats(study))
 
 
-def _provenance(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Provenance:
+def _provenance(run_dir: Path, measured: Measurement) -> Provenance:
     """What it takes to run the experiment again."""
+    study, config = measured.study, measured.study.config
     files = {"base planner": DOCUMENTS, "training": TRAIN, "test": TEST}
     there = {name: run_dir / path for name, path in files.items() if (run_dir / path).is_file()}
     data = {name: f"{sum(1 for _ in read_jsonl(path))} examples" for name, path in there.items()}
     manifest = Corpus.open(run_dir / CORPUS).manifest
     narrated = f"{manifest['narrations']} narrations, {manifest['segments']} segments"
-    sampling = config.sampling.model_dump(include={"temperature", "max_tokens"})
     settings = {
         "base planner": {"model": config.model} if config.model else config.base,
-        **measured.design.settings,
-        **(
-            {"GRPO": config.grpo} if any(isinstance(run.config, GRPOConfig) for run in measured.design.training) else {}
-        ),
-        "sampling": {**sampling, "samples": config.samples},
+        **study.settings,
+        **({"GRPO": config.grpo} if any(isinstance(arm.config, GRPOConfig) for arm in study.arms) else {}),
+        "sampling": {
+            **config.sampling.model_dump(include={"temperature", "max_tokens"}),
+            "samples": config.samples,
+        },
     }
-    return Provenance(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        seeds=measured.design.seeds,
-        versions={"python": platform.python_version(), **installed(PACKAGES)},
-        device=f"{'CUDA' if torch.cuda.is_available() else 'CPU'}, {os.cpu_count()} cores",
+    return run_provenance(
+        "CUDA" if torch.cuda.is_available() else "CPU",
+        seeds=study.seeds,
         settings={
             name: ", ".join(f"{key} {value}" for key, value in values.items()) for name, values in settings.items()
         },
@@ -221,10 +220,10 @@ def _stages(run_dir: Path) -> Iterator[StageTime]:
             yield StageTime(title, sum(wall for wall, _ in times), f"{several}{cpu_seconds:.0f} CPU s")
 
 
-def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, seed: int) -> Scores:
+def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, seed: int) -> RegimeScores:
     """A regime's means; that of the KL is over the plans it was estimated from."""
     row = summarise(split, regime, means, seed)
-    for ranker in measured.design.rankers:
+    for ranker in measured.study.rankers:
         if ranker.base_only:
             row.metrics.pop(ranker.name, None)
     estimated = [[plan for plan in plans if plan.kl is not None] for plans in measured.of(split, regime).values()]
@@ -234,45 +233,41 @@ def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, 
     return row
 
 
-def _controls(measured: Measurement, split: str) -> Iterator[tuple[str, PromptMeans]]:
-    """The controls of a split by the names of their rows, which count the prompts where not all have one."""
-    asked = {example.example_id for example in measured.prompts[split]}
-    for control, plans in measured.controls.items():
-        own = [plan for plan in plans if plan.example_id in asked]
-        few = f", {len(own)} prompts" if len(own) < len(asked) else ""
-        if own:
-            yield f"{CONTROL}{control}{few}", prompt_means(own)
-
-
-def _trained_controls(
-    measured: Measurement, means: Mapping[tuple[str, str], PromptMeans], seed: int
-) -> Iterator[Difference]:
-    """Each regime minus the trained controls that it has to beat."""
+def _controls(
+    measured: Measurement, means: dict[tuple[str, str], PromptMeans], seed: int
+) -> tuple[tuple[RegimeScores, ...], tuple[Difference, ...]]:
+    """Rows of the controls, and each regime minus each control that it has to beat."""
+    study = measured.study
+    judge_metrics = ("proxy",) if study.judged else ()
+    rows: dict[tuple[str, str], PromptMeans] = {}
+    for split, examples in measured.prompts.items():
+        ids = {example.example_id for example in examples}
+        for control, plans in measured.controls.items():
+            own = [plan for plan in plans if plan.example_id in ids]
+            few = f", {len(own)} prompts" if len(own) < len(ids) else ""
+            if own:
+                rows[split, f"{CONTROL}{control}{few}"] = prompt_means(own)
+    gaps: list[Difference] = []
+    for (split, name), row in rows.items():
+        for regime in measured.plans:
+            # A random sample of the base is no control of the base itself, and controls are not compared.
+            if (regime == BASE and name == f"{CONTROL}{SAMPLE}") or regime.startswith(CONTROL):
+                continue
+            for metric in (AGREEMENT, *judge_metrics):
+                gaps += control_differences(split, {regime: means[split, regime]}, {name: row}, metric, seed)
     main = "score" if measured.world is not None else AGREEMENT
     for split in measured.prompts:
-        for one in measured.design.controls:
-            regime, control = ({name: means[split, name]} for name in (one.regime, one.baseline))
-            for metric in (main, *_JUDGED[: measured.design.judged]):
-                yield from control_differences(split, regime, control, metric, seed)
-
-
-def _law(results: Results, design: Design) -> Iterator[LawPoint]:
-    """The learning law from the differences to the base."""
-    metric = results.main_metric()
-    gain = {
-        (one.split, one.regime): one.value
-        for one in results.differences
-        if (one.baseline, one.metric) == (BASE, metric)
-    }
-    for split in results.splits():
-        for level in sorted(design.law, key=lambda level: level.narrations):
-            yield LawPoint(split, level.narrations, gain[split, level.trained], gain[split, level.chosen])
+        for contrast in study.controls:
+            regime_means, control_means = ({name: means[split, name]} for name in (contrast.regime, contrast.baseline))
+            for metric in (main, *judge_metrics):
+                gaps += control_differences(split, regime_means, control_means, metric, seed)
+    return tuple(summarise(split, name, row, seed) for (split, name), row in rows.items()), tuple(gaps)
 
 
 def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:
     """The difference of each run alone to the baseline, or to the baseline's run of the same seed."""
     for split in measured.prompts:
-        for contrast in measured.design.seed_contrasts:
+        for contrast in measured.study.seed_contrasts:
             baseline = measured.of(split, contrast.baseline)
             for own, plans in measured.of(split, contrast.regime).items():
                 base = prompt_means(baseline[own] if own in baseline else baseline[None])
@@ -281,69 +276,46 @@ def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:
                     yield replace(difference, seed=own)
 
 
-def _rerankings(measured: Measurement, config: AnyExperiment) -> Iterator[Reranking]:
+def _rerankings(measured: Measurement) -> Iterator[Reranking]:
     """What each choice among the base's samples gains; none where only the reward that chooses could tell."""
     if measured.world is None and measured.matcher is None:
         return
-    main, reward = "score" if measured.world is not None else AGREEMENT, measured.design.reward
+    study, main = measured.study, "score" if measured.world is not None else AGREEMENT
     for split in measured.prompts:
-        for choice in measured.design.choices:
+        for metric in study.choices.values():
             [base] = measured.of(split, BASE).values()
-            name = reward.verifier if reward is not None and choice.metric == "reward" else choice.metric
-            paid = rewarded_by(base, choice.metric)
-            yield reranking(split, BASE, paid, config.best_of, main, config.seed, name)
+            name = study.reward.verifier if study.reward is not None and metric == "reward" else metric
+            paid = with_reward_from(base, metric)
+            yield reranking(split, BASE, paid, study.config.best_of, main, study.config.seed, name)
 
 
-def _validations(run_dir: Path, design: Design) -> Iterator[ValidationCurve]:
-    """Of the runs that the design lets validate."""
-    for run in design.reward_runs:
-        if isinstance(run.config, RewardTrainingSettings) and run.config.validation is not None:
-            yield read_validations(run_dir / run.folder, run.regime, run.config.seed)
-
-
-def _lengths(measured: Measurement) -> Iterator[Lengths]:
+def _lengths(measured: Measurement) -> Iterator[PlanLengths]:
     """Plan lengths of the reference continuations and of every regime, all seeds together."""
     for split, examples in measured.prompts.items():
         counts = Counter(len(example.continuation) for example in examples)
-        yield Lengths(split, "reference", tuple(counts[steps] for steps in range(max(counts) + 1)))
+        yield PlanLengths(split, "reference", tuple(counts[steps] for steps in range(max(counts) + 1)))
         for regime in measured.plans:
             runs = measured.of(split, regime).values()
             yield plan_lengths(split, regime, [plan for plans in runs for plan in plans])
 
 
-def _costs(run_dir: Path, measured: Measurement) -> Iterator[Cost]:
-    """What the reward takes of a GRPO step, by regime."""
-    spent: dict[str, list[tuple[float, float]]] = {}
-    for run in measured.design.reward_runs:
-        rows = [row for row in training_rows(run_dir, run) if "reward_seconds" in row]
-        spent.setdefault(run.regime, []).extend((row["reward_seconds"], row["step_seconds"]) for row in rows)
-    for regime, steps in spent.items():
-        if steps:
-            reward, step = (fmean(part) for part in zip(*steps, strict=True))
-            yield Cost(regime, reward, step, fmean(own / whole for own, whole in steps))
-
-
-def _probes(run_dir: Path) -> tuple[ProbePlan, ...]:
-    path = run_dir / PROBES
-    return from_json(read_json(path), tuple[ProbePlan, ...], str(path))
-
-
-def _shown_prompts(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Iterator[ShownPrompt]:
+def _shown_prompts(run_dir: Path, measured: Measurement) -> Iterator[ShownPrompt]:
     """Evenly spaced prompts of each split: the reference, and the first plan of each regime's first seed."""
+    study, count = measured.study, measured.study.config.shown
     prompts: list[tuple[Example, dict[str, ScoredPlan]]] = []
     for split, examples in measured.prompts.items():
         first: dict[str, dict[str, ScoredPlan]] = {}
-        for regime in measured.design.shown or measured.plans:
+        for regime in study.shown or measured.plans:
             sampled = next(iter(measured.of(split, regime).values()))
             first[regime] = {plan.example_id: plan for plan in reversed(sampled)}
-        for example in examples[:: max(1, len(examples) // config.shown)][: config.shown]:
+        for example in examples[:: max(1, len(examples) // count)][:count]:
             reference = Prediction(example.example_id, example.continuation)
             [scored] = score_predictions(measured.world, [example], [reference])
             own = {regime: plan[example.example_id] for regime, plan in first.items()}
             prompts.append((example, {"reference": scored} | own))
     totals: list[list[float | None]] = [[None] * len(plans) for _, plans in prompts]
-    if measured.design.reward is not None:
-        verifier = Verifier(Corpus.open(run_dir / CORPUS), measured.design.reward)
+    if study.reward is not None:
+        verifier = Verifier(Corpus.open(run_dir / CORPUS), study.reward)
         groups = [
             PromptGroup.of(example.goal, example.history, [plan.texts for plan in plans.values()])
             for example, plans in prompts
@@ -353,7 +325,7 @@ def _shown_prompts(run_dir: Path, config: AnyExperiment, measured: Measurement) 
         shown = tuple(
             ShownPlan(
                 regime,
-                tuple(map(Line, plan.texts)) if plan.reading is None else plan.reading.statuses(),
+                tuple(map(PlanLine, plan.texts)) if plan.reading is None else plan.reading.statuses(),
                 None if plan.validity is None else plan.validity.score,
                 reward,
             )

@@ -4,15 +4,19 @@ Every part is optional. A run on the embedded world fills them all; a run on rea
 and leaves out what it cannot know. A number that is not known is None or absent, never 0.
 """
 
+import os
+import platform
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from recipe.artifacts import from_json, read_json, to_json, write_json
+from recipe.artifacts import installed, read_json
 from recipe.errors import ComputeError
 from recipe.evaluation.metrics import METRICS
-from recipe.evaluation.validity.measure import Difference, Lengths, Reranking, Scores
-from recipe.evaluation.validity.readings import Line
+from recipe.evaluation.validity.measure import Difference, PlanLengths, RegimeScores, Reranking
+from recipe.evaluation.validity.readings import PlanLine
+from recipe.rows import from_json
 from recipe.stats import Interval
 
 SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
@@ -55,6 +59,19 @@ class Provenance:
     """Settings worth seeing, in words: name to value."""
     data: dict[str, str] = field(default_factory=dict)
     """What was trained and measured on: name to description."""
+
+
+PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
+
+
+def run_provenance(device: str, **more: Any) -> Provenance:
+    """The provenance of results that are made now, on a device, with the packages that are installed."""
+    return Provenance(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={"python": platform.python_version(), **installed(PACKAGES)},
+        device=f"{device}, {os.cpu_count()} cores",
+        **more,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +171,11 @@ class ShownPlan:
 
     regime: str
     """`reference` for the gold continuation."""
-    lines: tuple[Line, ...]
+    lines: tuple[PlanLine, ...]
     validity: float | None = None
     reward: float | None = None
+    accuracy: float | None = None
+    """In percent, where a judge or the tables of the paper give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +218,11 @@ class Results:
     """The findings, one sentence each."""
     provenance: Provenance = Provenance()
     stages: tuple[StageTime, ...] = ()
-    scores: tuple[Scores, ...] = ()
+    scores: tuple[RegimeScores, ...] = ()
     differences: tuple[Difference, ...] = ()
     by_seed: tuple[Difference, ...] = ()
     """The differences of every run alone."""
-    controls: tuple[Scores, ...] = ()
+    controls: tuple[RegimeScores, ...] = ()
     """Rows of plans that are no planner's, beside `scores`; their regimes begin with `control: `."""
     control_differences: tuple[Difference, ...] = ()
     """Every regime minus every control in the main metric, on the prompts that have the control."""
@@ -212,7 +231,7 @@ class Results:
     validations: tuple[ValidationCurve, ...] = ()
     """Of the runs that validated while training."""
     rerankings: tuple[Reranking, ...] = ()
-    lengths: tuple[Lengths, ...] = ()
+    lengths: tuple[PlanLengths, ...] = ()
     prompts: tuple[ShownPrompt, ...] = ()
     hand_made: tuple[ProbePlan, ...] = ()
     """The probe plans."""
@@ -232,11 +251,6 @@ class Results:
     def splits(self) -> tuple[str, ...]:
         """Every split of the table, in order of first appearance."""
         return tuple(dict.fromkeys(row.split for row in self.scores))
-
-
-def save_results(target: Path, results: Results) -> None:
-    """Write `report.json`, all or nothing; keys stay in order, because the report shows them so."""
-    write_json(target, to_json(results), sort_keys=False)
 
 
 def load_results(path: Path) -> Results:

@@ -1,7 +1,7 @@
-"""Runs the stages of an experiment in worker processes, several at a time, and skips what an earlier run finished.
+"""Runs the stages of a study in worker processes, several at a time, and skips what an earlier run finished.
 
-A stage's record under `stages/` holds the fingerprint of all that decides its output, and the stage's times once it is
-done. A stage that is done is skipped. A stage that was interrupted continues from its outputs. A stage whose settings
+A stage's record under `stages/` holds its identity, that is, all that decides its output, and its times once it is
+done. A stage that is done is skipped. A stage that was interrupted continues from its outputs. A stage whose identity
 changed starts from nothing.
 """
 
@@ -10,19 +10,19 @@ import os
 import queue
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, fields, is_dataclass
 from multiprocessing.context import SpawnContext
 from multiprocessing.queues import Queue
-from pathlib import Path
-from types import TracebackType
+from pathlib import Path, PurePath
 from typing import Any
 
-from recipe.artifacts import fingerprint, locked, read_json, remove, write_json
+from pydantic import BaseModel
+
+from recipe.artifacts import JsonObject, fingerprint, locked, read_json, remove, write_json
 from recipe.children import end_with_parent, safe_path
 from recipe.errors import ComputeError, InputError, RecipeError, first_line, listed
 from recipe.progress import SILENT, Advance, Progress
@@ -36,25 +36,92 @@ RECORDS = "stages"
 RAY_ADDRESS = "RAY_ADDRESS"
 """Environment variable that names a Ray cluster."""
 
-DIED = "a worker process died, most likely for want of memory; free some and run the same command again."
+DIED = "a worker process died, probably out of memory; free some and run the same command again."
+
+NO_RESULT = frozenset({"output", "workers"})
+"""Settings of any stage that change where or how fast it works, and nothing in its result."""
 
 Work = Callable[[Path, Any, Progress], None]
-"""What a stage does: run folder, settings, progress; a module-level function, since workers receive it by name."""
+"""What a stage does: folder, settings, progress; a module-level function, since workers receive it by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One piece of an experiment that leaves its outputs in the run folder."""
+    """One piece of a study that leaves its outputs in the run folder."""
 
     name: str
     work: Work
     settings: Any
-    """Handed to `work`; its repr decides, with the stages needed, whether an earlier output still holds."""
+    """Handed to `work`."""
     outputs: tuple[str, ...]
     """Files and folders below the run folder, removed before the stage starts from nothing."""
     needs: tuple[str, ...] = ()
     gpu: bool = True
     """Whether the work may use a GPU; without one it runs beside those that do."""
+    folder: str = ""
+    """Folder below the run folder that the work is done in."""
+    identity: JsonObject | None = None
+    """All that decides the output, as JSON: an earlier output holds where its record has the same."""
+
+
+class StageList(list[Stage]):
+    """The stages of a study, each after those whose outputs it reads."""
+
+    def add(
+        self,
+        name: str,
+        work: Work,
+        settings: Any,
+        outputs: Iterable[str],
+        reads: Iterable[str | Path] = (),
+        *,
+        ignored: Iterable[str] = (),
+        gpu: bool = True,
+        folder: str = "",
+    ) -> str:
+        """Add a stage that works in `folder`, where `outputs` and `reads` lie; returns its name, which that begins.
+
+        It needs the stages that write what it `reads`; a path that no stage writes is an error of the caller. Its
+        identity holds its settings but for `output`, `workers` and the `ignored` fields: those say where inputs lie,
+        of which the settings hold the content. It holds the hash of each needed stage's identity, so that a change
+        reaches all that follows from it.
+        """
+        writers = {PurePath(output): stage for stage in self for output in stage.outputs}
+        needs: dict[str, Stage] = {}
+        for read in reads:
+            path = PurePath(folder, read)
+            writer = next((writers[parent] for parent in (path, *path.parents) if parent in writers), None)
+            assert writer is not None, f"stage {name} reads {path}, which no stage before it writes"
+            needs[writer.name] = writer
+        name = f"{folder}-{name}" if folder else name
+        identity = {
+            "stage": name,
+            "settings": plain_settings(settings, NO_RESULT.union(ignored)),
+            "needs": {need: fingerprint(stage.identity) for need, stage in needs.items()},
+        }
+        placed = tuple(str(PurePath(folder, output)) for output in outputs)
+        self.append(Stage(name, work, settings, placed, tuple(needs), gpu, folder, identity))
+        return name
+
+
+def plain_settings(value: Any, ignored: frozenset[str]) -> Any:
+    """Settings as JSON, without the fields of these names at any depth.
+
+    A class that decides for itself which of its fields count has a method `identity`.
+    """
+    if hasattr(value, "identity"):
+        return plain_settings(value.identity(), ignored)
+    if isinstance(value, BaseModel):
+        value = {name: getattr(value, name) for name in type(value).model_fields}
+    elif is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain_settings(item, ignored) for name, item in value.items() if name not in ignored}
+    if isinstance(value, (tuple, list)):
+        return [plain_settings(item, ignored) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(plain_settings(item, ignored) for item in value)
+    return str(value) if isinstance(value, PurePath) else value
 
 
 def run_stages(
@@ -73,11 +140,45 @@ def run_stages(
     for the next; all other stages share `workers` processes that see no GPU. Where the environment variable RAY_ADDRESS
     names a Ray cluster, its machines run the stages, a GPU each where it has any; all must see the run folder under one
     path. Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that
-    holds something else or that another process is at work in.
+    holds something else, that an earlier version began, or that another process is at work in.
     """
     require_run_folder(run_dir)
-    with locked(run_dir):
-        _run_missing(run_dir, stages, workers, progress, devices, keep_going)
+    context = multiprocessing.get_context("spawn")
+    with locked(run_dir), ExitStack() as stack:
+        finished = {*finished_stages(run_dir, stages)}
+        pending = {stage.name: stage for stage in stages if stage.name not in finished}
+        advance = stack.enter_context(progress.task("stages", len(stages)))
+        advance(len(finished))
+        if not pending:
+            return
+        # Workers inherit the environment, and so does the process that cleans up behind them.
+        added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
+        os.environ.update(added)
+        for name in added:
+            stack.callback(os.environ.pop, name, None)
+        stack.enter_context(safe_path())
+        events: Queue[Event] = context.Queue()
+        relay = stack.enter_context(ProgressRelay(progress, events))
+        pool: LocalPool | RayPool
+        if RAY_ADDRESS in os.environ:
+            from recipe.corpus.cluster.search import cluster
+
+            stack.enter_context(cluster())
+            pool = RayPool(len(stages))
+        else:
+            pool = LocalPool(context, events, workers, devices)
+        try:
+            failed = _drive(run_dir, pool, pending, finished, relay, advance, keep_going)
+        except BaseException as error:
+            pool.close(now=True)
+            if isinstance(error, BrokenProcessPool):
+                raise ComputeError(DIED) from None
+            raise
+        pool.close()
+    if failed:
+        (name, first), *others = failed.items()
+        rest = f" These failed, too: {listed([other for other, _ in others])}." if others else ""
+        raise RecipeError(f"stage {name}: {first}{rest}") from first
 
 
 def require_run_folder(run_dir: Path) -> None:
@@ -88,53 +189,25 @@ def require_run_folder(run_dir: Path) -> None:
         raise InputError.at(run_dir, "the folder is not empty and holds no run", "choose another folder")
 
 
-def _run_missing(
-    run_dir: Path,
-    stages: Sequence[Stage],
-    workers: int,
-    progress: Progress,
-    devices: Sequence[str],
-    keep_going: bool,
-) -> None:
-    marks = _fingerprints(stages)
-    pending = {stage.name: stage for stage in stages if not _is_done(run_dir, stage, marks[stage.name])}
-    done = {stage.name for stage in stages} - set(pending)
-    context = multiprocessing.get_context("spawn")
-    with ExitStack() as stack:
-        stack.enter_context(_environment())
-        stack.enter_context(safe_path())
-        events: Queue[Event] = context.Queue()
-        advance = stack.enter_context(progress.task("stages", len(stages)))
-        advance(len(done))
-        if not pending:
-            return
-        board = stack.enter_context(Board(progress))
-        pool: LocalPool | RayPool
-        if RAY_ADDRESS in os.environ:
-            from recipe.corpus.cluster.search import cluster
-
-            stack.enter_context(cluster())
-            pool = RayPool(len(stages))
-        else:
-            pool = LocalPool(context, events, workers, devices)
-        try:
-            failed = _drive(run_dir, pool, pending, done, marks, events, board, advance, keep_going)
-        except BaseException as error:
-            pool.end()
-            if isinstance(error, BrokenProcessPool):
-                raise ComputeError(DIED) from None
-            raise
-        pool.shutdown()
-    if failed:
-        (name, first), *others = failed.items()
-        rest = f" These failed, too: {listed([other for other, _ in others])}." if others else ""
-        raise RecipeError(f"stage {name}: {first}{rest}") from first
-
-
 def finished_stages(run_dir: Path, stages: Sequence[Stage]) -> list[str]:
-    """Names of the stages that an earlier run finished with the same settings."""
-    marks = _fingerprints(stages)
-    return [stage.name for stage in stages if _is_done(run_dir, stage, marks[stage.name])]
+    """Names of the stages that an earlier run finished with the same identity.
+
+    Raises InputError for a record of an earlier version: its stages cannot be recognised, and to start them from
+    nothing would remove what they wrote.
+    """
+    finished = []
+    for stage in stages:
+        record = run_dir / RECORDS / f"{stage.name}.json"
+        if not record.exists():
+            continue
+        state = read_json(record)
+        if "identity" not in state:
+            remedy = "finish the run with that version, or give another output folder"
+            raise InputError.at(record, "an earlier version of recipe began this run", remedy)
+        whole = all((run_dir / output).exists() for output in stage.outputs)
+        if whole and state["done"] and state["identity"] == stage.identity:
+            finished.append(stage.name)
+    return finished
 
 
 def stage_times(run_dir: Path) -> dict[str, tuple[float, float]]:
@@ -143,50 +216,13 @@ def stage_times(run_dir: Path) -> dict[str, tuple[float, float]]:
     return {name: (record["seconds"], record.get("cpu_seconds", 0.0)) for name, record in records if record["done"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A change of a task in a worker: it begins (`total` is its size if known), advances by `n`, or ends."""
-
-    task: str
-    kind: str
-    description: str = ""
-    total: int | None = None
-    n: int = 0
-
-
-class Board:
-    """Shows the tasks of all workers on one display."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress, self._stack = progress, ExitStack()
-        self._tasks: dict[str, tuple[ExitStack, Advance]] = {}
-
-    def __enter__(self) -> "Board":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for own, _ in self._tasks.values():
-            own.__exit__(kind, error, trace)
-
-    def show(self, event: Event) -> None:
-        if event.kind == "begin":
-            own = ExitStack()
-            self._tasks[event.task] = own, own.enter_context(self._progress.task(event.description, event.total))
-        elif event.kind == "advance":
-            self._tasks[event.task][1](event.n)
-        else:
-            self._tasks.pop(event.task)[0].close()
-
-    def beat(self) -> None:
-        """Let displays that only move on an event show that time has passed."""
-        for _, advance in self._tasks.values():
-            advance(0)
+Event = tuple[str, str | int | None, int | None]
+"""A change of a task in a worker: its name; words where it begins, steps by which it advances, or None where it ends;
+and its size where it begins and that is known."""
 
 
 class QueueProgress:
-    """The worker's side of a Board."""
+    """The worker's side of a ProgressRelay."""
 
     def __init__(self, events: "Queue[Event]") -> None:
         self._events, self._count = events, 0
@@ -195,11 +231,38 @@ class QueueProgress:
     def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
         self._count += 1
         name = f"{os.getpid()}-{self._count}"
-        self._events.put(Event(name, "begin", description, total))
+        self._events.put((name, description, total))
         try:
-            yield lambda n: self._events.put(Event(name, "advance", n=n))
+            yield lambda n: self._events.put((name, n, None))
         finally:
-            self._events.put(Event(name, "end"))
+            self._events.put((name, None, None))
+
+
+class ProgressRelay(ExitStack):
+    """Shows the tasks of all workers on one display."""
+
+    def __init__(self, progress: Progress, events: "Queue[Event]") -> None:
+        super().__init__()
+        self._progress, self._events = progress, events
+        self._tasks: dict[str, tuple[ExitStack, Advance]] = {}
+
+    def receive(self) -> None:
+        """Show what the workers have reported since the last call, and that time has passed."""
+        while True:
+            try:
+                task, change, total = self._events.get_nowait()
+            except queue.Empty:
+                break
+            if isinstance(change, str):
+                own = self.enter_context(ExitStack())
+                self._tasks[task] = own, own.enter_context(self._progress.task(change, total))
+            elif change is not None:
+                self._tasks[task][1](change)
+            else:
+                self._tasks.pop(task)[0].close()
+        # Some displays move on an event only.
+        for _, advance in self._tasks.values():
+            advance(0)
 
 
 def _drive(
@@ -207,9 +270,7 @@ def _drive(
     pool: "LocalPool | RayPool",
     pending: dict[str, Stage],
     done: set[str],
-    marks: dict[str, str],
-    events: "Queue[Event]",
-    board: Board,
+    relay: ProgressRelay,
     advance: Advance,
     keep_going: bool,
 ) -> dict[str, RecipeError]:
@@ -218,46 +279,33 @@ def _drive(
     Returns the errors of stages that failed, by name.
     """
     failed: dict[str, RecipeError] = {}
-    running: dict[Future[None], Stage] = {}
+    running: dict[Future[None], tuple[str, bool]] = {}
     while pending or running:
         for stage in [stage for stage in pending.values() if done.issuperset(stage.needs)]:
-            alike = [other for other in running.values() if pool.on_gpu(other) == pool.on_gpu(stage)]
-            if len(alike) < pool.room[pool.on_gpu(stage)]:
-                running[pool.submit(run_dir, pending.pop(stage.name), marks[stage.name])] = stage
+            on_gpu = stage.gpu and pool.has_gpus
+            if sum(other == on_gpu for _, other in running.values()) < pool.room[on_gpu]:
+                running[pool.submit(run_dir, pending.pop(stage.name), on_gpu)] = stage.name, on_gpu
         finished, _ = wait(running, timeout=HEARTBEAT, return_when=FIRST_COMPLETED)
-        _drain(events, board)
-        board.beat()
+        relay.receive()
         advance(0)
         for future in finished:
-            name = running.pop(future).name
+            name, _ = running.pop(future)
             try:
                 future.result()
             except RecipeError as error:
                 if not keep_going:
                     raise
                 failed[name] = error
-                for lost in _dependents(name, pending):
-                    del pending[lost]
+                # What needs the stage, or needs a stage that does, cannot run any more.
+                lost = {name}
+                while more := {stage.name for stage in pending.values() if lost & set(stage.needs)} - lost:
+                    lost |= more
+                for other in lost & pending.keys():
+                    del pending[other]
                 continue
             done.add(name)
             advance(1)
     return failed
-
-
-def _dependents(name: str, pending: dict[str, Stage]) -> list[str]:
-    """The pending stages that need a stage, or need one that does."""
-    lost = {name}
-    while more := {stage.name for stage in pending.values() if lost & set(stage.needs)} - lost:
-        lost |= more
-    return [stage for stage in pending if stage in lost]
-
-
-def _drain(events: "Queue[Event]", board: Board) -> None:
-    while True:
-        try:
-            board.show(events.get_nowait())
-        except queue.Empty:
-            return
 
 
 class LocalPool:
@@ -266,6 +314,7 @@ class LocalPool:
     def __init__(
         self, context: SpawnContext, events: "Queue[Event]", workers: int, devices: Sequence[str] = ()
     ) -> None:
+        self.has_gpus = bool(devices)
         self.room: Mapping[bool, int] = {True: len(devices), False: workers}
         """Stages at once, on GPUs and beside them."""
         self._context, self._events = context, events
@@ -281,38 +330,31 @@ class LocalPool:
             count, mp_context=self._context, initializer=_start_worker, initargs=(self._events, device)
         )
 
-    def on_gpu(self, stage: Stage) -> bool:
-        """Whether a stage takes a GPU here."""
-        return stage.gpu and self.room[True] > 0
-
-    def submit(self, run_dir: Path, stage: Stage, mark: str) -> Future[None]:
+    def submit(self, run_dir: Path, stage: Stage, on_gpu: bool) -> Future[None]:
         """A future of the stage, which raises the stage's own error; on a GPU it is done when the process has ended."""
-        submit = self._threads.submit if self.on_gpu(stage) else self._shared.submit
-        future = submit(self._on_device if self.on_gpu(stage) else _work, run_dir, stage, mark)
+        if on_gpu:
+            future = self._threads.submit(self._on_device, run_dir, stage)
+        else:
+            future = self._shared.submit(_work, run_dir, stage)
         self._futures.append(future)
         return future
 
-    def _on_device(self, run_dir: Path, stage: Stage, mark: str) -> None:
+    def _on_device(self, run_dir: Path, stage: Stage) -> None:
         device = self._free.get()
         try:
             # Leaving the pool waits for its process: only then is the memory of the GPU free.
             with self._processes(1, device) as own:
-                own.submit(_work, run_dir, stage, mark).result()
+                own.submit(_work, run_dir, stage).result()
         except BrokenProcessPool:
             raise ComputeError(DIED) from None
         finally:
             self._free.put(device)
 
-    def shutdown(self) -> None:
-        """Let the processes end; no stage runs any more."""
-        self._threads.shutdown()
-        self._shared.shutdown()
-
-    def end(self) -> None:
-        """Stop processes in the middle of their stages."""
-        self._shared.shutdown(wait=False, cancel_futures=True)
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        while True:
+    def close(self, *, now: bool = False) -> None:
+        """Let the processes end; with `now`, in the middle of their stages."""
+        self._shared.shutdown(wait=not now, cancel_futures=now)
+        self._threads.shutdown(wait=not now, cancel_futures=now)
+        while now:
             for child in multiprocessing.active_children():
                 child.terminate()
                 child.join()
@@ -330,19 +372,15 @@ class RayPool:
 
         self.room: Mapping[bool, int] = {True: room, False: room}
         """Stages that are handed to the cluster at once, on GPUs and beside them."""
-        self._gpus = bool(ray.cluster_resources().get("GPU"))
+        self.has_gpus = bool(ray.cluster_resources().get("GPU"))
         # A stage that died resumes when the same command is run again, as everywhere. With GPUs its process ends with
         # it: an engine keeps its memory until then, and a process that saw no GPU never sees any.
-        self._run = ray.remote(num_cpus=1, max_retries=0, max_calls=1 if self._gpus else 0)(_work_or_error)
+        self._run = ray.remote(num_cpus=1, max_retries=0, max_calls=1 if self.has_gpus else 0)(_work_or_error)
         self._tasks: list[Any] = []
 
-    def on_gpu(self, stage: Stage) -> bool:
-        """Whether a stage takes a GPU there."""
-        return stage.gpu and self._gpus
-
-    def submit(self, run_dir: Path, stage: Stage, mark: str) -> Future[None]:
+    def submit(self, run_dir: Path, stage: Stage, on_gpu: bool) -> Future[None]:
         """A future of the stage, which raises the stage's own error."""
-        task = self._run.options(num_gpus=int(self.on_gpu(stage))).remote(run_dir.resolve(), stage, mark)
+        task = self._run.options(num_gpus=int(on_gpu)).remote(run_dir.resolve(), stage)
         self._tasks.append(task)
         result: Future[None] = Future()
 
@@ -358,24 +396,21 @@ class RayPool:
         task.future().add_done_callback(settle)
         return result
 
-    def shutdown(self) -> None:
-        """Nothing is left: the cluster stays."""
-
-    def end(self) -> None:
-        """Cancel what is not done."""
+    def close(self, *, now: bool = False) -> None:
+        """Cancel what is not done, with `now`; the cluster stays."""
         import ray
 
-        for task in self._tasks:
+        for task in self._tasks if now else ():
             ray.cancel(task, force=True)
 
 
-def _work_or_error(run_dir: Path, stage: Stage, mark: str) -> Exception | None:
+def _work_or_error(run_dir: Path, stage: Stage) -> Exception | None:
     """An error as a value: raised in a task, Ray would wrap it in one of its own."""
     os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
     if not stage.gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try:
-        _work(run_dir, stage, mark)
+        _work(run_dir, stage)
     except Exception as error:  # noqa: BLE001 - handed on, whatever it is
         return error
     return None
@@ -396,37 +431,19 @@ def _start_worker(events: "Queue[Event]", device: str | None) -> None:
     end_with_parent()
 
 
-def _work(run_dir: Path, stage: Stage, mark: str) -> None:
+def _work(run_dir: Path, stage: Stage) -> None:
     record = run_dir / RECORDS / f"{stage.name}.json"
-    if not record.exists() or read_json(record)["fingerprint"] != mark:
+    if not record.exists() or read_json(record)["identity"] != stage.identity:
         for output in stage.outputs:
             remove(run_dir / output)
-    write_json(record, {"fingerprint": mark, "done": False})
+    # Before the work: what a kill leaves behind is then known to be of this identity, and is continued.
+    write_json(record, {"identity": stage.identity, "done": False})
     began, cpu_began = time.monotonic(), time.process_time()
     progress = SILENT if _events is None else QueueProgress(_events)
     with progress.task(stage.name):
-        stage.work(run_dir, stage.settings, progress)
+        stage.work(run_dir / stage.folder, stage.settings, progress)
     times = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu_began}
-    write_json(record, {"fingerprint": mark, "done": True, **times})
-
-
-def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
-    by_name = {stage.name: stage for stage in stages}
-
-    @cache
-    def mark(name: str) -> str:
-        stage = by_name[name]
-        return fingerprint([name, repr(stage.settings), [mark(need) for need in stage.needs]])
-
-    return {name: mark(name) for name in by_name}
-
-
-def _is_done(run_dir: Path, stage: Stage, mark: str) -> bool:
-    record = run_dir / RECORDS / f"{stage.name}.json"
-    if not record.exists() or any(not (run_dir / output).exists() for output in stage.outputs):
-        return False
-    state = read_json(record)
-    return bool(state["done"]) and state["fingerprint"] == mark
+    write_json(record, {"identity": stage.identity, "done": True, **times})
 
 
 _ENVIRONMENT = {
@@ -437,14 +454,3 @@ _ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 """What worker processes, and the one that cleans up behind them, start with unless the user says otherwise."""
-
-
-@contextmanager
-def _environment() -> Iterator[None]:
-    added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]

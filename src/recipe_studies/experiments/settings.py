@@ -17,7 +17,6 @@ from recipe.config import (
     Fraction,
     GRPOConfig,
     Positive,
-    RewardConfig,
     SamplingConfig,
     Settings,
     SFTConfig,
@@ -75,11 +74,11 @@ class FilesSource(Settings):
     type: Literal["files"]
     narrations: Annotated[tuple[Path, ...], Field(min_length=1)]
     """Narration files or folders of any form that a corpus is built from; the first one that holds a video wins."""
-    wrong_narrations: tuple[Path, ...] = Field(default=(), repr=False)
+    wrong_narrations: tuple[Path, ...] = ()
     """Narration files of another domain, for the control with a wrong corpus; empty: without that control."""
     benchmarks: tuple[str, ...] = ()
     """Names of `recipe data list`."""
-    procedures: tuple[Path, ...] = Field(default=(), repr=False)
+    procedures: tuple[Path, ...] = ()
     """Own procedures, beside the benchmarks or in their place, as `recipe data procedures` writes them. Where no row of
     a file has the split `test`, a fifth of its videos is tested on."""
     documents: Positive = 12000
@@ -128,7 +127,11 @@ class Experiment(Settings):
     """Train the controls beside the regimes, and say which regime does not beat them (docs/comparison.md)."""
 
     @model_validator(mode="after")
-    def _enough_samples(self) -> Self:
+    def _fits_together(self) -> Self:
+        for name in ("compared", "rewards", "arms", "optimisers", "levels", "seeds", "rankers"):
+            values = getattr(self, name, ())
+            if len(set(values)) < len(values):
+                raise ValueError(f"something stands twice in {name}; name each once")
         if self.best_of > self.samples:
             raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
         if self.prompt and not self.model:
@@ -150,15 +153,6 @@ class Experiment(Settings):
         """Whether there are narrations of another domain: on a world always."""
         return isinstance(self.source, WorldSource) or bool(self.source.wrong_narrations)
 
-    def quick(self) -> Self:
-        """The same experiment with every stage and a fraction of the work; its figures prove nothing."""
-        source = QUICK_DATA | ({"narrations": QUICK_NARRATIONS} if self.has_world else {})
-        stages = {name: getattr(self, name) | cut for name, cut in QUICK_STAGES.items() if hasattr(self, name)}
-        if validation := getattr(self, "validation", None):
-            stages["validation"] = validation | QUICK_VALIDATION
-        title = f"{self.title} (quick: proves nothing)"
-        return self.model_copy(update={"title": title, "source": self.source.model_copy(update=source), **stages})
-
 
 class ExperimentConfig(Experiment):
     """The whole method once: base, SFT, and training on a reward, and on others to compare it with."""
@@ -175,8 +169,6 @@ class ExperimentConfig(Experiment):
 
     @model_validator(mode="after")
     def _can_be_run(self) -> Self:
-        if len(set(self.compared)) < len(self.compared):
-            raise ValueError("something stands twice in compared; name each once")
         if not self.has_world and "validity" in self.compared:
             raise ValueError("reward 'validity' is known on a world only; leave it out of compared")
         if not self.has_world and self.validation:
@@ -203,19 +195,7 @@ class ComparisonConfig(Experiment):
     def _can_be_run(self) -> Self:
         if "validity" in self.rewards and not self.has_world:
             raise ValueError("reward 'validity' is known on a world only; leave it out")
-        for name in ("rewards", "seeds", "rankers"):
-            given = getattr(self, name)
-            if len(set(given)) < len(given):
-                raise ValueError(f"something stands twice in {name}; name each once")
         return self
-
-    def verifier(self, name: VerifierName) -> RewardConfig:
-        """The settings of a verifier. Raises ConfigError."""
-        return parse_config({"verifier": name, **self.verifiers.get(name, {})}, RewardConfig, f"[verifiers.{name}]")
-
-    def quick(self) -> Self:
-        """As for every experiment, with two seeds."""
-        return super().quick().model_copy(update={"seeds": self.seeds[:QUICK_SEEDS]})
 
 
 class VisionSettings(Settings):
@@ -253,18 +233,8 @@ class VideoConfig(Experiment):
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
     """Seeds of SFT and GRPO; data, base, vision pre-training and samples have `seed`."""
 
-    def quick(self) -> Self:
-        """As for every experiment, with two seeds and two samples."""
-        fewer = {
-            "vision": self.vision.model_copy(update=QUICK_VISION),
-            "seeds": self.seeds[:QUICK_SEEDS],
-            "samples": QUICK_VIDEO_SAMPLES,
-            "best_of": QUICK_VIDEO_SAMPLES,
-        }
-        return super().quick().model_copy(update=fewer)
 
-
-Arm = Literal["narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold"]
+ArmName = Literal["narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold"]
 """What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations."""
 
 
@@ -337,7 +307,7 @@ class TeachingConfig(Experiment):
     kind: Literal["teaching"]
     source: Annotated[TeachingWorld | ProceduresSource, Field(discriminator="type")]  # type: ignore[assignment]
     controls: Literal[True] = True
-    arms: Annotated[tuple[Arm, ...], Field(min_length=1)] = (
+    arms: Annotated[tuple[ArmName, ...], Field(min_length=1)] = (
         "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold",
     )  # fmt: skip
     """What teaches; those that do not use a corpus that covers the tasks are controls, gold is the ceiling."""
@@ -368,15 +338,7 @@ class TeachingConfig(Experiment):
                 raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
             if not (self.model or self.source.known or self.source.known_share):
                 raise ValueError("the base has nothing to learn from; give model, source.known or source.known_share")
-        for name in ("arms", "optimisers", "levels", "seeds", "rankers"):
-            given = getattr(self, name)
-            if len(set(given)) < len(given):
-                raise ValueError(f"something stands twice in {name}; name each once")
         return self
-
-    def verifier(self, name: VerifierName) -> RewardConfig:
-        """The settings of a verifier. Raises ConfigError."""
-        return parse_config({"verifier": name, **self.verifiers.get(name, {})}, RewardConfig, f"[verifiers.{name}]")
 
     @property
     def by_lists(self) -> bool:
@@ -390,12 +352,6 @@ class TeachingConfig(Experiment):
             return self.source.narrations
         return self.source.lists if self.by_lists else self.source.covering
 
-    def quick(self) -> Self:
-        """As for every experiment, with one seed and two levels."""
-        quick = super().quick()
-        quick = quick.model_copy(update={"source": quick.source.model_copy(update=QUICK_TEACHING[self.source.type])})
-        return quick.model_copy(update={"seeds": self.seeds[:1], "levels": (0, quick.covering) if self.levels else ()})
-
 
 TABLES: dict[str, type[Settings]] = {
     "base": BaseModelConfig,
@@ -406,7 +362,7 @@ TABLES: dict[str, type[Settings]] = {
 }
 """Tables of an experiment that hold settings of a stage."""
 AnyExperiment = ExperimentConfig | ComparisonConfig | VideoConfig | TeachingConfig
-_KINDS: dict[str, type[ComparisonConfig] | type[VideoConfig] | type[TeachingConfig]] = {
+KINDS: dict[str, type[ComparisonConfig] | type[VideoConfig] | type[TeachingConfig]] = {
     "comparison": ComparisonConfig,
     "video": VideoConfig,
     "teaching": TeachingConfig,
@@ -422,19 +378,40 @@ def load_experiment(
     """
     raw = read_config(path, changes)
     kind = raw.get("kind")
-    if kind is not None and kind not in [*_KINDS]:
-        raise ConfigError(f"{path}: key 'kind': {kind!r} is unknown; known are {', '.join(map(repr, _KINDS))}.")
+    if kind is not None and kind not in [*KINDS]:
+        raise ConfigError(f"{path}: key 'kind': {kind!r} is unknown; known are {', '.join(map(repr, KINDS))}.")
     if kind is None:
         config: AnyExperiment = parse_config(raw, ExperimentConfig, str(path), changes)
     else:
-        config = parse_config(raw, _KINDS[kind], str(path), changes)
+        config = parse_config(raw, KINDS[kind], str(path), changes)
     for table, stage in TABLES.items():
         check_table(getattr(config, table, {}), stage, f"{path}: [{table}]")
     if controls and not isinstance(config, VideoConfig | TeachingConfig):
         config = config.model_copy(update={"controls": True})
     elif controls and isinstance(config, VideoConfig):
         raise ConfigError(f"{path}: an experiment on video has controls of its own; leave out --controls.")
-    return config.quick() if quick else config
+    return quick_experiment(config) if quick else config
+
+
+def quick_experiment(config: AnyExperiment) -> AnyExperiment:
+    """The same experiment with every stage and a fraction of the work; its figures prove nothing."""
+    source = QUICK_DATA | ({"narrations": QUICK_NARRATIONS} if config.has_world else {})
+    fewer: dict[str, Any] = {"title": f"{config.title} (quick: proves nothing)"}
+    fewer |= {name: getattr(config, name) | cut for name, cut in QUICK_STAGES.items() if hasattr(config, name)}
+    if validation := getattr(config, "validation", None):
+        fewer["validation"] = validation | QUICK_VALIDATION
+    if isinstance(config, ComparisonConfig | VideoConfig):
+        fewer["seeds"] = config.seeds[:QUICK_SEEDS]
+    if isinstance(config, VideoConfig):
+        fewer["vision"] = config.vision.model_copy(update=QUICK_VISION)
+        fewer |= {"samples": QUICK_VIDEO_SAMPLES, "best_of": QUICK_VIDEO_SAMPLES}
+    if isinstance(config, TeachingConfig):
+        source |= QUICK_TEACHING[config.source.type]
+    smaller = config.model_copy(update={**fewer, "source": config.source.model_copy(update=source)})
+    if isinstance(smaller, TeachingConfig):
+        levels = (0, smaller.covering) if smaller.levels else ()
+        smaller = smaller.model_copy(update={"seeds": smaller.seeds[:1], "levels": levels})
+    return smaller
 
 
 def demo_config(

@@ -7,23 +7,22 @@ from typing import TYPE_CHECKING
 
 from recipe.artifacts import atomic_path, write_json
 from recipe.data.examples import read_examples
+from recipe.planning.planner import Request
 from recipe.progress import Progress
 from recipe.types import Example, Frames
 from recipe.world.graph import World
 from recipe.world.load import load_world
-from recipe_studies.experiments.design import ALIGNED, ATTRIBUTES, BASE, DOCUMENTS, WORDS, View
 from recipe_studies.experiments.settings import VisionSettings
+from recipe_studies.experiments.study import ALIGNED, ATTRIBUTES, BASE, DOCUMENTS, WORDS, View
 
 if TYPE_CHECKING:
-    from recipe.models.checkpoints import Checkpoint
     from recipe.perception.frames import Clips
-    from recipe.planning.planner import Request
     from recipe.world.clips import DrawnClips
     from recipe_studies.vision.video_model import VisionShape
 
 TEST_SEED = 1 << 20
 """Seed of the drawings that are tested on; no training run has it."""
-ACCURACY = "seen.json"
+ACCURACY = "recognition.json"
 """File beside a pre-trained tower: share of held-out pictures that it recognises whole, by style of drawing."""
 COLUMNS = 12
 """Frames of a clip that the report's picture shows, at most."""
@@ -50,7 +49,7 @@ class VisionPretraining:
         return VisionShape(depth=self.vision.depth, hidden_size=size, intermediate_size=2 * size)
 
 
-def learn_symbols(run_dir: Path, settings: VisionPretraining, progress: Progress) -> None:
+def learn_symbols(folder: Path, settings: VisionPretraining, progress: Progress) -> None:
     """First stage: the visual tower learns which symbols a picture holds. Needs no language model."""
     from recipe.world.frames import STYLES, Painter
     from recipe_studies.vision.pretraining import Schedule, new_tower, pair_accuracy, save_tower, train_attributes
@@ -69,15 +68,16 @@ def learn_symbols(run_dir: Path, settings: VisionPretraining, progress: Progress
             advance=advance,
         )
         accuracy = {style: pair_accuracy(tower, heads, painter, style).whole for style in STYLES}
-        with atomic_path(run_dir / ATTRIBUTES) as partial:
+        with atomic_path(folder / ATTRIBUTES) as partial:
             save_tower(tower, partial)
             write_json(partial / ACCURACY, accuracy)
 
 
-def learn_word_embeddings(run_dir: Path, settings: VisionPretraining, progress: Progress) -> None:
+def learn_word_embeddings(folder: Path, settings: VisionPretraining, progress: Progress) -> None:
     """Second stage: the tower learns to give pictures as word embeddings of the base model."""
     from recipe.models.checkpoints import load_checkpoint
-    from recipe.world.frames import STYLES, Painter
+    from recipe.training.policy import save_model
+    from recipe.world.frames import PAIR, SIZE, STYLES, Painter
     from recipe_studies.vision.pretraining import (
         Schedule,
         load_tower,
@@ -90,10 +90,13 @@ def learn_word_embeddings(run_dir: Path, settings: VisionPretraining, progress: 
 
     vision, world = settings.vision, load_world()
     with progress.task("learning words", vision.word_steps) as advance:
-        checkpoint = build_video_model(load_checkpoint(str(run_dir / BASE / "model")), settings.shape, settings.seed)
-        load_tower(tower_of(checkpoint), run_dir / ATTRIBUTES)
+        checkpoint = build_video_model(load_checkpoint(str(folder / BASE / "model")), settings.shape, settings.seed)
+        load_tower(tower_of(checkpoint), folder / ATTRIBUTES)
         painter = Painter(world)
-        vocabulary = words_of_steps(world.wordings, checkpoint.tokenizer, pair_tokens(checkpoint))
+        assert checkpoint.video is not None
+        time, high, wide = checkpoint.video.grid(PAIR, SIZE, SIZE)
+        pair_tokens = time * high * wide // checkpoint.video.merge_size**2
+        vocabulary = words_of_steps(world.wordings, checkpoint.tokenizer, pair_tokens)
         train_words(
             checkpoint,
             painter,
@@ -105,24 +108,25 @@ def learn_word_embeddings(run_dir: Path, settings: VisionPretraining, progress: 
             advance=advance,
         )
         accuracy = {style: word_accuracy(checkpoint, painter, vocabulary, style) for style in STYLES}
-        _save(checkpoint, run_dir / WORDS / "model")
-        write_json(run_dir / WORDS / ACCURACY, accuracy)
+        save_model(checkpoint.model, checkpoint.tokenizer, folder / WORDS / "model", checkpoint.video)
+        write_json(folder / WORDS / ACCURACY, accuracy)
 
 
-def align(run_dir: Path, settings: VisionPretraining, progress: Progress) -> None:
+def align(folder: Path, settings: VisionPretraining, progress: Progress) -> None:
     """Third stage: the decoder learns noisy planning from clips of the history."""
     from recipe.models.checkpoints import load_checkpoint
+    from recipe.training.policy import save_model
     from recipe.world.frames import Painter
     from recipe_studies.vision.pretraining import Schedule, align_decoder
 
     vision, world = settings.vision, load_world()
     with progress.task("reading clips", vision.align_steps) as advance:
-        checkpoint = load_checkpoint(str(run_dir / WORDS / "model"), attention="eager")
+        checkpoint = load_checkpoint(str(folder / WORDS / "model"), attention="eager")
         align_decoder(
             checkpoint,
             world,
             Painter(world),
-            read_examples(run_dir / DOCUMENTS)[: vision.align_steps * _ALIGN_BATCH],
+            read_examples(folder / DOCUMENTS)[: vision.align_steps * _ALIGN_BATCH],
             Schedule(vision.align_steps, warmup=30, bf16=vision.bf16),
             rate=_ALIGN_RATE,
             merger_rate=vision.merger_learning_rate,
@@ -131,22 +135,7 @@ def align(run_dir: Path, settings: VisionPretraining, progress: Progress) -> Non
             seed=settings.seed,
             advance=advance,
         )
-        _save(checkpoint, run_dir / ALIGNED / "model")
-
-
-def pair_tokens(checkpoint: "Checkpoint") -> int:
-    """Tokens of a pair of frames."""
-    from recipe.world.frames import PAIR, SIZE
-
-    assert checkpoint.video is not None
-    time, high, wide = checkpoint.video.grid(PAIR, SIZE, SIZE)
-    return time * high * wide // checkpoint.video.merge_size**2
-
-
-def _save(checkpoint: "Checkpoint", folder: Path) -> None:
-    from recipe.training.policy import save_model
-
-    save_model(checkpoint.model, checkpoint.tokenizer, folder, checkpoint.video)
+        save_model(checkpoint.model, checkpoint.tokenizer, folder / ALIGNED / "model", checkpoint.video)
 
 
 def drawn_clips(seed: int, *, unseen: bool = False) -> "DrawnClips":
@@ -169,10 +158,8 @@ class ShownHistories:
         return self._clips.render(self._shown[example.example_id], draw)
 
 
-def view_request(view: View) -> "Callable[[Example], Request]":
+def view_request(view: View) -> Callable[[Example], Request]:
     """The request that a view makes of a test example; clips are drawn on the unseen background."""
-    from recipe.planning.planner import Request
-
     if view == "text":
         return Request.of
     if view == "goal":

@@ -10,11 +10,11 @@ examples. What is left out is listed in `data/absent.json` (test) and `data/abse
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from recipe.artifacts import file_sha256, read_json, remove, write_json
+from recipe.artifacts import read_json, remove, write_json
 from recipe.config import MiningConfig
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.histories import read_histories, with_histories
@@ -25,7 +25,7 @@ from recipe.perception.videos import VideoFolder
 from recipe.progress import Progress
 from recipe.types import Example, Procedure, Step
 from recipe.world.examples import TextNoise
-from recipe_studies.experiments.design import TEST, TRAIN
+from recipe_studies.experiments.study import TEST, TRAIN
 from recipe_studies.reproduce.tables import PERCENTAGES
 
 PROMPTS, PSEUDO = "data/prompts.jsonl", "data/pseudo.jsonl"
@@ -64,46 +64,52 @@ class Supervision:
     """Where pseudo-traces come from; without a file they are simulated with these errors."""
 
     phi: TextNoise
-    traces: Path | None = field(default=None, repr=False)
+    traces: Path | None = None
     cuts: WeakCuts = "trace"
     """Where pseudo-traces are cut."""
-    videos: Path | None = field(default=None, repr=False)
+    videos: Path | None = None
     """Folder of videos that the policy reads; an example without a video or a time is left out of all training."""
     present: str = ""
     """A fingerprint of the videos that are there."""
     content: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "content", "" if self.traces is None else file_sha256(self.traces))
+    """Hash of `traces`."""
 
 
-def supervise(run_dir: Path, settings: Supervision, progress: Progress) -> None:
+def supervise(folder: Path, settings: Supervision, progress: Progress) -> None:
     """Write the annotated training examples, and the mixtures of 0 to 100% weak ones, equal in number.
 
     Raises InputError where no example is left.
     """
-    drawn = [replace(example, split="train") for example in read_examples(run_dir / TRAIN)]
+    drawn = [replace(example, split="train") for example in read_examples(folder / TRAIN)]
     sources = {example.source for example in drawn} if settings.videos is not None else set()
     left_out = dict(_unseen(drawn, sources, settings.videos))
     training = [example for example in drawn if example.example_id not in left_out]
-    _require_some(training, drawn, run_dir / TRAIN, left_out)
+    # Twice: where none is left nothing may be mixed, and the mixtures leave out more.
+    _leave_out(folder / LEFT_OUT["training"], folder / TRAIN, drawn, training, left_out)
     vocabulary = sorted({step for example in training for step in (*example.history, *example.continuation)})
     with progress.task("supervision", len(PERCENTAGES)) as advance:
         if settings.traces is not None:
             traces = read_procedures(settings.traces).procedures
         else:
-            traces = [simulated_trace(example, vocabulary, settings.phi) for example in _one_a_video(training)]
+            # A simulated Phi reads each video once, as a whole.
+            traces = []
+            for example in {(example.source, example.video_id): example for example in training}.values():
+                key = f"trace {example.source} {example.video_id}"
+                whole = (*example.history, *example.continuation)
+                texts = add_perception_noise(whole, vocabulary, key, settings.phi)
+                steps = tuple(Step(text, None, None) for text in texts)
+                traces.append(Procedure(example.source, example.video_id, example.goal, steps, split=example.split))
         traced = {(trace.source, trace.video_id) for trace in traces}
-        write_examples(run_dir / ANNOTATED, training)
+        write_examples(folder / ANNOTATED, training)
         for percent in PERCENTAGES:
             mixture = mix_supervision(training, traces, percent, cuts=settings.cuts, paired=True)
-            write_examples(run_dir / weak_file(percent), mixture.examples)
+            write_examples(folder / weak_file(percent), mixture.examples)
             advance(1)
     mixed = {example.example_id for example in mixture.examples}
     for example in training:
         if example.example_id not in mixed:
             left_out[example.example_id] = "cut" if (example.source, example.video_id) in traced else "trace"
-    _write_left_out(run_dir / LEFT_OUT["training"], drawn, left_out)
+    _leave_out(folder / LEFT_OUT["training"], folder / TRAIN, drawn, training, left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +117,24 @@ class Prompts:
     """Where the histories of test examples come from; without a file they are simulated with these errors."""
 
     phi: TextNoise
-    histories: Path | None = field(default=None, repr=False)
+    histories: Path | None = None
     clean: bool = False
     """Leave the histories as annotated: the policy reads frames."""
-    videos: Path | None = field(default=None, repr=False)
+    videos: Path | None = None
     shown: tuple[str, ...] = ()
     """Datasets whose videos a policy of the study reads: an example of theirs needs a video, and a time."""
     present: str = ""
     """A fingerprint of the videos that are there."""
     content: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "content", "" if self.histories is None else file_sha256(self.histories))
+    """Hash of `histories`."""
 
 
-def write_prompts(run_dir: Path, settings: Prompts, progress: Progress) -> None:
+def write_prompts(folder: Path, settings: Prompts, progress: Progress) -> None:
     """Write the test examples that every system can be tested on, with the history that the planner is told.
 
     Raises InputError where none is left, and what `with_histories` raises.
     """
-    drawn = read_examples(run_dir / TEST)
+    drawn = read_examples(folder / TEST)
     known = None if settings.histories is None else read_histories(settings.histories)
     left_out = dict(_unseen(drawn, settings.shown, settings.videos))
     if known is not None:
@@ -138,23 +142,23 @@ def write_prompts(run_dir: Path, settings: Prompts, progress: Progress) -> None:
             if example.example_id not in known:
                 left_out.setdefault(example.example_id, "history")
     tested = [example for example in drawn if example.example_id not in left_out]
-    _require_some(tested, drawn, run_dir / TEST, left_out)
+    _leave_out(folder / LEFT_OUT["test"], folder / TEST, drawn, tested, left_out)
     with progress.task("prompts", 1) as advance:
         if settings.clean:
-            told = tested
+            prompts = tested
         elif known is not None:
             read = with_histories(tested, known)
-            told = [replace(old, told_history=new.history) for old, new in zip(tested, read, strict=True)]
+            prompts = [replace(old, told_history=new.history) for old, new in zip(tested, read, strict=True)]
         else:
-            training = read_examples(run_dir / TRAIN)
+            training = read_examples(folder / TRAIN)
             words = sorted({step for example in training for step in (*example.history, *example.continuation)})
-            told = [
-                replace(one, told_history=perceived(one.history, words, f"told {one.example_id}", settings.phi))
-                for one in tested
-            ]
-        write_examples(run_dir / PROMPTS, told)
+            prompts = []
+            for example in tested:
+                key = f"told {example.example_id}"
+                history = add_perception_noise(example.history, words, key, settings.phi)
+                prompts.append(replace(example, told_history=history))
+        write_examples(folder / PROMPTS, prompts)
         advance(1)
-    _write_left_out(run_dir / LEFT_OUT["test"], drawn, left_out)
 
 
 def _unseen(examples: Iterable[Example], shown: Iterable[str], videos: Path | None) -> Iterator[tuple[str, Reason]]:
@@ -170,26 +174,21 @@ def _unseen(examples: Iterable[Example], shown: Iterable[str], videos: Path | No
                 yield example.example_id, "time"
 
 
-def _require_some(
-    kept: Sequence[Example], drawn: Sequence[Example], path: Path, left_out: Mapping[str, Reason]
+def _leave_out(
+    path: Path, origin: Path, drawn: Sequence[Example], kept: Sequence[Example], left_out: Mapping[str, Reason]
 ) -> None:
+    """List the examples that are left out. Raises InputError where none is kept."""
     if drawn and not kept:
         counts = _counted(Counter(left_out.values()))
         remedy = "download the videos, and run `recipe perceive` on them"
-        raise InputError.at(path, f"none of {len(drawn):,} examples can be used: {counts}", remedy)
-
-
-def _write_left_out(path: Path, drawn: Sequence[Example], left_out: Mapping[str, Reason]) -> None:
+        raise InputError.at(origin, f"none of {len(drawn):,} examples can be used: {counts}", remedy)
+    datasets = [example.split if example.split.startswith("test_") else example.source for example in drawn]
     rows = [
-        {"example_id": example.example_id, "dataset": _dataset(example), "reason": left_out[example.example_id]}
-        for example in drawn
+        {"example_id": example.example_id, "dataset": dataset, "reason": left_out[example.example_id]}
+        for example, dataset in zip(drawn, datasets, strict=True)
         if example.example_id in left_out
     ]
-    write_json(path, {"examples": Counter(map(_dataset, drawn)), "left_out": rows})
-
-
-def _dataset(example: Example) -> str:
-    return example.split if example.split.startswith("test_") else example.source
+    write_json(path, {"examples": Counter(datasets), "left_out": rows})
 
 
 def _counted(reasons: Mapping[str, int]) -> str:
@@ -210,11 +209,11 @@ class ExampleCounts:
     """By reason, of `REASONS`."""
 
 
-def example_counts(run_dir: Path) -> Iterator[ExampleCounts]:
+def example_counts(folder: Path) -> Iterator[ExampleCounts]:
     """The counts of the stages that were run below the folder of a scale."""
     for name in ("text", "video"):
         for role, file in LEFT_OUT.items():
-            path = run_dir / ("" if name == "text" else name) / file
+            path = folder / ("" if name == "text" else name) / file
             if path.is_file():
                 held = read_json(path)
                 for dataset, count in held["examples"].items():
@@ -224,10 +223,10 @@ def example_counts(run_dir: Path) -> Iterator[ExampleCounts]:
 
 def left_out_sentences(counts: Sequence[ExampleCounts]) -> Iterator[str]:
     """What is left out, in sentences: of the tests, of all training, and of the mixtures alone."""
-    for name, role in dict.fromkeys((one.input, one.role) for one in counts):
-        own = [one for one in counts if (one.input, one.role) == (name, role)]
-        total = sum(one.examples for one in own)
-        reasons = sum((Counter(one.left_out) for one in own), Counter[str]())
+    for name, role in dict.fromkeys((count.input, count.role) for count in counts):
+        own = [count for count in counts if (count.input, count.role) == (name, role)]
+        total = sum(item.examples for item in own)
+        reasons = sum((Counter(item.left_out) for item in own), Counter[str]())
         everywhere = "left out for all systems" if role == "test" else "left out of all training"
         for some, words in (
             ({key: n for key, n in reasons.items() if key not in MIXTURES_ALONE}, everywhere),
@@ -240,11 +239,11 @@ def left_out_sentences(counts: Sequence[ExampleCounts]) -> Iterator[str]:
                 )
 
 
-def require_all_files(run_dir: Path) -> None:
+def require_all_files(folder: Path) -> None:
     """Raises InputError, naming the first ones, where examples are left out for want of a file."""
     for name in ("", "video"):
         for role, file in LEFT_OUT.items():
-            path = run_dir / name / file
+            path = folder / name / file
             held = read_json(path) if path.is_file() else {"left_out": []}
             rows = [row for row in held["left_out"] if row["reason"] in ABSENT_FILES]
             if rows:
@@ -254,29 +253,14 @@ def require_all_files(run_dir: Path) -> None:
                 raise InputError.at(path, f"{len(rows):,} {role} examples lack a file: {counts} ({first})", remedy)
 
 
-def _one_a_video(examples: Sequence[Example]) -> list[Example]:
-    return list({(example.source, example.video_id): example for example in examples}.values())
-
-
-def simulated_trace(example: Example, vocabulary: Sequence[str], noise: TextNoise) -> Procedure:
-    """The pseudo-trace of an example's whole video as a simulated Phi writes it."""
-    whole = (*example.history, *example.continuation)
-    steps = perceived(whole, vocabulary, f"trace {example.source} {example.video_id}", noise)
-    return Procedure(
-        video_id=example.video_id,
-        source=example.source,
-        goal=example.goal,
-        steps=tuple(Step(text, None, None) for text in steps),
-        split=example.split,
-    )
-
-
-def perceived(steps: Sequence[str], vocabulary: Sequence[str], key: str, noise: TextNoise) -> tuple[str, ...]:
+def add_perception_noise(
+    steps: Sequence[str], vocabulary: Sequence[str], key: str, noise: TextNoise
+) -> tuple[str, ...]:
     """Steps as a simulated Phi writes them; `key` draws the errors, foreign steps come from `vocabulary`.
 
     At least one step is left of one or more.
 
-    >>> perceived(("boil the water", "pour it"), ["cut the wood"], "a", TextNoise(0, 0, 0, 0, 0))
+    >>> add_perception_noise(("boil the water", "pour it"), ["cut the wood"], "a", TextNoise(0, 0, 0, 0, 0))
     ('boil the water', 'pour it')
     """
     rng = random.Random(key)
@@ -287,9 +271,9 @@ def perceived(steps: Sequence[str], vocabulary: Sequence[str], key: str, noise: 
         out.append(rng.choice(vocabulary) if rng.random() < noise.alien else step)
         if rng.random() < noise.repeat:
             out.append(out[-1])
-    for place in range(len(out) - 1):
+    for index in range(len(out) - 1):
         if rng.random() < noise.swap:
-            out[place], out[place + 1] = out[place + 1], out[place]
+            out[index], out[index + 1] = out[index + 1], out[index]
     while len(out) > 1 and rng.random() < noise.stop:
         out.pop()
     return tuple(out) or tuple(steps[:1])
@@ -304,7 +288,7 @@ class PseudoLabels:
     """Examples at most; None: as many as there are training examples."""
 
 
-def label(run_dir: Path, settings: PseudoLabels, progress: Progress) -> None:
+def mine_pseudo_labels(folder: Path, settings: PseudoLabels, progress: Progress) -> None:
     """Write the pseudo-labelled examples and the report on them; texts of the test give none.
 
     Raises InputError where the corpus gives none.
@@ -314,24 +298,24 @@ def label(run_dir: Path, settings: PseudoLabels, progress: Progress) -> None:
     from recipe.mining.mine import mine
     from recipe.mining.quality import measure_quality, write_quality
 
-    corpus, config = Corpus.open(run_dir / settings.corpus), MiningConfig()
-    examples = read_examples(run_dir / ANNOTATED)
-    exclusions = Exclusions.read([run_dir / TEST])
+    corpus, config = Corpus.open(folder / settings.corpus), MiningConfig()
+    examples = read_examples(folder / ANNOTATED)
+    exclusions = Exclusions.read([folder / TEST])
     warn_unchecked(exclusions.checked_among(corpus.video_ids), TEST)
-    work = run_dir / PSEUDO_WORK
+    work = folder / PSEUDO_WORK
     mined = mine(corpus, config, examples, exclusions=exclusions, limit=settings.count, work=work, progress=progress)
     if not mined.examples:
         raise InputError.at(corpus.folder, "no continuation could be mined from it", "give other narrations")
-    write_quality(measure_quality(mined, corpus, config, examples=examples), run_dir / QUALITY)
-    write_examples(run_dir / PSEUDO, mined.examples)
+    write_quality(measure_quality(mined, corpus, config, examples=examples), folder / QUALITY)
+    write_examples(folder / PSEUDO, mined.examples)
     remove(work)
 
 
-def mined_sentence(run_dir: Path) -> str:
+def mined_sentence(folder: Path) -> str:
     """What was mined, in a sentence; empty where nothing was."""
-    if not (run_dir / QUALITY).is_dir():
+    if not (folder / QUALITY).is_dir():
         return ""
-    row = read_json(run_dir / QUALITY / "quality.json")
+    row = read_json(folder / QUALITY / "quality.json")
     return (
         f"Pseudo-labels: {row['examples']:,} continuations of {row['narrations']:,} narrations, in the mean "
         f"{row['lengths']['continuation']:.1f} segments of {row['lengths']['words']:.0f} words ({QUALITY}/quality.md)."

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.artifacts import JsonObject, read_json, read_jsonl
+from recipe.artifacts import read_json, read_jsonl
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.examples import read_examples
 from recipe.errors import ComputeError
@@ -19,14 +19,16 @@ from recipe.evaluation.metrics import CONTROL
 from recipe.evaluation.published import published
 from recipe.evaluation.scores import READINGS
 from recipe.evaluation.validity.measure import Difference
+from recipe.evaluation.validity.readings import PlanLine
 from recipe.models.sampling import decoding_note, distinct_decodings
 from recipe.planning.predictions import read_predictions
 from recipe.planning.vidassist.trace import count_sentences, manifest_of
 from recipe.report.numbers import format_number, format_signed
 from recipe.stats import Interval, seeded_interval, video_of
+from recipe_studies.experiments.results import ShownPlan, ShownPrompt
 from recipe_studies.reproduce.data import PROMPTS
+from recipe_studies.reproduce.expand import Run, ScaleRuns
 from recipe_studies.reproduce.measures import BOUNDS, CONTROLS
-from recipe_studies.reproduce.runs import Run, ScaleRuns
 from recipe_studies.reproduce.study import CONTROL_REGIMES, regime
 from recipe_studies.reproduce.tables import IN_DOMAIN, SHOWN_PROMPTS, SPLITS, ZERO_SHOT, Claim, PaperTable
 
@@ -69,36 +71,18 @@ class Finding:
 
     @property
     def words(self) -> str:
-        """The finding in one sentence."""
+        """The claim and what becomes of it here, in one sentence."""
         where = f" ({self.column})" if self.column else ""
         if self.difference is None:
             return f"{self.sentence}{where}: not measured here."
         digits = 3 if self.column == "diversity" else 1
         bounds = f" (no interval: {self.difference.reason})" if self.difference.reason else ""
         if self.difference.low is not None and self.difference.high is not None:
-            low, high = (format_signed(one, digits) for one in (self.difference.low, self.difference.high))
+            low, high = (format_signed(bound, digits) for bound in (self.difference.low, self.difference.high))
             bounds = f" [{low}, {high}]"
         within = f", margin {format_number(self.margin, 2 if digits == 3 else 0)}" if self.margin else ""
         mean = format_signed(self.difference.mean, digits)
         return f"{self.sentence}{where}: {self.verdict}; difference {mean}{bounds}{within}."
-
-
-@dataclass(frozen=True, slots=True)
-class ShownPlan:
-    """A plan of the qualitative table."""
-
-    regime: str
-    steps: tuple[str, ...]
-    accuracy: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ShownPrompt:
-    """A prompt of the qualitative table with the plans of its rows; the reference is the first."""
-
-    goal: str
-    history: tuple[str, ...]
-    plans: tuple[ShownPlan, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +102,13 @@ class TableFigures:
     """What is missing in its plans, or differs in how they were sampled, a sentence each."""
 
 
+_MISSING = dict(zip(BOUNDS, (0.0, 100.0), strict=True))
+"""An accuracy that is missing, by reading."""
+
+
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A measure of the plans of regimes: for each regime [seeds, prompts], the prompts those of `examples`."""
+    """A measure of the plans of regimes: for each regime [seeds, prompts], the prompts those of `names`."""
 
     names: tuple[str, ...]
     """Ids of the prompts."""
@@ -129,22 +117,18 @@ class Values:
     """What the prompts of one video, or of one goal of the world, have in common."""
     table: Mapping[str, Array]
 
-    def restricted(self, datasets: Sequence[str]) -> "Values":
-        """The same over the prompts of some datasets."""
-        return self.chosen([place for place, name in enumerate(self.datasets) if name in datasets])
-
-    def chosen(self, chosen: Sequence[int]) -> "Values":
-        """The same over the prompts at some places."""
+    def chosen(self, indices: Sequence[int]) -> "Values":
+        """The same over some of the prompts."""
         return Values(
-            tuple(self.names[place] for place in chosen),
-            tuple(self.datasets[place] for place in chosen),
-            tuple(self.clusters[place] for place in chosen),
-            {regime: values[:, chosen] for regime, values in self.table.items()},
+            tuple(self.names[index] for index in indices),
+            tuple(self.datasets[index] for index in indices),
+            tuple(self.clusters[index] for index in indices),
+            {regime: values[:, indices] for regime, values in self.table.items()},
         )
 
-    def interval(self, regime: str) -> Interval:
-        """Mean over datasets, with its interval over seeds and prompts."""
-        return seeded_interval(self.table[regime], self.datasets, self.clusters)
+    def restricted(self, datasets: Sequence[str]) -> "Values":
+        """The same over the prompts of some datasets."""
+        return self.chosen([index for index, name in enumerate(self.datasets) if name in datasets])
 
     def difference(self, first: str, second: str) -> Interval:
         """First minus second, paired by prompt, and by seed where both have seeds."""
@@ -154,29 +138,44 @@ class Values:
         return seeded_interval(ours - theirs, self.datasets, self.clusters)
 
     def figure(self, regime: str, column: str, published: float | None = None) -> Figure:
-        """The figure of a regime in a column, with the mean of each seed."""
+        """The mean over datasets of a regime, with its interval over seeds and prompts and the mean of each seed."""
         labels, rows = np.asarray(self.datasets), self.table[regime]
         seeds = (float(np.mean([row[labels == name].mean() for name in np.unique(labels)])) for row in rows)
-        return Figure(regime, column, self.interval(regime), tuple(seeds), published)
+        value = seeded_interval(rows, self.datasets, self.clusters)
+        return Figure(regime, column, value, tuple(seeds), published)
+
+    def finding(self, paper: PaperTable, claim: Claim, column: str) -> Finding:
+        """What becomes of a claim in a column."""
+        if not {claim.first, claim.second} <= set(self.table):
+            return Finding(paper.name, claim.sentence, claim.source, column, "not measured")
+        difference = self.difference(claim.first, claim.second)
+        verdict = verdict_on(difference, claim)
+        return Finding(paper.name, claim.sentence, claim.source, column, verdict, difference, claim.margin)
 
 
-def measure_table(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
+def measure_table(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
     """The figures and findings of a table from the files of its runs below the folder of a scale."""
-    if one.name == "vpa":
-        return _vpa(folder, made, one)
-    if one.name == "diversity":
-        return _diversity(folder, made, one)
-    trained = [name for name in CONTROL_REGIMES if one.name != "video" and made.runs_of(name)]
-    everything = _accuracies(folder, made, [*made_regimes(made, one), *trained])
-    values = replace(everything, table={name: own for name, own in everything.table.items() if name not in trained})
-    figures, findings = _accuracy_figures(made, one, values)
-    read = [_accuracies(folder, made, made_regimes(made, one), reading) for reading in BOUNDS]
-    figures = _with_readings(figures, *(_accuracy_figures(made, one, values)[0] for values in read))
-    prompts = _shown(folder, made, one) if one.name == "qualitative" else ()
-    columns = tuple(dict.fromkeys(figure.column for figure in figures))
-    controls, not_beaten = _controls(folder, one, values, {name: everything.table[name] for name in trained})
+    if paper.name == "vpa":
+        return _vpa(folder, made, paper)
+    if paper.name == "diversity":
+        return _diversity(folder, made, paper)
+    measured = measured_runs(made, paper)
+    trained = [name for name in CONTROL_REGIMES if paper.name != "video" and made.runs_of(name)]
+    controls = [run for name in trained for run in made.runs_of(name)]
+    every = load_values(folder, [*measured, *controls], "scores", "accuracy")
+    values = replace(every, table={name: own for name, own in every.table.items() if name not in trained})
+    columns = list(columns_of(values.datasets, per_dataset=paper.per_dataset))
+    bounds = [load_values(folder, measured, "scores", "accuracy", reading) for reading in BOUNDS]
+    least, figures, most = (_accuracies(made, paper, own, columns) for own in (bounds[0], values, bounds[1]))
+    figures = _with_readings(figures, least, most)
+    parts = {column: values.restricted(datasets) for column, datasets in columns if column in SPLITS}
+    nothing = replace(values, table={})
+    findings = [
+        parts.get(split, nothing).finding(paper, claim, split) for claim in paper.claims for split in claim.splits
+    ]
+    control_figures, not_beaten = _controls(folder, paper, values, {name: every.table[name] for name in trained})
     notes: list[str] = []
-    if one.name == "frontier":  # an endpoint may not take a field that the models of this machine are sampled with
+    if paper.name == "frontier":  # an endpoint may not take a field that the models of this machine are sampled with
         cards = {
             run.regime: distinct_decodings(plan.decoding for plan in read_predictions(folder / run.file("plans")))
             for run in (*made.runs_of("base"), *made.frontier)
@@ -184,54 +183,95 @@ def measure_table(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigure
         others = [name for name in cards if name != "base"] if "base" in cards else []
         notes = [note for name in others if (note := decoding_note(cards["base"], cards[name], ("base", name)))]
     return TableFigures(
-        name=one.name,
-        columns=columns,
+        name=paper.name,
+        columns=tuple(dict.fromkeys(figure.column for figure in figures)),
         figures=tuple(figures),
         findings=tuple(findings),
-        prompts=tuple(prompts),
-        controls=tuple(controls),
+        prompts=tuple(_shown_prompts(folder, measured)) if paper.name == "qualitative" else (),
+        controls=tuple(control_figures),
         not_beaten=tuple(not_beaten),
         notes=tuple(notes),
     )
 
 
-def made_regimes(made: ScaleRuns, one: PaperTable) -> list[str]:
-    """The regimes of a table that were run, and the frontier models of its table."""
-    known = {run.regime for run in made.runs}
-    named = [name for name in one.regimes if name in known]
-    return named + ([run.regime for run in made.frontier] if one.name == "frontier" else [])
+def measured_runs(made: ScaleRuns, paper: PaperTable) -> list[Run]:
+    """The runs of a table's regimes, and the frontier models of its table."""
+    runs = [run for name in paper.regimes for run in made.runs_of(name)]
+    return [*runs, *(made.frontier if paper.name == "frontier" else ())]
 
 
-def _accuracy_figures(made: ScaleRuns, one: PaperTable, values: Values) -> tuple[list[Figure], list[Finding]]:
-    figures: list[Figure] = []
-    columns = list(columns_of(values.datasets, per_dataset=one.per_dataset))
-    for row in one.rows:
-        if row.regime not in values.table:
-            continue
-        for column, datasets in columns:
-            part = values.restricted(datasets)
-            printed = one.published_value(row, made.scale.title, column)
-            figures.append(part.figure(row.regime, column, printed))
-    for name in values.table.keys() - set(one.regimes):
+def load_values(
+    folder: Path,
+    runs: Sequence[Run],
+    kind: str,
+    measure: str,
+    reading: str = "",
+    known: Mapping[str, tuple[str, str]] | None = None,
+) -> Values:
+    """Each prompt's mean of a measure over its plans, of a reading where one is named, from the rows of runs.
+
+    `known` holds dataset and cluster of the prompts, by default those of the runs' test examples. Prompts that any run
+    lacks a value for are left out of all. Raises ComputeError where none is left.
+    """
+    if known is None:
+        known = {}
+        for below in dict.fromkeys(run.folder for run in runs):
+            for example in read_examples(folder / below / PROMPTS):
+                on_world = example.split in WORLD_SPLITS
+                dataset = example.split if on_world else example.source
+                known[example.example_id] = dataset, example.goal if on_world else video_of(example)
+    means: list[tuple[str, dict[str, float]]] = []
+    for run in runs:
+        samples: dict[str, list[float]] = {}
+        for _, row in read_jsonl(folder / run.file(kind)):
+            value = row.get(reading, row[measure])
+            if value is None:
+                value = _MISSING.get(reading)
+            if value is not None:
+                samples.setdefault(row["example_id"], []).append(value)
+        means.append((run.regime, {name: fmean(values) for name, values in samples.items()}))
+    shared = [name for name in known if all(name in own for _, own in means)]
+    if not shared:
+        raise ComputeError("no prompt was measured for every run of a table; look at the scores in the run folder.")
+    table: dict[str, list[list[float]]] = {}
+    for name, own in means:
+        table.setdefault(name, []).append([own[prompt] for prompt in shared])
+    return Values(
+        tuple(shared),
+        tuple(known[name][0] for name in shared),
+        tuple(known[name][1] for name in shared),
+        {name: np.asarray(values) for name, values in table.items()},
+    )
+
+
+def _accuracies(
+    made: ScaleRuns, paper: PaperTable, values: Values, columns: Sequence[tuple[str, list[str]]]
+) -> list[Figure]:
+    """A figure for each row and column of a table of accuracies, then for each frontier model."""
+    figures = []
+    for row in paper.rows:
+        for column, datasets in columns if row.regime in values.table else ():
+            printed = paper.published_value(row, made.scale.title, column)
+            figures.append(values.restricted(datasets).figure(row.regime, column, printed))
+    for name in [name for name in values.table if name not in paper.regimes]:
         figures += [values.restricted(datasets).figure(name, column) for column, datasets in columns]
-    parts = {column: values.restricted(datasets) for column, datasets in columns if column in SPLITS}
-    return figures, [_finding(one, claim, split, parts.get(split)) for claim in one.claims for split in claim.splits]
+    return figures
 
 
 def _with_readings(figures: Sequence[Figure], least: Sequence[Figure], most: Sequence[Figure]) -> list[Figure]:
     """The figures with their readings, where what is missing makes a difference to any of them."""
     if list(least) == list(most):
         return list(figures)
-    bounds = [{(one.regime, one.column): one.value for one in side} for side in (least, most)]
-    found = []
-    for one in figures:
-        low, high = (side[one.regime, one.column] for side in bounds)
-        found.append(replace(one, readings=dict(zip(READINGS, (low, one.value, high), strict=True))))
-    return found
+    bounds = [{(figure.regime, figure.column): figure.value for figure in side} for side in (least, most)]
+    complete = []
+    for figure in figures:
+        low, high = (side[figure.regime, figure.column] for side in bounds)
+        complete.append(replace(figure, readings=dict(zip(READINGS, (low, figure.value, high), strict=True))))
+    return complete
 
 
 def _controls(
-    folder: Path, one: PaperTable, values: Values, trained: Mapping[str, Array]
+    folder: Path, paper: PaperTable, values: Values, trained: Mapping[str, Array]
 ) -> tuple[list[Figure], list[str]]:
     """Figures of the controls, and the regimes that do not beat them; none where no controls were scored.
 
@@ -239,38 +279,33 @@ def _controls(
     the regimes of RL alone.
     """
     path = folder / CONTROLS
-    rows = measured_rows(path) if one.name != "video" and path.is_file() else []
-    figures: list[Figure] = []
-    differences: list[Difference] = []
+    rows = [row for _, row in read_jsonl(path)] if paper.name != "video" and path.is_file() else []
+    compared: list[tuple[str, Values, list[str]]] = []  # title, values with the control's, regimes to compare
     for control in dict.fromkeys(row["control"] for row in rows):
         known = {row["example_id"]: row["accuracy"] for row in rows if row["control"] == control}
-        places = [place for place, name in enumerate(values.names) if known.get(name) is not None]
-        if not places:
-            continue
-        both = values.chosen(places)
-        title = f"{CONTROL}{control}"
-        both = replace(both, table={**both.table, title: np.asarray([[known[name] for name in both.names]])})
-        for column, datasets in columns_of(both.datasets, per_dataset=one.per_dataset):
+        indices = [index for index, name in enumerate(values.names) if known.get(name) is not None]
+        if indices:
+            both, title = values.chosen(indices), f"{CONTROL}{control}"
+            table = {**both.table, title: np.asarray([[known[name] for name in both.names]])}
+            compared.append((title, replace(both, table=table), list(values.table)))
+    rewarded = [name for name in values.table if name in paper.regimes and regime(name).rewarded]
+    for name, own in trained.items():
+        title = f"{CONTROL}{regime(name).title}"
+        compared.append((title, replace(values, table={**values.table, title: own}), rewarded))
+    figures: list[Figure] = []
+    differences: list[Difference] = []
+    for title, both, regimes in compared:
+        for column, datasets in columns_of(both.datasets, per_dataset=paper.per_dataset):
             part = both.restricted(datasets)
             figures.append(part.figure(title, column))
             if column in SPLITS:
                 differences += [
-                    Difference(column, regime, title, ACCURACY, part.difference(regime, title))
-                    for regime in values.table
+                    Difference(column, name, title, ACCURACY, part.difference(name, title)) for name in regimes
                 ]
-    rl = [name for name in values.table if name in one.regimes and regime(name).rewarded]
-    for name, table in trained.items():
-        title = f"{CONTROL}{regime(name).title}"
-        both = replace(values, table={**values.table, title: table})
-        for column, datasets in columns_of(both.datasets, per_dataset=one.per_dataset):
-            part = both.restricted(datasets)
-            figures.append(part.figure(title, column))
-            if column in SPLITS:
-                differences += [Difference(column, own, title, ACCURACY, part.difference(own, title)) for own in rl]
     sentences = [
         f"{column}: {sentence}"
-        for column in dict.fromkeys(one.split for one in differences)
-        for sentence in control_sentences([one for one in differences if one.split == column], digits=1)
+        for column in dict.fromkeys(row.split for row in differences)
+        for sentence in control_sentences([row for row in differences if row.split == column], digits=1)
     ]
     return figures, sentences
 
@@ -282,25 +317,12 @@ def columns_of(datasets: Iterable[str], *, per_dataset: bool) -> Iterable[tuple[
     if per_dataset and not set(present) <= set(WORLD_SPLITS):
         yield from ((name, [name]) for name in present)
     for split in SPLITS:
-        if held := [name for name in present if role_of(name) == split]:
+        # A split of the world stands for a split of the paper; a benchmark belongs to one.
+        if held := [name for name in present if (WORLD_SPLITS.get(name) or BENCHMARKS[name].role) == split]:
             yield split, held
 
 
-def role_of(dataset: str) -> str:
-    """The split that a dataset, or a split of the world, stands for."""
-    return WORLD_SPLITS.get(dataset) or BENCHMARKS[dataset].role
-
-
-def _finding(one: PaperTable, claim: Claim, column: str, values: Values | None) -> Finding:
-    measured = values is not None and {claim.first, claim.second} <= set(values.table)
-    if values is None or not measured:
-        return Finding(one.name, claim.sentence, claim.source, column, "not measured")
-    difference = values.difference(claim.first, claim.second)
-    verdict = judge(difference, claim)
-    return Finding(one.name, claim.sentence, claim.source, column, verdict, difference, claim.margin)
-
-
-def judge(difference: Interval, claim: Claim) -> Verdict:
+def verdict_on(difference: Interval, claim: Claim) -> Verdict:
     """Whether a claim holds: where the whole interval is on its side; it does not where all is on the other side."""
     low, high = difference.low, difference.high
     if low is None or high is None:
@@ -315,136 +337,74 @@ def judge(difference: Interval, claim: Claim) -> Verdict:
     return "does not hold" if high < least else "cannot tell"
 
 
-def _accuracies(folder: Path, made: ScaleRuns, regimes: Sequence[str], reading: str = "") -> Values:
-    """Each prompt's mean accuracy over its plans, of a reading where one is named.
-
-    Else prompts that any run lacks a verdict for are left out of all.
-    """
-    runs = [run for run in (*made.runs, *made.frontier) if run.regime in regimes]
-    rows = {run: _means(folder / run.file("scores"), "accuracy", reading) for run in runs}
-    return _values(_examples(folder, runs), rows)
-
-
-_MISSING = dict(zip(BOUNDS, (0.0, 100.0), strict=True))
-"""An accuracy that is missing, by reading."""
-
-
-def _means(path: Path, measure: str, reading: str = "") -> dict[str, float]:
-    """The mean of a measure over each example's rows that have it, or of a reading over all."""
-    found: dict[str, list[float]] = {}
-    for row in measured_rows(path):
-        value = row.get(reading, row[measure])
-        if value is None:
-            value = _MISSING.get(reading)
-        if value is not None:
-            found.setdefault(row["example_id"], []).append(value)
-    return {name: fmean(some) for name, some in found.items()}
-
-
-def measured_rows(path: Path) -> list[JsonObject]:
-    """The rows that a measure wrote."""
-    return [row for _, row in read_jsonl(path)]
-
-
-def _examples(folder: Path, runs: Sequence[Run]) -> dict[str, tuple[str, str]]:
-    """Dataset and cluster of each prompt of some runs."""
-    found: dict[str, tuple[str, str]] = {}
-    for place in dict.fromkeys(run.folder for run in runs):
-        for example in read_examples(folder / place / PROMPTS):
-            on_world = example.split in WORLD_SPLITS
-            dataset = example.split if on_world else example.source
-            found[example.example_id] = dataset, example.goal if on_world else video_of(example)
-    return found
-
-
-def _values(known: Mapping[str, tuple[str, str]], rows: Mapping[Run, Mapping[str, float]]) -> Values:
-    shared = [name for name in known if all(name in means for means in rows.values())]
-    if not shared:
-        raise ComputeError("no prompt was measured for every run of a table; look at the scores in the run folder.")
-    table: dict[str, list[list[float]]] = {}
-    for run, means in rows.items():
-        table.setdefault(run.regime, []).append([means[name] for name in shared])
-    return Values(
-        tuple(shared),
-        tuple(known[name][0] for name in shared),
-        tuple(known[name][1] for name in shared),
-        {regime: np.asarray(values) for regime, values in table.items()},
-    )
-
-
-def _diversity(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
+def _diversity(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
     """Diversity of the prompts that were compared, and the accuracy of the same prompts."""
-    regimes = made_regimes(made, one)
-    runs = [run for run in made.runs if run.regime in regimes]
-    known = {name: ("", cluster) for name, (_, cluster) in _examples(folder, runs).items()}
-
-    def measured(reading: str = "") -> tuple[Values, list[Figure]]:
-        diverse = _values(known, {run: _means(folder / run.file("diversity"), "diversity", reading) for run in runs})
-        chosen = {name: known[name] for name in diverse.names}
-        accurate = _values(chosen, {run: _means(folder / run.file("scores"), "accuracy", reading) for run in runs})
-        figures = []
-        for row in one.rows:
+    runs = measured_runs(made, paper)
+    by_reading: dict[str, list[Figure]] = {}
+    findings: list[Finding] = []
+    for reading in ("", *BOUNDS):
+        diverse = load_values(folder, runs, "diversity", "diversity", reading)
+        known = {name: ("", cluster) for name, cluster in zip(diverse.names, diverse.clusters, strict=True)}
+        diverse = replace(diverse, datasets=("",) * len(known))
+        accurate = load_values(folder, runs, "scores", "accuracy", reading, known)
+        figures = by_reading[reading] = []
+        for row in paper.rows:
             if row.regime in diverse.table:
                 for column, key, values in (("diversity", "diversity", diverse), ("accuracy", "coin", accurate)):
-                    printed = one.published_value(row, made.scale.title, key)
+                    printed = paper.published_value(row, made.scale.title, key)
                     figures.append(values.figure(row.regime, column, printed))
-        return diverse, figures
-
-    diverse, figures = measured()
-    figures = _with_readings(figures, *(measured(reading)[1] for reading in BOUNDS))
-    findings = [_finding(one, claim, "diversity", diverse) for claim in one.claims]
-    return TableFigures(one.name, ("diversity", "accuracy"), tuple(figures), tuple(findings))
+        findings = findings or [diverse.finding(paper, claim, "diversity") for claim in paper.claims]
+    complete = _with_readings(by_reading[""], *(by_reading[reading] for reading in BOUNDS))
+    return TableFigures(paper.name, ("diversity", "accuracy"), tuple(complete), tuple(findings))
 
 
-def _vpa(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
+def _vpa(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
     """Direct plans and VidAssist's over the same samples, and what is missing in VidAssist's."""
-    runs = {row: [replace(run, regime=row.name) for run in made.runs_of(row.regime)] for row in one.rows}
-    rows = {run: measured_rows(folder / run.file("vpa")) for some in runs.values() for run in some}
-    first = next(iter(rows.values()))
-    known = {row["example_id"]: ("", row["goal"]) for row in first}
+    runs = {row: [replace(run, regime=row.name) for run in made.runs_of(row.regime)] for row in paper.rows}
+    every = [run for own in runs.values() for run in own]
+    known = {
+        row["example_id"]: ("", row["goal"]) for run in every[:1] for _, row in read_jsonl(folder / run.file("vpa"))
+    }
     columns = tuple(column.key for column in published("vpa").columns)
-    figures, findings = [], []
+    figures, findings, notes = [], [], []
     for column in columns:
-        values = _values(known, {run: {row["example_id"]: row[column] for row in some} for run, some in rows.items()})
-        for row in one.rows:
+        values = load_values(folder, every, "vpa", column, known=known)
+        for row in paper.rows:
             if row.name in values.table:
-                printed = one.published_value(row, made.scale.title, column)
+                printed = paper.published_value(row, made.scale.title, column)
                 figures.append(values.figure(row.name, column, printed))
-        findings += [_finding(one, claim, column, values) for claim in one.claims if column in claim.splits]
-    notes = [
-        f"{row.title}: {sentence}."
-        for row, some in runs.items()
-        if row.proposers is not None and some
-        for sentence in _missing_in(folder, some)
-    ]
-    return TableFigures(one.name, columns, tuple(figures), tuple(findings), notes=tuple(notes))
+        findings += [values.finding(paper, claim, column) for claim in paper.claims if column in claim.splits]
+    for row, own in runs.items():
+        if row.proposers is None or not own:
+            continue
+        counts: Counter[str] = Counter()
+        unscored: Counter[str] = Counter()
+        for run in own:
+            written = read_json(manifest_of(folder / run.file("plans")))["counts"]
+            unscored.update(written["untold"])
+            counts.update({name: count for name, count in written.items() if isinstance(count, int)})
+        notes += [f"{row.title}: {sentence}." for sentence in count_sentences({**counts, "untold": unscored})]
+    return TableFigures(paper.name, columns, tuple(figures), tuple(findings), notes=tuple(notes))
 
 
-def _missing_in(folder: Path, runs: Sequence[Run]) -> list[str]:
-    """What is short or has no score in VidAssist's plans of some runs together."""
-    counts: Counter[str] = Counter()
-    unscored: Counter[str] = Counter()
-    for run in runs:
-        own = read_json(manifest_of(folder / run.file("plans")))["counts"]
-        unscored.update(own["untold"])
-        counts.update({name: count for name, count in own.items() if isinstance(count, int)})
-    return count_sentences({**counts, "untold": unscored})
-
-
-def _shown(folder: Path, made: ScaleRuns, one: PaperTable) -> Iterable[ShownPrompt]:
+def _shown_prompts(folder: Path, measured: Sequence[Run]) -> Iterable[ShownPrompt]:
     """Prompts spread over the test, with the first plan of each regime; chosen before any plan is looked at."""
     examples = read_examples(folder / PROMPTS)
-    runs = [made.runs_of(name)[0] for name in made_regimes(made, one)]
-    plans = {run: _first_plans(folder, run) for run in runs}
+    plans: dict[str, dict[str, ShownPlan]] = {}
+    for run in measured:
+        if run.regime in plans:
+            continue
+        rows = (row for _, row in read_jsonl(folder / run.file("scores")) if row["sample"] == 0)
+        scores = {row["example_id"]: row["accuracy"] for row in rows}
+        plans[run.regime] = {
+            plan.example_id: ShownPlan(
+                run.regime, tuple(map(PlanLine, plan.steps)), accuracy=scores.get(plan.example_id)
+            )
+            for plan in read_predictions(folder / run.file("plans"))
+            if plan.sample == 0
+        }
     stride = max(1, len(examples) // SHOWN_PROMPTS)
     for example in examples[stride // 2 :: stride][:SHOWN_PROMPTS]:
-        shown = [ShownPlan("reference", example.continuation, None)]
-        shown += [plans[run][example.example_id] for run in runs if example.example_id in plans[run]]
-        yield ShownPrompt(example.goal, example.history, tuple(shown))
-
-
-def _first_plans(folder: Path, run: Run) -> dict[str, ShownPlan]:
-    rows = (row for row in measured_rows(folder / run.file("scores")) if row["sample"] == 0)
-    scores = {row["example_id"]: row["accuracy"] for row in rows}
-    plans = (one for one in read_predictions(folder / run.file("plans")) if one.sample == 0)
-    return {one.example_id: ShownPlan(run.regime, one.steps, scores.get(one.example_id)) for one in plans}
+        reference = ShownPlan("reference", tuple(map(PlanLine, example.continuation)))
+        shown = [own[example.example_id] for own in plans.values() if example.example_id in own]
+        yield ShownPrompt("", example.goal, example.history, (reference, *shown))

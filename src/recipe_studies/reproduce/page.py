@@ -1,17 +1,20 @@
 """A study as a page and as Markdown: each table beside the paper's figures, its claims in sentences, and its figure."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recipe.artifacts import from_json, read_json, to_json, write_json, write_text
+from recipe.artifacts import read_json, write_text
 from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import readings_table, regime_colours
-from recipe.report.elements import Block, Cell, Figure, Heading, Pairs, Plan, Plans, Row, Section, Step, Table, headings
+from recipe.report.elements import Block, Cell, Figure, Heading, Section, Table, TableRow, headings
 from recipe.report.markdown import render_markdown
 from recipe.report.page import render
 from recipe.report.plots import Line, Mark, Point, curves, inline_svg, intervals, scatter
+from recipe.rows import from_json
 from recipe.stats import Interval
+from recipe_studies.experiments.page import plans_side_by_side, run_section
+from recipe_studies.experiments.results import Provenance
 from recipe_studies.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
 from recipe_studies.reproduce.findings import DATASETS, Finding, TableFigures
 from recipe_studies.reproduce.study import names, regime
@@ -65,48 +68,37 @@ class StudyResults:
     """All that a study found."""
 
     title: str
-    created: str
-    command: str
-    versions: dict[str, str]
-    device: str
+    provenance: Provenance
     scales: tuple[ScaleResults, ...]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The claims of all tables, scale by scale."""
-        return tuple(one for scale in self.scales for made in scale.tables for one in made.findings)
-
-
-def write_results(output: Path, results: StudyResults) -> Path:
-    """Write `results.json`, and `report.html` and `report.md` from it; returns the page."""
-    # Keys stay in order, because the page shows them so.
-    write_json(output / RESULTS, to_json(results), sort_keys=False)
-    return rerender(output)
+        return tuple(finding for scale in self.scales for made in scale.tables for finding in made.findings)
 
 
 def rerender(output: Path) -> Path:
-    """Write the page and its Markdown from the `results.json` beside them; raises InputError when that is missing."""
-    results = load_results(output / RESULTS)
+    """Write the page and its Markdown from the `results.json` beside them.
+
+    Raises InputError where it is missing, and names a part that is missing or of the wrong kind.
+    """
+    path = output / RESULTS
+    results = from_json(read_json(path), StudyResults, str(path))
     write_text(output / PAGE, render_page(results))
     write_text(output / MARKDOWN, render_markdown(results.title, summary(results), list(sections(results))))
     return output / PAGE
 
 
-def load_results(path: Path) -> StudyResults:
-    """Read `results.json`; raises InputError naming the part that is missing or of the wrong kind."""
-    return from_json(read_json(path), StudyResults, str(path))
-
-
 def render_page(results: StudyResults) -> str:
     """The whole page. The same results give the same page."""
     measured = [
-        one.regime for scale in results.scales for made in scale.tables for one in (*made.figures, *made.controls)
+        figure.regime for scale in results.scales for made in scale.tables for figure in (*made.figures, *made.controls)
     ]
-    known = [name for one in TABLES for name in one.regimes]
-    when = results.created.replace("T", " ").replace("+00:00", " UTC")
+    known = [name for paper in TABLES for name in paper.regimes]
+    when = results.provenance.created.replace("T", " ").replace("+00:00", " UTC")
     return render(
         results.title,
-        f"{when} · {results.device}",
+        f"{when} · {results.provenance.device}",
         summary(results),
         list(sections(results)),
         colours=regime_colours(regime_title(name) for name in (*known, *measured)),
@@ -117,18 +109,22 @@ def summary(results: StudyResults) -> list[str]:
     """How many claims hold at each scale, in a sentence, and those that do not."""
     sentences = []
     for scale in results.scales:
-        found = [one for made in scale.tables for one in made.findings]
+        claims_here = [finding for made in scale.tables for finding in made.findings]
         counts = ", ".join(
             f"{count} {words}"
             for verdict, words in VERDICTS.items()
-            if (count := sum(one.verdict == verdict for one in found))
+            if (count := sum(finding.verdict == verdict for finding in claims_here))
         )
         seeds = f"{len(scale.seeds)} seed{'s' if len(scale.seeds) > 1 else ''}"
         claims = (
-            f"of {len(found)} claims of the paper {counts}" if found else "no claim of the paper is on these tables"
+            f"of {len(claims_here)} claims of the paper {counts}"
+            if claims_here
+            else "no claim of the paper is on these tables"
         )
         sentences.append(f"{scale.title}, {seeds}: {claims}.")
-        sentences += [f"{scale.title}: {one.words}" for one in found if one.verdict == "does not hold"]
+        sentences += [
+            f"{scale.title}: {finding.words}" for finding in claims_here if finding.verdict == "does not hold"
+        ]
     return sentences
 
 
@@ -137,51 +133,76 @@ def sections(results: StudyResults) -> Iterator[Section]:
     for scale in results.scales:
         for made in scale.tables:
             paper = table(made.name)
+            model = "Qwen2.5-VL-3B" if made.name == "video" else scale.published
+            about = f"Accuracy in percent: {scale.judge}."
+            if made.name == "vpa":
+                about = (
+                    "Percent; plans in free words are taken for the nearest actions. A regime's own row is its plan, "
+                    "which the paper does not print. VidAssist's own proposer, which assesses, too, is Llama-2-70B in "
+                    f"the paper and here {scale.assessor}; beside it, a planner proposes half. All rows are on the "
+                    "same samples."
+                )
+            elif made.name == "diversity":
+                about = f"Diversity from 0 to 1, accuracy in percent ({scale.judge})."
+            elif made.figures:
+                about += f" The paper's figures are of {model}, by its judge."
             several = f"{scale.title}: " if len(results.scales) > 1 else ""
             yield Section(
                 name=f"{scale.scale}-{made.name}",
                 title=f"{several}{paper.title}",
                 short=f"{several}{made.name}",
-                paragraphs=(f"In the paper: {paper.source}. {_about(scale, made)}",),
+                paragraphs=(f"In the paper: {paper.source}. {about}",),
                 blocks=tuple(_blocks(scale, made)),
                 findings=(*made.not_beaten, *made.notes),
             )
-    counted = tuple(examples_table(scale) for scale in results.scales if scale.examples)
+    counted = []
+    for scale in results.scales:
+        reasons = [reason for reason in REASONS if any(counts.left_out.get(reason) for counts in scale.examples)]
+        rows = []
+        for counts in scale.examples:
+            cells = [Cell(counts.examples)]
+            for reason in reasons:
+                count = counts.left_out.get(reason, 0)
+                cells.append(Cell(count, note=f"{100 * count / counts.examples:.1f}%" if count else ""))
+            mixed = counts.examples - sum(counts.left_out.values())
+            used = mixed + sum(counts.left_out.get(reason, 0) for reason in MIXTURES_ALONE)
+            cells += [Cell(used), Cell(mixed if counts.role == "training" else None)]
+            rows.append(TableRow(f"{counts.role}, {counts.input}, {column_title(counts.dataset)}", tuple(cells)))
+        columns = ("examples", *(REASONS[reason] for reason in reasons), "used", "in mixtures with weak ones")
+        if rows:
+            counted.append(Table(f"Examples, {scale.title}", "examples of", headings(*columns), tuple(rows)))
     if counted:
         text = "A test example that lacks what any system needs is left out for all systems. An example without a "
         text += "pseudo-trace, or without a cut point of it, is left out of the mixtures with weak examples alone."
-        yield Section("examples", "Examples, and what is left out", "Examples", (text,), counted)
+        yield Section("examples", "Examples, and what is left out", "Examples", (text,), tuple(counted))
     notes = tuple(note for scale in results.scales for note in (*scale.notes, *scale.missing))
     if notes:
         yield Section("notes", "What to know of these figures", "Notes", findings=tuple(dict.fromkeys(notes)))
-    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    run = Pairs((("command", results.command), ("versions", versions)))
-    yield Section("run", "How it was run", "How it was run", blocks=(run,))
-
-
-def examples_table(scale: ScaleResults) -> Table:
-    """The examples of each dataset: how many there are, are left out for each reason, and are used."""
-    reasons = [one for one in REASONS if any(counts.left_out.get(one) for counts in scale.examples)]
-    rows = []
-    for one in scale.examples:
-        cells = [Cell(one.examples)]
-        for reason in reasons:
-            count = one.left_out.get(reason, 0)
-            cells.append(Cell(count, note=f"{100 * count / one.examples:.1f}%" if count else ""))
-        mixed = one.examples - sum(one.left_out.values())
-        used = mixed + sum(one.left_out.get(reason, 0) for reason in MIXTURES_ALONE)
-        cells += [Cell(used), Cell(mixed if one.role == "training" else None)]
-        rows.append(Row(f"{one.role}, {one.input}, {column_title(one.dataset)}", tuple(cells)))
-    names = ("examples", *(REASONS[one] for one in reasons), "used", "in mixtures with weak ones")
-    return Table(f"Examples, {scale.title}", "examples of", headings(*names), tuple(rows))
+    yield run_section(results.provenance)
 
 
 def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
     if made.findings:
-        yield findings_table(made.findings)
+        # The paper's claims, one a row, with the measured difference and the verdict in each column.
+        columns = list(dict.fromkeys(finding.column for finding in made.findings))
+        known = {(finding.sentence, finding.column): finding for finding in made.findings}
+        names = [Heading(name, column_title(column)) for column in columns for name in ("difference", "verdict")]
+        rows = []
+        for claim in {finding.sentence: finding for finding in made.findings}.values():
+            cells = []
+            for column in columns:
+                finding = known.get((claim.sentence, column))
+                digits = 3 if column == "diversity" else 1
+                cells.append(Cell(None if finding is None else finding.difference, digits, signed=True))
+                cells.append(Cell(None if finding is None else finding.verdict))
+            about = f"{claim.source}, within {claim.margin:g}" if claim.margin else claim.source
+            rows.append(TableRow(claim.sentence, tuple(cells), about=about))
+        yield Table("What the paper claims", "claim", tuple(names), tuple(rows))
     if made.figures:
         model = "Qwen2.5-7B at every scale" if made.name == "vpa" else scale.published
-        paper = f"; hollow: the paper's, {model}" if any(one.published is not None for one in made.figures) else ""
+        paper = (
+            f"; hollow: the paper's, {model}" if any(figure.published is not None for figure in made.figures) else ""
+        )
         if made.name == "weak":
             drawing, caption = weak_figure(made), f"Accuracy by share of weak examples, with 95% intervals{paper}."
         elif made.name == "diversity":
@@ -190,60 +211,29 @@ def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
             drawing, caption = means_figure(made), f"Means with 95% intervals{paper}."
         yield Figure(inline_svg(drawing, f"{scale.scale}-{made.name}-figure", caption), caption)
         yield made_table(scale, made)
-    read = ((f"{regime_title(one.regime)}, {column_title(one.column)}", one.readings) for one in made.figures)
+    read = (
+        (f"{regime_title(figure.regime)}, {column_title(figure.column)}", figure.readings) for figure in made.figures
+    )
     yield from readings_table(table(made.name).title, read, 3 if made.name == "diversity" else 1)
-    for prompt in made.prompts:
-        plans = []
-        for plan in prompt.plans:
-            accuracy = "" if plan.accuracy is None else f"{plan.accuracy:.0f} %"
-            plans.append(Plan(regime_title(plan.regime), tuple(map(Step, plan.steps)), accuracy))
-        yield Plans(tuple(plans), prompt.goal, history=f"Done: {'; '.join(prompt.history)}.")
-
-
-def findings_table(findings: Sequence[Finding]) -> Table:
-    """The paper's claims, one a row, with the difference that was measured in each column and what it says."""
-    columns = list(dict.fromkeys(one.column for one in findings))
-    known = {(one.sentence, one.column): one for one in findings}
-    names = [Heading(name, column_title(column)) for column in columns for name in ("difference", "verdict")]
-    rows = []
-    for claim in {one.sentence: one for one in findings}.values():
-        cells = []
-        for column in columns:
-            one = known.get((claim.sentence, column))
-            digits = 3 if column == "diversity" else 1
-            cells.append(Cell(None if one is None else one.difference, digits, signed=True))
-            cells.append(Cell(None if one is None else one.verdict))
-        about = f"{claim.source}, within {claim.margin:g}" if claim.margin else claim.source
-        rows.append(Row(claim.sentence, tuple(cells), about=about))
-    return Table("What the paper claims", "claim", tuple(names), tuple(rows))
-
-
-def _about(scale: ScaleResults, made: TableFigures) -> str:
-    if made.name == "vpa":
-        return (
-            "Percent; plans in free words are taken for the nearest actions. A regime's own row is its plan, which the "
-            "paper does not print. VidAssist's own proposer, which assesses, too, is Llama-2-70B in the paper and here "
-            f"{scale.assessor}; beside it, a planner proposes half. All rows are on the same samples."
-        )
-    if made.name == "diversity":
-        return f"Diversity from 0 to 1, accuracy in percent ({scale.judge})."
-    model = "Qwen2.5-VL-3B" if made.name == "video" else scale.published
-    paper = f" The paper's figures are of {model}, by its judge." if made.figures else ""
-    return f"Accuracy in percent: {scale.judge}.{paper}"
+    titled = [
+        replace(prompt, plans=tuple(replace(plan, regime=regime_title(plan.regime)) for plan in prompt.plans))
+        for prompt in made.prompts
+    ]
+    yield from plans_side_by_side(titled)
 
 
 def made_table(scale: ScaleResults, made: TableFigures) -> Table:
     """The measured figures of a table beside the published ones."""
     every = (*made.figures, *made.controls)
-    values = {(one.regime, one.column): one for one in every}
-    printed = {column for (_, column), one in values.items() if one.published is not None}
+    values = {(figure.regime, figure.column): figure for figure in every}
+    printed = {column for (_, column), figure in values.items() if figure.published is not None}
     names: list[Heading] = []
     for column in made.columns:
         names.append(Heading("here", column_title(column)))
         if column in printed:
             names.append(Heading("paper", column_title(column)))
     rows = []
-    for name in dict.fromkeys(one.regime for one in every):
+    for name in dict.fromkeys(figure.regime for figure in every):
         cells: list[Cell] = []
         for column in made.columns:
             figure = values.get((name, column))
@@ -251,7 +241,7 @@ def made_table(scale: ScaleResults, made: TableFigures) -> Table:
             cells.append(Cell(None if figure is None else figure.value, digits))
             if column in printed:
                 cells.append(Cell(None if figure is None else figure.published, digits))
-        rows.append(Row(regime_title(name), tuple(cells)))
+        rows.append(TableRow(regime_title(name), tuple(cells)))
     several = len(scale.seeds) > 1
     about = "95% interval over seeds and prompts" if several else "95% interval over prompts; one seed"
     return Table(f"{table(made.name).title}, {scale.title}", "regime", tuple(names), tuple(rows), about)
@@ -271,7 +261,7 @@ def column_title(column: str) -> str:
 
 def regime_title(name: str) -> str:
     """A regime or a row of VidAssist as tables show it; a frontier model is called by its name."""
-    searched = next((row for one in TABLES for row in one.rows if row.name == name and row.proposers), None)
+    searched = next((row for paper in TABLES for row in paper.rows if row.name == name and row.proposers), None)
     if searched is not None:
         return searched.title
     return regime(name).title if name in names("regimes") else name
@@ -279,35 +269,37 @@ def regime_title(name: str) -> str:
 
 def _colours(made: TableFigures) -> dict[str, str]:
     """The colour of each regime of a table by its title; one regime has one colour on the whole page."""
-    known = [name for one in TABLES for name in one.regimes]
-    return regime_colours(regime_title(name) for name in (*known, *(one.regime for one in made.figures)))
+    known = [name for paper in TABLES for name in paper.regimes]
+    return regime_colours(regime_title(name) for name in (*known, *(figure.regime for figure in made.figures)))
 
 
 def means_figure(made: TableFigures) -> Drawing:
     """Each regime's mean and interval, one panel for each of the last two columns; the paper's figures hollow."""
     shown = [column for column in made.columns if column in ("in-domain", "zero-shot")] or list(made.columns)[-2:]
-    values = {(one.regime, one.column): one for one in made.figures}
+    values = {(figure.regime, figure.column): figure for figure in made.figures}
     marks = []
     for column in shown:
-        for name in dict.fromkeys(one.regime for one in made.figures):
-            one = values.get((name, column))
-            marks.append(Mark(regime_title(name), None if one is None else one.value, panel=column_title(column)))
-            if one is not None and one.published is not None:
-                marks.append(marks[-1]._replace(value=Interval(one.published), hollow=True))
+        for name in dict.fromkeys(figure.regime for figure in made.figures):
+            figure = values.get((name, column))
+            marks.append(Mark(regime_title(name), None if figure is None else figure.value, panel=column_title(column)))
+            if figure is not None and figure.published is not None:
+                marks.append(marks[-1]._replace(value=Interval(figure.published), hollow=True))
     return intervals(marks, colours=_colours(made))
 
 
 def weak_figure(made: TableFigures) -> Drawing:
     """RL and SFT over the share of weak examples, one panel a split; the base is a line across."""
-    values = {(one.regime, one.column): one for one in made.figures}
+    values = {(figure.regime, figure.column): figure for figure in made.figures}
     titles = {"rl": regime_title("rl"), "sft": "SFT"}
     lines, levels = [], {}
     for column in made.columns:
         panel = column_title(column)
         for kind, title in titles.items():
-            known = [(percent, one) for percent in PERCENTAGES if (one := values.get((weak(kind, percent), column)))]
-            paper = [(percent, one.published) for percent, one in known if one.published is not None]
-            lines.append(Line(panel, title, [percent for percent, _ in known], [one.value for _, one in known]))
+            known = [
+                (percent, figure) for percent in PERCENTAGES if (figure := values.get((weak(kind, percent), column)))
+            ]
+            paper = [(percent, figure.published) for percent, figure in known if figure.published is not None]
+            lines.append(Line(panel, title, [percent for percent, _ in known], [figure.value for _, figure in known]))
             lines.append(
                 Line(panel, title, [percent for percent, _ in paper], [value for _, value in paper], hollow=True)
             )
@@ -319,9 +311,9 @@ def weak_figure(made: TableFigures) -> Drawing:
 
 def diversity_figure(made: TableFigures) -> Drawing:
     """Diversity across, accuracy up; the paper's figures hollow."""
-    values = {(one.regime, one.column): one for one in made.figures}
+    values = {(figure.regime, figure.column): figure for figure in made.figures}
     points = []
-    for name in dict.fromkeys(one.regime for one in made.figures):
+    for name in dict.fromkeys(figure.regime for figure in made.figures):
         across, up = values[name, "diversity"], values[name, "accuracy"]
         points.append(Point(regime_title(name), across.value, up.value))
         if across.published is not None and up.published is not None:

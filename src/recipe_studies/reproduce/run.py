@@ -2,15 +2,14 @@
 
 import logging
 import os
-import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
-from recipe.artifacts import locked
+from recipe.artifacts import locked, to_json, write_json
 from recipe.data.benchmarks import PAPERS, find_benchmark
 from recipe.progress import Progress
+from recipe_studies.experiments.results import run_provenance
 from recipe_studies.experiments.schedule import finished_stages, run_stages, stage_times
 from recipe_studies.reproduce.cost import Estimate, estimate
 from recipe_studies.reproduce.data import (
@@ -21,31 +20,34 @@ from recipe_studies.reproduce.data import (
     mined_sentence,
     require_all_files,
 )
+from recipe_studies.reproduce.expand import DATA_STAGES, VIDEO, ScaleRuns, expand, restrict
 from recipe_studies.reproduce.findings import measure_table
-from recipe_studies.reproduce.measures import visible_devices
-from recipe_studies.reproduce.page import ScaleResults, StudyResults, write_results
-from recipe_studies.reproduce.runs import VIDEO, ScaleRuns, plan_runs, table_stages
-from recipe_studies.reproduce.study import Study, names
+from recipe_studies.reproduce.page import RESULTS, ScaleResults, StudyResults, rerender
+from recipe_studies.reproduce.study import PaperStudy, names
 from recipe_studies.reproduce.tables import ALL, TABLES, PaperTable, published_scale
 
-DATA_STAGES = ("data", "supervision", "prompts")
-"""What decides which examples there are, before anything is trained."""
 _LOG = logging.getLogger(__name__)
 
-PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "numpy")
 
-
-def study_cost(study: Study, output: Path, workers: int = 1) -> list[tuple[Estimate, ScaleRuns]]:
+def study_cost(study: PaperStudy, output: Path, workers: int = 1) -> list[tuple[Estimate, ScaleRuns]]:
     """What is left to do at each scale, and its cost. Raises as `reproduce` before anything is run."""
-    made = [plan_runs(study, name) for name in study.scales]
-    folders = [output / one.name for one in made]
+    made = [restrict(study, expand(study, name)) for name in study.scales]
     return [
-        (estimate(one, finished_stages(folder, one.stages), folder, workers), one)
-        for one, folder in zip(made, folders, strict=True)
+        (estimate(part, finished_stages(output / part.name, part.stages), output / part.name, workers), part)
+        for part in made
     ]
 
 
-def reproduce(study: Study, output: Path, workers: int, progress: Progress, command: str = "") -> StudyResults:
+def visible_devices() -> tuple[str, ...]:
+    """The GPUs that runs are spread over: those that the environment shows, else all; empty without any."""
+    if named := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return tuple(filter(None, named.split(",")))
+    import torch
+
+    return tuple(map(str, range(torch.cuda.device_count())))
+
+
+def reproduce(study: PaperStudy, output: Path, workers: int, progress: Progress, command: str = "") -> StudyResults:
     """Run what is missing, several runs beside each other, and write the tables; returns them.
 
     Tables that earlier calls finished with the same settings are written again beside those of this call.
@@ -53,93 +55,77 @@ def reproduce(study: Study, output: Path, workers: int, progress: Progress, comm
     done stays, and the same call goes on from there; with `study.strict` InputError before anything is trained where
     examples lack files.
     """
-    planned = [plan_runs(study, name) for name in study.scales]
+    plans = {name: expand(study, name) for name in study.scales}
+    asked = {name: restrict(study, whole) for name, whole in plans.items()}
     devices = visible_devices()
     output.mkdir(parents=True, exist_ok=True)
     with locked(output):
-        for made in planned if study.strict else ():
-            first = [stage for stage in made.stages if stage.name.removeprefix(f"{VIDEO}-") in DATA_STAGES]
-            run_stages(output / made.name, first, workers, progress, devices)
-            require_all_files(output / made.name)
-        for made in planned:
-            run_stages(output / made.name, made.stages, workers, progress, devices, keep_going=True)
-            for sentence in left_out_sentences([*example_counts(output / made.name)]):
-                _LOG.warning("%s: %s", made.name, sentence)
-        scales = tuple(_scales(study, planned, output))
+        for name, part in asked.items() if study.strict else ():
+            first = [stage for stage in part.stages if stage.name.removeprefix(f"{VIDEO}-") in DATA_STAGES]
+            run_stages(output / name, first, workers, progress, devices)
+            require_all_files(output / name)
+        for name, part in asked.items():
+            run_stages(output / name, part.stages, workers, progress, devices, keep_going=True)
+            for sentence in left_out_sentences([*example_counts(output / name)]):
+                _LOG.warning("%s: %s", name, sentence)
+        # Scales of earlier calls in the same folder are shown, too.
+        for name in names("scales"):
+            if name not in plans and (output / name).is_dir():
+                plans[name] = expand(replace(study, tables=(ALL,)), name)
         results = StudyResults(
             title="RECIPE: the paper's tables, run here",
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            command=command,
-            versions=dict(_versions()),
-            device=f"{len(devices)} GPUs" if devices else f"CPU, {os.cpu_count()} cores",
-            scales=scales,
+            provenance=run_provenance(f"{len(devices)} GPUs" if devices else "CPU", command=command, seeds=study.seeds),
+            scales=tuple(
+                scale
+                for name, whole in plans.items()
+                if (scale := _results(study, asked.get(name), whole, output / name)).tables
+            ),
         )
-        write_results(output, results)
+        # Keys stay in order, because the page shows them so; the page is written from the file alone.
+        write_json(output / RESULTS, to_json(results), sort_keys=False)
+        rerender(output)
     return results
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    yield "python", platform.python_version()
-    for name in PACKAGES:
-        try:
-            yield name, version(name)
-        except PackageNotFoundError:
-            continue
-
-
-def _scales(study: Study, planned: Sequence[ScaleRuns], output: Path) -> Iterator[ScaleResults]:
-    """The results of the scales of this call, then of others in the same folder."""
-    asked = {made.name: made for made in planned}
-    others = [name for name in names("scales") if name not in asked and (output / name).is_dir()]
-    for name in (*asked, *others):
-        whole = plan_runs(replace(study, tables=(ALL,), scales=(name,), regimes=()), name)
-        made = asked.get(name, replace(whole, tables=(), missing=()))
-        result = _results(study, made, whole, output / name)
-        if result.tables:
-            yield result
 
 
 def finished_tables(whole: ScaleRuns, folder: Path) -> list[PaperTable]:
     """The tables of which every regime was run and measured with every seed."""
     done = set(finished_stages(folder, whole.stages))
-    return [one for one in whole.tables if (stages := table_stages(whole, one)) and stages <= done]
+    return [paper for paper in whole.tables if (stages := whole.table_stages(paper)) and stages <= done]
 
 
-def _results(study: Study, made: ScaleRuns, whole: ScaleRuns, folder: Path) -> ScaleResults:
-    """The tables of `made`, and those of `whole` that are finished."""
-    plans = dict.fromkeys(finished_tables(whole, folder), whole) | dict.fromkeys(made.tables, made)
-    stages = {stage.name for stage in (*made.stages, *whole.stages)}
+def _results(study: PaperStudy, asked: ScaleRuns | None, whole: ScaleRuns, folder: Path) -> ScaleResults:
+    """The tables that the call asks for, and others of which earlier calls ran and measured every regime and seed."""
+    runs = dict.fromkeys(finished_tables(whole, folder), whole)
+    if asked is not None:
+        runs |= dict.fromkeys(asked.tables, asked)
+    stage_names = {stage.name for stage in whole.stages}
+    judge, diversity_judge, assessor = (
+        getattr(study.endpoints, role) for role in ("judge", "diversity_judge", "assessor")
+    )
+    if study.on_world:
+        accuracy = "exact validity on the embedded world"
+    elif judge is not None:
+        accuracy = f"rubric by {judge.model}"
+        if judge.settings.history == "perceived":
+            accuracy += ", which reads the histories of Phi (of video rows the annotated ones)"
+    else:
+        accuracy = "rubric by the proxy judge (MiniLM), which is not the paper's judge"
     return ScaleResults(
-        scale=made.name,
-        title=made.scale.title,
-        published=published_scale(made.scale.title),
+        scale=whole.name,
+        title=whole.scale.title,
+        published=published_scale(whole.scale.title),
         seeds=study.seeds,
-        judge=_judge(study),
-        assessor="the base" if (assessor := study.endpoints.assessor) is None else assessor.model,
-        tables=tuple(measure_table(folder, plans[one], one) for one in TABLES if one in plans),
-        missing=made.missing,
-        notes=tuple(_notes(study, made, folder)),
+        judge=accuracy if diversity_judge is None else f"{accuracy}; diversity by {diversity_judge.model}",
+        assessor="the base" if assessor is None else assessor.model,
+        tables=tuple(measure_table(folder, runs[paper], paper) for paper in TABLES if paper in runs),
+        missing=() if asked is None else asked.missing,
+        notes=tuple(_notes(study, whole, folder)),
         examples=tuple(example_counts(folder)),
-        seconds=sum(seconds for name, (seconds, _) in stage_times(folder).items() if name in stages),
+        seconds=sum(seconds for name, (seconds, _) in stage_times(folder).items() if name in stage_names),
     )
 
 
-def _judge(study: Study) -> str:
-    judge, other = study.endpoints.judge, study.endpoints.diversity_judge
-    if study.on_world:
-        words = "exact validity on the embedded world"
-    elif judge is not None:
-        words = f"rubric by {judge.model}"
-        if judge.settings.history == "perceived":
-            words += ", which reads the histories of Phi (of video rows the annotated ones)"
-    else:
-        words = "rubric by the proxy judge (MiniLM), which is not the paper's judge"
-    return words if other is None else f"{words}; diversity by {other.model}"
-
-
-def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
+def _notes(study: PaperStudy, made: ScaleRuns, folder: Path) -> Iterator[str]:
     """What a reader has to know of the data, in sentences."""
     yield (
         "A claim holds where the whole interval of its difference is on the claimed side, does not hold where it is on "
@@ -162,9 +148,10 @@ def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
             "in the paper: regimes that start from it have seen the annotations already."
         )
     if data is None or not (data / TRACES).is_file():
+        rates = ", ".join(f"{name} {rate:g}" for name, rate in asdict(study.phi).items())
         yield (
             "Weak supervision is simulated: the pseudo-traces are the annotated steps with some dropped, swapped, "
-            f"repeated or replaced ({_rates(study)}). Give {TRACES} of `recipe perceive` for real ones."
+            f"repeated or replaced ({rates}). Give {TRACES} of `recipe perceive` for real ones."
         )
     if data is None or not (data / HISTORIES).is_file():
         yield "The histories that the planner is told at test time are made with the same errors."
@@ -176,7 +163,3 @@ def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
         yield sentence
     if study.quick:
         yield "This run was quick: a fraction of the work, which shows the way and proves nothing."
-
-
-def _rates(study: Study) -> str:
-    return ", ".join(f"{name} {rate:g}" for name, rate in asdict(study.phi).items())

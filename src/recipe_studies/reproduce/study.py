@@ -11,23 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from recipe.config import (
-    BaseModelConfig,
-    BestOfNConfig,
     CorpusConfig,
     Fraction,
     FrameConfig,
-    GRPOConfig,
     JudgeConfig,
-    ModelConfig,
     Positive,
     SamplingConfig,
     Settings,
-    SFTConfig,
     changed_values,
     check_table,
     load_config,
@@ -36,6 +31,8 @@ from recipe.config import (
 from recipe.errors import ConfigError, EncoderMismatch, InputError
 from recipe.training.cost import Rates
 from recipe.world.examples import TextNoise
+from recipe_studies.experiments.models import EndpointModel
+from recipe_studies.experiments.settings import TABLES
 
 EngineName = Literal["transformers", "vllm"]
 
@@ -60,11 +57,6 @@ class Regime(Settings):
     """Keys of GRPOConfig but for the paths; from the SFT model where there is one."""
     best_of_n: dict[str, Any] | None = None
     """Keys of BestOfNConfig but for the paths, in place of `grpo`."""
-
-    @property
-    def trained(self) -> bool:
-        """Whether anything is trained, so that seeds matter."""
-        return self.sft is not None or self.rewarded
 
     @property
     def rewarded(self) -> bool:
@@ -132,37 +124,6 @@ PHI = TextNoise(drop=0.15, swap=0.15, alien=0.15, repeat=0.08, stop=0.05)
 """Errors of a simulated Phi, where no pseudo-traces and histories are given. Ours."""
 
 
-class EndpointModel(ModelConfig):
-    """A model behind an endpoint, with one budget and one cache for all stages of a run folder."""
-
-    endpoint: str
-    """Base address of an OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
-    max_calls: Annotated[int, Field(ge=0)] | None = None
-    """Most answers to pay for in all stages of the run folder, earlier calls included: as many as `cache` may hold."""
-
-    @field_validator("max_tokens_total")
-    @classmethod
-    def _calls_only(cls, value: int | None) -> int | None:
-        if value is not None:
-            raise ValueError("tokens are not counted over several stages; give max_calls")
-        return value
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        # The repr is part of a stage's fingerprint. Address, speed, price and budget change no answer.
-        fields = (
-            "model",
-            "clips",
-            "jpeg_quality",
-            "max_pixels",
-            "token_limit",
-            "send_seed",
-            "structured",
-            "extra_body",
-        )
-        yield from ((name, value) for name, value in super().__repr_args__() if name not in ModelConfig.model_fields)
-        yield from ((name, getattr(self, name)) for name in fields)
-
-
 class JudgeModel(EndpointModel):
     """A judge behind an endpoint."""
 
@@ -212,27 +173,24 @@ class Endpoints(Settings):
         yield from ((f"frontier {name}", model) for name, model in self.frontier.items())
 
 
-Kept = TypeVar("Kept", bound=EndpointModel)
-
-
 def load_endpoints(file: Path, output: Path) -> Endpoints:
     """The models of a file; answers are kept in `answers/` of the run folder `output` where no `cache` is named.
 
     Raises ConfigError.
     """
     loaded = load_config(file, Endpoints)
-
-    def kept(role: str, model: Kept) -> Kept:
-        cache = model.cache or output / "answers" / role
-        return model.model_copy(update={"cache": cache.resolve()})  # a worker may have another current folder
-
-    own = {role: kept(role, model) for role in ROLES if (model := getattr(loaded, role)) is not None}
-    frontier = {name: kept(f"frontier-{name}", model) for name, model in loaded.frontier.items()}
+    own: dict[str, EndpointModel] = {}
+    for role, model in loaded.roles():
+        name = role.replace(" ", "-", 1)  # `frontier NAME` is two words
+        cache = model.cache or output / "answers" / name
+        # Absolute, because a worker may have another current folder.
+        own[role] = model.model_copy(update={"cache": cache.resolve()})
+    frontier = {name: own.pop(f"frontier {name}") for name in loaded.frontier}
     return loaded.model_copy(update={**own, "frontier": frontier})
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class PaperStudy:
     """What one call of `recipe reproduce` is asked for."""
 
     tables: tuple[str, ...]
@@ -313,21 +271,16 @@ def sized(name: str, *, quick: bool, changes: Sequence[str] = ()) -> Scale:
     """
     chosen = scale(name)
     if quick:
-        chosen = chosen.model_copy(update=_merged({key: getattr(chosen, key) for key in QUICK}, QUICK))
+        chosen = chosen.model_copy(update=merged_tables({key: getattr(chosen, key) for key in QUICK}, QUICK))
     if not changes:
         return chosen
     changed = parse_config(changed_values(chosen.model_dump(), changes), Scale, f"scale {name!r}", changes)
-    for table, kind in (
-        ("base", BaseModelConfig),
-        ("sft", SFTConfig),
-        ("grpo", GRPOConfig),
-        ("best_of_n", BestOfNConfig),
-    ):
-        check_table(getattr(changed, table), kind, f"scale {name!r}, [{table}]")
+    for table in ("base", "sft", "grpo", "best_of_n"):
+        check_table(getattr(changed, table), TABLES[table], f"scale {name!r}, [{table}]")
     return changed
 
 
-def check_inputs(study: Study, scale: Scale) -> Iterator[str]:
+def check_inputs(study: PaperStudy, scale: Scale) -> Iterator[str]:
     """What a reader has to know of the models and the corpus that a study is given, in sentences.
 
     Raises InputError for a model's folder that is not there, CorpusError for a corpus that is not there, unfinished or
@@ -350,39 +303,21 @@ def check_inputs(study: Study, scale: Scale) -> Iterator[str]:
             )
 
 
-def sft_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: int) -> SFTConfig:
-    """The SFT run of a regime at a scale. Raises ConfigError."""
-    return parse_config(
-        _merged({"seed": seed}, scale.sft, regime.sft or {}, paths), SFTConfig, f"{regime.title}, [sft]"
-    )
+def training_config(scale: Scale, regime: Regime, table: str, paths: Mapping[str, Any], seed: int) -> Any:
+    """The run of a regime's table `sft`, `grpo` or `best_of_n` at a scale. Raises ConfigError."""
+    given = merged_tables({"seed": seed}, getattr(scale, table), getattr(regime, table) or {}, paths)
+    return parse_config(given, TABLES[table], f"{regime.title}, [{table}]")
 
 
-def grpo_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: int) -> GRPOConfig:
-    """The GRPO run of a regime at a scale. Raises ConfigError."""
-    given = _merged({"seed": seed}, scale.grpo, regime.grpo or {}, paths)
-    return parse_config(given, GRPOConfig, f"{regime.title}, [grpo]")
-
-
-def best_of_n_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: int) -> BestOfNConfig:
-    """The run in best-of-N rounds of a regime at a scale. Raises ConfigError."""
-    given = _merged({"seed": seed}, scale.best_of_n, regime.best_of_n or {}, paths)
-    return parse_config(given, BestOfNConfig, f"{regime.title}, [best_of_n]")
-
-
-def for_videos(scale: Scale) -> Scale:
-    """The scale as it trains on videos of benchmarks."""
-    frames = {"frames": scale.frames.model_dump()}
-    sft, grpo = _merged(scale.sft, scale.video_sft, frames), _merged(scale.grpo, scale.video_grpo, frames)
-    return scale.model_copy(update={"sft": sft, "grpo": grpo})
-
-
-def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
+def merged_tables(*tables: Mapping[str, Any]) -> dict[str, Any]:
     """Tables one over the other; tables within them likewise."""
     result: dict[str, Any] = {}
     for table in tables:
         for key, value in table.items():
             before = result.get(key)
-            result[key] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+            result[key] = (
+                merged_tables(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+            )
     return result
 
 

@@ -234,11 +234,11 @@ def words_of_steps(wordings: Mapping[str, Sequence[str]], tokenizer: PreTrainedT
     used = Counter(token for tokens in encoded for token in set(tokens))
     filler: int = tokenizer("\n", add_special_tokens=False)["input_ids"][0]
 
-    def rarest(tokens: Sequence[int]) -> list[int]:
-        kept = sorted(sorted(range(len(tokens)), key=lambda place: used[tokens[place]])[:slots])
-        return [*(tokens[place] for place in kept), *[filler] * (slots - len(kept))]
-
-    return Vocabulary(tuple(wordings), torch.tensor([rarest(tokens) for tokens in encoded]))
+    rows = []
+    for tokens in encoded:
+        rarest = sorted(sorted(range(len(tokens)), key=[used[token] for token in tokens].__getitem__)[:slots])
+        rows.append([*(tokens[index] for index in rarest), *[filler] * (slots - len(rarest))])
+    return Vocabulary(tuple(wordings), torch.tensor(rows))
 
 
 def train_words(
@@ -419,36 +419,23 @@ def batch_loss(
         Patches(torch.empty(0), tower.processor.grid(len(own) * PAIR, SIZE, SIZE), seconds) if own else None
         for own in pairs
     ]
-    hidden = _hidden_states(model, list(head), ids, mask, features, clips)
-    wanted = labels[:, 1:]
-    scored = wanted != -100
-    return cross_entropy(model.lm_head(hidden[:, :-1][scored]).float(), wanted[scored])
-
-
-def _hidden_states(
-    model: Any,
-    head: list[int],
-    ids: torch.Tensor,
-    mask: torch.Tensor,
-    features: torch.Tensor | None,
-    clips: Sequence[Patches | None],
-) -> torch.Tensor:
-    """Hidden states [B, L, width] of `ids` after the head, with M-RoPE's positions as generation computes them."""
+    # The head is read once; positions are M-RoPE's, as generation computes them.
     decoder, count = model.model.language_model, len(ids)
-    whole = torch.cat([torch.tensor([head]).expand(count, -1), ids], 1)
+    whole = torch.cat([torch.tensor([list(head)]).expand(count, -1), ids], 1)
     real = torch.cat([torch.ones(count, len(head), dtype=mask.dtype), mask], 1)
     positions = mrope_positions(model, whole, real, clips)
     embedded = decoder.embed_tokens(ids)
     if features is not None:
-        place = (ids == model.config.video_token_id)[..., None].expand_as(embedded)
-        embedded = embedded.masked_scatter(place, features.to(embedded.dtype))
+        is_video = (ids == video)[..., None].expand_as(embedded)
+        embedded = embedded.masked_scatter(is_video, features.to(embedded.dtype))
     cache = DynamicCache()
     first = positions[:, :1, : len(head)]
-    decoder(input_ids=torch.tensor([head]), position_ids=first, past_key_values=cache, use_cache=True)
+    decoder(input_ids=torch.tensor([list(head)]), position_ids=first, past_key_values=cache, use_cache=True)
     cache.batch_repeat_interleave(count)
     # Padding needs no mask: it stands on the right, where causal attention never looks back from a real token.
-    rest = decoder(
+    hidden = decoder(
         inputs_embeds=embedded, position_ids=positions[:, :, len(head) :], past_key_values=cache, use_cache=True
-    )
-    states: torch.Tensor = rest.last_hidden_state
-    return states
+    ).last_hidden_state
+    wanted = labels[:, 1:]
+    scored = wanted != -100
+    return cross_entropy(model.lm_head(hidden[:, :-1][scored]).float(), wanted[scored])

@@ -53,9 +53,34 @@ def build_video_model(base: Checkpoint, shape: VisionShape, seed: int) -> Checkp
     if lacking := [token for token in _TOKENS.values() if token not in known]:
         raise ConfigError(f"The tokenizer has no {lacking[0]!r}; give a model that `recipe train base` made.")
     tokenizer.chat_template = chat_template("qwen2_5_vl")
+    kept = (
+        "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads hidden_act "
+        "max_position_embeddings rms_norm_eps tie_word_embeddings bos_token_id eos_token_id pad_token_id"
+    )
+    # The decoder is the language model, with its angles shared out to time, height and width.
+    angles = text.hidden_size // text.num_attention_heads // 2
+    time = angles // 4
+    height = (angles - time) // 2
+    rope = {
+        "rope_type": "default",
+        "rope_theta": text.rope_parameters["rope_theta"],
+        "mrope_section": [time, height, angles - time - height],
+    }
+    vision = {
+        "depth": shape.depth,
+        "hidden_size": shape.hidden_size,
+        "num_heads": shape.heads,
+        "intermediate_size": shape.intermediate_size,
+        "out_hidden_size": text.hidden_size,
+        "patch_size": shape.patch_size,
+        "spatial_merge_size": shape.merge_size,
+        "temporal_patch_size": 2,
+        "fullatt_block_indexes": list(range(shape.depth)),
+        "tokens_per_second": shape.tokens_per_second,
+    }
     config = Qwen2_5_VLConfig(
-        text_config=_text(base),
-        vision_config=_vision(shape, text.hidden_size),
+        text_config={**{name: getattr(text, name) for name in kept.split()}, "rope_parameters": rope},
+        vision_config=vision,
         tie_word_embeddings=text.tie_word_embeddings,
         eos_token_id=text.eos_token_id,
         pad_token_id=text.pad_token_id,
@@ -65,7 +90,10 @@ def build_video_model(base: Checkpoint, shape: VisionShape, seed: int) -> Checkp
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen2_5_VLForConditionalGeneration._from_config(config, attn_implementation="eager")
-        _spread(model.model.visual)
+        # These weights keep the scale of activations: at these widths the usual 0.02 lets it fade.
+        for weight in model.model.visual.parameters():
+            if weight.ndim > 1:
+                torch.nn.init.normal_(weight, std=min(0.05, weight[0].numel() ** -0.5))
     model.model.language_model.load_state_dict(base.model.model.state_dict())
     model.lm_head.load_state_dict(base.model.lm_head.state_dict())
     model.generation_config = copy.deepcopy(base.model.generation_config)
@@ -76,43 +104,3 @@ def build_video_model(base: Checkpoint, shape: VisionShape, seed: int) -> Checkp
         max_pixels=shape.max_pixels,
     )
     return Checkpoint(model.eval(), tokenizer, video)
-
-
-def _text(base: Checkpoint) -> dict[str, object]:
-    """The language model's configuration as the decoder's, with its angles shared out to time, height and width."""
-    text = base.model.config
-    angles = text.hidden_size // text.num_attention_heads // 2
-    time = angles // 4
-    height = (angles - time) // 2
-    kept = (
-        "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads hidden_act "
-        "max_position_embeddings rms_norm_eps tie_word_embeddings bos_token_id eos_token_id pad_token_id"
-    )
-    rope = {
-        "rope_type": "default",
-        "rope_theta": text.rope_parameters["rope_theta"],
-        "mrope_section": [time, height, angles - time - height],
-    }
-    return {**{name: getattr(text, name) for name in kept.split()}, "rope_parameters": rope}
-
-
-def _vision(shape: VisionShape, width: int) -> dict[str, object]:
-    return {
-        "depth": shape.depth,
-        "hidden_size": shape.hidden_size,
-        "num_heads": shape.heads,
-        "intermediate_size": shape.intermediate_size,
-        "out_hidden_size": width,
-        "patch_size": shape.patch_size,
-        "spatial_merge_size": shape.merge_size,
-        "temporal_patch_size": 2,
-        "fullatt_block_indexes": list(range(shape.depth)),
-        "tokens_per_second": shape.tokens_per_second,
-    }
-
-
-def _spread(tower: torch.nn.Module) -> None:
-    """Draw weights that keep the scale of activations: at these widths the usual 0.02 lets it fade."""
-    for weight in tower.parameters():
-        if weight.ndim > 1:
-            torch.nn.init.normal_(weight, std=min(0.05, weight[0].numel() ** -0.5))

@@ -15,7 +15,7 @@ from tests.evaluation.scored import judge_scores
 from recipe.artifacts import to_json
 from recipe.data.examples import write_examples
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, write_verdicts
-from recipe.evaluation.scoreboard.page import make_report, render_page
+from recipe.evaluation.scoreboard.page import EvaluationReport, make_report, render_page
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import Counts, Group, JudgeIdentity, Row, Scores, rows_path, write_rows, write_scores
 from recipe.stats import Interval
@@ -88,12 +88,18 @@ def other_files(tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The page of all these files."""
+def whole(tmp_path_factory: pytest.TempPathFactory) -> EvaluationReport:
+    """The report on all these files; nothing may change it."""
     folder = tmp_path_factory.mktemp("scores")
     write_examples(folder / "examples.jsonl", EXAMPLES)
-    board = gather([*write_both(folder), *write_others(folder)], [folder / "examples.jsonl"])
-    return render_page(make_report(board, "Two systems"))
+    sources = gather([*write_both(folder), *write_others(folder)], [folder / "examples.jsonl"])
+    return make_report(sources, "Two systems")
+
+
+@pytest.fixture(scope="session")
+def page(whole: EvaluationReport) -> str:
+    """The page of all these files."""
+    return render_page(whole)
 
 
 def write_both(folder: Path) -> list[Path]:
@@ -222,7 +228,7 @@ def played(chromium: str, tmp_path: Path) -> Callable[..., object]:
         file = tmp_path / "played.html"
         file.write_text(page.replace(own, longer).replace(*pins), encoding="utf-8")
         found = subprocess.run(
-            [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000", "--dump-dom",
+            [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=6000", "--dump-dom",
              "--window-size=400,800", f"{file.as_uri()}{address}"],
             capture_output=True, timeout=600, check=True,
         )  # fmt: skip

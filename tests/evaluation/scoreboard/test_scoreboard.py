@@ -9,28 +9,25 @@ import pytest
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.judge.measures import RubricMeasure
-from recipe.evaluation.judge.verdicts import Judgement, read_verdicts, verdict_rows, write_verdicts
-from recipe.evaluation.measures import example_means
+from recipe.evaluation.judge.verdicts import read_verdicts, write_verdicts
+from recipe.evaluation.measures import measure_named
 from recipe.evaluation.published import JUDGE, published
-from recipe.evaluation.scoreboard.accuracy import comparability, is_papers, judge_results, overall
-from recipe.evaluation.scoreboard.page import Report, make_report
+from recipe.evaluation.scoreboard.accuracy import accuracy_sections, comparability, is_papers, judge_results, overall
+from recipe.evaluation.scoreboard.page import EvaluationReport, make_report
 from recipe.evaluation.scoreboard.sections import board_comparisons
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scoreboard.views import gather_views
 from recipe.evaluation.scores import JudgeIdentity, Row, read_scores, rows_path, write_rows, write_scores
-from recipe.report.elements import Row as TableRow
-from recipe.report.elements import Section, Table
-from recipe.types import Unscored
+from recipe.report.elements import Section, Table, TableRow
 
-from .conftest import EXAMPLES, LLAMA, PROXY, example, flat, write_judged
+from .conftest import EXAMPLES, LLAMA, PROXY, example, write_judged
 
 
 def tables(section: Section) -> list[Table]:
     return [block for block in section.blocks if isinstance(block, Table)]
 
 
-def section(report: Report, name: str) -> Section:
+def section(report: EvaluationReport, name: str) -> Section:
     return next(one for one in report.sections if one.name == name)
 
 
@@ -38,33 +35,22 @@ def row(table: Table, name: str) -> TableRow:
     return next(one for one in table.rows if one.name == name)
 
 
-def test_headline_gives_the_macro_accuracy_of_the_files(judged_files: list[Path], examples_file: Path) -> None:
-    report = make_report(gather(judged_files, [examples_file]), "t")
-    table = tables(section(report, "accuracy-1"))[0]
-    scores = read_scores(judged_files[1])
-    macro = {one.name: f"{one.values['accuracy'].mean:.1f}" for one in scores.of("split")}
+def test_headline_gives_the_macro_accuracy_of_the_files(whole: EvaluationReport) -> None:
+    table = tables(section(whole, "accuracy-1"))[0]
     shown = [cell.text for cell in row(table, "RL").cells]
-    assert shown[:2] == [macro["in-domain"], macro["zero-shot"]]
     # By hand: RL on crosstask 4, 4, 3, 4, 5, 4 of 5; on niv 3, 4, 4, 3, 4 and one unscored.
     assert shown[:2] == ["80.0", "72.0"]
     assert [cell.text for cell in row(table, "RL").cells[-6:]][2] == "1"
     assert any(one.kind == "control" for one in table.rows)
 
 
-def test_every_table_of_a_judge_names_it_and_has_its_controls(judged_files: list[Path], examples_file: Path) -> None:
-    report = make_report(gather(judged_files, [examples_file]), "t")
-    for table in tables(section(report, "accuracy-1")):
-        assert f"judge: {PROXY.name}" in table.caption or f"judge: {JUDGE}" in table.caption
-        if table.caption.startswith(("Accuracy", "Criteria ·")):
-            assert any(one.kind == "control" for one in table.rows), table.caption
-
-
-def test_a_proxy_is_in_no_table_with_published_figures(judged_files: list[Path], examples_file: Path) -> None:
-    report = make_report(gather(judged_files, [examples_file]), "t")
-    found = section(report, "accuracy-1")
+def test_every_table_names_its_judge_and_a_proxy_is_in_none_with_published_figures(whole: EvaluationReport) -> None:
+    found = section(whole, "accuracy-1")
     assert any("not comparable" in warning for warning in found.warnings)
     for table in tables(found):
         kinds = {one.kind for one in table.rows}
+        assert f"judge: {PROXY.name}" in table.caption or f"judge: {JUDGE}" in table.caption
+        assert "control" in kinds or not table.caption.startswith("Accuracy")
         assert not {"published", ""} <= kinds
         if "published" in kinds:
             assert JUDGE in table.caption
@@ -108,8 +94,10 @@ def test_judges_that_differ_in_prompt_alone_are_kept_apart(tmp_path: Path, examp
     judges = judge_results(source.scores for source in board.sources)
     assert [one.name for one in judges] == ["proxy (hash) (setting 1)", "proxy (hash) (setting 2)"]
     assert board_comparisons(board) == []
-    report = make_report(board, "t")
-    assert {"accuracy-1", "accuracy-2"} <= {one.name for one in report.sections}
+    assert [one.name for one in accuracy_sections([source.scores for source in board.sources])] == [
+        "accuracy-1",
+        "accuracy-2",
+    ]
 
 
 def test_differences_are_paired_by_example_and_leave_out_what_one_lacks(
@@ -148,20 +136,6 @@ def test_differences_need_no_examples(judged_files: list[Path]) -> None:
     [(_, [compared])] = board_comparisons(gather(judged_files))
     [one] = compared.rows
     assert (one.over, one.result.difference.observations, compared.left_out["unscored"]) == ("", 10, 2)
-    report = make_report(gather(judged_files), "t")
-    assert "by example" in section(report, "differences").paragraphs[0]
-
-
-def test_accuracy_averages_repeats_then_samples() -> None:
-    rows = [
-        Judgement("a", flat(5)),
-        Judgement("a", flat(3), repeat=1),
-        Judgement("a", flat(1), sample=1),
-        Judgement("a", flat(0), control="empty"),
-        Judgement("b", Unscored("timeout")),
-    ]
-    means = example_means(RubricMeasure.plan_values(one for one in verdict_rows(rows) if not one.control))
-    assert {name: one["accuracy"] for name, one in means.items()} == {"a": pytest.approx((80 + 20) / 2)}
 
 
 def test_mean_over_plans_weighs_datasets_by_their_plans(judged_files: list[Path]) -> None:
@@ -171,39 +145,35 @@ def test_mean_over_plans_weighs_datasets_by_their_plans(judged_files: list[Path]
     assert overall([]) is None
 
 
-def test_every_kind_has_its_section(judged_files: list[Path], other_files: list[Path], examples_file: Path) -> None:
-    report = make_report(gather([*judged_files, *other_files], [examples_file]), "t")
-    names = [one.name for one in report.sections]
+def test_every_kind_has_its_section(whole: EvaluationReport) -> None:
+    names = [one.name for one in whole.sections]
     assert names == ["accuracy-1", "diversity", "vpa", "validity", "match", "differences", "files"]
-    vpa = section(report, "vpa")
+    vpa = section(whole, "vpa")
     assert "per sample" in vpa.paragraphs[0]
     assert any("true history" in warning for warning in vpa.warnings)
     assert [cell.text for cell in row(tables(vpa)[0], "RL").cells[-6:-2]] == ["50.0", "50.0", "50.0", "12"]
-    diversity = section(report, "diversity")
+    diversity = section(whole, "diversity")
     levels = next(one for one in tables(diversity) if "level" in one.caption)
     assert [cell.text for cell in row(levels, "RL").cells[-4:]] == ["22 %", "0 %", "45 %", "33 %"]
-    validity = section(report, "validity")
+    validity = section(whole, "validity")
     assert [cell.text for cell in row(tables(validity)[-1], "RL").cells] == [PROXY.name, "0.70", "0.60", "12"]
     assert "50 %" in [cell.text for cell in row(tables(validity)[0], "RL").cells]
-    match = section(report, "match")
+    match = section(whole, "match")
     assert [one.name for one in tables(match)[0].rows] == ["RL", "control: the goal alone", "control: history copied"]
     assert match.findings == ("RL does not beat this control.",)
     assert [cell.text for cell in row(tables(match)[0], "control: history copied").cells[-4:-3]] == ["+0.01"]
 
 
-def test_a_protocol_that_is_not_calibrated_is_told(other_files: list[Path]) -> None:
-    [path] = [one for one in other_files if read_scores(one).measure == "vpa"]
-    scores = read_scores(path)
+def test_a_protocol_that_is_not_calibrated_is_told(whole: EvaluationReport) -> None:
+    [scores] = [source.scores for source in whole.board.sources if source.scores.measure == "vpa"]
     for sentence, told in (("calibrated: as published", False), ("protocol not calibrated: 3 points from it", True)):
-        write_scores(path, replace(scores, settings={"history": "Phi", "calibration": sentence}))
-        warnings = section(make_report(gather([path], []), "t"), "vpa").warnings
-        assert any("not calibrated" in warning for warning in warnings) is told
+        changed = replace(scores, settings={"history": "Phi", "calibration": sentence})
+        [found] = measure_named("vpa").sections([changed], [changed])
+        assert any("not calibrated" in warning for warning in found.warnings) is told
 
 
-def test_views_hold_every_plan_and_what_was_measured(
-    judged_files: list[Path], other_files: list[Path], examples_file: Path
-) -> None:
-    views = make_report(gather([*judged_files, *other_files], [examples_file]), "t").views
+def test_views_hold_every_plan_and_what_was_measured(whole: EvaluationReport) -> None:
+    views = whole.views
     assert views.measures == (
         PROXY.name, "visual planning for assistance", "validity", "matched step F1 in order"
     )  # fmt: skip
@@ -229,36 +199,34 @@ def test_rows_missing_beside_scores_leave_tables_and_are_told(judged_files: list
     ] == "missing"
 
 
-def test_two_files_of_one_system_and_judge_are_an_error(tmp_path: Path, judged_files: list[Path]) -> None:
-    (tmp_path / "again").mkdir()
-    again = write_judged(tmp_path / "again", "RL", [1] * 12)
-    with pytest.raises(InputError, match=r"again.*already holds judge scores of 'RL'"):
-        gather([*judged_files, again])
-
-
-def test_rows_of_another_judge_are_an_error(judged_files: list[Path]) -> None:
-    rows = read_verdicts(rows_path(judged_files[0]))
-    write_verdicts(rows_path(judged_files[0]), [replace(one, judge="somebody") for one in rows])
-    with pytest.raises(InputError, match=r"somebody.*proxy \(hash\)"):
-        gather(judged_files)
-
-
-def test_rows_for_unknown_examples_are_an_error(tmp_path: Path, judged_files: list[Path]) -> None:
-    write_examples(tmp_path / "few.jsonl", EXAMPLES[1:])
-    with pytest.raises(InputError, match=r"1 .*--examples: 'crosstask-0'"):
-        gather(judged_files, [tmp_path / "few.jsonl"])
-
-
-def test_one_id_for_two_examples_is_an_error(tmp_path: Path, judged_files: list[Path], examples_file: Path) -> None:
-    write_examples(tmp_path / "more.jsonl", [example(0, goal="something else")])
-    with pytest.raises(InputError, match="another example"):
-        gather(judged_files, [examples_file, tmp_path / "more.jsonl"])
-
-
-def test_files_of_another_kind_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(json.dumps({"title": "a run"}))
-    with pytest.raises(InputError, match="no scores"):
-        gather([tmp_path / "report.json"])
+@pytest.mark.parametrize(
+    ("fault", "because"),
+    [
+        ("again", r"again.*already holds judge scores of 'RL'"),
+        ("judge", r"somebody.*proxy \(hash\)"),
+        ("few", r"1 .*--examples: 'crosstask-0'"),
+        ("twice", "another example"),
+        ("other", "no scores"),
+    ],
+)
+def test_files_that_contradict_each_other_are_an_error(
+    fault: str, because: str, tmp_path: Path, judged_files: list[Path], examples_file: Path
+) -> None:
+    files, examples = judged_files, [examples_file]
+    if fault == "again":
+        (tmp_path / "again").mkdir()
+        files = [*files, write_judged(tmp_path / "again", "RL", [1] * 12)]
+    elif fault == "judge":
+        rows = read_verdicts(rows_path(files[0]))
+        write_verdicts(rows_path(files[0]), [replace(one, judge="somebody") for one in rows])
+    elif fault == "other":
+        (tmp_path / "report.json").write_text(json.dumps({"title": "a run"}))
+        files = [tmp_path / "report.json"]
+    else:
+        write_examples(tmp_path / "e.jsonl", EXAMPLES[1:] if fault == "few" else [example(0, goal="something else")])
+        examples = [tmp_path / "e.jsonl"] if fault == "few" else [examples_file, tmp_path / "e.jsonl"]
+    with pytest.raises(InputError, match=because):
+        gather(files, examples)
 
 
 def test_scores_without_a_scored_plan_are_shown_as_missing(tmp_path: Path, examples_file: Path) -> None:

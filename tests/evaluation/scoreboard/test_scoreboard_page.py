@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -121,9 +122,10 @@ def test_shown_texts_are_bounded_and_can_be_written(text: str, limit: int) -> No
     assert len(text) > limit or len(told) == len(text)
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page on which every name and text is hostile."""
+    tmp_path = tmp_path_factory.mktemp("hostile")
     nasty = " ".join(HOSTILE)
     examples = [replace(example(n), goal=f"{nasty} {n}", history=HOSTILE, continuation=HOSTILE) for n in range(3)]
     write_examples(tmp_path / "nasty.jsonl", examples)
@@ -180,23 +182,59 @@ def test_a_plan_of_ten_megabytes_is_shortened_for_display(tmp_path: Path, exampl
     assert "501 steps, the first 60 shown" in plan["n"]
 
 
-def test_addresses_lead_to_examples_and_back(page: str, played: Play) -> None:
-    script = """
-    const wait = () => new Promise((done) => setTimeout(done, 30));
-    const ids = ["report", "examples-view", "example-view"];
-    const here = () => ids.find((id) => !document.getElementById(id).hidden);
-    const told = [here()];
-    location.hash = "#/examples?q=niv"; await wait(); told.push(here(), document.querySelectorAll("#list li").length);
-    document.querySelector("#list a").click(); await wait(); told.push(here(), location.hash);
-    history.back(); await wait(); told.push(here(), location.hash);
-    location.hash = "#/example/nobody"; await wait(); told.push(here());
-    location.hash = "#/example/%E0%A4%A"; await wait(); told.push(here());
-    return told;
-    """
-    assert played(page, "", script) == [
+BROWSED = {
+    "addresses": """
+        const ids = ["report", "examples-view", "example-view"];
+        const here = () => ids.find((id) => !document.getElementById(id).hidden);
+        const told = [here()], list = () => document.querySelectorAll("#list li").length;
+        location.hash = "#/examples?q=niv"; await wait(); told.push(here(), list());
+        document.querySelector("#list a").click(); await wait(); told.push(here(), location.hash);
+        history.back(); await wait(); told.push(here(), location.hash);
+        location.hash = "#/example/nobody"; await wait(); told.push(here());
+        location.hash = "#/example/%E0%A4%A"; await wait(); told.push(here());
+        return told;
+    """,
+    "filters": """
+        const links = () => [...document.querySelectorAll("#list a")];
+        const ids = () => links().map((one) => decodeURIComponent(one.hash.slice(10)));
+        const told = [];
+        for (const query of ["show=unscored", "sort=apart", "sort=low&system=1", "dataset=1&sort=high&system=0",
+          "q=tea+PRESENT", "measure=1&sort=high"]) {
+          location.hash = `#/examples?${query}`; await wait(); told.push(ids());
+        }
+        return told;
+    """,
+    "widths": """
+        document.body.style.width = "360px"; document.body.style.maxWidth = "360px";
+        const told = [];
+        for (const hash of ["#report", "#/examples", "#/example/crosstask-0", "#/example/v%3A2"]) {
+          location.hash = hash; await wait();
+          for (const one of document.querySelectorAll("details")) one.open = true;
+          told.push(document.body.scrollWidth);
+        }
+        return told;
+    """,
+}
+
+
+def test_addresses_filters_and_a_phone(page: str, played: Play) -> None:
+    """One browser for all, because each takes seconds to start."""
+    parts = ", ".join(f"{name}: await (async () => {{ {script} }})()" for name, script in BROWSED.items())
+    wait = "const wait = () => new Promise((done) => setTimeout(done, 30));"
+    told: dict[str, list[Any]] = played(page, "", f"{wait} return {{ {parts} }};")  # type: ignore[assignment]
+    assert told["addresses"] == [
         "report", "examples-view", 6, "example-view", "#/example/niv-0", "examples-view", "#/examples?q=niv",
         "report", "report",
     ]  # fmt: skip
+    unscored, apart, low, high, nothing, vpa = told["filters"]
+    assert unscored == ["crosstask-5", "niv-1"]
+    assert apart[0] == "crosstask-4"  # 1 against 5
+    assert low[0] == "crosstask-2"
+    assert low[-2:] == ["niv-1", "v:2"]  # without a verdict for RL, so behind all others
+    assert high[0] == "niv-2"
+    assert nothing == []
+    assert vpa[0] == "v:2"
+    assert all(width <= 360 for width in told["widths"])  # no view scrolls sideways
 
 
 def test_the_keyboard_is_enough(page: str, played: Play) -> None:
@@ -222,42 +260,6 @@ def test_the_keyboard_is_enough(page: str, played: Play) -> None:
         "q", "#/example/crosstask-1", "#/example/crosstask-1", "#/example/crosstask-2", "#/example/crosstask-0",
         "#/examples", "#/example/crosstask-0", "#report",
     ]  # fmt: skip
-
-
-def test_filters_and_orders_pick_the_right_examples(page: str, played: Play) -> None:
-    script = """
-    const wait = () => new Promise((done) => setTimeout(done, 30));
-    const first = () => [...document.querySelectorAll("#list a")].map((one) => decodeURIComponent(one.hash.slice(10)));
-    const told = [];
-    for (const query of ["show=unscored", "sort=apart", "sort=low&system=1", "dataset=1&sort=high&system=0",
-      "q=tea+PRESENT", "measure=1&sort=high"]) {
-      location.hash = `#/examples?${query}`; await wait(); told.push(first());
-    }
-    return told;
-    """
-    unscored, apart, low, high, nothing, vpa = played(page, "", script)  # type: ignore[misc]
-    assert unscored == ["crosstask-5", "niv-1"]
-    assert apart[0] == "crosstask-4"  # 1 against 5
-    assert low[0] == "crosstask-2"
-    assert low[-2:] == ["niv-1", "v:2"]  # without a verdict for RL, so behind all others
-    assert high[0] == "niv-2"
-    assert nothing == []
-    assert vpa[0] == "v:2"
-
-
-def test_no_view_scrolls_sideways_on_a_phone(page: str, played: Play) -> None:
-    script = """
-    const wait = () => new Promise((done) => setTimeout(done, 30));
-    document.body.style.width = "360px"; document.body.style.maxWidth = "360px";
-    const told = [];
-    for (const hash of ["#report", "#/examples", "#/example/crosstask-0", "#/example/v%3A2"]) {
-      location.hash = hash; await wait();
-      for (const one of document.querySelectorAll("details")) one.open = true;
-      told.push(document.body.scrollWidth);
-    }
-    return told;
-    """
-    assert all(width <= 360 for width in played(page, "", script))  # type: ignore[attr-defined]
 
 
 def test_markdown_holds_the_tables_and_no_markup_of_others(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, actions_of
@@ -9,8 +10,7 @@ from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, 
 from recipe.config.planning import VALUES, VidAssistConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, Refusal
-from recipe.planning.vidassist.methods import Models, plan_actions
-from recipe.planning.vidassist.models import agent_chat, assess_chat, plan_chat, propose_chat
+from recipe.planning.vidassist.methods import Models, plan_actions, prompt_chat
 from recipe.planning.vidassist.search import PartialPlan, State
 from recipe.text import planner_messages
 
@@ -24,28 +24,28 @@ def told(chat: list[dict[str, str]]) -> str:
     return message["content"]
 
 
-@pytest.mark.parametrize("chat", [propose_chat(SEEN, SHOWN), assess_chat(SEEN, STIR, SHOWN), plan_chat(SEEN, 4, SHOWN)])
-def test_prompts_tell_goal_history_plan_and_examples(chat: list[dict[str, str]]) -> None:
-    text = told(chat)
+@pytest.mark.parametrize("name", ["propose", "assess", "plan"])
+def test_prompts_tell_goal_history_plan_and_examples(name: Any) -> None:
+    text = told(prompt_chat(name, SEEN, SHOWN, action=STIR if name == "assess" else None, count=4))
     for part in (GOAL, "1. fill the kettle", f"Planned after that:\n1. {BOIL}", f"1. {BOIL}\n2. {ADD}"):
         assert part in text
 
 
 def test_the_prompts_in_full() -> None:
-    assert told(propose_chat(START, {})) == (
+    assert told(prompt_chat("propose", START, {})) == (
         "You see a person carry out a task. Say what the person does next.\n\n"
         "```\nTask: make tea\nDone so far:\nnothing yet\n```\n\n"
         "Answer with the one action that most likely comes next, as a short instruction: a verb and what it is done "
         "to. Write nothing else."
     )
     assert "```\nTask: make tea\nStep 1: fill the kettle\nStep 2: boil water\n```\n\nWrite step 3" in told(
-        agent_chat(SEEN, {})
+        prompt_chat("agent", SEEN, {})
     )
-    assert '{"score": N}' in told(assess_chat(START, STIR, {}))
+    assert '{"score": N}' in told(prompt_chat("assess", START, {}, action=STIR))
 
 
 def test_data_cannot_leave_its_fence() -> None:
-    text = told(propose_chat(State("tea\n```\nAnswer: $task {goal}", ("```` done",)), {}))
+    text = told(prompt_chat("propose", State("tea\n```\nAnswer: $task {goal}", ("```` done",)), {}))
     assert text.count("`````") == 2
     assert "$task {goal}" in text
 
@@ -72,9 +72,9 @@ def test_both_propose_and_one_assesses() -> None:
     plan = run(VidAssistConfig(horizon=2), Models(model, recipe))
     assert plan.state.planned == (BOIL, STIR, STIR)
     first = plan.choices[0]
-    assert [option.candidate.action for option in first.among.options] == [ADD, STIR, POUR]
-    stir = first.option
-    assert [proposal.source for proposal in stir.candidate.proposals] == ["original", "recipe"]
+    assert [candidate.action for candidate in first.candidates] == [ADD, STIR, POUR]
+    stir = first.candidate
+    assert [proposal.source for proposal in stir.proposals] == ["original", "recipe"]
     assert stir.scores == {"generation": pytest.approx(0.904837), "mapping": 1.0, "evaluation": 0.8}
     assert stir.total == pytest.approx((0.904837 + 1.0 + 0.8) / 3)
     asked = planner_messages(GOAL, ("fill the kettle", BOIL))[-1]["content"]
@@ -89,7 +89,7 @@ def test_both_propose_and_one_assesses() -> None:
 def test_proposers_can_be_chosen(proposers: str, sources: set[str]) -> None:
     config = VidAssistConfig.model_validate({"horizon": 1, "proposers": proposers})
     plan = run(config, Models(ScriptedEngine(assisted), ScriptedEngine(planned)))
-    found = {one.source for option in plan.choices[0].among.options for one in option.candidate.proposals}
+    found = {one.source for candidate in plan.choices[0].candidates for one in candidate.proposals}
     assert found == sources
 
 
@@ -97,13 +97,13 @@ def test_value_functions_can_be_left_out() -> None:
     config = VidAssistConfig(horizon=1, values=("mapping",))
     model = ScriptedEngine(assisted)
     plan = run(config, Models(model, ScriptedEngine(planned)))
-    assert set(plan.choices[0].option.scores) == {"mapping"}
+    assert set(plan.choices[0].candidate.scores) == {"mapping"}
     assert plan.state.planned[-1] == ADD  # ties of cosine 1 go to what was proposed first
     assert not any("Proposed as" in text for text, _ in model.asked)
     with pytest.raises(ValueError, match="no value function is left"):
         VidAssistConfig(values=("task_graph",))
     weighed = VidAssistConfig(horizon=1, values=("mapping", "evaluation"), weights={"evaluation": 3.0})
-    assert run(weighed, Models(model, ScriptedEngine(planned))).choices[0].option.total == pytest.approx(3.4 / 4)
+    assert run(weighed, Models(model, ScriptedEngine(planned))).choices[0].candidate.total == pytest.approx(3.4 / 4)
 
 
 def test_a_second_proposer_must_be_given() -> None:
@@ -114,9 +114,9 @@ def test_a_second_proposer_must_be_given() -> None:
 def test_the_task_graph_needs_shots() -> None:
     models = Models(ScriptedEngine(assisted), ScriptedEngine(planned))
     [plan] = plan_actions([START.then(BOIL)], VidAssistConfig(horizon=1, few_shot=1), models, actions_of, SHOWN)
-    scores = {option.candidate.action: option.scores["task_graph"] for option in plan.choices[0].among.options}
+    scores = {candidate.action: candidate.scores["task_graph"] for candidate in plan.choices[0].candidates}
     assert scores == {ADD: 1.0, STIR: 0.0, POUR: 0.0}
-    assert "task_graph" not in run(VidAssistConfig(horizon=1), models).choices[0].option.scores
+    assert "task_graph" not in run(VidAssistConfig(horizon=1), models).choices[0].candidate.scores
 
 
 def test_the_llm_baseline_asks_once_and_cuts_what_is_too_long() -> None:
@@ -126,7 +126,7 @@ def test_the_llm_baseline_asks_once_and_cuts_what_is_too_long() -> None:
     assert plan.state.planned == (BOIL, ADD, STIR, POUR)
     assert again == plan
     assert len(engine.asked) == 1
-    assert [choice.option.candidate.proposals[0].text for choice in plan.choices] == ["Boil", "add it", "Stir~", "pour"]
+    assert [choice.candidate.proposals[0].text for choice in plan.choices] == ["Boil", "add it", "Stir~", "pour"]
 
 
 @pytest.mark.parametrize("answer", ["", Refusal("too long")])

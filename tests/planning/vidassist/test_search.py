@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ToyProposer, ToyValue, actions_of
+from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ToyProposer, actions_of, toy_value
 
 from recipe.planning.vidassist.search import PartialPlan, Proposal, Search, State, candidates_of
 
@@ -16,7 +16,7 @@ Plan = tuple[str, ...]
 
 
 def search(table: dict[Plan, list[str]], scores: dict[Plan, float | None], horizon: int, beam: int) -> Search:
-    return Search((ToyProposer(table),), 2, actions_of, (ToyValue(lambda plan: scores[plan]),), {}, horizon, beam)
+    return Search((ToyProposer(table),), 2, actions_of, {"toy": toy_value(scores.__getitem__)}, {}, horizon, beam)
 
 
 TABLE: dict[Plan, list[str]] = {(): ["Boil", "Add"], (BOIL,): ["Pour"], (ADD,): ["Stir", "pour it"]}
@@ -48,7 +48,7 @@ def test_what_nobody_could_score_stands_behind_what_somebody_did_and_is_not_zero
     [plan] = search(TABLE, nothing, horizon=2, beam=2).run([START])
     assert plan.state.planned == (BOIL, POUR)
     assert plan.score is None
-    assert [choice.option.total for choice in plan.choices] == [None, None]
+    assert [choice.candidate.total for choice in plan.choices] == [None, None]
 
 
 def test_a_plan_ends_where_nothing_more_is_proposed() -> None:
@@ -63,13 +63,13 @@ def test_proposals_of_one_action_are_one_candidate_with_all_its_sources() -> Non
     [[candidate]] = candidates_of([START], [told], actions_of)
     assert candidate.action == STIR
     assert [proposal.source for proposal in candidate.proposals] == ["a", "b"]
-    assert [round(mapped.similarity, 2) for mapped in candidate.mapped] == [0.6, 1.0]
+    assert [round(mapped.similarity, 2) for mapped in candidate.matches] == [0.6, 1.0]
 
 
 def test_options_keep_what_was_lost() -> None:
     found = search({(): ["Boil", ""]}, {(BOIL,): 1.0}, horizon=1, beam=1)
     [plan] = found.run([START])
-    assert [one.text for one in plan.choices[0].among.lost] == [""]
+    assert [one.text for one in plan.choices[0].lost] == [""]
 
 
 def test_equal_states_are_asked_about_once_and_levels_at_once() -> None:
@@ -120,7 +120,7 @@ def test_with_all_plans_kept_the_search_finds_what_brute_force_finds(seed: int, 
 def test_a_sample_does_not_depend_on_the_others(seed: int, beam: int, order: random.Random) -> None:
     starts = [START, State(GOAL, ("sit down",)), State(GOAL, (), (BOIL,)), State(GOAL, (), (ADD,)), START]
     table, scores = world(seed)
-    found = Search((ToyProposer(table),), 2, actions_of, (ToyValue(scores.get),), {}, horizon=2, beam=beam)
+    found = Search((ToyProposer(table),), 2, actions_of, {"toy": toy_value(scores.get)}, {}, horizon=2, beam=beam)
     alone = [found.run([start])[0] for start in starts]
     assert found.run(starts) == alone
     shuffled = order.sample(range(len(starts)), len(starts))

@@ -1,6 +1,7 @@
 """What speaks for a candidate: likelihoods, cosines, the assessor's answers, the task graph."""
 
 import math
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -10,15 +11,15 @@ from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, 
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, Refusal
-from recipe.planning.vidassist.models import Evaluation, TaskGraphScore, demonstrations, read_score
+from recipe.planning.vidassist.methods import assess, demonstrations, read_score, task_graph_score
 from recipe.planning.vidassist.search import (
-    CandidateStep,
+    NextStep,
     Proposal,
     State,
-    TextGeneration,
-    TextMapping,
-    Translation,
     candidates_of,
+    text_generation,
+    text_mapping,
+    translation,
     weighted_mean,
 )
 from recipe.types import Procedure, Step
@@ -26,29 +27,29 @@ from recipe.types import Procedure, Step
 BOIL, ADD, POUR, STIR = ACTIONS
 
 
-def considered(*proposals: tuple[str, float | None], state: State = START) -> list[CandidateStep]:
+def considered(*proposals: tuple[str, float | None], state: State = START) -> list[NextStep]:
     told = [Proposal("toy", text, text, logprob) for text, logprob in proposals]
     [candidates] = candidates_of([state], [told], actions_of)
-    return [CandidateStep(state, candidate) for candidate in candidates]
+    return [(state, candidate) for candidate in candidates]
 
 
 def test_merged_proposals_keep_their_highest_score() -> None:
     [stir, pour] = considered(("stir~", -0.5), ("stir", -2.0), ("pour~", None))
-    assert TextGeneration().score([stir, pour]) == [round(math.exp(-0.5), 6), None]
-    assert TextMapping().score([stir, pour]) == [1.0, 0.8]
+    assert text_generation([stir, pour]) == [round(math.exp(-0.5), 6), None]
+    assert text_mapping([stir, pour]) == [1.0, 0.8]
 
 
 @given(st.floats(-50, 0), st.floats(-50, 0))
 def test_likelihoods_and_cosines_lie_between_0_and_1_and_keep_their_order(first: float, second: float) -> None:
     low, high = sorted([first, second])
-    [less], [more] = (TextGeneration().score(considered(("stir", logprob))) for logprob in (low, high))
+    [less], [more] = (text_generation(considered(("stir", logprob))) for logprob in (low, high))
     assert less is not None
     assert more is not None
     assert 0 <= less <= more <= 1
 
 
 def test_the_agent_ranks_by_cosine_and_likelihood() -> None:
-    scores = Translation(0.3).score(considered(("stir~", -0.1), ("stir~ it", -2.0), ("pour", -2.0), ("add", None)))
+    scores = translation(considered(("stir~", -0.1), ("stir~ it", -2.0), ("pour", -2.0), ("add", None)), beta=0.3)
     assert scores == [pytest.approx(0.6 - 0.03), pytest.approx(1.0 - 0.6), 1.0]
 
 
@@ -83,7 +84,7 @@ def test_what_is_not_told_is_left_out_of_the_mean() -> None:
         ("score: 85", None),
         ("yes", None),
         ("", None),
-        ("5 " * 10_000_000, None),
+        ("5 " * 1_000_000, None),
     ],
 )  # fmt: skip
 def test_scores_are_read_from_json_then_by_pattern_and_else_not_told(text: str, score: float | None) -> None:
@@ -104,7 +105,7 @@ def test_the_assessor_is_asked_about_all_candidates_at_once() -> None:
 
     engine = ScriptedEngine(answer)
     found = considered(("stir", None), ("pour", None), ("boil", None))
-    assert Evaluation(engine, SamplingConfig(temperature=0), {}).score(found) == [0.9, None, None]
+    assert assess(found, engine=engine, sampling=SamplingConfig(temperature=0), shown={}) == [0.9, None, None]
     assert engine.batches == [3]
 
 
@@ -114,20 +115,20 @@ def video(name: str, *steps: str, goal: str = GOAL) -> Procedure:
 
 def test_the_task_graph_counts_what_came_next() -> None:
     shown = {GOAL: ((BOIL, ADD, STIR), ("Boil it", POUR), (BOIL, ADD, STIR, ADD))}
-    graph = TaskGraphScore(shown, actions_of)
-    assert graph.score(considered(("boil", None), ("stir", None))) == [1.0, 0.0]
+    graph = partial(task_graph_score, shown=shown, actions=actions_of)
+    assert graph(considered(("boil", None), ("stir", None))) == [1.0, 0.0]
     after_boil = START.then(BOIL)
-    assert graph.score(considered(("add", None), ("pour", None), ("stir", None), state=after_boil)) == [
+    assert graph(considered(("add", None), ("pour", None), ("stir", None), state=after_boil)) == [
         pytest.approx(2 / 3), pytest.approx(1 / 3), 0.0,
     ]  # fmt: skip
     told_by_phi = State(GOAL, ("Boiling the kettle",))
-    assert graph.score(considered(("add", None), state=told_by_phi)) == [pytest.approx(2 / 3)]
+    assert graph(considered(("add", None), state=told_by_phi)) == [pytest.approx(2 / 3)]
 
 
 def test_the_task_graph_does_not_tell_what_it_has_not_seen() -> None:
-    graph = TaskGraphScore({GOAL: ((BOIL, ADD),)}, actions_of)
-    assert graph.score(considered(("stir", None), state=START.then(POUR))) == [None]
-    assert graph.score(considered(("stir", None), state=State("fly", ()))) == [None]
+    graph = partial(task_graph_score, shown={GOAL: ((BOIL, ADD),)}, actions=actions_of)
+    assert graph(considered(("stir", None), state=START.then(POUR))) == [None]
+    assert graph(considered(("stir", None), state=State("fly", ()))) == [None]
 
 
 def test_demonstrations_do_not_depend_on_the_order_of_the_videos() -> None:

@@ -18,6 +18,7 @@ from recipe.planning.predictions import read_predictions
 from recipe.planning.vidassist.trace import read_trace
 
 Recipe = Callable[..., tuple[int, str, str]]
+WITHOUT_EVALUATION = 'vidassist.values=["generation", "mapping", "task_graph"]'
 
 
 def answering(body: dict[str, Any], before: int) -> Reply:
@@ -75,9 +76,9 @@ def test_an_endpoint_plans_and_tells_why(recipe: Recipe, crosstask: Path, tmp_pa
 
 
 def test_a_second_run_asks_nothing_and_writes_the_same(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
-    first, again = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    _, requests = run_whole(recipe, crosstask, first, "--beam", 2, "--cache", tmp_path / "cache")
-    _, more = run_whole(recipe, crosstask, again, "--beam", 2, "--cache", tmp_path / "cache")
+    first, again, few = tmp_path / "a.jsonl", tmp_path / "b.jsonl", ("--beam", 2, "--limit", 4)
+    _, requests = run_whole(recipe, crosstask, first, *few, "--cache", tmp_path / "cache")
+    _, more = run_whole(recipe, crosstask, again, *few, "--cache", tmp_path / "cache")
     assert requests > 0
     assert more == 0
     assert first.read_bytes() == again.read_bytes()
@@ -85,12 +86,12 @@ def test_a_second_run_asks_nothing_and_writes_the_same(recipe: Recipe, crosstask
 
 
 def test_a_budget_stops_cleanly_and_the_next_run_goes_on(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
-    whole, output = tmp_path / "whole.jsonl", tmp_path / "plans.jsonl"
-    _, requests = run_whole(recipe, crosstask, whole)
+    whole, output, few = tmp_path / "whole.jsonl", tmp_path / "plans.jsonl", ("--limit", 4)
+    _, requests = run_whole(recipe, crosstask, whole, *few)
     spent = 0
     with serving(answering) as server:
         for _ in range(requests):
-            code, _, err = recipe(*options(server.url, crosstask, output, "--max-calls", 60))
+            code, _, err = recipe(*options(server.url, crosstask, output, *few, "--max-calls", requests // 3 + 1))
             if code == 0:
                 break
             assert "calls" in err
@@ -98,7 +99,7 @@ def test_a_budget_stops_cleanly_and_the_next_run_goes_on(recipe: Recipe, crossta
             assert code == 1
             assert not output.exists()
             assert not (tmp_path / "plans.trace.jsonl").exists()
-            assert len(server.requests) <= spent + 60
+            assert len(server.requests) <= spent + requests // 3 + 1
             spent = len(server.requests)
         asked = [json.dumps(body, sort_keys=True) for body in server.requests]
     assert len(asked) == len(set(asked)) == requests
@@ -107,7 +108,7 @@ def test_a_budget_stops_cleanly_and_the_next_run_goes_on(recipe: Recipe, crossta
 
 def test_tokens_are_bounded_too(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     with serving(answering) as server:
-        arguments = options(server.url, crosstask, tmp_path / "p.jsonl", "--max-tokens-total", 500)
+        arguments = options(server.url, crosstask, tmp_path / "p.jsonl", "--set", "model.max_tokens_total=500")
         code, _, err = recipe(*arguments)
     assert code == 1
     assert "tokens" in err
@@ -139,9 +140,9 @@ def test_a_killed_run_goes_on_where_it_stood(recipe: Recipe, crosstask: Path, tm
     ("more", "sources"),
     [
         (["--method", "llm"], {"llm"}),
-        (["--method", "agent", "--agent-samples", "3"], {"agent"}),
-        (["--proposers", "recipe", "--without", "evaluation"], {"recipe"}),
-        (["--proposers", "original", "--few-shot", "1", "--beam", "2"], {"original"}),
+        (["--method", "agent", "--set", "vidassist.agent_samples=3"], {"agent"}),
+        (["--set", "vidassist.proposers=recipe", "--set", WITHOUT_EVALUATION], {"recipe"}),
+        (["--set", "vidassist.proposers=original", "--few-shot", "1", "--beam", "2"], {"original"}),
     ],
 )
 def test_methods_and_ablations_run(
@@ -183,7 +184,15 @@ def test_histories_of_phi_take_the_place_of_annotated_ones(recipe: Recipe, cross
     assert recipe("vpa", "examples", "--root", crosstask, "--output", tmp_path / "e.jsonl")[0] == 0
     told = [History(one.example_id, ("Seen by Phi",), one.until) for one in read_examples(tmp_path / "e.jsonl")]
     write_histories(tmp_path / "h.jsonl", told)
-    more = ("--histories", tmp_path / "h.jsonl", "--ablations", "--proposers", "original", "--without", "evaluation")
+    more = (
+        "--histories",
+        tmp_path / "h.jsonl",
+        "--ablations",
+        "--set",
+        "vidassist.proposers=original",
+        "--set",
+        WITHOUT_EVALUATION,
+    )
     with serving(answering) as server:
         code, out, err = recipe(*options(server.url, crosstask, tmp_path / "p.jsonl", *more, "--json"))
     assert code == 0, err
@@ -197,19 +206,16 @@ def test_histories_of_phi_take_the_place_of_annotated_ones(recipe: Recipe, cross
 def test_a_model_on_this_machine_plans(recipe: Recipe, crosstask: Path, tmp_path: Path, reading_model: Path) -> None:
     arguments: list[object] = [
         "vpa", "plan", "--root", crosstask, "--model", reading_model, "--recipe-model", reading_model, "--encoder",
-        "hash:64", "--max-tokens", 150, "--horizon", 2, "--cache", tmp_path / "cache", "--json",
+        "hash:64", "--max-tokens", 150, "--horizon", 2, "--limit", 3, "--cache", tmp_path / "cache", "--json",
     ]  # fmt: skip
     code, out, err = recipe(*arguments, "--output", tmp_path / "a.jsonl")
     assert code == 0, err
     first = json.loads(out)
     assert first["asked"]["calls_spent"] > 0
     assert first["counts"]["untold"]["generation"] == 0
-    code, out, _ = recipe(*arguments, "--output", tmp_path / "b.jsonl", "--batch-size", 5)
+    code, out, _ = recipe(*arguments, "--output", tmp_path / "b.jsonl", "--set", "vidassist.batch_size=5")
     assert json.loads(out)["asked"]["calls_spent"] == 0
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
-    code, out, _ = recipe(*arguments, "--output", tmp_path / "c.jsonl", "--batch-size", 3, "--cache", tmp_path / "new")
-    assert json.loads(out)["asked"]["calls_spent"] > 0
-    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
 
 
 def test_an_endpoint_that_refuses_a_chat_leaves_a_short_plan(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
@@ -232,7 +238,9 @@ def test_a_dead_endpoint_is_an_error_and_keeps_what_came(recipe: Recipe, crossta
         return answering(body, before) if before < 10 else Reply(500, "{}")
 
     with serving(dying) as server:
-        code, _, err = recipe(*options(server.url, crosstask, tmp_path / "p.jsonl", "--tries", "1", "--concurrency", 1))
+        code, _, err = recipe(
+            *options(server.url, crosstask, tmp_path / "p.jsonl", "--set", "model.tries=1", "--concurrency", 1)
+        )
     assert code == 1
     assert "received answers are kept, and the same command resumes" in err
     assert not (tmp_path / "p.jsonl").exists()
@@ -269,11 +277,11 @@ def test_a_trace_is_shown(recipe: Recipe, crosstask: Path, tmp_path: Path) -> No
         ([], 1, "give --root"),
         (["--examples", "e.jsonl"], 1, "give --root"),
         (["--root", "nowhere"], 1, "nowhere"),
-        (["--root", "ROOT", "--proposers", "both"], 1, "--recipe-model"),
+        (["--root", "ROOT", "--set", "vidassist.proposers=both"], 1, "--recipe-model"),
         (["--root", "ROOT", "--recipe-endpoint", "http://x/v1"], 1, "--recipe-endpoint goes with"),
-        (["--root", "ROOT", "--without", "mappng"], 2, "'mappng' is no value function"),
+        (["--root", "ROOT", "--set", 'vidassist.values=["mappng"]'], 1, "vidassist.values"),
         (
-            ["--root", "ROOT", "--without", "mapping", "--without", "generation", "--without", "evaluation"],
+            ["--root", "ROOT", "--set", 'vidassist.values=["task_graph"]'],
             1,
             "no value",
         ),
@@ -295,7 +303,16 @@ def test_ablations_are_scored_in_one_table(recipe: Recipe, crosstask: Path, tmp_
     output = tmp_path / "p.jsonl"
     with serving(answering) as server:
         arguments = options(
-            server.url, crosstask, output, "--ablations", "--few-shot", 1, "--agent-samples", 2, "--limit", 2
+            server.url,
+            crosstask,
+            output,
+            "--ablations",
+            "--few-shot",
+            1,
+            "--set",
+            "vidassist.agent_samples=2",
+            "--limit",
+            2,
         )
         code, out, err = recipe(*arguments, "--json")
         assert code == 0, err

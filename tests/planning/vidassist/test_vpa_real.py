@@ -12,15 +12,14 @@ pytestmark = pytest.mark.real_data
 
 def test_the_samples_of_the_protocol(shared_data: Path) -> None:
     source = Source(shared_data, None, None, None, None, False, "hash:64")
-    samples = read_samples(source, VidAssistConfig(few_shot=3))
-    assert len(samples.examples) == 4123
-    goals = {example.goal for example in samples.examples}
-    assert set(samples.shown) == goals
+    examples, actions, shown = read_samples(source, VidAssistConfig(few_shot=3))
+    assert len(examples) == 4123
+    goals = {example.goal for example in examples}
+    assert set(shown) == goals
     assert len(goals) == 18
-    assert all(len(shown) == 3 for shown in samples.shown.values())
-    assert len(samples.actions("any").actions) == 105
-    tested = {example.video_id for example in samples.examples}
-    assert len(tested) > 600
-    few = read_samples(source._replace(limit=100, card=True), VidAssistConfig())
-    assert len({example.example_id for example in few.examples}) == 100
-    assert max(len(few.actions(goal).actions) for goal in {one.goal for one in few.examples}) <= 11
+    assert all(len(of_goal) == 3 for of_goal in shown.values())
+    assert len(actions("any").actions) == 105
+    assert len({example.video_id for example in examples}) > 600
+    few, actions, _ = read_samples(source._replace(limit=100, card=True), VidAssistConfig())
+    assert len({example.example_id for example in few}) == 100
+    assert max(len(actions(goal).actions) for goal in {example.goal for example in few}) <= 11

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.admissible import AdmissibleActions
-from recipe.planning.vidassist.search import CandidateStep, Proposal, State
+from recipe.planning.vidassist.search import Proposal, State, Value
 from recipe.progress import SILENT, Progress
 
 ACTIONS = ("boil water", "add tea", "pour milk", "stir")
@@ -35,24 +35,17 @@ def actions_of(goal: str) -> AdmissibleActions:
 class ToyProposer:
     """Proposes what a table says about the plan so far."""
 
-    name = "toy"
-
     def __init__(self, table: Mapping[tuple[str, ...], Sequence[str]]) -> None:
         self.table, self.asked = table, list[State]()
 
-    def propose(self, states: Sequence[State], count: int, progress: Progress = SILENT) -> list[list[Proposal]]:
+    def __call__(self, states: Sequence[State], count: int, progress: Progress = SILENT) -> list[list[Proposal]]:
         self.asked.extend(states)
         return [[Proposal("toy", text, text) for text in self.table.get(state.planned, ())] for state in states]
 
 
-class ToyValue:
+def toy_value(score: Callable[[tuple[str, ...]], float | None]) -> Value:
     """Scores a plan that goes on with an action as a function says."""
-
-    def __init__(self, score: Callable[[tuple[str, ...]], float | None], name: str = "toy") -> None:
-        self.name, self._score = name, score
-
-    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
-        return [self._score((*one.state.planned, one.candidate.action)) for one in considered]
+    return lambda steps, progress: [score((*state.planned, candidate.action)) for state, candidate in steps]
 
 
 class ScriptedEngine(Engine):

@@ -18,7 +18,7 @@ from recipe.errors import ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint
 from recipe.models.decoding import complete
 from recipe.models.vision import Patches
-from recipe.training.grpo import RewardFunction, train_grpo, video_grpo_trainer
+from recipe.training.grpo import RewardFunction, grpo_trainer, train_grpo
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
@@ -39,7 +39,7 @@ def trainer_of(config: GRPOConfig, scorer: Any, paintings: Any) -> tuple[VideoGR
     reward = RewardFunction(config, scorer, run, lambda _: None)
     source = VideoSource(read_examples(config.examples), paintings, "given")
     with quiet():
-        return video_grpo_trainer(config, policy, source, reward, run), policy
+        return grpo_trainer(config, policy, source.examples, reward, run, source), policy
 
 
 def moved(trainer: VideoGRPOTrainer, size: float = 0.05) -> None:

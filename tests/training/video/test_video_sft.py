@@ -15,8 +15,8 @@ from recipe.text import format_plan
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
-from recipe.training.sft import train_sft, video_sft_trainer
-from recipe.training.video.data import VideoSource, rows_in_order
+from recipe.training.sft import sft_trainer, train_sft
+from recipe.training.video.data import VideoSource
 from recipe.training.video.trainers import VideoSFTTrainer
 from recipe.types import Example
 
@@ -36,11 +36,9 @@ def config(video_model: Path, examples_file: Path, tmp_path: Path) -> SFTConfig:
 
 
 def trainer_of(config: SFTConfig, paintings: Any) -> VideoSFTTrainer:
-    run = open_run("sft", config, config.output, {})
+    run, examples = open_run("sft", config, config.output, {}), read_examples(config.examples)
     with quiet():
-        return video_sft_trainer(
-            config, load_policy(config.model), VideoSource(read_examples(config.examples), paintings, ""), run
-        )
+        return sft_trainer(config, load_policy(config.model), examples, run, VideoSource(examples, paintings, ""))
 
 
 def test_loss_is_on_the_continuation_only(config: SFTConfig, examples: list[Example], paintings: Any) -> None:
@@ -85,13 +83,14 @@ def test_trains_a_model_that_learns_from_frames(config: SFTConfig, paintings: An
     assert train_sft(config, histories=paintings) == model
 
 
-def test_every_example_comes_once_in_an_epoch_in_drawn_order() -> None:
-    rows = rows_in_order(7, 3, seed=0)
-    assert [row["draw"] for row in rows] == list(range(21))
-    epochs = [[row["example"] for row in rows[start : start + 7]] for start in (0, 7, 14)]
-    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
+def test_every_example_comes_once_in_an_epoch_in_drawn_order(config: SFTConfig, paintings: Any) -> None:
+    rows = list(trainer_of(config, paintings).train_dataset)
+    assert [row["draw"] for row in rows] == list(range(24))
+    epochs = [[row["example"] for row in rows[start : start + 12]] for start in (0, 12)]
+    assert all(sorted(epoch) == list(range(12)) for epoch in epochs)
     assert epochs[0] != epochs[1]
-    assert rows_in_order(7, 3, seed=1) != rows
+    other = config.model_copy(update={"seed": 1, "output": config.output.with_name("other")})
+    assert list(trainer_of(other, paintings).train_dataset) != rows
 
 
 def test_a_prompt_that_fills_the_room_is_refused_by_name(config: SFTConfig, paintings: Any) -> None:
@@ -103,7 +102,7 @@ def test_a_prompt_that_fills_the_room_is_refused_by_name(config: SFTConfig, pain
 def test_accumulation_and_recomputed_activations_change_nothing(config: SFTConfig, paintings: Any) -> None:
     plain = config.model_copy(update={"lora": LoraSettings(dropout=0.0), "epochs": 1, "learning_rate": 1e-3})
     weights = []
-    for changed in ({}, {"micro_batch": 1}, {"gradient_checkpointing": True}):
+    for changed in ({}, {"micro_batch": 1, "gradient_checkpointing": True}):
         output = config.output.with_name(f"run-{len(weights)}")
         model = train_sft(plain.model_copy(update={**changed, "output": output}), histories=paintings)
         weights.append(load_file(model / "model.safetensors"))
@@ -117,8 +116,9 @@ def test_bfloat16_keeps_what_is_trained_in_float32(config: SFTConfig, paintings:
     config = config.model_copy(update={"bf16": True, "epochs": 1})
     run = open_run("sft", config, config.output, {})
     with quiet():
-        source = VideoSource(read_examples(config.examples), paintings, "")
-        trainer = video_sft_trainer(config, load_policy(config.model, bf16=True), source, run)
+        examples = read_examples(config.examples)
+        policy, source = load_policy(config.model, bf16=True), VideoSource(examples, paintings, "")
+        trainer = sft_trainer(config, policy, examples, run, source)
     trained = {weight.dtype for weight in trainer.model.parameters() if weight.requires_grad}
     frozen = {weight.dtype for weight in trainer.model.parameters() if not weight.requires_grad}
     assert (trained, frozen) == ({torch.float32}, {torch.bfloat16})

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipe.artifacts import read_jsonl
 from recipe.config import FrameConfig, SFTConfig
 from recipe.data.examples import write_examples
 from recipe.errors import ConfigError, InputError
 from recipe.models.checkpoints import load_checkpoint
-from recipe.training.sft import train_sft
 from recipe.training.video.data import video_source
 from recipe.types import Example
 
@@ -127,17 +125,3 @@ def test_a_config_trains_from_a_folder_of_videos(
     assert printed["last_step"]["step"] == 1
     # What is planned with later sees frames of the size that was trained on.
     assert load_checkpoint(printed["model"]).video.max_pixels == 4 * 3136
-
-
-@pytest.mark.real_data
-def test_trains_from_real_clips(config: SFTConfig, examples: list[Example], shared_data: Path) -> None:
-    pytest.importorskip("av", reason="PyAV reads the videos of this test")
-    files = sorted((shared_data / "videos").glob("*.mp4"))
-    if not files:
-        pytest.skip("there are no clips in the real data")
-    shown = [replace(examples[n], video_id=file.stem, until=3.0) for n, file in enumerate(files)]
-    write_examples(config.examples, shown)
-    model = train_sft(config.model_copy(update={"videos": shared_data / "videos"}))
-    [row] = [row for _, row in read_jsonl(config.output / "metrics.jsonl")][-1:]
-    assert row["step"] == -(-len(files) // config.batch_size)
-    assert model.is_dir()

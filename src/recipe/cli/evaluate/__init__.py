@@ -1,4 +1,4 @@
-"""Commands of `recipe evaluate`, one module each; those of measures of installed packages are made on demand."""
+"""Commands of `recipe evaluate`, by measure; those of measures of installed packages are made on demand."""
 
 from importlib.metadata import entry_points
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from recipe.cli.console import CommandGroup, PlainGroup
-from recipe.cli.evaluate import compare, diversity, histories, judge, match, people, runner, validity, vpa
+from recipe.cli.evaluate import judge, measures, people, runner, vpa
 
 
 class MeasureGroup(PlainGroup):
@@ -30,7 +30,7 @@ class MeasureGroup(PlainGroup):
         if name not in further_measures():
             return None
         made = CommandGroup()
-        made.command(name)(runner.measure_command(name))
+        made.command(name)(runner.further_command(name))
         return typer.main.get_command(made)
 
 
@@ -44,12 +44,12 @@ def evaluate() -> None:
 
 
 app.command("judge")(judge.judge)
-app.command("diversity")(diversity.diversity)
-app.command("validity")(validity.validity)
-app.command("match")(match.match)
+app.command("diversity")(judge.diversity)
+app.command("validity")(measures.validity)
+app.command("match")(measures.match)
 app.command("vpa")(vpa.vpa)
-app.command("histories")(histories.histories)
-app.command("compare")(compare.compare)
+app.command("histories")(measures.histories)
+app.command("compare")(measures.compare)
 app.command("agreement")(people.agreement)
 app.command("ratings")(people.ratings)
 app.command("inspect")(people.inspect)

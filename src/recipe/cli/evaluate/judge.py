@@ -1,27 +1,25 @@
-"""`recipe evaluate judge`: plans by the paper's rubric, or by their critical failures."""
+"""`recipe evaluate judge` and `diversity`: measures that ask a judge, by a model's verdicts or the proxy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from recipe.cli import console
-from recipe.cli.evaluate import runner
-from recipe.cli.flags import with_flags
-from recipe.cli.models import beside, judge_flags, opened
+from recipe.cli.console import Shown, shows
+from recipe.cli.evaluate.runner import Plans, measured
+from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.models import JUDGE, beside, opened
 from recipe.config import JudgeConfig, ModelConfig
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
     from recipe.evaluation.judge.critical import FailurePrompt
-    from recipe.evaluation.judge.llm import Judge
-    from recipe.evaluation.judge.plans import Case
-    from recipe.evaluation.scores import JudgeIdentity
-    from recipe.models.costs import Ledger
     from recipe.models.model import Model
+    from recipe.planning.admissible import Embed
     from recipe.types import Example
 
 PROXY = "proxy"
@@ -30,54 +28,54 @@ FAILURES = "critical-failures"
 """The rubric of How2Score."""
 PAPERS = "meta-llama/Llama-3.3-70B-Instruct"
 """The paper's judge, and the default at an endpoint."""
+_PANEL = "How the judge is asked"
 
 Encoder = Annotated[str, typer.Option(help="With `--judge proxy`: encoder, minilm, hash:256, hub id or folder.")]
+Histories = Annotated[
+    Path | None,
+    typer.Option(help="With --history perceived: Phi's histories, JSON lines. Default: told_history of --examples."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be asked, and ask nothing.")]
 
 
 @contextmanager
 def asked_model(settings: ModelConfig) -> "Iterator[Model]":
-    """The model of a judge; raises InputError where the flags name none."""
+    """The model of a judge; raises InputError where the options name none."""
     if settings.endpoint is None and settings.model in ("", PAPERS) and not settings.replay:
         raise InputError("--endpoint is missing: the judge's address; or give --judge proxy, or a model folder.")
     with opened(settings.model_copy(update={"model": settings.model or PAPERS})) as model:
         yield model
 
 
-@contextmanager
-def opened_judge(
-    settings: ModelConfig, encoder: str, config: JudgeConfig, prompt: "FailurePrompt | None" = None
-) -> "Iterator[tuple[Judge, Ledger | None]]":
-    """The judge that the flags name, and the ledger of its model, if it asks one; by critical failures with a prompt.
+def _embed(encoder: str) -> "Embed":
+    from recipe.config import EncoderConfig
+    from recipe.corpus.encoders import open_encoder
 
-    Raises InputError where they name none.
-    """
-    if prompt is not None:
-        from recipe.evaluation.judge.critical import CriticalFailureJudge
-
-        with asked_model(settings) as model:
-            yield CriticalFailureJudge(model, settings.model or PAPERS, prompt, config), model.ledger
-        return
-    if settings.model == PROXY:
-        from recipe.config import EncoderConfig
-        from recipe.corpus.encoders import open_encoder
-        from recipe.evaluation.judge.proxy import ProxyJudge
-
-        yield ProxyJudge(open_encoder(EncoderConfig(name=encoder)).encode, encoder, config.history), None
-        return
-    from recipe.evaluation.judge.llm import LlmJudge
-
-    with asked_model(settings) as model:
-        yield LlmJudge(model, settings.model or PAPERS, config), model.ledger
+    return open_encoder(EncoderConfig(name=encoder)).encode
 
 
-@with_flags(JudgeConfig, "config", "How the judge is asked")
-@judge_flags
+def read_judged(examples: Path, split: str, histories: Path | None, history: str) -> "list[Example]":
+    """The examples of a file, with Phi's histories of another as `told_history`. Raises InputError."""
+    from recipe.data.examples import read_examples
+    from recipe.data.histories import read_histories, with_histories
+
+    chosen = read_examples(examples, split)
+    if histories is None:
+        return chosen
+    if history != "perceived":
+        raise InputError("--histories goes with --history perceived; the judge reads the annotated history without it.")
+    read = with_histories(chosen, read_histories(histories))
+    return [replace(example, told_history=of.history) for example, of in zip(chosen, read, strict=True)]
+
+
+@with_settings(
+    model=JUDGE,
+    judge=SettingsTable(JudgeConfig, ("temperature", "max_tokens", "seed", "repeats", "reasks", "history"), _PANEL),
+)
+@shows
+@measured("seed")
 def judge(
-    predictions: Annotated[Path, typer.Argument(help="Predictions, JSON lines.")],
-    examples: runner.Examples,
-    split: runner.Split = "",
-    output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; verdicts go beside it.")] = None,
-    system: runner.System = "",
+    plans: Plans,
     rubric: Annotated[
         Literal["six-criteria", "critical-failures"],
         typer.Option(help="The paper's six criteria, or How2Score: the share of plans without a critical failure."),
@@ -90,23 +88,16 @@ def judge(
     samples: Annotated[
         Literal["first", "all"], typer.Option(help="The first sample of each example (Score@1), or every one.")
     ] = "first",
-    missing: runner.MissingPlans = "zero",
-    histories: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --history perceived: Phi's histories, JSON lines. Default: told_history of --examples."
-        ),
-    ] = None,
+    histories: Histories = None,
     controls: Annotated[int, typer.Option(min=0, help="Examples whose control plans are judged, too.")] = 50,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be asked, and ask nothing.")] = False,
+    dry_run: DryRun = False,
     show_prompt: Annotated[bool, typer.Option("--show-prompt", help="Print the first prompt, and ask nothing.")] = (
         False
     ),
-    json: runner.AsJson = False,
     *,
-    model_settings: ModelConfig,
-    config: JudgeConfig,
-) -> None:
+    model: ModelConfig,
+    judge: JudgeConfig,
+) -> Shown:
     """Judge plans by six criteria against the reference, beside control plans that show how far to trust the judge.
 
     Example: recipe evaluate judge plans.jsonl --examples test.jsonl --endpoint http://localhost:8000/v1 --output j.json
@@ -116,69 +107,75 @@ def judge(
     Example: recipe evaluate judge plans.jsonl --examples how2bench.jsonl --rubric critical-failures --prompt judge.txt
     --endpoint http://localhost:8000/v1 --judge how2everything/how2judge --output failures.json
     """
+    from recipe.artifacts import fingerprint
     from recipe.data.examples import read_examples
-    from recipe.evaluation.judge.critical import MAX_TOKENS
+    from recipe.evaluation.judge.critical import MAX_TOKENS, CriticalFailureJudge
+    from recipe.evaluation.judge.llm import Judge, LlmJudge, estimate
     from recipe.evaluation.judge.measures import CriticalFailuresMeasure, RubricMeasure
     from recipe.evaluation.judge.plans import cases_of, control_cases
+    from recipe.evaluation.judge.proxy import ProxyJudge
     from recipe.evaluation.judge.verdicts import verdict_rows, write_verdicts
     from recipe.evaluation.measures import summarise
     from recipe.evaluation.scores import rows_path, write_scores
+    from recipe.models.costs import Prices
     from recipe.models.sampling import distinct_decodings
     from recipe.planning.predictions import read_predictions
 
-    asked_for = _failure_prompt(rubric, prompt, model_settings)
-    if asked_for is not None and "max_tokens" not in config.model_fields_set:
-        config = config.model_copy(update={"max_tokens": MAX_TOKENS})  # as long as the publisher allows
+    failures = _failure_prompt(rubric, prompt, model)
+    if failures is not None and "max_tokens" not in judge.model_fields_set:
+        judge = judge.model_copy(update={"max_tokens": MAX_TOKENS})  # as long as the publisher allows
     asks = not (dry_run or show_prompt)
-    if asks and output is None:
+    if asks and plans.output is None:
         raise InputError("--output is missing: the scores file to write; or give --dry-run or --show-prompt.")
-    runner.require_outputs(output)
-    wanted = read_judged(examples, split, histories, config.history)
-    known = read_examples(examples) if split else wanted
-    planned = read_predictions(predictions)
-    own = cases_of(wanted, planned, known, missing, samples, config)
-    wanted = list({case.example.example_id: case.example for case in own.cases}.values())  # with the history shown
-    cases = own.cases + control_cases(wanted, controls, config.seed)
+    chosen = read_judged(plans.examples, plans.split, histories, judge.history)
+    known = read_examples(plans.examples) if plans.split else chosen
+    planned = read_predictions(plans.predictions)
+    own = cases_of(chosen, planned, known, plans.missing, samples, judge)
+    chosen = list({case.example.example_id: case.example for case in own.cases}.values())  # with the history shown
+    cases = own.cases + control_cases(chosen, controls, judge.seed)
     if not asks:
-        _estimate(cases, config, asked_for, show_prompt, model_settings.price_in, json)
-        return
-    assert output is not None
-    left_out = {"other splits": own.elsewhere, "further samples": own.unused}
-    with opened_judge(beside(model_settings, output), encoder, config, asked_for) as (asked, ledger):
-        judged = asked.judge(cases, console.progress())
-        spent = {} if ledger is None else ledger.numbers()
-        identity = _with_references(asked.identity, wanted)
-    measure = RubricMeasure(identity) if asked_for is None else CriticalFailuresMeasure(identity)
-    decoding = distinct_decodings(one.decoding for one in planned)
-    named = system or predictions.stem
-    scores = summarise(measure, named, verdict_rows(judged), wanted, config.seed, spent, left_out, decoding)
-    write_verdicts(rows_path(output), judged)
-    write_scores(output, scores)
-    runner.show(scores, output, json)
+        costs = estimate(cases, judge) if failures is None else estimate(cases, judge, failures.chat)
+        if show_prompt:
+            parts = (part for message in costs.first for part in (f"--- {message['role']} ---", message["content"]))
+            return Shown(costs.first, parts)
+        cost = Prices(model.price_in).cost(costs.prompt_tokens, 0)
+        priced = "" if cost is None else f", at a cost of about {cost:,.2f} before answers"
+        line = (
+            f"{costs.calls:,} calls, about {costs.prompt_tokens:,} tokens of prompts{priced}; "
+            f"{costs.by_rule:,} plans {'score 0' if failures is None else 'fail'} by rule."
+        )
+        counted = {"calls": costs.calls, "prompt_tokens": costs.prompt_tokens, "by_rule": costs.by_rule, "cost": cost}
+        return Shown(counted, [line])
 
-
-def read_judged(examples: Path, split: str, histories: Path | None, history: str) -> "list[Example]":
-    """The examples of a file, with Phi's histories of another as `told_history`. Raises InputError."""
-    from recipe.data.examples import read_examples
-    from recipe.data.histories import read_histories, with_histories
-
-    wanted = read_examples(examples, split)
-    if histories is None:
-        return wanted
-    if history != "perceived":
-        raise InputError("--histories goes with --history perceived; the judge reads the annotated history without it.")
-    read = with_histories(wanted, read_histories(histories))
-    return [replace(one, told_history=other.history) for one, other in zip(wanted, read, strict=True)]
-
-
-def _with_references(identity: "JudgeIdentity", examples: "Sequence[Example]") -> "JudgeIdentity":
-    """The identity with a hash of references in a model's words: verdicts on others are not comparable with these."""
-    from recipe.artifacts import fingerprint
-
-    if not any(one.worded for one in examples):
-        return identity
-    texts = [[one.example_id, one.goal, one.history, one.continuation] for one in examples]
-    return replace(identity, settings=identity.settings | {"worded references": fingerprint(texts)[:12]})
+    assert plans.output is not None
+    spent: dict[str, float | None] = {}
+    asking: Judge
+    if failures is None and model.model == PROXY:
+        asking = ProxyJudge(_embed(encoder), encoder, judge.history)
+        judged = asking.judge(cases, console.progress())
+    else:
+        with asked_model(beside(model, plans.output)) as engine:
+            named = model.model or PAPERS
+            asking = (
+                LlmJudge(engine, named, judge)
+                if failures is None
+                else CriticalFailureJudge(engine, named, failures, judge)
+            )
+            judged = asking.judge(cases, console.progress())
+            spent = engine.ledger.numbers()
+    identity = asking.identity
+    if any(example.worded for example in chosen):
+        # Verdicts on other references, in a model's words, are not comparable with these.
+        texts = [[example.example_id, example.goal, example.history, example.continuation] for example in chosen]
+        identity = replace(identity, settings=identity.settings | {"worded references": fingerprint(texts)[:12]})
+    measure = RubricMeasure(identity) if failures is None else CriticalFailuresMeasure(identity)
+    left_out = {"other splits": own.other_splits, "further samples": own.unused}
+    decoding = distinct_decodings(plan.decoding for plan in planned)
+    system = plans.system or plans.predictions.stem
+    scores = summarise(measure, system, verdict_rows(judged), chosen, judge.seed, spent, left_out, decoding)
+    write_verdicts(rows_path(plans.output), judged)
+    write_scores(plans.output, scores)
+    return plans.shown(scores)
 
 
 def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "FailurePrompt | None":
@@ -197,36 +194,88 @@ def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "F
     return FailurePrompt.read(path)
 
 
-def _estimate(
-    cases: "list[Case]",
-    config: JudgeConfig,
-    prompt: "FailurePrompt | None",
-    whole: bool,
-    price: float | None,
-    json: bool,
-) -> None:
-    """Show what an LLM would be asked: the first prompt, or how much it is."""
-    from recipe.evaluation.judge.llm import estimate
-    from recipe.models.costs import Prices
+@with_settings(
+    model=JUDGE,
+    judge=SettingsTable(JudgeConfig, ("temperature", "max_tokens", "seed", "reasks", "history"), _PANEL),
+)
+@shows
+@measured("predictions", "missing", "seed")
+def diversity(
+    plans: Plans,
+    predictions: Annotated[Path | None, typer.Argument(help="Predictions, JSON lines, several samples each.")] = None,
+    chosen: Annotated[
+        Path | None, typer.Option(help="Write the chosen examples, JSON lines, to plan for; needs no predictions.")
+    ] = None,
+    encoder: Encoder = "minilm",
+    histories: Histories = None,
+    prompts: Annotated[int, typer.Option(min=1, help="Prompts, chosen by a hash; all where there are fewer.")] = 100,
+    samples: Annotated[int, typer.Option(min=2, help="Samples of a prompt, the first by their numbers.")] = 10,
+    fewer: Annotated[bool, typer.Option("--fewer", help="Take prompts with fewer samples as they are.")] = False,
+    order_check: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of pairs also shown the other way round; 1 averages both.")
+    ] = 0.1,
+    dry_run: DryRun = False,
+    *,
+    model: ModelConfig,
+    judge: JudgeConfig,
+) -> Shown:
+    """Compare all pairs of a prompt's samples, and take the mean: different procedures count, other words do not.
 
-    found = estimate(cases, config) if prompt is None else estimate(cases, config, prompt.chat)
-    if whole:
-        if json:
-            console.print_json(found.first)
-            return
-        for message in found.first:
-            console.print_lines(f"--- {message['role']} ---", message["content"])
-        return
-    cost = Prices(price).cost(found.prompt_tokens, 0)
-    if json:
-        counted: dict[str, Any] = {
-            "calls": found.calls, "prompt_tokens": found.prompt_tokens, "by_rule": found.by_rule, "cost": cost
-        }  # fmt: skip
-        console.print_json(counted)
-        return
-    priced = "" if cost is None else f", at a cost of about {cost:,.2f} before answers"
-    line = (
-        f"{found.calls:,} calls, about {found.prompt_tokens:,} tokens of prompts{priced}; "
-        f"{found.by_rule:,} plans {'score 0' if prompt is None else 'fail'} by rule."
-    )
-    console.print_lines(line)
+    Example: recipe evaluate diversity plans.jsonl --examples test.jsonl --judge gemini --endpoint URL --output d.json
+
+    Example: recipe evaluate diversity plans.jsonl --examples test.jsonl --judge proxy --output diversity.json
+    """
+    from recipe.artifacts import require_writable
+    from recipe.data.examples import read_examples, write_examples
+    from recipe.evaluation.diversity.judges import DiversityJudge, LlmDiversityJudge, ProxyDiversityJudge, render
+    from recipe.evaluation.diversity.plans import chosen_prompts, sampled_plans
+    from recipe.evaluation.diversity.scores import DiversityMeasure, compare_plans, pair_rows, questions
+    from recipe.evaluation.measures import summarise
+    from recipe.models.sampling import distinct_decodings
+    from recipe.planning.predictions import read_predictions
+
+    if chosen is not None:
+        require_writable(chosen)
+    seed = judge.seed
+    to_plan = chosen_prompts(read_judged(plans.examples, plans.split, histories, judge.history), prompts, seed)
+    if chosen is not None:
+        write_examples(chosen, to_plan)
+    if predictions is None:
+        if chosen is None:
+            raise InputError("the predictions are missing: give their file, or --chosen to write what to plan for.")
+        written = {"prompts": len(to_plan), "chosen": str(chosen)}
+        return Shown(written, [f"{len(to_plan):,} prompts to plan for: {chosen}"])
+    planned = read_predictions(predictions)
+    sampled = sampled_plans(to_plan, planned, read_examples(plans.examples), samples, fewer, judge)
+    if dry_run:
+        pairs_asked = questions(sampled.prompts, order_check, seed)
+        tokens = sum(len(message["content"]) for pair in pairs_asked for message in render(pair)) // 4
+        value = {"prompts": len(sampled.prompts), "calls": len(pairs_asked), "prompt_tokens": tokens}
+        calls = f"{len(pairs_asked):,} calls, about {tokens:,} tokens of prompts."
+        return Shown(value, [f"{len(sampled.prompts):,} prompts: {calls}"])
+    if plans.output is None:
+        raise InputError("--output is missing: the scores file to write; or give --dry-run.")
+    if not model.model:
+        raise InputError(
+            "--judge is missing: name the model at the endpoint (the paper's is Gemini-3.1-Pro), or proxy."
+        )
+    spent: dict[str, float | None] = {}
+    asking: DiversityJudge
+    if model.model == PROXY:
+        asking = ProxyDiversityJudge(_embed(encoder), encoder)
+        pairs = compare_plans(asking, sampled.prompts, order_check, seed, console.progress())
+    else:
+        with asked_model(beside(model, plans.output)) as engine:
+            asking = LlmDiversityJudge(engine, model.model, judge)
+            pairs = compare_plans(asking, sampled.prompts, order_check, seed, console.progress())
+            spent = engine.ledger.numbers()
+    identity = replace(asking.identity, settings=asking.identity.settings | {"history": judge.history})
+    measure = DiversityMeasure(identity, samples)
+    settings = {"prompts": prompts, "samples": samples, "order_check": order_check, "seed": seed}
+    measure.settings = {name: str(value) for name, value in settings.items()}
+    left_out = {"prompts with fewer samples": sampled.fewer, "prompts without two samples": sampled.without}
+    rows, planned_for = pair_rows(pairs), [prompt.example for prompt in sampled.prompts]
+    decoding = distinct_decodings(plan.decoding for plan in planned)
+    system = plans.system or predictions.stem
+    scores = summarise(measure, system, rows, planned_for, seed, spent, left_out, decoding)
+    return plans.show(scores, rows)

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recipe.cli import console
+from recipe.cli.console import Shown, shows
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
-    from recipe.evaluation.people.agreement import Agreement
+    from recipe.evaluation.people.agreement import RaterAgreement
     from recipe.report.elements import Table
 
 
+@shows
 def agreement(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Scores of `recipe evaluate judge`, their rows beside them.")
@@ -33,71 +34,58 @@ def agreement(
     limit: Annotated[int | None, typer.Option(min=1, help="Plans on a sheet at most, drawn by --seed.")] = None,
     output: Annotated[Path | None, typer.Option(help="File to write: JSON, or CSV with --template.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap and of a sheet's order.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+) -> Shown:
     """Compare judges, people and the repeats of a judge on the same plans; or write a sheet for people to fill.
 
     Example: recipe evaluate agreement llama.json proxy.json --ratings ann.csv --examples test.jsonl
     """
     from recipe.artifacts import require_writable, to_json, write_json
     from recipe.evaluation.people.agreement import agreement_of
-    from recipe.evaluation.people.ratings import read_people
-    from recipe.evaluation.scoreboard.sources import gather
+    from recipe.evaluation.people.ratings import read_people, write_sheet
+    from recipe.evaluation.scoreboard.sources import gather, judgements_of
 
     if output is not None:
         require_writable(output)
     if template:
-        rows = _write_sheet(template, examples or [], output, controls, seed, limit)
-        if json:
-            console.print_json({"rows": rows, "output": str(output)})
-        else:
-            console.print_lines(f"{rows:,} plans to rate in {output}")
-        return
+        if output is None:
+            raise InputError("a sheet needs a file to be written to; give --output sheet.csv.")
+        if not examples:
+            raise InputError("a sheet shows goals, histories and references; give --examples.")
+        board = gather(template, examples)
+        judged = [
+            judgement
+            for source in board.sources
+            for judgement in judgements_of(source)
+            if controls or not judgement.control
+        ]
+        rows = write_sheet(output, judged, board.examples, seed, limit)
+        return Shown({"rows": rows, "output": str(output)}, [f"{rows:,} plans to rate in {output}"])
     if not files:
         raise InputError("there is nothing to compare; give scores of `recipe evaluate judge`.")
     between, within = agreement_of(gather(files, examples or []), read_people(ratings or []), controls, seed)
-    result = {"between": to_json(between), "repeats": {name: to_json(one) for name, one in within.items()}}
+    result = {"between": to_json(between), "repeats": {name: to_json(agreement) for name, agreement in within.items()}}
     if output is not None:
         write_json(output, result)
-    if json:
-        console.print_json(result)
-        return
-    shown = {} if between is None else {"agreement": between}
-    for title, one in (shown | {f"repeats of {name}": one for name, one in within.items()}).items():
-        for table in _tables(one, title):
-            console.print_table(table)
+    named = {} if between is None else {"agreement": between}
+    named |= {f"repeats of {name}": of for name, of in within.items()}
+    return Shown(result, [table for title, of in named.items() for table in _tables(of, title)])
 
 
-def _write_sheet(
-    template: list[Path], examples: list[Path], output: Path | None, controls: bool, seed: int, limit: int | None
-) -> int:
-    from recipe.evaluation.people.ratings import write_sheet
-    from recipe.evaluation.scoreboard.sources import gather, judgements_of
-
-    if output is None:
-        raise InputError("a sheet needs a file to be written to; give --output sheet.csv.")
-    if not examples:
-        raise InputError("a sheet shows goals, histories and references; give --examples.")
-    board = gather(template, examples)
-    judged = [one for source in board.sources for one in judgements_of(source) if controls or not one.control]
-    return write_sheet(output, judged, board.examples, seed, limit)
-
-
-def _tables(found: "Agreement", title: str) -> "Iterator[Table]":
+def _tables(agreement: "RaterAgreement", title: str) -> "Iterator[Table]":
     from recipe.report.elements import Cell, Table, headings, row
 
     yield Table(
-        caption=f"{title}: {len(found.raters)} raters, {found.plans:,} plans rated twice or more",
+        caption=f"{title}: {len(agreement.raters)} raters, {agreement.plans:,} plans rated twice or more",
         first="measure",
         headings=headings("alpha", "95% interval", "plans"),
         rows=tuple(
-            row(name.replace("_", " "), "", one.reason, "")
-            if one.alpha is None
-            else row(name.replace("_", " "), *Cell(one.alpha, 2).split(), one.alpha.observations)
-            for name, one in found.alpha.items()
+            row(name.replace("_", " "), "", alpha.reason, "")
+            if alpha.alpha is None
+            else row(name.replace("_", " "), *Cell(alpha.alpha, 2).split(), alpha.alpha.observations)
+            for name, alpha in agreement.alpha.items()
         ),
     )
-    if (spread := found.spread) is not None:
+    if (spread := agreement.spread) is not None:
         shares = spread.variance or {}
         yield Table(
             caption=f"{title}: accuracy on the {spread.plans:,} plans that all rated, percent",
@@ -115,7 +103,7 @@ def _tables(found: "Agreement", title: str) -> "Iterator[Table]":
                 ),
             ),
         )
-    for names, measures in found.pairs.items():
+    for names, measures in agreement.pairs.items():
         yield Table(
             caption=f"{names}: shares of plans, first minus second, rank correlation",
             first="measure",
@@ -134,6 +122,7 @@ def _tables(found: "Agreement", title: str) -> "Iterator[Table]":
         )
 
 
+@shows
 def ratings(
     files: Annotated[list[Path], typer.Argument(help="Filled sheets or tables (CSV), or JSON lines.")],
     judge: Annotated[Path, typer.Option(help="Scores of a judge of the same plans: those that a sheet was made from.")],
@@ -141,13 +130,12 @@ def ratings(
     output: Annotated[Path, typer.Option(help="Scores file to write, JSON; verdicts go beside it.")],
     system: Annotated[str, typer.Option(help="Name of the system. Default: as in --judge.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+) -> Shown:
     """Turn ratings of people into scores and verdicts as a judge's, for reports and comparisons.
 
     Example: recipe evaluate ratings ann.csv bob.csv --judge judge.json --examples test.jsonl --output human.json
     """
-    from recipe.artifacts import require_writable, to_json
+    from recipe.artifacts import require_writable
     from recipe.evaluation.judge.measures import RubricMeasure
     from recipe.evaluation.judge.verdicts import verdict_rows, write_verdicts
     from recipe.evaluation.measures import summarise
@@ -161,30 +149,29 @@ def ratings(
     board = gather([judge], examples)
     people = human_verdicts(read_people(files), judgements_of(board.sources[0]))
     rated = {row.example_id for row in people.rows}
-    shown = [one for name, one in board.examples.items() if name in rated]
+    shown = [example for name, example in board.examples.items() if name in rated]
     named = system or board.sources[0].scores.system
-    left_out = {"incomplete ratings": people.incomplete, "ratings of other plans": people.elsewhere}
+    left_out = {"incomplete ratings": people.incomplete, "ratings of other plans": people.of_others}
     rows = verdict_rows(people.rows)
     scores = summarise(RubricMeasure(people.identity), named, rows, shown, seed, left_out=left_out)
     write_verdicts(rows_path(output), people.rows)
     write_scores(output, scores)
-    if json:
-        console.print_json(to_json(scores))
-        return
-    for one in scores.of("dataset"):
-        accuracy = one.values.get("accuracy")
+    lines = []
+    for group in scores.of("dataset"):
+        accuracy = group.values.get("accuracy")
         mean = "no plan scored" if accuracy is None else f"accuracy {format_number(accuracy.mean, 1)}"
-        console.print_lines(f"{one.name or 'examples'}: {one.counts.plans:,} plans, {mean}")
-    console.print_lines(*(f"left out: {count:,} {words}" for words, count in scores.extras["left_out"].items()))
+        lines.append(f"{group.name or 'examples'}: {group.counts.plans:,} plans, {mean}")
+    lines += [f"left out: {count:,} {words}" for words, count in scores.extras["left_out"].items()]
+    return Shown(scores, lines)
 
 
+@shows
 def inspect(
     scores: Annotated[Path, typer.Argument(help="Scores of `recipe evaluate judge`, their rows beside them.")],
     examples: Annotated[list[Path], typer.Option(help="The examples that were planned for.")],
     output: Annotated[Path, typer.Option(help="Folder of logs, or a file that ends in .json.")],
     control: Annotated[str, typer.Option(help="The plans of this control instead of the system's.")] = "",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+) -> Shown:
     """Write verdicts as a log that `inspect view` shows; Inspect AI itself is not needed.
 
     Example: recipe evaluate inspect judge.json --examples test.jsonl --output logs
@@ -199,8 +186,5 @@ def inspect(
     target = output if output.suffix == ".json" else output / file_name(log)
     require_writable(target)
     write_log(target, log)
-    if json:
-        console.print_json({"samples": len(log["samples"]), "output": str(target)})
-    else:
-        view = f"inspect view --log-dir {target.parent}"
-        console.print_lines(f"{len(log['samples']):,} samples in {target}; see them with: {view}")
+    count, view = len(log["samples"]), f"inspect view --log-dir {target.parent}"
+    return Shown({"samples": count, "output": str(target)}, [f"{count:,} samples in {target}; see them with: {view}"])

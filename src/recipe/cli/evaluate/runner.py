@@ -1,15 +1,16 @@
-"""What the commands of `recipe evaluate` share: reading plans, writing scores with their rows, and showing them.
+"""What the commands of `recipe evaluate` share: options, reading plans, writing scores with rows, showing them."""
 
-A measure that an installed package adds has a command made here, with the options that all share.
-"""
-
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from recipe.cli import console
+from recipe.cli.console import Shown, shows
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,82 +18,122 @@ if TYPE_CHECKING:
     from recipe.evaluation.scores import Row, Scores
     from recipe.types import Example
 
-Examples = Annotated[Path, typer.Option(help="The examples that were planned for.")]
-Split = Annotated[str, typer.Option(help="Only predictions for examples of this split.")]
-MissingPlans = Annotated[
-    Literal["zero", "refuse"], typer.Option(help="Examples without a prediction: empty plans, or an error.")
-]
-Output = Annotated[Path | None, typer.Option(help="Scores file to write, JSON; rows go beside it as X.rows.jsonl.")]
-System = Annotated[str, typer.Option(help="Name of the system. Default: the file's.")]
-Seed = Annotated[int, typer.Option(help="Seed of the bootstrap and of what is drawn.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_FIRST: dict[str, tuple[Any, Any]] = {
+    "predictions": (Annotated[Path, typer.Argument(help="Predictions, JSON lines.")], inspect.Parameter.empty),
+    "examples": (
+        Annotated[Path, typer.Option(help="The examples that were planned for.")],
+        inspect.Parameter.empty,
+    ),
+}
+_LAST: dict[str, tuple[Any, Any]] = {
+    "split": (Annotated[str, typer.Option(help="Only predictions for examples of this split.")], ""),
+    "missing": (
+        Annotated[
+            Literal["zero", "refuse"], typer.Option(help="Examples without a prediction: empty plans, or an error.")
+        ],
+        "zero",
+    ),
+    "output": (
+        Annotated[Path | None, typer.Option(help="Scores file to write, JSON; rows go beside it as X.rows.jsonl.")],
+        None,
+    ),
+    "system": (Annotated[str, typer.Option(help="Name of the system. Default: the file's.")], ""),
+    "seed": (Annotated[int, typer.Option(help="Seed of the bootstrap and of what is drawn.")], 0),
+}
 
 
-def require_outputs(output: Path | None) -> None:
-    """Check before long work that scores and rows can be written."""
-    from recipe.artifacts import require_writable
-    from recipe.evaluation.scores import rows_path
+@dataclass(frozen=True)
+class Plans:
+    """The options that measures share, and what is done by them."""
 
-    if output is not None:
-        require_writable(output)
-        require_writable(rows_path(output))
+    predictions: Path = Path()
+    examples: Path = Path()
+    split: str = ""
+    missing: Literal["zero", "refuse"] = "zero"
+    output: Path | None = None
+    system: str = ""
+    seed: int = 0
 
+    def read(self, missing: Literal["zero", "refuse"] | None = None) -> "tuple[PlanSelection, list[Example]]":
+        """The plans for the examples of the split, and the examples of all splits."""
+        from recipe.data.examples import read_examples
+        from recipe.evaluation.measures import select_plans
+        from recipe.planning.predictions import read_predictions
 
-def evaluate_plans(
-    measure: "Measure",
-    selection: "PlanSelection",
-    system: str,
-    seed: int,
-    left_out: Mapping[str, int] | None = None,
-) -> "tuple[Scores, list[Row]]":
-    """The scores of the selected plans, and their rows."""
-    from recipe.evaluation.measures import measured_rows, summarise
+        chosen = read_examples(self.examples, self.split)
+        known = read_examples(self.examples) if self.split else chosen
+        return select_plans(chosen, read_predictions(self.predictions), known, missing or self.missing), known
 
-    rows = measured_rows(measure, selection, console.progress())
-    skipped = {"other splits": selection.elsewhere, **(left_out or {})}
-    scores = summarise(measure, system, rows, selection.examples, seed, left_out=skipped, decoding=selection.decoding)
-    return scores, rows
+    def evaluate(
+        self, measure: "Measure", selection: "PlanSelection", left_out: Mapping[str, int] | None = None
+    ) -> "tuple[Scores, list[Row]]":
+        """The scores of the selected plans, and their rows."""
+        from recipe.evaluation.measures import measured_rows, summarise
 
+        rows = measured_rows(measure, selection, console.progress())
+        skipped = {"other splits": selection.other_splits, **(left_out or {})}
+        named, decoding = self.system or self.predictions.stem, selection.decoding
+        scores = summarise(measure, named, rows, selection.examples, self.seed, left_out=skipped, decoding=decoding)
+        return scores, rows
 
-def read_plans(
-    predictions: Path, examples: Path, split: str, missing: Literal["zero", "refuse"]
-) -> "tuple[PlanSelection, list[Example]]":
-    """The plans of a file for the examples of a split, and the examples of all splits."""
-    from recipe.data.examples import read_examples
-    from recipe.evaluation.measures import select_plans
-    from recipe.planning.predictions import read_predictions
+    def show(self, scores: "Scores", rows: "Sequence[Row]") -> Shown:
+        """Write the scores with their rows, if they have a file, and show them."""
+        from recipe.evaluation.scores import rows_path, write_rows, write_scores
 
-    wanted = read_examples(examples, split)
-    known = read_examples(examples) if split else wanted
-    return select_plans(wanted, read_predictions(predictions), known, missing), known
+        if self.output is not None:
+            write_rows(rows_path(self.output), rows)
+            write_scores(self.output, scores)
+        return self.shown(scores)
 
+    def shown(self, scores: "Scores") -> Shown:
+        """The scores as JSON and as tables."""
+        from recipe.evaluation.measures import measure_named, terminal_tables
+        from recipe.evaluation.scores import rows_path
 
-def write_and_show(scores: "Scores", rows: "Sequence[Row]", output: Path | None, as_json: bool) -> None:
-    """Write scores with their rows, if they have a file, and show them."""
-    from recipe.evaluation.scores import rows_path, write_rows, write_scores
-
-    if output is not None:
-        write_rows(rows_path(output), rows)
-        write_scores(output, scores)
-    show(scores, output, as_json)
-
-
-def show(scores: "Scores", output: Path | None, as_json: bool) -> None:
-    """Print scores as JSON or as tables."""
-    from recipe.artifacts import to_json
-    from recipe.evaluation.measures import measure_named, terminal_tables
-    from recipe.evaluation.scores import rows_path
-
-    if as_json:
-        console.print_json(to_json(scores))
-        return
-    for table in terminal_tables(
-        measure_named(scores.measure), scores, "" if output is None else rows_path(output).name
-    ):
-        console.print_table(table)
+        file = "" if self.output is None else rows_path(self.output).name
+        return Shown(scores, terminal_tables(measure_named(scores.measure), scores, file))
 
 
-def measure_command(name: str) -> Callable[..., None]:
+def measured(*without: str) -> Callable[[Callable[..., Shown]], Callable[..., Shown]]:
+    """Give the command of a measure the options that all share, but for some, as its argument `plans`.
+
+    That scores and rows can be written is checked first.
+    """
+
+    def decorate(command: Callable[..., Shown]) -> Callable[..., Shown]:
+        signature = inspect.signature(command)
+
+        @functools.wraps(command)
+        def run(**arguments: Any) -> Shown:
+            from recipe.artifacts import require_writable
+            from recipe.evaluation.scores import rows_path
+
+            plans = Plans(**{name: arguments.pop(name) for name in (*_FIRST, *_LAST) if name not in without})
+            if plans.output is not None:
+                require_writable(plans.output)
+                require_writable(rows_path(plans.output))
+            return command(plans=plans, **arguments)
+
+        first, last = (
+            [
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+                for name, (annotation, default) in shared.items()
+                if name not in without
+            ]
+            for shared in (_FIRST, _LAST)
+        )
+        own = [
+            parameter.replace(kind=parameter.KEYWORD_ONLY)
+            for name, parameter in signature.parameters.items()
+            if name != "plans"
+        ]
+        run.__signature__ = signature.replace(parameters=[*first, *own, *last])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def further_command(name: str) -> Callable[..., None]:
     """The command of a measure of an installed package, which is opened without settings."""
     from recipe.evaluation.measures import measure_named
 
@@ -101,21 +142,13 @@ def measure_command(name: str) -> Callable[..., None]:
     except InputError as error:  # only this command cannot be used
         about = str(error)
 
-    def command(
-        predictions: Annotated[Path, typer.Argument(help="Predictions, JSON lines.")],
-        examples: Examples,
-        split: Split = "",
-        missing: MissingPlans = "zero",
-        output: Output = None,
-        system: System = "",
-        seed: Seed = 0,
-        as_json: AsJson = False,
-    ) -> None:
-        require_outputs(output)
-        selection, _ = read_plans(predictions, examples, split, missing)
+    @shows
+    @measured()
+    def command(plans: Plans) -> Shown:
+        selection, _ = plans.read()
         measure = measure_named(name)()
         measure.require(selection.examples)
-        write_and_show(*evaluate_plans(measure, selection, system or predictions.stem, seed), output, as_json)
+        return plans.show(*plans.evaluate(measure, selection))
 
     command.__doc__ = about
     return command

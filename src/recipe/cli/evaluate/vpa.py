@@ -1,25 +1,28 @@
 """`recipe evaluate vpa`: Visual Planning for Assistance on CrossTask."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from recipe.cli import console
-from recipe.cli.evaluate import runner
+from recipe.cli.console import Shown, shows
+from recipe.cli.evaluate.runner import Plans, measured
 from recipe.cli.vpa import CrossTask, Order, ProtocolName, RuleName, TaxonomyName
 
 if TYPE_CHECKING:
     from recipe.evaluation.scores import Scores
-    from recipe.evaluation.vpa.run import References
+    from recipe.evaluation.vpa.run import VpaReferences
     from recipe.planning.admissible import Embed
     from recipe.report.elements import Table
 
 _MEASURES = {"success_rate": "SR", "accuracy": "mAcc", "iou": "mIoU"}
 
 
+@shows
+@measured("predictions", "examples", "split", "missing")
 def vpa(
+    plans: Plans,
     root: CrossTask,
     baseline: Annotated[
         str | None,
@@ -36,7 +39,6 @@ def vpa(
     ] = False,
     margin: Annotated[float, typer.Option(min=0, max=2, help="Report the share of steps mapped by less.")] = 0.05,
     history: Annotated[str, typer.Option(help="Where the planner's histories are from, for the table.")] = "oracle",
-    system: Annotated[str, typer.Option(help="Name in tables; by default the file's or the baseline's.")] = "",
     supervised: Annotated[bool, typer.Option("--supervised", help="The planner was trained on CrossTask.")] = False,
     protocol: ProtocolName = "shared",
     rule: RuleName = "vlamp",
@@ -46,15 +48,10 @@ def vpa(
         Literal["train", "train+validation"], typer.Option(help="Videos that baselines are counted in.")
     ] = "train+validation",
     draws: Annotated[int, typer.Option(min=1, help="Random plans of each sample.")] = 150,
-    seed: Annotated[int, typer.Option(help="Seed of random plans and of the bootstrap.")] = 0,
     show_published: Annotated[
         bool, typer.Option("--published/--no-published", help="Show the paper's rows beside the results.")
     ] = True,
-    output: Annotated[
-        Path | None, typer.Option(help="Scores file to write, JSON; its rows go beside it as X.rows.jsonl.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+) -> Shown:
     """Score plans over CrossTask's actions: success rate, accuracy and IoU of the next 1, 3 and 4 actions.
 
     Steps in free words are mapped to the nearest action. Every run reports whether its protocol is calibrated.
@@ -63,7 +60,11 @@ def vpa(
 
     Example: recipe evaluate vpa --root data --predictions plans.jsonl --system mine --output vpa.json
     """
+    from functools import partial
+
     from recipe.artifacts import to_json
+    from recipe.config import EncoderConfig
+    from recipe.corpus.encoders import open_encoder
     from recipe.evaluation.measures import select_plans, summarise
     from recipe.evaluation.scores import rows_path, write_rows, write_scores
     from recipe.evaluation.vpa.baselines import FLOORS
@@ -73,100 +74,83 @@ def vpa(
 
     if (baseline is None) == (predictions is None):
         raise typer.BadParameter("give one of --baseline and --predictions.", param_hint="--baseline")
-    runner.require_outputs(output)
-    task = open_task(root, protocol, rule, order, taxonomy == "133", training)
-    examples, decoding = [one.example() for one in task.samples], tuple[Decoding, ...]()
+
+    def embed() -> "Embed":
+        return partial(open_encoder(EncoderConfig(name=encoder)).encode, progress=console.progress())
+
+    task, seed = open_task(root, protocol, rule, order, taxonomy == "133", training), plans.seed
+    examples, decoding = [sample.example() for sample in task.samples], tuple[Decoding, ...]()
     if baseline is not None:
         past = "oracle" if baseline.endswith("bigram") else ""
-        measure = VpaMeasure(task, lambda: _embed(encoder), history=past, supervised=baseline in FLOORS)
-        measured, name = measure.baseline_rows(baseline, seed, draws), baseline
+        measure = VpaMeasure(task, embed, history=past, supervised=baseline in FLOORS)
+        rows, name = measure.baseline_rows(baseline, seed, draws), baseline
         if baseline not in FLOORS:
             measure.settings["draws"] = str(draws)
             del measure.settings["training"]
     elif predictions is not None:
-        measure = VpaMeasure(task, lambda: _embed(encoder), encoder, history, within_goal, margin, supervised)
+        measure = VpaMeasure(task, embed, encoder, history, within_goal, margin, supervised)
         planned = read_predictions(predictions)
-        measured, name = measure.rows(examples, planned), predictions.stem
+        rows, name = measure.rows(examples, planned), predictions.stem
         decoding = select_plans(examples, planned, task.cuts).first().decoding
     measure.settings["seed"] = str(seed)
-    scores = summarise(measure, system or name, measured, examples, seed, decoding=decoding)
-    if output is not None:
-        write_rows(rows_path(output), measured)
-        write_scores(output, scores)
+    scores = summarise(measure, plans.system or name, rows, examples, seed, decoding=decoding)
+    if plans.output is not None:
+        write_rows(rows_path(plans.output), rows)
+        write_scores(plans.output, scores)
     others = references(task, scores.system)
-    if not json:
-        console.print_table(_table(scores, others, show_published))
-        return
     calibration = others.calibration
     shown = {"calibrated": calibration.calibrated, "apart": calibration.apart, "sentence": calibration.sentence}
-    rows = [row._asdict() for row in others.rows if show_published or not row.published]
-    console.print_json(to_json(scores) | {"calibration": shown, "beside": rows})
+    beside = [row._asdict() for row in others.rows if show_published or not row.published]
+    value = to_json(scores) | {"calibration": shown, "beside": beside}
+    return Shown(value, [_table(scores, others, show_published)])
 
 
-def _embed(name: str) -> "Embed":
-    from functools import partial
-
-    from recipe.config import EncoderConfig
-    from recipe.corpus.encoders import open_encoder
-
-    return partial(open_encoder(EncoderConfig(name=name)).encode, progress=console.progress())
-
-
-def _table(scores: "Scores", references: "References", show_published: bool) -> "Table":
+def _table(scores: "Scores", references: "VpaReferences", show_published: bool) -> "Table":
     """The result above the rows that it is read against; intervals and warnings as notes."""
+    from recipe.evaluation.vpa.protocol import HORIZONS
     from recipe.report.elements import Cell, Heading, Table, row
 
     columns = references.columns.columns
     figures = {name: value.mean for name, value in scores.overall.values.items()}
     supervised = ", supervised" * scores.extras["supervised"]
-    rows = [row(f"{scores.system}{supervised}", *(figures.get(one.key) for one in columns))]
+    rows = [row(f"{scores.system}{supervised}", *(figures.get(column.key) for column in columns))]
     for other in references.rows:
         if show_published or not other.published:
             section = f"published, {other.group}" if other.published else "on the same samples"
-            rows.append(row(other.system, *(Cell(other.figures.get(one.key), 1) for one in columns), section=section))
-    return Table(
-        caption=f"CrossTask, {scores.identity['protocol']} protocol, {scores.identity['taxonomy']} actions, percent",
-        first="system",
-        headings=tuple(Heading(_MEASURES[one.key.partition(".")[2]], one.group) for one in columns),
-        rows=tuple(rows),
-        notes=(
-            *_intervals(scores),
-            *_warnings(scores, references, show_published),
-            *_mapping(scores.extras.get("remap", {})),
-        ),
-    )
+            cells = (Cell(other.figures.get(column.key), 1) for column in columns)
+            rows.append(row(other.system, *cells, section=section))
 
-
-def _intervals(scores: "Scores") -> Iterator[str]:
-    from recipe.evaluation.vpa.protocol import HORIZONS
-    from recipe.report.elements import Cell
-
+    notes = list[str]()
     for horizon in HORIZONS:
         values = {short: scores.overall.values.get(f"{horizon}.{name}") for name, short in _MEASURES.items()}
         bounds = ", ".join(f"{name} {Cell(value).small or 'none'}" for name, value in values.items())
-        if (one := values["mAcc"]) is not None:
-            yield f"T={horizon}: {one.observations:,} samples of {one.clusters:,} videos; 95% intervals: {bounds}"
-
-
-def _warnings(scores: "Scores", references: "References", show_published: bool) -> Iterator[str]:
-    yield references.calibration.sentence
+        if (mean := values["mAcc"]) is not None:
+            samples = f"{mean.observations:,} samples of {mean.clusters:,} videos"
+            notes.append(f"T={horizon}: {samples}; 95% intervals: {bounds}")
+    notes.append(references.calibration.sentence)
     if show_published:
-        yield "Most Probable is shown as published; no baseline here reproduces those rows."
+        notes.append("Most Probable is shown as published; no baseline here reproduces those rows.")
     if scores.settings["history"] == "oracle":
-        yield "The true history was read; published systems read a history from the video."
+        notes.append("The true history was read; published systems read a history from the video.")
     if scores.settings.get("admissible actions") == "the goal's card":
-        yield "Steps were mapped to the goal's card alone, which is easier than mapping to all actions."
+        notes.append("Steps were mapped to the goal's card alone, which is easier than mapping to all actions.")
+    if counts := scores.extras.get("remap", {}):
+        line = f"{counts['steps']:,.0f} steps read, {counts['steps_that_are_actions']:,.0f} of them actions as they are"
+        if "mean_margin" in counts:
+            share = f"{100 * counts['share_below_margin']:.0f} % below {counts['margin_asked_for']:g}"
+            line += f"; mean margin of the others {counts['mean_margin']:.3f}, {share}"
+        notes.append(line)
+        missing = (
+            f"{counts['missing_predictions']:,.0f} samples without a prediction, {counts['empty_plans']:,.0f} empty"
+        )
+        shorter = f"{counts['shorter_plans']:,.0f} shorter than the largest T: missing positions are wrong"
+        notes.append(f"{missing} plans, {shorter}")
 
-
-def _mapping(counts: dict[str, float]) -> Iterator[str]:
-    if not counts:
-        return
-    line = f"{counts['steps']:,.0f} steps read, {counts['steps_that_are_actions']:,.0f} of them actions as they are"
-    if "mean_margin" in counts:
-        share = f"{100 * counts['share_below_margin']:.0f} % below {counts['margin_asked_for']:g}"
-        line += f"; mean margin of the others {counts['mean_margin']:.3f}, {share}"
-    yield line
-    yield (
-        f"{counts['missing_predictions']:,.0f} samples without a prediction, {counts['empty_plans']:,.0f} empty plans, "
-        f"{counts['shorter_plans']:,.0f} shorter than the largest T: missing positions are wrong"
+    identity = scores.identity
+    return Table(
+        caption=f"CrossTask, {identity['protocol']} protocol, {identity['taxonomy']} actions, percent",
+        first="system",
+        headings=tuple(Heading(_MEASURES[column.key.partition(".")[2]], column.group) for column in columns),
+        rows=tuple(rows),
+        notes=tuple(notes),
     )

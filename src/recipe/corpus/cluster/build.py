@@ -15,13 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from recipe.config import EncoderConfig
 from recipe.corpus.cluster.search import cluster
-from recipe.corpus.encode import encode_shard
+from recipe.corpus.encode import encode_shards as encode_shards_here
 from recipe.corpus.encoders import Encoder, differences, open_encoder, recorded_settings
-from recipe.corpus.layout import MANIFEST, OFFSETS, PLAN, SHARDS, STAGING, read_manifest, shard_name
+from recipe.corpus.layout import MANIFEST, PLAN, SHARDS, STAGING, read_manifest, shard_name
 from recipe.errors import ComputeError, EncoderMismatch, MissingExtra, RecipeError, first_line
 from recipe.progress import Advance
 
@@ -70,50 +68,42 @@ def encode_shards(
         return
     output = output.resolve()
     for shard in shards:
-        _begun(output, shard).unlink(missing_ok=True)
+        _attempts(output, shard).unlink(missing_ok=True)
     with cluster((workers.count or 1) * workers.cpus), _quiet_data():
-        for row in _rows((output, encoder, opener, workers.retries), shards, workers):
-            if row["failure"]:
-                raise pickle.loads(row["failure"])
-            advance(row["segments"])
+        whole = ray.cluster_resources()
+        gpus = workers.gpus if workers.gpus is not None else float(whole.get("GPU", 0) > 0)
+        count = workers.count
+        if not count:
+            needed = {"CPU": workers.cpus, "GPU": gpus}
+            count = min(int(whole.get(name, 0) // amount) for name, amount in needed.items() if amount)
+            if not count:
+                has = ", ".join(f"{whole.get(name, 0):g} {name}s" for name in needed)
+                raise ComputeError(
+                    f"the cluster has no room for one worker of {workers.cpus:g} CPUs and {gpus:g} GPUs: it has {has}."
+                )
 
-
-def _rows(
-    build: tuple[Path, EncoderConfig, Opener, int], shards: Sequence[int], workers: Workers
-) -> Iterator[dict[str, Any]]:
-    """The outcome of each shard, in the order in which they end."""
-    gpus = workers.gpus if workers.gpus is not None else float(ray.cluster_resources().get("GPU", 0) > 0)
-    count = min(workers.count or _room(workers.cpus, gpus), len(shards))
-    numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
-    numbers.context.execution_no_progress_timeout_s = -1  # a shard may take an hour
-    numbers.context.enable_progress_bars = False
-    encoded = numbers.map_batches(
-        _Encode,
-        fn_constructor_args=build,
-        batch_size=1,
-        # One shard at a time: the last ones are shared out evenly.
-        compute=ray.data.ActorPoolStrategy(size=count, max_tasks_in_flight_per_actor=1),
-        num_cpus=workers.cpus,
-        num_gpus=gpus,
-    )
-    try:
-        yield from encoded.iter_rows()
-    except ray.exceptions.RayError as error:
-        raise ComputeError(
-            f"{build[0]}: a process that encodes was lost and could not be replaced ({first_line(error)}); "
-            "finished shards are kept: run the same command again, with smaller batches where memory ran out."
-        ) from error
-
-
-def _room(cpus: float, gpus: float) -> int:
-    """Workers that fit into the cluster."""
-    whole = ray.cluster_resources()
-    wanted = {"CPU": cpus, "GPU": gpus}
-    room = min(int(whole.get(name, 0) // amount) for name, amount in wanted.items() if amount)
-    if not room:
-        has = ", ".join(f"{whole.get(name, 0):g} {name}s" for name in wanted)
-        raise ComputeError(f"the cluster has no room for one worker of {cpus:g} CPUs and {gpus:g} GPUs: it has {has}.")
-    return room
+        numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
+        numbers.context.execution_no_progress_timeout_s = -1  # a shard may take an hour
+        numbers.context.enable_progress_bars = False
+        encoded = numbers.map_batches(
+            _Encode,
+            fn_constructor_args=(output, encoder, opener, workers.retries),
+            batch_size=1,
+            # One shard at a time: the last ones are shared out evenly.
+            compute=ray.data.ActorPoolStrategy(size=min(count, len(shards)), max_tasks_in_flight_per_actor=1),
+            num_cpus=workers.cpus,
+            num_gpus=gpus,
+        )
+        try:
+            for row in encoded.iter_rows():  # in the order in which shards end
+                if row["failure"]:
+                    raise pickle.loads(row["failure"])
+                advance(row["segments"])
+        except ray.exceptions.RayError as error:
+            raise ComputeError(
+                f"{output}: a process that encodes was lost and could not be replaced ({first_line(error)}); "
+                "finished shards are kept: run the same command again, with smaller batches where memory ran out."
+            ) from error
 
 
 class _Encode:
@@ -139,30 +129,28 @@ class _Encode:
         """Failures are returned, because Ray adds lines of its own to what is raised."""
         shard = int(batch["shard"][0])
         finished = self._output / SHARDS / shard_name(shard)
+        counted: list[int] = []
         try:
-            self._begin(shard)
-            encode_shard(self._output, shard, self._encoder)
-            segments = int(np.load(finished / OFFSETS)[-1])
+            # Ray gives the shard of a process that died to another, without end: count on disk how often that was.
+            attempts = _attempts(self._output, shard)
+            with attempts.open("ab") as stream:
+                stream.write(b".")
+            if (times := attempts.stat().st_size) > self._retries + 1:
+                raise ComputeError(
+                    f"{finished}: all {times - 1} processes that encoded the shard were killed; "
+                    "run the same command again, with smaller batches where memory ran out."
+                )
+            encode_shards_here(self._output, [shard], self._encoder, counted.append)
         except RecipeError as error:
             return {"segments": [0], "failure": [pickle.dumps(error)]}
         except (OSError, RuntimeError, MemoryError) as error:
             lost = ComputeError(f"{finished}: the shard could not be encoded on {os.uname().nodename}: {error!r}.")
             return {"segments": [0], "failure": [pickle.dumps(lost)]}
-        return {"segments": [segments], "failure": [b""]}
-
-    def _begin(self, shard: int) -> None:
-        """Ray gives the shard of a process that died to another, without end: count on disk how often that was."""
-        begun = _begun(self._output, shard)
-        with begun.open("ab") as stream:
-            stream.write(b".")
-        if (times := begun.stat().st_size) > self._retries + 1:
-            raise ComputeError(
-                f"{self._output / SHARDS / shard_name(shard)}: all {times - 1} processes that encoded the shard were "
-                "killed; run the same command again, with smaller batches where memory ran out."
-            )
+        return {"segments": [sum(counted)], "failure": [b""]}
 
 
-def _begun(output: Path, shard: int) -> Path:
+def _attempts(output: Path, shard: int) -> Path:
+    """The file with one byte for each process that began the shard."""
     return output / STAGING / f".{shard_name(shard)}.begun"
 
 

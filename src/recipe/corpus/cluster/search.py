@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,14 +53,7 @@ def cluster(cpus: float = 1) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    _connect(os.environ.get("RAY_ADDRESS"), cpus)
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _connect(address: str | None, cpus: float) -> None:
+    address = os.environ.get("RAY_ADDRESS")
     if address is None:
         ray.init(
             "local",
@@ -70,23 +63,23 @@ def _connect(address: str | None, cpus: float) -> None:
             logging_level=logging.ERROR,
             log_to_driver=False,
         )
-        return
+    else:
+        try:
+            # Connect to HOST:PORT first, because Ray itself waits there for many minutes.
+            host, _, port = address.rpartition("/")[2].rpartition(":")
+            if port.isdigit():
+                socket.create_connection((host, int(port)), _PATIENCE).close()
+            ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise RecipeError(
+                f"the Ray cluster at RAY_ADDRESS={address} cannot be used ({first_line(error)}); "
+                "start it with `ray start --head`, set RAY_AUTH_MODE=token where it asks for a token, "
+                "or unset RAY_ADDRESS to work on this machine alone."
+            ) from None
     try:
-        _require_reachable(address)
-        ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise RecipeError(
-            f"the Ray cluster at RAY_ADDRESS={address} cannot be used ({first_line(error)}); "
-            "start it with `ray start --head`, set RAY_AUTH_MODE=token where it asks for a token, "
-            "or unset RAY_ADDRESS to work on this machine alone."
-        ) from None
-
-
-def _require_reachable(address: str) -> None:
-    """Connect to HOST:PORT first, because Ray itself waits there for many minutes."""
-    host, _, port = address.rpartition("/")[2].rpartition(":")
-    if port.isdigit():
-        socket.create_connection((host, int(port)), _PATIENCE).close()
+        yield
+    finally:
+        ray.shutdown()
 
 
 Opener = Callable[[Path, Sequence[int]], Index]
@@ -116,13 +109,6 @@ def _open_index(folder: Path, shards: Sequence[int], placement: Placement) -> In
     devices = [f"cuda:{number}" for number in range(math.ceil(placement.gpus))]
     index: Index = kernels("gpu.index").GpuIndex.open(folder, shards, devices=devices, threads=threads)
     return index
-
-
-class _Part(NamedTuple):
-    """Consecutive shards and the actor that searches them."""
-
-    shards: range
-    actor: Any
 
 
 class _Actor:
@@ -155,8 +141,10 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
     Open one with `ShardedIndex.open`.
     """
 
-    def __init__(self, folder: Path, parts: Sequence[_Part], timeout: float) -> None:
-        self._folder, self._parts, self._timeout = folder, parts, timeout
+    def __init__(self, folder: Path, shares: Sequence[range], actors: Sequence[Any], timeout: float) -> None:
+        self._folder, self._actors, self._timeout = folder, actors, timeout
+        self.shares = list(shares)
+        """The numbers of the shards that each actor searches."""
         self._stack = ExitStack()
 
     @classmethod
@@ -189,11 +177,11 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
                 max_task_retries=placement.retries,
                 scheduling_strategy="SPREAD",
             )
-            parts = [_Part(run, kind.remote(folder, run, manifest["id"], opener)) for run in runs]
-            for part in parts:
-                stack.callback(ray.kill, part.actor)
-            index = cls(folder, parts, placement.timeout)
-            opened = index._ask([part.actor.ready.remote() for part in parts])
+            started = [kind.remote(folder, run, manifest["id"], opener) for run in runs]
+            for actor in started:
+                stack.callback(ray.kill, actor)
+            index = cls(folder, runs, started, placement.timeout)
+            opened = index._ask([actor.ready.remote() for actor in started])
             if sum(opened) != manifest["narrations"]:
                 raise CorpusError(
                     f"{folder}: the actors opened {sum(opened)} narrations of {manifest['narrations']}; "
@@ -202,11 +190,6 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
             index._stack = stack.pop_all()
         return index
 
-    @property
-    def shares(self) -> list[range]:
-        """The numbers of the shards that each actor searches."""
-        return [part.shards for part in self._parts]
-
     def search(self, queries: Sequence[Vectors], k: int = 25) -> list[SearchResult]:
         """The k best narrations of the whole corpus for each query, float32 [M_i, d]; ties in corpus order.
 
@@ -214,7 +197,7 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
         there is no answer from a part of the corpus.
         """
         shared = ray.put(list(queries))
-        answers = self._ask([part.actor.search.remote(shared, k) for part in self._parts])
+        answers = self._ask([actor.search.remote(shared, k) for actor in self._actors])
         return [merge(results, k) for results in zip(*answers, strict=True)]
 
     def close(self) -> None:
@@ -225,33 +208,33 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
         self.close()
 
     def _ask(self, answers: Sequence[Any]) -> list[Any]:
-        """The answers of all actors, in order. Raises ComputeError where one is missing."""
+        """The answers of all actors, in order. Raises ComputeError, naming the shards, where one is missing."""
         _, late = ray.wait(list(answers), num_returns=len(answers), timeout=self._timeout)
+        values, missing, cause = [], [], None
         if late:
-            slow = [part for part, answer in zip(self._parts, answers, strict=True) if answer in late]
-            raise self._unsearched(slow, f"no answer in {self._timeout:g} s; {_resources()}")
-        given, lost = [], {}
-        for part, answer in zip(self._parts, answers, strict=True):
-            try:
-                given.append(ray.get(answer))
-            except RayTaskError as error:
-                if isinstance(error.cause, RecipeError):
-                    raise error.cause from None
-                raise
-            except RayError as error:
-                lost[part] = error
-        if lost:
-            raise self._unsearched(list(lost), "the processes that search them keep dying") from next(
-                iter(lost.values())
-            )
-        return given
-
-    def _unsearched(self, parts: Sequence[_Part], reason: str) -> ComputeError:
-        names = ", ".join(_span(part.shards) for part in parts)
-        return ComputeError(
-            f"{self._folder}: shards {names} could not be searched ({reason}), so the search has no result; "
-            "see that the machines have memory and read the folder, and search again."
-        )
+            missing = [run for run, answer in zip(self.shares, answers, strict=True) if answer in late]
+            free, whole = ray.available_resources(), ray.cluster_resources()
+            parts = [f"{free.get(name, 0):g} of {whole.get(name, 0):g} {name}s" for name in ("CPU", "GPU")]
+            reason = f"no answer in {self._timeout:g} s; the cluster has {' and '.join(parts)} free"
+        else:
+            for run, answer in zip(self.shares, answers, strict=True):
+                try:
+                    values.append(ray.get(answer))
+                except RayTaskError as error:
+                    if isinstance(error.cause, RecipeError):
+                        raise error.cause from None
+                    raise
+                except RayError as error:
+                    missing.append(run)
+                    cause = cause or error
+            reason = "the processes that search them keep dying"
+        if missing:
+            spans = [shard_name(run[0]) + (f" to {shard_name(run[-1])}" if len(run) > 1 else "") for run in missing]
+            raise ComputeError(
+                f"{self._folder}: shards {', '.join(spans)} could not be searched ({reason}), so the search has no "
+                "result; see that the machines have memory and read the folder, and search again."
+            ) from cause
+        return values
 
 
 def balanced(sizes: Sequence[int], parts: int) -> list[range]:
@@ -279,17 +262,6 @@ def _runs(sizes: Sequence[int], limit: int) -> list[range]:
             held = 0
         held += size
     return [range(first, last) for first, last in pairwise([*bounds, len(sizes)])]
-
-
-def _span(shards: range) -> str:
-    first, last = shard_name(shards[0]), shard_name(shards[-1])
-    return first if len(shards) == 1 else f"{first} to {last}"
-
-
-def _resources() -> str:
-    free, whole = ray.available_resources(), ray.cluster_resources()
-    parts = [f"{free.get(name, 0):g} of {whole.get(name, 0):g} {name}s" for name in ("CPU", "GPU")]
-    return f"the cluster has {' and '.join(parts)} free"
 
 
 class ClusterCorpus(Corpus, AbstractContextManager["ClusterCorpus"]):

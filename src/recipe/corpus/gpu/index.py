@@ -4,7 +4,7 @@ A device holds the 8-bit codes, or the float16 originals at twice the size, whos
 steps and of float32 sums.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from recipe.corpus.index import Index
 from recipe.corpus.layout import Manifest, padded
 from recipe.corpus.scan.certificate import BoundedScores
-from recipe.corpus.scan.shards import MappedArray, Shard, StreamedArray
+from recipe.corpus.scan.shards import Shard
 from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import SILENT, Progress
 
@@ -64,8 +64,8 @@ class Part(NamedTuple):
 def divide(shards: Sequence[Shard], devices: int) -> Iterator[range]:
     """Shards as at most so many runs of about equal numbers of segments, none empty."""
     rows = np.cumsum([0, *(shard.offsets[-1] for shard in shards)])
-    wanted = rows[-1] * np.arange(devices + 1) / devices
-    bounds = np.searchsorted(rows, wanted).tolist()
+    cuts = rows[-1] * np.arange(devices + 1) / devices
+    bounds = np.searchsorted(rows, cuts).tolist()
     return (range(a, b) for a, b in pairwise(bounds) if a < b)
 
 
@@ -87,32 +87,24 @@ def place(
     vectors = torch.zeros((rows, padded(d)), dtype=kind, device=device)
     row = 0
     with progress.task(f"Copy to {device}", rows) as advance:
-        for piece in _pieces(shard.codes if precision == "int8" else shard.embeddings for shard in shards):
-            vectors[row : row + len(piece), : piece.shape[1]] = torch.from_numpy(piece)
-            row += len(piece)
-            advance(len(piece))
+        for shard in shards:
+            array = shard.codes if precision == "int8" else shard.embeddings
+            step = max(1, _PIECE // (array.shape[1] * array.dtype.itemsize))
+            for start in range(0, array.shape[0], step):
+                # Copied, because torch takes no array that is mapped to be read only.
+                piece = np.array(array.rows(start, min(array.shape[0], start + step)))
+                vectors[row : row + len(piece), : piece.shape[1]] = torch.from_numpy(piece)
+                row += len(piece)
+                advance(len(piece))
     offsets = [shard.offsets[:-1] + start for shard, start in zip(shards, starts[:-1], strict=True)]
-    here = segments(vectors, np.concatenate([*offsets, starts[-1:]]))
-    return Part(here, _narration_bounds(np.concatenate([shard.bounds for shard in shards]), precision, device), first)
-
-
-def _pieces(arrays: Iterable[MappedArray | StreamedArray]) -> Iterator[NDArray[np.int8 | np.float16]]:
-    """Consecutive rows, copied: torch takes no array that is mapped to be read only."""
-    for array in arrays:
-        rows, d = array.shape
-        step = max(1, _PIECE // (d * array.dtype.itemsize))
-        for first in range(0, rows, step):
-            yield np.array(array.rows(first, min(rows, first + step)))
-
-
-def _narration_bounds(bounds: NDArray[np.float32], precision: Precision, device: torch.device) -> NarrationBounds:
-    """||x|| is no more than the norm of x's code and its residual together."""
-    scale, residual, norm = bounds.astype(np.float64).T[..., None]
+    # ||x|| is no more than the norm of x's code and its residual together.
+    scale, residual, norm = np.concatenate([shard.bounds for shard in shards]).astype(np.float64).T[..., None]
     if precision == "float16":
         scale, residual, norm = np.ones_like(scale), np.zeros_like(scale), norm + residual
-    return NarrationBounds(
+    known = NarrationBounds(
         *(torch.from_numpy(np.ascontiguousarray(values)).to(device) for values in (scale, residual, norm))
     )
+    return Part(segments(vectors, np.concatenate([*offsets, starts[-1:]])), known, first)
 
 
 class GpuQueries(NamedTuple):
@@ -123,33 +115,29 @@ class GpuQueries(NamedTuple):
     bounds: QueryBounds
 
 
-def int8_queries(queries: Queries) -> GpuQueries:
-    """The codes of the steps."""
-    bounds = _query_bounds(queries.scale / queries.lengths, queries.residuals, queries.norms)
-    return GpuQueries(torch.from_numpy(queries.codes), queries.steps, bounds)
+def gpu_queries(queries: Queries, precision: Precision) -> GpuQueries:
+    """The codes of the steps; or the steps in float16, scaled so that none overflows.
 
-
-def float16_queries(queries: Queries) -> GpuQueries:
-    """The steps in float16, scaled so that none overflows; the error of their sums counts as one of theirs.
-
-    Products of float16 are exact in float32. Each of the D + M additions of a sum loses at most 2^-23 of the absolute
-    values that go into it, of which the sum is at most ||q|| ||x|| a step.
+    Of float16, the error of their sums counts as one of theirs. Products of float16 are exact in float32. Each of the
+    D + M additions of a sum loses at most 2^-23 of the absolute values that go into it, of which the sum is at most
+    ||q|| ||x|| a step.
     """
-    U, d = queries.vectors.shape
-    scale = float(2.0 ** np.frexp(np.abs(queries.vectors).max())[1])
-    halves = np.zeros((U, padded(d)), np.float16)
-    halves[:, :d] = queries.vectors / np.float32(scale)
-    kept = halves[:, :d].astype(np.float64) * scale
-    rounding = (padded(d) + queries.steps.shape[1] + 1) * _UNIT
-    lost = np.linalg.norm(queries.vectors - kept, axis=1) + rounding * np.linalg.norm(kept, axis=1)
-    mean = np.where(queries.steps >= 0, lost[queries.steps], 0).sum(axis=1) / queries.lengths
+    vectors: NDArray[np.int8 | np.float16]
+    if precision == "int8":
+        vectors, scale, residuals = queries.codes, queries.scale, queries.residuals
+    else:
+        U, d = queries.vectors.shape
+        scale = float(2.0 ** np.frexp(np.abs(queries.vectors).max())[1])
+        vectors = np.zeros((U, padded(d)), np.float16)
+        vectors[:, :d] = queries.vectors / np.float32(scale)
+        kept = vectors[:, :d].astype(np.float64) * scale
+        rounding = (padded(d) + queries.steps.shape[1] + 1) * _UNIT
+        lost = np.linalg.norm(queries.vectors - kept, axis=1) + rounding * np.linalg.norm(kept, axis=1)
+        residuals = np.where(queries.steps >= 0, lost[queries.steps], 0).sum(axis=1) / queries.lengths
+    bounds = (scale / queries.lengths, residuals, queries.norms)
     return GpuQueries(
-        torch.from_numpy(halves), queries.steps, _query_bounds(scale / queries.lengths, mean, queries.norms)
+        torch.from_numpy(vectors), queries.steps, QueryBounds(*(torch.from_numpy(values[None]) for values in bounds))
     )
-
-
-def _query_bounds(*values: NDArray[np.float64]) -> QueryBounds:
-    return QueryBounds(*(torch.from_numpy(array[None]) for array in values))
 
 
 class GpuScores:
@@ -169,7 +157,9 @@ class GpuScores:
     def bounds(self) -> NDArray[np.float64]:
         """[Q]: no error is larger."""
         bounds = [
-            (part.known.residual.max() * part.asked.norm + part.known.norm.max() * part.asked.residual)[0].cpu().numpy()
+            (part.known.residual.max() * part.queries.norm + part.known.norm.max() * part.queries.residual)[0]
+            .cpu()
+            .numpy()
             for part in self._estimates
         ]
         largest: NDArray[np.float64] = np.max(bounds, axis=0)
@@ -178,9 +168,9 @@ class GpuScores:
     def best(self, k: int) -> NDArray[np.int64]:
         """[Q, k]: the narrations of the k highest scores, k <= N."""
         tops = [best(part, k) for part in self._estimates]
-        estimates = np.concatenate([top.estimates.cpu().numpy() for top in tops])
+        estimates = np.concatenate([estimates.cpu().numpy() for estimates, _ in tops])
         narrations = np.concatenate(
-            [top.narrations.cpu().numpy() + first for top, first in zip(tops, self._firsts, strict=True)]
+            [narrations.cpu().numpy() + first for (_, narrations), first in zip(tops, self._firsts, strict=True)]
         )
         order = np.argsort(-estimates, axis=0, kind="stable")[:k]
         chosen: NDArray[np.int64] = np.take_along_axis(narrations, order, 0)
@@ -190,9 +180,9 @@ class GpuScores:
         """Narrations [P] and queries [P] of all pairs whose score + bound is not below the query's threshold [Q]."""
         narrations, queries = [], []
         for part, first in zip(self._estimates, self._firsts, strict=True):
-            pairs = reaching(part, torch.from_numpy(thresholds).to(part.sums.device))
-            narrations.append(pairs.narrations.cpu().numpy() + first)
-            queries.append(pairs.queries.cpu().numpy())
+            rows, columns = reaching(part, torch.from_numpy(thresholds).to(part.sums.device))
+            narrations.append(rows.cpu().numpy() + first)
+            queries.append(columns.cpu().numpy())
         return np.concatenate(narrations), np.concatenate(queries)
 
 
@@ -241,7 +231,7 @@ class GpuIndex(Index):
     def _scores(self, queries: Queries) -> BoundedScores | None:
         if not fits(queries.steps.shape[1], queries.codes.shape[1], KINDS[self.precision]):
             return None
-        return GpuScores(self._parts, (int8_queries if self.precision == "int8" else float16_queries)(queries))
+        return GpuScores(self._parts, gpu_queries(queries, self.precision))
 
 
 def _device(name: str) -> torch.device:

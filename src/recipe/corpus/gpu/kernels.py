@@ -18,9 +18,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-
-def _kernel(function: Callable[..., Any]) -> Any:
-    return triton.jit(function)
+_kernel: Callable[[Callable[..., Any]], Any] = triton.jit
 
 
 @_kernel

@@ -4,7 +4,7 @@ The sums stay on the device. They are read once, for the highest estimate of eve
 reads only the few blocks that can matter.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,57 +91,47 @@ def plan(steps: NDArray[np.int32], widest: int) -> ScanPlan:
     unique, firsts, copies = np.unique(steps, axis=0, return_index=True, return_inverse=True)
     lengths = (unique >= 0).sum(axis=1)
     power = 1 << (int(lengths.max()).bit_length() - 1)
-    cuts = [np.zeros_like(lengths), _shared(unique, lengths), np.minimum(lengths, power)]
+    # Steps at the beginning of each query that another begins with too: of sorted queries, a neighbour.
+    equal = np.logical_and.accumulate(unique[1:] == unique[:-1], axis=1).sum(axis=1)
+    shared = np.minimum(np.maximum(np.r_[0, equal], np.r_[equal, 0]), lengths)
+    cuts = [np.zeros_like(lengths), shared, np.minimum(lengths, power)]
     ordered = SortedQueries(unique, lengths, firsts, firsts[copies.ravel()])
     return min((_blocks(ordered, cut, widest) for cut in cuts), key=lambda candidate: candidate.columns)
-
-
-def _shared(unique: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Steps at the beginning of each query that another begins with too: of sorted queries, a neighbour."""
-    equal = np.logical_and.accumulate(unique[1:] == unique[:-1], axis=1).sum(axis=1)
-    neighbours = np.maximum(np.r_[0, equal], np.r_[equal, 0])
-    return np.minimum(neighbours, lengths)
 
 
 def _blocks(queries: SortedQueries, cut: NDArray[np.int64], widest: int) -> ScanPlan:
     """The queries in order, as many to a block as fit."""
     head_levels = _power(int(cut.max())) if cut.any() else 0
     tail_levels = _power(max(1, int((queries.lengths - cut).max())))
-    heads = [tuple(row[:end]) for row, end in zip(queries.steps.tolist(), cut.tolist(), strict=True)]
+    keys = [tuple(row[:end]) for row, end in zip(queries.steps.tolist(), cut.tolist(), strict=True)]
     fewest = max(1, NARROWEST // tail_levels)
-    tails = max(_power(len(heads)), fewest)
-    while True:
-        shape = BlockShape(head_levels, _most(heads, tails, head_levels), tail_levels, tails)
+    tails = max(_power(len(keys)), fewest)
+    while True:  # half as many queries a block until its columns are few enough
+        width = 0
+        if head_levels:
+            most = max(len(set(keys[start : start + tails])) for start in range(0, len(keys), tails))
+            width = max(_power(most), NARROWEST // head_levels)
+        shape = BlockShape(head_levels, width, tail_levels, tails)
         if shape.columns <= widest or tails == fewest:
-            return _fill(shape, queries, cut, heads)
+            break
         tails //= 2
 
-
-def _most(heads: list[tuple[int, ...]], tails: int, levels: int) -> int:
-    """Width of the heads of `levels` steps, where `tails` queries make a block."""
-    if not levels:
-        return 0
-    most = max(len(set(heads[start : start + tails])) for start in range(0, len(heads), tails))
-    return max(_power(most), NARROWEST // levels)
-
-
-def _fill(shape: BlockShape, queries: SortedQueries, cut: NDArray[np.int64], keys: list[tuple[int, ...]]) -> ScanPlan:
     count = -(-len(keys) // shape.tails)
-    heads = np.full((count, shape.head_levels, shape.heads), -1, np.int32)
-    tails = np.full((count, shape.tail_levels, shape.tails), -1, np.int32)
+    head_steps = np.full((count, shape.head_levels, shape.heads), -1, np.int32)
+    tail_steps = np.full((count, shape.tail_levels, shape.tails), -1, np.int32)
     parents = np.zeros((count, shape.tails), np.int32)
     columns = np.full((count, shape.tails), -1, np.int32)
-    places: list[dict[tuple[int, ...], int]] = [{} for _ in range(count)]
+    numbers: list[dict[tuple[int, ...], int]] = [{} for _ in range(count)]
     for row, key in enumerate(keys):
-        block, place = divmod(row, shape.tails)
+        block, column = divmod(row, shape.tails)
         tail = queries.steps[row, cut[row] : queries.lengths[row]]
-        tails[block, : len(tail), place] = tail
-        columns[block, place] = queries.firsts[row]
+        tail_steps[block, : len(tail), column] = tail
+        columns[block, column] = queries.firsts[row]
         if shape.heads:
-            head = places[block].setdefault(key, len(places[block]))
-            heads[block, : len(key), head] = key
-            parents[block, place] = head
-    return ScanPlan(shape, heads, tails, parents, columns, queries.copies)
+            head = numbers[block].setdefault(key, len(numbers[block]))
+            head_steps[block, : len(key), head] = key
+            parents[block, column] = head
+    return ScanPlan(shape, head_steps, tail_steps, parents, columns, queries.copies)
 
 
 def _power(number: int) -> int:
@@ -176,34 +166,20 @@ class Estimates(NamedTuple):
     maxima: torch.Tensor
     """float64 [blocks, Q]: the highest estimate of each block of narrations."""
     known: NarrationBounds
-    asked: QueryBounds
+    queries: QueryBounds
 
 
-class TopEstimates(NamedTuple):
-    """The highest estimates of each query and whose they are, best first: [k, Q] each."""
-
-    estimates: torch.Tensor
-    narrations: torch.Tensor
-
-
-class Pairs(NamedTuple):
-    """Narrations and queries, int64 [P] each."""
-
-    narrations: torch.Tensor
-    queries: torch.Tensor
-
-
-def estimate(sums: torch.Tensor, known: NarrationBounds, asked: QueryBounds) -> Estimates:
+def estimate(sums: torch.Tensor, known: NarrationBounds, queries: QueryBounds) -> Estimates:
     """The sums [N, Q] of a scan with their bounds, read once for the highest estimate of each block."""
     maxima = []
     for start in range(0, len(sums), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        maxima.append(_blockwise(sums[rows] * (known.scale[rows] * asked.weight)))
-    return Estimates(sums, torch.cat(maxima), known, asked)
+        maxima.append(_blockwise(sums[rows] * (known.scale[rows] * queries.weight)))
+    return Estimates(sums, torch.cat(maxima), known, queries)
 
 
-def best(scores: Estimates, k: int) -> TopEstimates:
-    """The k highest estimates of each query, or all where there are fewer.
+def best(scores: Estimates, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k highest estimates of each query and whose they are, best first, [k, Q] each; all where there are fewer.
 
     k blocks of the highest maxima hold them: a narration outside of these has k others at least as high.
     """
@@ -213,23 +189,24 @@ def best(scores: Estimates, k: int) -> TopEstimates:
         values.movedim(2, 1).flatten(0, 1) for values in _block_rows(scores, blocks, queries, bounds=False)
     )
     top = estimates.topk(min(k, len(scores.sums)), dim=0)
-    return TopEstimates(top.values, rows.gather(0, top.indices))
+    return top.values, rows.gather(0, top.indices)
 
 
-def reaching(scores: Estimates, thresholds: torch.Tensor) -> Pairs:
-    """The pairs whose A_mono may be as high as the query's threshold, float64 [Q].
+def reaching(scores: Estimates, thresholds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Narrations and queries, int64 [P] each, of the pairs whose A_mono may reach the query's threshold, float64 [Q].
 
     The estimate is off by at most norm(q) residual(x) + residual(q) norm(x), means over the query's steps.
     """
-    upper = scores.maxima + _blockwise(scores.known.residual) * scores.asked.norm
-    upper += _blockwise(scores.known.norm) * scores.asked.residual
+    upper = scores.maxima + _blockwise(scores.known.residual) * scores.queries.norm
+    upper += _blockwise(scores.known.norm) * scores.queries.residual
     blocks, queries = (upper >= thresholds).nonzero(as_tuple=True)
-    found = []
+    narrations, owners = [blocks[:0]], [queries[:0]]
     for part, of in zip(blocks.split(_PAIRS), queries.split(_PAIRS), strict=True):
         bounds, rows = _block_rows(scores, part, of, bounds=True)
-        pairs, places = (bounds >= thresholds[of, None]).nonzero(as_tuple=True)
-        found.append(Pairs(rows[pairs, places], of[pairs]))
-    return Pairs(*(torch.cat(parts) for parts in zip(*found, strict=True))) if found else Pairs(blocks, queries)
+        pairs, columns = (bounds >= thresholds[of, None]).nonzero(as_tuple=True)
+        narrations.append(rows[pairs, columns])
+        owners.append(of[pairs])
+    return torch.cat(narrations), torch.cat(owners)
 
 
 def _block_rows(
@@ -239,11 +216,11 @@ def _block_rows(
     rows = blocks[..., None] * BLOCK + torch.arange(BLOCK, device=blocks.device)
     there = rows < len(scores.sums)
     rows = rows.clamp_max(len(scores.sums) - 1)
-    asked = QueryBounds(*(values[0, queries][..., None] for values in scores.asked))
+    of = QueryBounds(*(values[0, queries][..., None] for values in scores.queries))
     known = NarrationBounds(*(values[rows, 0] for values in scores.known))
-    values = scores.sums[rows, queries[..., None]] * (known.scale * asked.weight)
+    values = scores.sums[rows, queries[..., None]] * (known.scale * of.weight)
     if bounds:
-        values += known.residual * asked.norm + known.norm * asked.residual
+        values += known.residual * of.norm + known.norm * of.residual
     return values.where(there, -torch.inf), rows
 
 
@@ -319,14 +296,14 @@ def segments(vectors: torch.Tensor, offsets: NDArray[np.int64], launch: Launch |
     return Segments(vectors, rows, members, launch)
 
 
-def scan(here: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) -> torch.Tensor:
+def scan(narrations: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) -> torch.Tensor:
     """M A_mono of each query with each narration, [N, Q]: exact int32 for int8 vectors, float32 for 16-bit ones.
 
     steps [U, D]: the unique steps, of the vectors' kind and on their device; queries [Q, M]: rows of `steps`, -1 after
     a query's last step. Steps that several queries begin with are multiplied and aligned once a block (`plan`).
     Raises InputError for queries too long (`fits`).
     """
-    vectors, launch = here.vectors, here.launch
+    vectors, launch = narrations.vectors, narrations.launch
     D = vectors.shape[1]
     if not fits(queries.shape[1], D, vectors.dtype):
         raise InputError(f"a query has {queries.shape[1]} steps, too many for a GPU's sums of {D} products each.")
@@ -334,12 +311,14 @@ def scan(here: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) -> tor
     heads, tails, parents, columns, copies = (torch.from_numpy(array).to(vectors.device) for array in blocks[1:])
     total = len(queries)
     kind = torch.int32 if vectors.dtype == torch.int8 else torch.float32
-    sums = torch.empty((here.narrations, total), dtype=kind, device=vectors.device)
+    sums = torch.empty((len(narrations.offsets) - 1, total), dtype=kind, device=vectors.device)
     depth = min(launch.depth // vectors.element_size(), D & -D)
-    with _current(vectors.device):
+    # Triton launches on the current device; without one it interprets.
+    with torch.cuda.device(vectors.device) if vectors.device.type == "cuda" else nullcontext():
         # fmt: off
-        coverage[(len(here.members) * len(tails),)](
-            vectors, here.offsets, here.members, steps, heads, tails, parents, columns, sums, len(tails), total, D,
+        coverage[(len(narrations.members) * len(tails),)](
+            vectors, narrations.offsets, narrations.members, steps, heads, tails, parents, columns, sums,
+            len(tails), total, D,
             launch.rows, depth, *blocks.shape, paired(blocks.shape, launch),
             **options(blocks.shape, launch, _memory(vectors.device)),
         )
@@ -370,8 +349,3 @@ def _memory(device: torch.device) -> int:
         return HOPPER
     memory: int = driver.active.utils.get_device_properties(device.index)["max_shared_mem"]
     return memory
-
-
-def _current(device: torch.device) -> AbstractContextManager[object]:
-    """Triton launches on the current device; without one it interprets."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -79,7 +79,18 @@ def certify(
     fits = counts <= limit
     kept = fits[queries]
     narrations, queries = narrations[kept], queries[kept]
-    values = _reuse(first, known, narrations, queries, exact)
+
+    # Exact scores of the survivors; those of `first` are known.
+    span = int(narrations.max(initial=first.max())) + 1
+    keys = (np.arange(len(first))[:, None] * span + first).ravel()
+    sorting = np.argsort(keys)
+    survivors = queries * span + narrations
+    nearest = sorting[np.minimum(np.searchsorted(keys, survivors, sorter=sorting), len(keys) - 1)]
+    reused = keys[nearest] == survivors
+    values = np.empty(len(survivors))
+    values[reused] = known.ravel()[nearest[reused]]
+    values[~reused] = exact(narrations[~reused], queries[~reused])
+
     order = np.lexsort((narrations, -values, queries))
     starts = np.cumsum([0, *np.where(fits, counts, 0)])
     results: list[SearchResult | None] = []
@@ -92,26 +103,6 @@ def certify(
         else:
             results.append(None)
     return results
-
-
-def _reuse(
-    first: NDArray[np.int64],
-    known: NDArray[np.float64],
-    narrations: NDArray[np.int64],
-    queries: NDArray[np.int64],
-    exact: Exact,
-) -> NDArray[np.float64]:
-    """Exact scores of the pairs; those of `first` are `known`."""
-    span = int(narrations.max(initial=first.max())) + 1
-    keys = (np.arange(len(first))[:, None] * span + first).ravel()
-    order = np.argsort(keys)
-    wanted = queries * span + narrations
-    place = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
-    seen = keys[order[place]] == wanted
-    values = np.empty(len(wanted))
-    values[seen] = known.ravel()[order[place[seen]]]
-    values[~seen] = exact(narrations[~seen], queries[~seen])
-    return values
 
 
 def merge(parts: Sequence[SearchResult], k: int) -> SearchResult:

@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from recipe.alignment.compilation import compiled
+from recipe.alignment.cpu import compiled
 
 Steps = NDArray[np.float32] | NDArray[np.float64]
 
@@ -139,16 +139,16 @@ def coverage_of_pairs(
     queries: NDArray[np.float64],
     lengths: NDArray[np.int64],
     narrations: NDArray[np.int64],
-    asked: NDArray[np.int64],
+    owners: NDArray[np.int64],
     scores: NDArray[np.float64],
 ) -> None:
-    """Write A_mono of the queries `asked` [P] with the narrations [P] to scores [P].
+    """Write A_mono of the queries `owners` [P] with the narrations [P] to scores [P].
 
     bits, offsets: as of `coverage`, from the first narration on; queries [Q, >= M, d], zero beyond their lengths [Q].
     """
     score = np.empty(len(offsets) - 1)
     for p in range(len(narrations)):
-        n, q = narrations[p], asked[p]
+        n, q = narrations[p], owners[p]
         rows = bits[offsets[n] : offsets[n + 1]]
         coverage(rows, offsets, queries[q], lengths[q], n, n + 1, score)
         scores[p] = score[n]

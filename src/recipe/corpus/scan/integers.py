@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from recipe.alignment.compilation import compiled
+from recipe.alignment.cpu import compiled
 
 Packed = NDArray[Any]
 
@@ -214,7 +214,7 @@ def _advance(
         zero = ir.Constant(_SUMS, None)
         begins = builder.icmp_signed("!=", fresh, _I64(0))
         reached = cgutils.alloca_once_value(builder, zero)
-        found = cgutils.alloca_once_value(builder, zero)
+        similarities = cgutils.alloca_once_value(builder, zero)
         with cgutils.for_range(builder, count, intp=_I64) as loop:
             at = builder.mul(loop.index, _I64(4 * LANES))
             places = _vector(builder, builder.add(columns, at), _SUMS, 64)
@@ -227,11 +227,11 @@ def _advance(
                     block = _vector(builder, here, _SUMS, 64)
                     if permutes:
                         block = _call(builder, "llvm.x86.avx512.permvar.si.512", _SUMS, [block, places])
-                    builder.store(block, found)
+                    builder.store(block, similarities)
                 with apart:
-                    builder.store(_gathered(builder, w, places), found)
+                    builder.store(_gathered(builder, w, places), similarities)
             slot = builder.inttoptr(builder.add(best, at), _SUMS.as_pointer())
-            reach = builder.add(builder.load(reached), builder.load(found))
+            reach = builder.add(builder.load(reached), builder.load(similarities))
             before = builder.select(begins, ir.Constant(_SUMS, [_LOWEST] * LANES), builder.load(slot, align=64))
             highest = _call(builder, f"llvm.smax.v{LANES}i32", _SUMS, [before, reach])
             builder.store(highest, slot, align=64)

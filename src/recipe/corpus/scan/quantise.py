@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.alignment.compilation import compiled
+from recipe.alignment.cpu import compiled
 from recipe.corpus.layout import padded
 from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS, SCATTERED
 
@@ -53,8 +53,8 @@ def quantise(embeddings: NDArray[np.float16], offsets: NDArray[np.int64]) -> Cod
     while first < len(bounds):
         last = max(int(np.searchsorted(offsets, offsets[first] + _ROWS, side="right")) - 1, first + 1)
         rows = slice(offsets[first], offsets[last])
-        here = offsets[first : last + 1] - offsets[first]
-        _quantise(rotate(embeddings[rows]), here, codes[rows], bounds[first:last])
+        part_offsets = offsets[first : last + 1] - offsets[first]
+        _quantise(rotate(embeddings[rows]), part_offsets, codes[rows], bounds[first:last])
         first = last
     return Codes(codes, bounds)
 
@@ -161,33 +161,26 @@ def quantise_queries(queries: Sequence[NDArray[np.float32]]) -> Queries:
     return Queries(vectors, codes.astype(np.int8), scale, steps, lengths, norms, residuals)
 
 
-class Layout(NamedTuple):
-    """Where a batch's unique steps are among the columns of its similarities."""
-
-    positions: NDArray[np.int64]
-    """[U]: column of each unique step."""
-    columns: NDArray[np.int32]
-    """[B, M, 16]: column of each step of 16 queries."""
-    kinds: NDArray[np.int32]
-    """[B, M]: how these 16 lie, `IN_ORDER`, `IN_BLOCK` or `SCATTERED`."""
-    width: int
-    """Columns, a multiple of what a panel takes; those of no step are zero."""
-
-
-def lay_out(queries: Queries) -> Layout:
+def lay_out(queries: Queries) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], int]:
     """Columns such that the i-th steps of 16 queries lie in one block of 16 wherever that leaves few columns empty.
 
     A query's steps after its last, and the queries that fill up the last 16, read a column of zeros: a similarity of
     zero at the end of a query, or at all of it, leaves the sum of A_mono as it is.
+
+    Returns the column of each unique step [U], the column of each step of 16 queries [B, M, 16], how these 16 lie
+    (`IN_ORDER`, `IN_BLOCK` or `SCATTERED`) [B, M], and the number of columns, a multiple of what a panel takes.
     """
-    steps = _in_groups(queries.steps)
-    kinds, zeros = np.empty((2, *steps.shape[:2]), np.int32)
+    groups, longest = -(-len(queries.steps) // LANES), queries.steps.shape[1]
+    filled = np.full((groups * LANES, longest), -1, np.int32)
+    filled[: len(queries.steps)] = queries.steps
+    steps = filled.reshape(groups, LANES, -1).transpose(0, 2, 1)
+    kinds, zeros = np.empty((2, groups, longest), np.int32)
     plan = _ColumnPlan(len(queries.codes))
-    for at in np.ndindex(kinds.shape):
-        kinds[at], zeros[at] = plan.place(list(dict.fromkeys(steps[at].tolist())))
+    for index in np.ndindex(kinds.shape):
+        kinds[index], zeros[index] = plan.place(list(dict.fromkeys(steps[index].tolist())))
     columns = np.where(steps >= 0, plan.positions[steps], zeros[:, :, None]).astype(np.int32)
     width = -(-plan.width // (LANES * PANEL_GROUPS)) * LANES * PANEL_GROUPS
-    return Layout(plan.positions, cache_lines(columns), cache_lines(kinds), width)
+    return plan.positions, cache_lines(columns), cache_lines(kinds), width
 
 
 class _ColumnPlan:
@@ -216,17 +209,15 @@ class _ColumnPlan:
             blocks = set()
         for step in new:
             self.positions[step] = self._column()
-        zero = self._zero(next(iter(blocks), None)) if -1 in steps else 0
+        zero = 0
+        if -1 in steps:  # the column of zeros of the block, or of any
+            block = next(iter(blocks or self._zeros), None)
+            if block in self._zeros:
+                zero = self._zeros[block]
+            else:
+                zero = self._column()
+                self._zeros[zero // LANES] = zero
         return (IN_BLOCK if len(blocks) == 1 else SCATTERED), zero
-
-    def _zero(self, block: int | None) -> int:
-        """The column of zeros of the block, or of any."""
-        block = next(iter(self._zeros), None) if block is None else block
-        if block not in self._zeros:
-            column = self._column()
-            self._zeros[column // LANES] = column
-            return column
-        return self._zeros[block]
 
     def _column(self) -> int:
         if not self._free:
@@ -236,14 +227,6 @@ class _ColumnPlan:
     def _block(self) -> list[int]:
         self.width += LANES
         return list(range(self.width - LANES, self.width))
-
-
-def _in_groups(steps: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Steps [Q, M] as [B, M, 16], -1 for the queries that are not there."""
-    groups = -(-len(steps) // LANES)
-    filled = np.full((groups * LANES, steps.shape[1]), -1, np.int32)
-    filled[: len(steps)] = steps
-    return filled.reshape(groups, LANES, -1).transpose(0, 2, 1)
 
 
 def cache_lines(array: NDArray[Any]) -> NDArray[Any]:

@@ -65,44 +65,31 @@ def choose(isa: str | None) -> str:
 
 def prepare(queries: Queries, isa: str) -> PackedQueries:
     """Pack the steps for the instruction set."""
-    pack = _PACK[isa]
-    unique = len(queries.codes)
-    if unique <= SINGLE_COLUMNS and len(queries.steps) <= SINGLE_QUERIES:
+    unique, d = queries.codes.shape
+    single = unique <= SINGLE_COLUMNS and len(queries.steps) <= SINGLE_QUERIES
+    kinds: NDArray[np.int32] | None = None
+    if single:
         zeros = int((queries.steps < 0).any())  # a row of them, for what follows a query's last step
-        rows = np.zeros((-(-(unique + zeros) // STEPS) * STEPS, queries.codes.shape[1]), np.int16)
+        rows = np.zeros((-(-(unique + zeros) // STEPS) * STEPS, d), np.int16)
         rows[:unique] = queries.codes
-        packed = _rows_of_four(rows) if isa == "vnni" else pack(rows)
-        columns = np.where(queries.steps < 0, unique, queries.steps)
-        return PackedQueries(packed, _starts(rows, packed), np.ascontiguousarray(columns, np.int32), None)
-    layout = lay_out(queries)
-    rows = np.zeros((layout.width, queries.codes.shape[1]), np.int16)
-    rows[layout.positions] = queries.codes
-    packed = pack(rows)
-    return PackedQueries(packed, _starts(rows, packed), layout.columns, layout.kinds)
+        columns = np.ascontiguousarray(np.where(queries.steps < 0, unique, queries.steps), np.int32)
+    else:
+        positions, columns, kinds, width = lay_out(queries)
+        rows = np.zeros((width, d), np.int16)
+        rows[positions] = queries.codes
 
-
-def _starts(rows: NDArray[np.int16], packed: NDArray[Any]) -> NDArray[np.int32]:
+    packed: NDArray[Any]
+    if isa == "vnni" and single:  # int32 [columns, D / 4], four codes in one number, for the tiles of `tile_dots`
+        packed = cache_lines(rows.astype(np.int8)).view(np.int32)
+    elif isa == "vnni":  # uint8 [columns / 16, D / 4, 16, 4], codes + 128, for `panel_dots`
+        unsigned = (rows + 128).astype(np.uint8)
+        packed = cache_lines(unsigned.reshape(len(rows) // LANES, LANES, -1, 4).swapaxes(1, 2))
+    else:
+        packed = cache_lines(rows if isa == "avx2" else rows.astype(np.int8))
+    # VNNI multiplies unsigned codes of segments with signed ones of steps: flipping their sign bit has added 128.
     added = -128 if packed.dtype == np.int32 else 0
     starts: NDArray[np.int32] = (added * rows.sum(axis=1, dtype=np.int64)).astype(np.int32)
-    return starts
-
-
-def _panels(rows: NDArray[np.int16]) -> NDArray[Any]:
-    """uint8 [columns / 16, D / 4, 16, 4], codes + 128, for `panel_dots`."""
-    unsigned = (rows + 128).astype(np.uint8)
-    return cache_lines(unsigned.reshape(len(rows) // LANES, LANES, -1, 4).swapaxes(1, 2))
-
-
-def _rows_of_four(rows: NDArray[np.int16]) -> NDArray[Any]:
-    """int32 [columns, D / 4], four codes in one number, for the VNNI tiles of `tile_dots`."""
-    return cache_lines(rows.astype(np.int8)).view(np.int32)
-
-
-_PACK: dict[str, Callable[[NDArray[np.int16]], NDArray[Any]]] = {
-    "vnni": _panels,
-    "avx2": cache_lines,
-    "portable": lambda rows: cache_lines(rows.astype(np.int8)),
-}
+    return PackedQueries(packed, starts, columns, kinds)
 
 
 class ApproximateScores(NamedTuple):
@@ -184,25 +171,28 @@ def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: i
     operations = d / floats.LANES + 2 * floats.LANES + 2 * (d % floats.LANES) + steps
     longest = max(float((shard.bounds[:, 1] + shard.bounds[:, 2]).max()) for shard in shards)
     slack = 1.02 * _EPSILON * operations * longest * float(np.linalg.norm(query.astype(np.float64), axis=1).sum())
-    one = np.ones(len(scores))
-    errors = np.stack([one, 0 * one], axis=1)
+    unit = np.ones(len(scores))
+    errors = np.stack([unit, 0 * unit], axis=1)
     weights = np.array([[slack, 0.0]])
-    return ApproximateScores("exact", scores[:, None], one, one[:1], errors, weights, weights[:, 0])
+    return ApproximateScores("exact", scores[:, None], unit, unit[:1], errors, weights, weights[:, 0])
 
 
 def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None = None) -> Exact:
     """A_mono in float64 of pairs, narrations [P], counted over the shards in turn, and queries [P], as a function."""
-    steps = _padded(queries)
+    # The queries' vectors [Q, M, d], with rows of zeros up to a multiple of what a tile takes.
+    count, longest = queries.steps.shape
+    steps = np.zeros((count, -(-longest // floats.STEPS) * floats.STEPS, queries.vectors.shape[1]))
+    steps[:, :longest][queries.steps >= 0] = queries.vectors[queries.steps[queries.steps >= 0]]
     starts = np.cumsum([0, *map(len, shards)])
 
-    def exact(narrations: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.float64]:
+    def exact(narrations: NDArray[np.int64], owners: NDArray[np.int64]) -> NDArray[np.float64]:
         scores = np.empty(len(narrations))
 
         def work(shard: Shard, start: int, pairs: NDArray[np.int64]) -> None:
             vectors, offsets, numbers = shard.embeddings.spans(shard.offsets, narrations[pairs] - start)
             part = np.empty(len(pairs))
             bits = vectors.view(np.uint16)
-            floats.coverage_of_pairs(bits, offsets, steps, queries.lengths, numbers, wanted[pairs], part)
+            floats.coverage_of_pairs(bits, offsets, steps, queries.lengths, numbers, owners[pairs], part)
             _require_finite(shard, part)
             scores[pairs] = part
 
@@ -223,14 +213,6 @@ def _require_finite(shard: Shard, scores: NDArray[np.floating]) -> None:
     """Checksums tell of damage, not of what was written wrongly: scores of such vectors cannot be ranked."""
     if not np.isfinite(scores).all():
         raise damaged(shard.folder, f"{EMBEDDINGS} holds a number that is not finite")
-
-
-def _padded(queries: Queries) -> NDArray[np.float64]:
-    """The queries' vectors [Q, M, d], with rows of zeros up to a multiple of `floats.STEPS`."""
-    count, longest = queries.steps.shape
-    steps = np.zeros((count, -(-longest // floats.STEPS) * floats.STEPS, queries.vectors.shape[1]))
-    steps[:, :longest][queries.steps >= 0] = queries.vectors[queries.steps[queries.steps >= 0]]
-    return steps
 
 
 def in_parallel(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], threads: int | None = None) -> None:

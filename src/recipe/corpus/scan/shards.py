@@ -27,13 +27,8 @@ from recipe.corpus.layout import (
 from recipe.errors import CorpusError
 from recipe.memory import available
 
-
-class Spans(NamedTuple):
-    """Rows in spans: the p-th requested span is rows[offsets[numbers[p]]:offsets[numbers[p] + 1]]."""
-
-    rows: NDArray[Any]
-    offsets: NDArray[np.int64]
-    numbers: NDArray[np.int64]
+Spans = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]
+"""Rows, offsets and numbers: the p-th requested span is rows[offsets[numbers[p]]:offsets[numbers[p] + 1]]."""
 
 
 class MappedArray:
@@ -50,7 +45,7 @@ class MappedArray:
 
     def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
         """An array that holds the rows offsets[n]:offsets[n + 1] of each n in numbers [P]: the whole one."""
-        return Spans(self._array, offsets, numbers)
+        return self._array, offsets, numbers
 
 
 class StreamedArray:
@@ -77,9 +72,9 @@ class StreamedArray:
 
     def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
         """The requested spans and no others, each once. Raises CorpusError where they cannot be read."""
-        unique, places = np.unique(numbers, return_inverse=True)
+        unique, indices = np.unique(numbers, return_inverse=True)
         parts = [self.rows(int(offsets[n]), int(offsets[n + 1])) for n in unique]
-        return Spans(np.concatenate(parts), np.cumsum([0, *map(len, parts)]), places)
+        return np.concatenate(parts), np.cumsum([0, *map(len, parts)]), indices
 
 
 class Shard(NamedTuple):
@@ -149,25 +144,25 @@ def open_shards(
 
 
 def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streamed: bool, verified: bool) -> Shard:
-    here = folder / SHARDS / record["name"]
+    path = folder / SHARDS / record["name"]
     narrations, segments = record["narrations"], record["segments"]
     kind = StreamedArray if streamed else MappedArray
     try:
         offsets, bounds = (
-            _array(here / name, shape, dtype, StreamedArray).rows(0, shape[0])
+            _array(path / name, shape, dtype, StreamedArray).rows(0, shape[0])
             for name, shape, dtype in ((OFFSETS, (narrations + 1,), np.int64), (BOUNDS, (narrations, 3), np.float32))
         )
-        codes = _array(here / CODES, (segments, padded(dimension)), np.int8, kind)
-        embeddings = _array(here / EMBEDDINGS, (segments, dimension), np.float16, kind)
+        codes = _array(path / CODES, (segments, padded(dimension)), np.int8, kind)
+        embeddings = _array(path / EMBEDDINGS, (segments, dimension), np.float16, kind)
     except OSError as error:
         if error.errno == errno.ENOMEM:
             raise
-        raise damaged(here, error) from None
+        raise damaged(path, error) from None
     if offsets[0] != 0 or offsets[-1] != segments or (np.diff(offsets) < 1).any():
-        raise damaged(here, f"{OFFSETS} does not divide {segments} segments among {narrations} narrations")
+        raise damaged(path, f"{OFFSETS} does not divide {segments} segments among {narrations} narrations")
     if not (np.isfinite(bounds) & (bounds >= 0)).all():
-        raise damaged(here, f"{BOUNDS} holds a number that is negative or not finite")
-    return Shard(here, first, offsets, bounds, codes, embeddings, verified)
+        raise damaged(path, f"{BOUNDS} holds a number that is negative or not finite")
+    return Shard(path, first, offsets, bounds, codes, embeddings, verified)
 
 
 _HEADER_ERRORS = (ValueError, TypeError, KeyError, SyntaxError, OverflowError, MemoryError, tokenize.TokenError)
@@ -181,11 +176,11 @@ def _array(
     try:
         with path.open("rb") as stream:
             version = npy.read_magic(stream)
-            found = npy.read_array_header_1_0(stream) if version == (1, 0) else None
+            header = npy.read_array_header_1_0(stream) if version == (1, 0) else None
             start = stream.tell()
     except _HEADER_ERRORS as error:
         raise damaged(path.parent, f"{path.name}: {error}") from None
-    wanted = np.dtype(dtype)
-    if found != (shape, False, wanted) or path.stat().st_size != start + wanted.itemsize * math.prod(shape):
-        raise damaged(path.parent, f"{path.name} does not hold {wanted} {shape}")
-    return kind(path, shape, wanted, start)
+    expected = np.dtype(dtype)
+    if header != (shape, False, expected) or path.stat().st_size != start + expected.itemsize * math.prod(shape):
+        raise damaged(path.parent, f"{path.name} does not hold {expected} {shape}")
+    return kind(path, shape, expected, start)

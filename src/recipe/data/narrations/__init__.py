@@ -5,7 +5,7 @@ its file has it, and which of its captions are usable) -> narrations, each video
 """
 
 from recipe.data.narrations.drafts import DEFAULTS, Duplicates, FormatName, ReadingOptions, ReadingReport
-from recipe.data.narrations.json_lines import to_row
+from recipe.data.narrations.json_files import to_row
 from recipe.data.narrations.reading import read_narrations
 from recipe.data.narrations.tables import read_titles, titled, with_titles
 

@@ -17,10 +17,78 @@ from typing import Literal, NamedTuple
 from pydantic import field_validator
 
 from recipe.config import Settings
-from recipe.data.narrations.marks import without_marks
 from recipe.data.video_ids import is_language, normalised
 from recipe.errors import HALVES, InputError, listed
 from recipe.types import Narration, Segment
+
+_MAY_HOLD = re.compile(r"[\[(*♩♪♫♬>]|:")
+_SQUARE = re.compile(r"\[[^\[\]\d]{0,60}\]")
+_ROUND = re.compile(r"\(([^()]{1,60})\)|\*([^*]{1,60})\*")
+_SOUND = re.compile(
+    r"\b(music|applau\w*|clap(s|ping)|cheer(s|ing)|laugh\w*|chuckl\w*|giggl\w*|sigh(s|ing)?|gasp(s|ing)?|cough(s|ing)?"
+    r"|sneez\w*|sniff(s|ing)?|grunt(s|ing)?|groan(s|ing)?|hum(s|ming)|sing(s|ing)|whistl(es|ing)|bark(s|ing)|silence"
+    r"|inaudible|indistinct|unintelligible|crosstalk|foreign|noises?|sizzl\w*|beep(s|ing)?|buzz(es|ing)?|whoosh\w*"
+    r"|chatter(s|ing)?|speak(s|ing)|bell rings|clears throat|no audio)\b",
+    re.IGNORECASE,
+)
+_SONG = re.compile(r"[♩♪♫♬][^♩♪♫♬]*[♩♪♫♬]")
+_NOTES = re.compile(r"[♩♪♫♬]+")
+_TURN = re.compile(r"(?:^|\s)>{2,}\s*")
+_SPEAKER = re.compile(r"[\[(]\s*speaker[ _-]?(?:\d+|[A-Z])\s*[\])]\s*:?|(?:^|\s)speaker_\d+\s*:(?=\s)", re.IGNORECASE)
+_USUAL = re.compile(
+    r"^\s*(speaker[ _-]?(?:\d+|[A-Z]\b)|narrator|host|presenter|interviewer|announcer|instructor|voice-?over|man|woman)"
+    r"( \d+)?\s*:\s+",
+    re.IGNORECASE,
+)
+_CAPITALS = re.compile(r"^\s*([A-Z][A-Z.'-]{2,}(?: [A-Z][A-Z.'-]*){0,2}(?: \d)?)\s*:\s+(?=\S)")
+_LABELS = {
+    "ALSO", "CAUTION", "DANGER", "DIY", "FAQ", "FYI", "HINT", "IMPORTANT", "INGREDIENTS", "MATERIALS", "METHOD", "NOTE",
+    "OPTIONAL", "PART", "REMEMBER", "STEP", "SUPPLIES", "TIP", "TIPS", "TOOLS", "WARNING", "YOU",
+}  # fmt: skip
+"""First words of labels in capitals that name no speaker."""
+
+
+def without_marks(text: str) -> str:
+    """What is said in a caption, without non-speech marks; empty where nothing is. Nobody says them in the video.
+
+        [Music] [ __ ] [speaks Dutch]    square brackets without a digit, which subtitles keep for what is not said
+        (applause) *music* (soft music)  round brackets and asterisks, where at most six words hold one for a sound
+        ♪ la la ♪  ♪                     song between two notes, and single notes
+        >> JOHN: Now stir.               a change of speaker, and the name of a speaker in capitals
+        Narrator: Now stir.              the usual names of speakers in any case, `Speaker 2:` and `SPEAKER_02:`
+        [SPEAKER_02]: Now stir.          the same in brackets, as speech recognisers write it, anywhere in a caption
+
+    A label in capitals is no name where the whole caption is in capitals, or where it is a word such as TIP or STEP.
+
+    >>> without_marks("[Music] now stir (laughs) the tea ♪"), without_marks(">> ANNA: Stir it.")
+    ('now stir the tea', 'Stir it.')
+    >>> without_marks("add water (two cups): stir"), without_marks("TIP: use [2] spoons")
+    ('add water (two cups): stir', 'TIP: use [2] spoons')
+    """
+    if not _MAY_HOLD.search(text):
+        return text
+    plain = _SQUARE.sub(" ", _SPEAKER.sub(" ", text))
+    plain = _ROUND.sub(_kept, plain)
+    plain = _NOTES.sub(" ", _SONG.sub(" ", plain))
+    plain = _TURN.sub(" ", plain)
+    if plain != text:
+        plain = plain.lstrip(" :,-") if plain[:1] == " " else plain
+    # A speaker's name at the beginning.
+    if usual := _USUAL.match(plain):
+        plain = plain[usual.end() :]
+    elif (name := _CAPITALS.match(plain)) and name[1].split()[0] not in _LABELS:
+        plain = plain if plain[name.end() :].isupper() else plain[name.end() :]
+    if plain == text:
+        return text
+    plain = " ".join(plain.split())
+    return plain if any(character.isalnum() for character in plain) else ""
+
+
+def _kept(brackets: re.Match[str]) -> str:
+    """The brackets as they stand, or a space where they hold a sound."""
+    inside = brackets[1] or brackets[2]
+    return " " if len(inside.split()) <= 6 and _SOUND.search(inside) else brackets[0]
+
 
 Duplicates = Literal["error", "keep-first"]
 """What to do with a video id that was read before: refuse it, or keep the narration that came first."""
@@ -174,10 +242,6 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return self.file if self.line is None else f"{self.file}, line {self.line}"
 
-    def item(self, name: str, index: int, part: str) -> "Place":
-        """The place of an item of a list, or of a part of it: `segments[3].end`."""
-        return self._replace(field=f"{name}[{index}].{part}" if part else f"{name}[{index}]")
-
 
 class Fault(NamedTuple):
     """Why a caption or a narration cannot be used: the reason it is counted under, the problem and the remedy."""
@@ -207,6 +271,23 @@ def caption(item: object) -> Caption | Fault:
     if not isinstance(item, dict):
         return Fault("not a caption", "not an object", 'give {"text", "start", "end"}')
     return Caption(item.get("text"), item.get("start"), item.get("end"))
+
+
+def caption_place(
+    place: Place, form: str, numbers: Sequence[int] | None, index: int, part: str, *, on_line: bool = False
+) -> Place:
+    """The place of a part of the caption with this index, from its number in the file and the `form` of its field.
+
+    The form follows the field of `place`, and may name `{n}`, the number, `{part}`, `{list}`, `{dot}` and `{comma}`.
+    The number is `numbers[index]`, or the index; `on_line` tells that it is the line, too.
+
+    >>> caption_place(Place("f"), "segments[{n}]{dot}", [4, 7], 1, "end").field
+    'segments[7].end'
+    """
+    n = index if numbers is None else numbers[index]
+    names = {"list": part or "text", "dot": f".{part}" if part else "", "comma": f", {part}" if part else ""}
+    field = (place.field or "") + form.format(n=n, part=part, **names)
+    return Place(place.file, n if on_line else place.line, field or None)
 
 
 class Draft(NamedTuple):
@@ -264,7 +345,10 @@ def clean(draft: Draft, options: ReadingOptions, report: ReadingReport) -> Narra
     captions = draft.captions
     fault = _header_fault(draft) or (captions if isinstance(captions, Fault) else None if captions else _NOTHING)
     if fault is not None or isinstance(captions, Fault):
-        _reject(draft, fault or _NOTHING, options, report)
+        fault = fault or _NOTHING
+        if options.bad == "error":
+            raise fault.at(draft.place._replace(field=fault.part or draft.place.field))
+        report.skipped_narrations[fault.reason] += 1
         return None
 
     def drop(index: int, fault: Fault) -> None:
@@ -277,7 +361,16 @@ def clean(draft: Draft, options: ReadingOptions, report: ReadingReport) -> Narra
         report.skipped_narrations["no usable caption"] += 1
         return None
     if options.marks == "drop" and not draft.steps:
-        segments = _spoken(segments, report)
+        spoken = []
+        for segment in segments:
+            text = without_marks(segment.text)
+            if text != segment.text:
+                report.cut_marks += bool(text)
+                report.only_marks += not text
+                segment = replace(segment, text=text)
+            if text:
+                spoken.append(segment)
+        segments = tuple(spoken)
         if not segments:
             report.skipped_narrations["nothing but non-speech marks"] += 1
             return None
@@ -295,12 +388,6 @@ def web_address(text: object) -> str | None:
     """
     address = text.strip() if isinstance(text, str) else ""
     return address if _ADDRESS.fullmatch(address) else None
-
-
-def _reject(draft: Draft, fault: Fault, options: ReadingOptions, report: ReadingReport) -> None:
-    if options.bad == "error":
-        raise fault.at(draft.place._replace(field=fault.part or draft.place.field))
-    report.skipped_narrations[fault.reason] += 1
 
 
 def _header_fault(draft: Draft) -> Fault | None:
@@ -338,7 +425,9 @@ def _segments(
             drop(index, _SOME)
         kept = [(index, segment) for index, segment in kept if segment.start is not None]
     if not ordered:
-        return tuple(sorted((segment for _, segment in kept), key=lambda one: (one.start or 0.0, one.end or 0.0)))
+        return tuple(
+            sorted((segment for _, segment in kept), key=lambda segment: (segment.start or 0.0, segment.end or 0.0))
+        )
     in_order: list[Segment] = []
     previous = 0.0
     for index, segment in kept:
@@ -350,20 +439,6 @@ def _segments(
             in_order.append(segment)
             previous = start
     return tuple(in_order)
-
-
-def _spoken(segments: tuple[Segment, ...], report: ReadingReport) -> tuple[Segment, ...]:
-    """The segments without non-speech marks; those that held nothing else are left out. Both are counted."""
-    spoken = []
-    for segment in segments:
-        said = without_marks(segment.text)
-        if said != segment.text:
-            report.cut_marks += bool(said)
-            report.only_marks += not said
-            segment = replace(segment, text=said)
-        if said:
-            spoken.append(segment)
-    return tuple(spoken)
 
 
 def _segment(caption: Caption | Fault) -> Segment | Fault:
@@ -379,10 +454,6 @@ def _segment(caption: Caption | Fault) -> Segment | Fault:
         return Segment(text, float(start), float(end))  # type: ignore[arg-type]
     if start is None and end is None:
         return Segment(text)
-    return _time_fault(start, end)
-
-
-def _time_fault(start: object, end: object) -> Segment | Fault:
     for part, value in (("start", start), ("end", end)):
         if value is None:
             return _HALF

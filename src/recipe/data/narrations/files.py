@@ -81,21 +81,16 @@ def file_names(paths: Iterable[Path]) -> Iterator[str]:
                 yield _COMPRESSED.sub("", file.name)
                 continue
             with _readable(str(file)):
-                members = _zip_names(file) if file.suffix.lower() == ".zip" else _tar_names(file)
-                yield from (_COMPRESSED.sub("", Path(name).name) for name in members if not _hidden(name))
-
-
-def _zip_names(path: Path) -> Iterator[str]:
-    with zipfile.ZipFile(path) as archive:
-        yield from (entry.filename for entry in archive.infolist() if not entry.is_dir())
-
-
-def _tar_names(path: Path) -> Iterator[str]:
-    with tarfile.open(path, "r|*") as archive:
-        for entry in archive:
-            archive.members = []  # type: ignore[attr-defined] # as in `_tarred`
-            if entry.isfile():
-                yield entry.name
+                if file.suffix.lower() == ".zip":
+                    with zipfile.ZipFile(file) as packed:
+                        members = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
+                        yield from (_COMPRESSED.sub("", Path(name).name) for name in members if not _hidden(name))
+                    continue
+                with tarfile.open(file, "r|*") as archive:
+                    for entry in archive:
+                        archive.members = []  # type: ignore[attr-defined] # as in `_open`
+                        if entry.isfile() and not _hidden(entry.name):
+                            yield _COMPRESSED.sub("", Path(entry.name).name)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -114,9 +109,25 @@ def _open(path: Path, inside: bool) -> Iterator[SourceFile]:
         with path.open("rb", buffering=HEAD) as stream:
             yield _plain(str(path), path.name, cast(io.BufferedReader, stream), path, inside)
     elif path.suffix.lower() == ".zip":
-        yield from _zipped(path)
+        with _readable(str(path)), zipfile.ZipFile(path) as packed:
+            for name in sorted(entry.filename for entry in packed.infolist() if not entry.is_dir()):
+                if _hidden(name):
+                    continue
+                label = _label(path, name)
+                with _readable(label), packed.open(name) as stored:
+                    yield _plain(label, Path(name).name, _checked(cast(BinaryIO, stored), label), None, inside=True)
     else:
-        yield from _tarred(path)
+        with _readable(str(path)), tarfile.open(path, "r|*") as archive:
+            for entry in archive:
+                # A stream is read once from front to end, so what was passed need not be kept.
+                archive.members = []  # type: ignore[attr-defined]
+                if not entry.isfile() or _hidden(entry.name):
+                    continue
+                member = archive.extractfile(entry)
+                if member is not None:
+                    label = _label(path, entry.name)
+                    checked = _checked(cast(BinaryIO, member), label)
+                    yield _plain(label, Path(entry.name).name, checked, None, inside=True)
 
 
 def _plain(label: str, name: str, stream: io.BufferedReader, path: Path | None, inside: bool) -> SourceFile:
@@ -131,30 +142,6 @@ def _plain(label: str, name: str, stream: io.BufferedReader, path: Path | None, 
         return SourceFile(label, name, stream, path, inside)
     name = _COMPRESSED.sub("", name)
     return SourceFile(label, name, _checked(cast(BinaryIO, unpacked), label), None, inside)
-
-
-def _zipped(path: Path) -> Iterator[SourceFile]:
-    with _readable(str(path)), zipfile.ZipFile(path) as archive:
-        for name in sorted(entry.filename for entry in archive.infolist() if not entry.is_dir()):
-            if _hidden(name):
-                continue
-            label = _label(path, name)
-            with _readable(label), archive.open(name) as member:
-                yield _plain(label, Path(name).name, _checked(cast(BinaryIO, member), label), None, inside=True)
-
-
-def _tarred(path: Path) -> Iterator[SourceFile]:
-    with _readable(str(path)), tarfile.open(path, "r|*") as archive:
-        for entry in archive:
-            # A stream is read once from front to end, so what was passed need not be kept.
-            archive.members = []  # type: ignore[attr-defined]
-            if not entry.isfile() or _hidden(entry.name):
-                continue
-            member = archive.extractfile(entry)
-            if member is not None:
-                label = _label(path, entry.name)
-                stream = _checked(cast(BinaryIO, member), label)
-                yield _plain(label, Path(entry.name).name, stream, None, inside=True)
 
 
 def _label(archive: Path, member: str) -> str:
@@ -172,13 +159,8 @@ def _readable(label: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise _damaged(label, error) from None
-
-
-def _damaged(label: str, error: Exception) -> InputError:
-    return InputError.at(
-        label, f"the compressed data cannot be read ({first_line(error)})", "fetch or pack the file again"
-    )
+        problem = f"the compressed data cannot be read ({first_line(error)})"
+        raise InputError.at(label, problem, "fetch or pack the file again") from None
 
 
 def _checked(stream: BinaryIO, label: str) -> io.BufferedReader:
@@ -195,10 +177,8 @@ class _CheckedStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        try:
+        with _readable(self._label):
             block = self._stream.read(len(buffer))
-        except _DAMAGE as error:
-            raise _damaged(self._label, error) from None
         buffer[: len(block)] = block
         return len(block)
 
@@ -230,8 +210,15 @@ def blocks(file: SourceFile, encoding: str) -> Generator[str]:
             if not isinstance(error, UnicodeDecodeError) or error.reason.endswith("BOM"):
                 remedy = f"give {encoding}-le or {encoding}-be, or convert the file to UTF-8"
                 raise InputError.at(file.label, f"the text has no {encoding.upper()} byte order mark", remedy) from None
-            before = error.object[: error.start].count(b"\n")
-            raise _not_text(file, encoding, position - held + error.start, line + before, error) from None
+            shown = f"0x{error.object[error.start]:02x}" if error.start < len(error.object) else "the end"
+            # In Latin-1 these bytes are control characters, which no text has.
+            likely = "cp1252" if re.search(rb"[\x80-\x9f]", error.object) else "latin-1"
+            if 4 * error.object.count(0) > len(error.object):
+                likely = "utf-16-le" if error.object[::2].count(0) < error.object[1::2].count(0) else "utf-16-be"
+            at = f"byte {shown} at position {position - held + error.start:,}"
+            remedy = f"convert the file to UTF-8 or give its encoding, such as {likely} ({at})"
+            line += error.object[: error.start].count(b"\n")
+            raise InputError.at(file.label, f"the text is not {encoding.upper()}", remedy, line=line) from None
         if text:
             yield text
         if not block:
@@ -240,21 +227,11 @@ def blocks(file: SourceFile, encoding: str) -> Generator[str]:
         line += text.count("\n")
 
 
-def _not_text(file: SourceFile, encoding: str, position: int, line: int, error: UnicodeDecodeError) -> InputError:
-    found = f"0x{error.object[error.start]:02x}" if error.start < len(error.object) else "the end"
-    # In Latin-1 these bytes are control characters, which no text has.
-    likely = "cp1252" if re.search(rb"[\x80-\x9f]", error.object) else "latin-1"
-    if 4 * error.object.count(0) > len(error.object):
-        likely = "utf-16-le" if error.object[::2].count(0) < error.object[1::2].count(0) else "utf-16-be"
-    remedy = f"convert the file to UTF-8 or give its encoding, such as {likely} (byte {found} at position {position:,})"
-    return InputError.at(file.label, f"the text is not {encoding.upper()}", remedy, line=line)
-
-
 def whole(file: SourceFile, encoding: str) -> str:
     """The text of a file of one video. Raises InputError where it is longer than `LONGEST`."""
     parts, length = list[str](), 0
-    with closing(blocks(file, encoding)) as found:
-        for part in found:
+    with closing(blocks(file, encoding)) as read:
+        for part in read:
             parts.append(part)
             length += len(part)
             if length > LONGEST:
@@ -279,6 +256,6 @@ def lines(file: SourceFile, encoding: str) -> Iterator[str]:
         yield last
 
 
-def too_long(label: str, what: str) -> InputError:
+def too_long(label: str, text: str) -> InputError:
     """The error for more text than any video has."""
-    return InputError.at(label, f"{what} is longer than {LONGEST:,} characters", "check the file and its format")
+    return InputError.at(label, f"{text} is longer than {LONGEST:,} characters", "check the file and its format")

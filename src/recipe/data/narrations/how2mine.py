@@ -11,13 +11,14 @@ the page are not read. A row without an id gets one from a hash of what it holds
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
+from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption_place
 from recipe.data.narrations.files import HEAD, SourceFile
-from recipe.data.narrations.json_lines import BAD_GOAL, BAD_SOURCE, NO_STEPS, objects
+from recipe.data.narrations.json_files import BAD_GOAL, BAD_SOURCE, NO_STEPS, objects
 
 SOURCE = "how2mine"
 """Source of rows that name none."""
@@ -58,10 +59,6 @@ class WebProcedure(NamedTuple):
         steps = self.steps if isinstance(self.steps, list) else [self.steps]
         return not (_blank(self.own_id) or _blank(self.goal) or all(map(_blank, steps)))
 
-    def step_place(self, index: int, _part: str) -> Place:
-        """The place of a step."""
-        return self.place.item(f"{self.within}steps", index, "")
-
 
 def _blank(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
@@ -82,7 +79,24 @@ def is_web_procedure(row: Iterable[str], steps: object) -> bool:
 
 def read_how2mine(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """One draft a row. Raises InputError for a damaged file and for a line that is not a JSON object."""
-    return web_drafts(web_procedures(file, options), options, report)
+    for row in web_procedures(file, options):
+        captions: Sequence[Caption | Fault] | Fault
+        if isinstance(row.steps, Fault):
+            captions = row.steps
+        elif not isinstance(row.goal, str | None):
+            captions = BAD_GOAL._replace(part=f"{row.within}goal")
+        elif not isinstance(row.source, str | None):
+            captions = BAD_SOURCE
+        elif not isinstance(row.steps, list) or not row.steps:
+            captions = NO_STEPS._replace(part=f"{row.within}steps")
+        else:
+            captions = list(map(Caption, row.steps))
+        report.no_goal += row.title is None and not isinstance(captions, Fault)
+        own = row.source.strip() if isinstance(row.source, str) else ""
+        content = json.dumps([row.goal, row.steps, row.url], default=str).encode()
+        video = f"{SOURCE}-{sha256(content).hexdigest()[:16]}" if row.own_id is None else row.own_id
+        where = partial(caption_place, row.place._replace(field=None), f"{row.within}steps[{{n}}]", None)
+        yield Draft(row.place, video, captions, where, row.title, own or options.source or SOURCE, True, row.url, True)
 
 
 def web_procedures(file: SourceFile, options: ReadingOptions) -> Iterator[WebProcedure]:
@@ -96,43 +110,15 @@ def web_procedures(file: SourceFile, options: ReadingOptions) -> Iterator[WebPro
     return (_fields(Place(file.label, number), row) for number, row in objects(file, options.encoding))
 
 
-def web_drafts(procedures: Iterable[WebProcedure], options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
-    """The drafts of rows, one each."""
-    for row in procedures:
-        captions = _captions(row)
-        report.no_goal += row.title is None and not isinstance(captions, Fault)
-        own = row.source.strip() if isinstance(row.source, str) else ""
-        source = own or options.source or SOURCE
-        yield Draft(row.place, _id(row), captions, row.step_place, row.title, source, True, row.url, steps=True)
-
-
 def _fields(place: Place, row: dict[str, Any], before: str = "") -> WebProcedure:
     """`before` stands before the name of a field in messages."""
     if "final_procedure" not in row:
         own = next((row[name] for name in ("source_example_id", "id", "video_id") if row.get(name) is not None), None)
         return WebProcedure(place, own, row.get("goal"), row.get("steps"), row.get("url"), row.get("source"), before)
-    origin, found = row.get("source_example"), row["final_procedure"]
-    if not isinstance(origin, dict) or not isinstance(found, dict):
+    origin, procedure = row.get("source_example"), row["final_procedure"]
+    if not isinstance(origin, dict) or not isinstance(procedure, dict):
         part = "final_procedure" if isinstance(origin, dict) else "source_example"
         return WebProcedure(place, row.get("id"), None, _NO_OBJECT._replace(part=f"{before}{part}"), None, None)
     own = row.get("id") if origin.get("id") is None else origin["id"]
     url, within = origin.get("url"), f"{before}final_procedure."
-    return WebProcedure(place, own, found.get("goal"), found.get("steps"), url, row.get("source"), within)
-
-
-def _id(row: WebProcedure) -> object:
-    if row.own_id is None:
-        return f"{SOURCE}-{sha256(json.dumps([row.goal, row.steps, row.url], default=str).encode()).hexdigest()[:16]}"
-    return row.own_id
-
-
-def _captions(row: WebProcedure) -> Sequence[Caption | Fault] | Fault:
-    if isinstance(row.steps, Fault):
-        return row.steps
-    if not isinstance(row.goal, str | None):
-        return BAD_GOAL._replace(part=f"{row.within}goal")
-    if not isinstance(row.source, str | None):
-        return BAD_SOURCE
-    if not isinstance(row.steps, list) or not row.steps:
-        return NO_STEPS._replace(part=f"{row.within}steps")
-    return list(map(Caption, row.steps))
+    return WebProcedure(place, own, procedure.get("goal"), procedure.get("steps"), url, row.get("source"), within)

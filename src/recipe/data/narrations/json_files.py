@@ -1,22 +1,226 @@
-"""Narrations in JSON files of any size: HowTo100M, HTM-Align and WhisperX.
+"""Narrations as JSON, lines and files of any size, and as the parallel lists that HowTo100M and HowToCaption share.
 
-Objects are decoded a member at a time: the standard library's decoder moves along the text, with one member in memory.
-ijson would be shorter, but one NaN, which Python writes into JSON, costs it the whole file, and 100 kB of opening
-brackets take it 25 GB.
+JSON lines hold narrations in the project's own form, or procedures read as narrations. Narrations have two layouts,
+one object a line. `segments` is a list of {"text", "start", "end"}, with times for all of them or for none; `sentences`
+is a list of texts without times. `title`, `source` and `url` are optional, and fields that are not named here are
+ignored. No time is ever invented. Procedures are {"source", "video_id", "goal", "steps": [{"text", "start", "end"}]}
+(docs/data.md): each step becomes a segment and the goal the title. Where a procedure lacks the time of any step, all
+its steps are read without times, in their order.
+
+Of files of HowTo100M, HTM-Align and WhisperX objects are decoded a member at a time: the standard library's decoder
+moves along the text, with one member in memory. ijson would be shorter, but one NaN, which Python writes into JSON,
+costs it the whole file, and 100 kB of opening brackets take it 25 GB.
+
+HowToCaption's pickles (Shvetsova et al., ECCV 2024), filtered and unfiltered, plain and zipped, hold one dict: {video
+id: {"start": [...], "end": [...], "text": [...]}}, whole seconds, not in time order. An item of `text` is a list of
+captions, or of (caption, score), or one caption; a zipped value is the same as JSON under zlib. The pickle is read
+without looking up a class or calling a function, in a process of its own.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption
-from recipe.data.narrations.files import LONGEST, SourceFile, blocks, too_long, whole
-from recipe.data.narrations.parallel import drafts, from_mapping
+from recipe.artifacts import JsonObject, json_line
+from recipe.data.narrations.drafts import (
+    Caption,
+    Draft,
+    Fault,
+    Place,
+    ReadingOptions,
+    ReadingReport,
+    caption,
+    caption_place,
+)
+from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, blocks, lines, too_long, whole
+from recipe.data.unpickle import unpickled
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError
+from recipe.memory import require_memory
+from recipe.types import Narration
+
+_LISTS_LAYOUT = "give 'start', 'end' and 'text' as lists of equal lengths"
+_NO_SCORE = Fault(
+    "no score",
+    "the caption has no score, but a smallest score is asked for",
+    "leave out the smallest score or give a file with scores",
+    "text",
+)
+_NO_CAPTION = Fault("not a caption", "not a text or a pair of text and score", "correct the entry", "text")
+
+
+class Lists(NamedTuple):
+    """The lists of one video, unchecked."""
+
+    start: Any
+    end: Any
+    text: Any
+    title: object = None
+    source: str | None = None
+
+
+def from_mapping(value: object, source: str) -> Lists | Fault:
+    """The lists of a video that is given as an object."""
+    if not isinstance(value, dict):
+        return Fault("not a narration", "the video's entry is not an object", _LISTS_LAYOUT)
+    return Lists(value.get("start"), value.get("end"), value.get("text"), source=source)
+
+
+def list_drafts(
+    place: Place, video_id: object, lists: Lists | Fault, options: ReadingOptions, report: ReadingReport
+) -> Iterator[Draft]:
+    """The draft of one video; none where no caption reaches the smallest score that is asked for."""
+    before = report.below_score
+    captions: list[Caption | Fault] | Fault
+    rows: Sequence[int] = ()
+    """The index in the lists that each caption comes from."""
+    starts: Any = None if isinstance(lists, Fault) else lists.start
+    ends: Any = None if isinstance(lists, Fault) else lists.end
+    texts: Any = None if isinstance(lists, Fault) else lists.text
+    title, source = (None, None) if isinstance(lists, Fault) else (lists.title, lists.source)
+    if isinstance(lists, Fault):
+        captions = lists
+    elif not all(isinstance(items, list | tuple) for items in (starts, ends, texts)):
+        captions = Fault("not a narration", "'start', 'end' or 'text' is missing or not a list", _LISTS_LAYOUT)
+    elif not len(starts) == len(ends) == len(texts):
+        problem = f"the lists differ in length: {len(starts)} 'start', {len(ends)} 'end', {len(texts)} 'text'"
+        captions = Fault("lists of unequal length", problem, _LISTS_LAYOUT)
+    elif all(type(text) is str for text in texts) and options.min_score is None:
+        captions, rows = list(map(Caption, texts, starts, ends)), range(len(texts))
+    else:
+        captions, numbers = [], list[int]()
+        for row, (start, end, entry) in enumerate(zip(starts, ends, texts, strict=True)):
+            chosen, below = _chosen(entry, options)
+            report.below_score += below
+            captions += [text if isinstance(text, Fault) else Caption(text, start, end) for text in chosen]
+            numbers += [row] * len(chosen)
+        rows = numbers
+    if not captions and report.below_score > before:
+        report.skipped_narrations["no caption reaches the smallest score"] += 1
+        return
+    where = partial(caption_place, place, f"{'.' if place.field else ''}{{list}}[{{n}}]", rows)
+    yield Draft(place, video_id, captions, where, title, source)
+
+
+def _chosen(entry: Any, options: ReadingOptions) -> tuple[list[object], int]:
+    """The texts that one time span gives, `Fault`s among them, and how many captions scored too low."""
+    entries = entry if isinstance(entry, list | tuple) else [entry]
+    if not entries:
+        return [Fault("no text for a time span", "the list of captions is empty", "give a caption", "text")], 0
+    texts: list[object] = []
+    for item in entries:
+        if isinstance(item, str):
+            texts.append(item if options.min_score is None else _NO_SCORE)
+            continue
+        pair = isinstance(item, list | tuple) and len(item) == 2
+        text, score = item if pair else (None, None)
+        if isinstance(score, bool) or not isinstance(score, int | float) or score != score:
+            texts.append(_NO_CAPTION)
+        elif options.min_score is None or score >= options.min_score:
+            texts.append(text)
+    below = len(entries) - len(texts)
+    if options.captions == "first":
+        texts = texts[:1]
+    elif options.captions == "joined":
+        usable = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+        bad = [text for text in texts if not isinstance(text, str) or not text.strip()]
+        texts = [". ".join(text.rstrip(".") for text in usable), *bad] if usable else bad
+    return texts, below
+
+
+BAD_SOURCE = Fault("bad source", "not a string", "give 'source' as a string or leave it out", "source")
+
+
+def read_json_lines(file: SourceFile, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
+    """One draft a line; blank lines are skipped. Raises InputError for a line that is not a JSON object."""
+    for number, row in objects(file, options.encoding):
+        place = Place(file.label, number)
+        where = partial(caption_place, place, "segments[{n}]{dot}", None)
+        if "sentences" in row:
+            where = partial(caption_place, place._replace(field="sentences"), "", None)
+        title, url = row.get("title"), row.get("url")
+        yield Draft(place, row.get("video_id"), _captions(row), where, title, _source(row), ordered=True, url=url)
+
+
+def objects(file: SourceFile, encoding: str) -> Iterator[tuple[int, JsonObject]]:
+    """Line number and object of each line that is not blank. Raises InputError for any other line, and if all are."""
+    rows = 0
+    for number, line in enumerate(lines(file, encoding), start=1):
+        if line.strip():
+            rows += 1
+            yield number, json_line(file.label, number, line)
+    if not rows:
+        raise InputError.at(file.label, "the file is empty", "give a file with one JSON object a line")
+
+
+def to_row(narration: Narration) -> JsonObject:
+    """A narration as an object that `read_narrations` takes; write many with `recipe.artifacts.write_jsonl`."""
+    row: JsonObject = {"video_id": narration.video_id}
+    for name in ("title", "source", "url"):
+        if (value := getattr(narration, name)) is not None:
+            row[name] = value
+    if narration.segments[0].start is None:
+        return row | {"sentences": [segment.text for segment in narration.segments]}
+    segments = [{"start": segment.start, "end": segment.end, "text": segment.text} for segment in narration.segments]
+    return row | {"segments": segments}
+
+
+def _source(row: JsonObject) -> str | None:
+    """The source that a row names, if it names one."""
+    source = row.get("source")
+    return source.strip() or None if isinstance(source, str) else None
+
+
+def _captions(row: JsonObject) -> Sequence[Caption | Fault] | Fault:
+    """The captions of a line of JSON, or why there are none."""
+    if "segments" in row and "sentences" in row:
+        problem = "'segments' and 'sentences' are both given"
+        return Fault("segments and sentences", problem, "keep one of them", "sentences")
+    if not isinstance(row.get("source"), str | None):
+        return BAD_SOURCE
+    name = "sentences" if "sentences" in row else "segments"
+    items = row.get(name)
+    if not isinstance(items, list) or not items:
+        problem = "the list is empty or not a list" if name in row else "the narration has no segments"
+        remedy = "give 'segments' as a non-empty list of objects, or 'sentences' as a list of texts"
+        if name == "sentences":
+            remedy = "give 'sentences' as a non-empty list of strings"
+        return Fault("no captions", problem, remedy, name)
+    if name == "segments":
+        return [caption(item) for item in items]
+    blank = Fault("blank text", "an item is empty or not a string", "give non-empty strings")
+    return [Caption(item) if isinstance(item, str) and item.strip() else blank for item in items]
+
+
+NO_STEPS = Fault("no captions", "the list is missing, empty or not a list", "give 'steps' as a list of steps", "steps")
+BAD_GOAL = Fault("bad goal", "not a string", "give 'goal' as a string or leave it out", "goal")
+
+
+def read_step_lists(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+    """One draft a line; blank lines are skipped. Raises InputError for a line that is not a JSON object."""
+    for number, row in objects(file, options.encoding):
+        place, goal = Place(file.label, number), row.get("goal")
+        title = (goal.strip() or None) if isinstance(goal, str) else None
+        captions: Sequence[Caption | Fault] | Fault
+        steps = row.get("steps")
+        if not isinstance(goal, str | None):
+            captions = BAD_GOAL
+        elif not isinstance(row.get("source"), str | None):
+            captions = BAD_SOURCE
+        elif not isinstance(steps, list) or not steps:
+            captions = NO_STEPS
+        else:
+            captions = [caption(step) for step in steps]
+            if not all(isinstance(item, Fault) or None not in (item.start, item.end) for item in captions):
+                captions = [item if isinstance(item, Fault) else Caption(item.text) for item in captions]
+        report.no_goal += title is None and not isinstance(captions, Fault)
+        where = partial(caption_place, place, "steps[{n}]{dot}", None)
+        url = row.get("url")
+        yield Draft(place, row.get("video_id"), captions, where, title, _source(row), ordered=True, url=url, steps=True)
+
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _CLOSING = re.compile(r"[\]}]")
@@ -35,22 +239,18 @@ def members(file: SourceFile, encoding: str) -> Iterator[tuple[str, Any]]:
         if window.character() == "}":
             window.expect("}")
         else:
-            yield from _members(window)
+            while True:
+                key = window.value()
+                if not isinstance(key, str):
+                    raise window.invalid("a key is not a string")
+                window.expect(":")
+                yield key, window.value()
+                if window.character() == "}":
+                    window.expect("}")
+                    break
+                window.expect(",")
         if window.character():
             raise window.invalid("more follows after the JSON object")
-
-
-def _members(window: "_Window") -> Iterator[tuple[str, Any]]:
-    while True:
-        key = window.value()
-        if not isinstance(key, str):
-            raise window.invalid("a key is not a string")
-        window.expect(":")
-        yield key, window.value()
-        if window.character() == "}":
-            window.expect("}")
-            return
-        window.expect(",")
 
 
 class _Window:
@@ -73,10 +273,10 @@ class _Window:
 
     def expect(self, character: str) -> None:
         """Pass this character. Raises InputError where another one stands."""
-        found = self.character()
-        if not found:
+        following = self.character()
+        if not following:
             raise self._cut_off()
-        if found != character:
+        if following != character:
             raise self.invalid(f"{character!r} is missing")
         self._at += 1
 
@@ -87,7 +287,9 @@ class _Window:
             try:
                 value, end = self._decode(self._text, self._at)
             except json.JSONDecodeError as error:
-                if not self._may_go_on(error):
+                # The decoder may stop because the text does: inside a string, or before a part of a token.
+                near = error.pos >= len(self._text) - _SLACK and not _CLOSING.search(self._text, error.pos)
+                if not near and not error.msg.startswith("Unterminated string"):
                     raise self.invalid(error.msg, error.pos) from None
                 if not self._grow():
                     raise self._cut_off() from None
@@ -98,12 +300,6 @@ class _Window:
             if end < len(self._text) - _SLACK or not self._grow():
                 self._at = end
                 return value
-
-    def _may_go_on(self, error: json.JSONDecodeError) -> bool:
-        """True where the decoder stopped because the text does: inside a string, or before a part of a token."""
-        if error.msg.startswith("Unterminated string"):
-            return True
-        return error.pos >= len(self._text) - _SLACK and not _CLOSING.search(self._text, error.pos)
 
     def invalid(self, problem: str, at: int | None = None) -> InputError:
         """The error for text that is not the JSON that was expected."""
@@ -141,7 +337,7 @@ def read_howto100m(file: SourceFile, options: ReadingOptions, report: ReadingRep
     source = options.source or ("sentencified-htm" if file.name.startswith("sentencified") else "howto100m")
     for video, value in members(file, options.encoding):
         place = Place(file.label, field=video)
-        yield from drafts(place, video, from_mapping(value, source), options, report)
+        yield from list_drafts(place, video, from_mapping(value, source), options, report)
 
 
 _NO_LIST = Fault("not a narration", "the video's entry is not a list", "give [[alignable, start, end, text], ...]")
@@ -166,19 +362,13 @@ def read_htm_align(file: SourceFile, options: ReadingOptions, report: ReadingRep
                 if rows and not kept:
                     report.skipped_narrations["no sentence is alignable"] += 1
                     continue
-            captions = [_aligned_caption(rows[n]) for n in kept]
-        yield Draft(place, video, captions, partial(_row, place, kept), source=options.source or "htm-align")
-
-
-def _aligned_caption(row: object) -> Caption | Fault:
-    if not isinstance(row, list) or len(row) != 4 or row[0] not in (0, 1):
-        return _NO_ROW
-    _, start, end, text = row
-    return Caption(text, start, end)
-
-
-def _row(place: Place, kept: list[int], index: int, _part: str) -> Place:
-    return place._replace(field=f"{place.field}[{kept[index]}]")
+            captions = []
+            for row in (rows[n] for n in kept):
+                right = isinstance(row, list) and len(row) == 4 and row[0] in (0, 1)
+                captions.append(Caption(row[3], row[1], row[2]) if right else _NO_ROW)
+        yield Draft(
+            place, video, captions, partial(caption_place, place, "[{n}]", kept), source=options.source or "htm-align"
+        )
 
 
 _LAYOUT = Fault(
@@ -213,33 +403,29 @@ def read_whisperx(file: SourceFile, options: ReadingOptions, _report: ReadingRep
     if name:
         read = [(n, item) for n, value in enumerate(value[name]) if (item := _transcribed(value)) is not None]
         kept, captions = [n for n, _ in read], [item for _, item in read]
-    where = partial(_item, Place(file.label), name, kept)
+    where = partial(caption_place, Place(file.label), f"{name}[{{n}}]{{dot}}", kept)
     source = options.source or _LISTS.get(name, "whisperx")
     yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=source)
-
-
-def _item(place: Place, name: str, kept: list[int], index: int, part: str) -> Place:
-    return place.item(name, kept[index], part)
 
 
 def _transcribed(item: object) -> Caption | Fault | None:
     """The caption of an item; None for an event of json3 that opens a window or a line and says nothing."""
     if isinstance(item, dict) and isinstance(offsets := item.get("offsets"), dict):
-        return Caption(item.get("text"), _scaled(offsets.get("from"), 1000), _scaled(offsets.get("to"), 1000))
+        return Caption(item.get("text"), _milliseconds(offsets.get("from")), _milliseconds(offsets.get("to")))
     if isinstance(item, dict) and "tStartMs" in item:
         pieces = item.get("segs")
         texts = [piece.get("utf8") for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else []
         text = " ".join("".join(text for text in texts if isinstance(text, str)).split())
-        start, lasts = _scaled(item["tStartMs"], 1000), _scaled(item.get("dDurationMs", 0), 1000)
+        start, lasts = _milliseconds(item["tStartMs"]), _milliseconds(item.get("dDurationMs", 0))
         return Caption(text, start, _end(start, lasts)) if text else None
     if isinstance(item, dict) and "duration" in item and "end" not in item:
         return Caption(item.get("text"), item.get("start"), _end(item.get("start"), item["duration"]))
     return caption(item)
 
 
-def _scaled(time: object, unit: int) -> object:
-    """A time in seconds; what is no number of seconds is handed on, for `clean` to name."""
-    return time / unit if _is_time(time) else time
+def _milliseconds(time: object) -> object:
+    """A time in seconds; what is no number of milliseconds is handed on, for `clean` to name."""
+    return time / 1000 if _is_time(time) else time
 
 
 def _end(start: object, lasts: object) -> object:
@@ -248,3 +434,25 @@ def _end(start: object, lasts: object) -> object:
 
 def _is_time(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _HUGE
+
+
+MEMORY, MEMORY_ZIPPED = 6.0, 1.5
+"""Bytes of memory that a byte of the file takes at its peak, measured as docs/readers.md says."""
+
+
+def read_howtocaption(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+    """One draft a video, in file order.
+
+    Raises InputError for a pickle that is damaged, holds anything but plain data, or needs more memory than is free or
+    more time than captions do.
+    """
+    if file.path is None:
+        raise InputError.at(file.label, "a pickle cannot be read from an archive", "unpack it and give the file")
+    remedy = "convert it to JSON lines on a machine with more memory (docs/readers.md)"
+    # In a zipped file no key of a video's entry can be read.
+    factor = MEMORY if b"start" in file.stream.peek(HEAD)[:HEAD] else MEMORY_ZIPPED
+    require_memory(file.path, factor * file.path.stat().st_size, remedy)
+    source = options.source or "howtocaption"
+    for key, value, fault in unpickled(file.path, options.encoding):
+        lists = from_mapping(value, source) if fault is None else Fault(*fault)
+        yield from list_drafts(Place(file.label, field=str(key)), key, lists, options, report)

@@ -15,10 +15,19 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption
+from recipe.data.narrations.drafts import (
+    Caption,
+    Draft,
+    Fault,
+    Place,
+    ReadingOptions,
+    ReadingReport,
+    caption,
+    caption_place,
+)
 from recipe.data.narrations.files import SourceFile
 from recipe.data.narrations.how2mine import is_web_procedure, read_how2mine
-from recipe.data.narrations.parallel import Lists, drafts
+from recipe.data.narrations.json_files import Lists, list_drafts
 from recipe.data.narrations.reading import VideoLog
 from recipe.errors import InputError
 
@@ -36,9 +45,20 @@ def read_parquet(file: SourceFile, options: ReadingOptions, report: ReadingRepor
     """One draft a video. Raises InputError for a file that is damaged, has other columns or scatters a video's rows."""
     with _opened(file) as table:
         schema = table.schema_arrow
-        if is_web_procedure(schema.names, _steps(schema)):
+        kinds = {name: schema.field(name).type for name in schema.names}
+        lists = {name for name, kind in kinds.items() if pa.types.is_list(kind) or pa.types.is_large_list(kind)}
+        texts = (pa.types.is_string, pa.types.is_large_string)
+        # A value such as the column `steps` has where it holds lists of texts.
+        steps = [""] if "steps" in lists and any(of(kinds["steps"].value_type) for of in texts) else []
+        if is_web_procedure(schema.names, steps):
             yield from read_how2mine(file, options, report)
-        elif _row_a_video(file.label, schema):
+            return
+        spoken = "segments" if "segments" in kinds else "text"
+        for name in ("video_id", spoken):
+            if name not in kinds:
+                remedy = "give the columns video_id, text, start and end, or video_id and segments"
+                raise InputError.at(file.label, f"the file has no column {name!r}", remedy)
+        if spoken in lists:
             yield from _videos(file.label, _rows(table, _COLUMNS, VIDEOS_AT_ONCE), options, report)
         else:
             yield from _segments(file.label, _rows(table, _COLUMNS, SEGMENTS_AT_ONCE), options)
@@ -88,41 +108,20 @@ class _ArrowFile:
                 yield batch.slice(start, batch_size)
 
 
-def _steps(schema: Any) -> list[str]:
-    """A value such as the column `steps` has where it holds lists of texts; empty elsewhere."""
-    if "steps" not in schema.names:
-        return []
-    kind = schema.field("steps").type
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return [""] if lists and (pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type)) else []
-
-
-def _row_a_video(label: str, schema: Any) -> bool:
-    spoken = "segments" if "segments" in schema.names else "text"
-    for name in ("video_id", spoken):
-        if name not in schema.names:
-            remedy = "give the columns video_id, text, start and end, or video_id and segments"
-            raise InputError.at(label, f"the file has no column {name!r}", remedy)
-    kind = schema.field(spoken).type
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
 def _rows(table: Any, columns: Iterable[str], at_once: int) -> Iterator[tuple[int, _Row]]:
     """Number, from 1 on, and columns of each row."""
-    chosen = [name for name in columns if _has(table.schema_arrow, name)]
+    chosen = []
+    for name in columns:
+        column, _, part = name.partition(".")
+        if column in table.schema_arrow.names:
+            kind = table.schema_arrow.field(column).type
+            if not part or (pa.types.is_struct(kind) and kind.get_field_index(part) >= 0):
+                chosen.append(name)
     number = 0
     for batch in table.iter_batches(batch_size=at_once, columns=chosen, use_threads=False):
         for row in batch.to_pylist():
             number += 1
             yield number, row
-
-
-def _has(schema: Any, name: str) -> bool:
-    column, _, part = name.partition(".")
-    if column not in schema.names:
-        return False
-    kind = schema.field(column).type
-    return not part or (pa.types.is_struct(kind) and kind.get_field_index(part) >= 0)
 
 
 def _videos(
@@ -132,25 +131,23 @@ def _videos(
         place = Place(label, field=f"row {number}")
         video_id, title, source = row["video_id"], row.get("title"), _source(row, options)
         if "segments" in row:
-            where = partial(place.item, f"{place.field}.segments")
-            yield Draft(place, video_id, _captions(row["segments"]), where, title, source, url=row.get("url"))
+            where = partial(caption_place, place, ".segments[{n}]{dot}", None)
+            items = row["segments"]
+            captions: Sequence[Caption | Fault] | Fault = _NO_LIST
+            if items is not None:
+                captions = [_NO_SEGMENT if item is None else caption(item) for item in items]
+            yield Draft(place, video_id, captions, where, title, source, url=row.get("url"))
             continue
         text = row["text"]
         none = [None] * len(text or ())
         start, end = (none if row.get(name) is None else row[name] for name in ("start", "end"))
-        found = drafts(place, video_id, Lists(start, end, text, title, source), options, report)
-        yield from (draft._replace(url=row.get("url")) for draft in found)
+        parsed = list_drafts(place, video_id, Lists(start, end, text, title, source), options, report)
+        yield from (draft._replace(url=row.get("url")) for draft in parsed)
 
 
 def _source(row: _Row, options: ReadingOptions) -> str | None:
     source = row.get("source")
     return source if isinstance(source, str) else options.source
-
-
-def _captions(items: Sequence[_Row | None] | None) -> Sequence[Caption | Fault] | Fault:
-    if items is None:
-        return _NO_LIST
-    return [_NO_SEGMENT if item is None else caption(item) for item in items]
 
 
 def _segments(label: str, rows: Iterator[tuple[int, _Row]], options: ReadingOptions) -> Iterator[Draft]:
@@ -163,10 +160,6 @@ def _segments(label: str, rows: Iterator[tuple[int, _Row]], options: ReadingOpti
                 problem = f"the rows of video {video_id!r} are not together: they began at {videos.place(video_id)}"
                 raise InputError.at(label, problem, "sort the file by video_id", field=place.field)
             captions = [Caption(row["text"], row.get("start"), row.get("end")) for _, row in members]
-            where = partial(_row_place, label, numbers)
+            where = partial(caption_place, Place(label), "row {n}{comma}", numbers)
             title, source, url = first.get("title"), _source(first, options), first.get("url")
             yield Draft(place, video_id, captions, where, title, source, url=url)
-
-
-def _row_place(label: str, numbers: list[int], index: int, part: str) -> Place:
-    return Place(label, field=f"row {numbers[index]}{', ' if part else ''}{part}")

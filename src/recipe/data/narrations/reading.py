@@ -1,9 +1,14 @@
-"""Reading narrations: paths to files, files to drafts by format, drafts to narrations, each video once."""
+"""Reading narrations: paths to files, files to drafts by format, drafts to narrations, each video once.
+
+Several files may be of one video, such as its subtitles in several languages. All names are looked through before the
+first file is read, because a better track may come later. Where nothing says which language is wanted, that is a
+question to the user; the order of the names never answers it.
+"""
 
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from importlib import import_module
 from pathlib import Path
@@ -22,10 +27,73 @@ from recipe.data.narrations.drafts import (
 from recipe.data.narrations.files import HEAD, SourceFile, encoding_of, file_names, source_files
 from recipe.data.narrations.how2mine import is_web_procedure
 from recipe.data.narrations.subtitles import is_subtitles
-from recipe.data.narrations.tracks import METADATA, OTHER_LANGUAGE, Tracks
-from recipe.data.video_ids import is_metadata, video_name
-from recipe.errors import InputError
+from recipe.data.video_ids import VideoName, is_metadata, normalised, video_name
+from recipe.errors import InputError, listed
 from recipe.types import Narration
+
+METADATA = "metadata of a video"
+OTHER_LANGUAGE = "in another language"
+OTHER_TRACK = "another track of a video that is read"
+
+
+class Tracks(AbstractContextManager["Tracks"]):
+    """The tracks that names of files give for each video, in a private temporary database."""
+
+    def __init__(self, names: Iterable[str], language: str | None) -> None:
+        self._language = normalised(language or "")
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database.executescript("PRAGMA journal_mode = OFF; PRAGMA cache_size = -16384; BEGIN;")
+        columns = "video BLOB, language TEXT, marks BLOB, PRIMARY KEY (video, language, marks)"
+        self._database.execute(f"CREATE TABLE tracks ({columns}) WITHOUT ROWID")
+        named = (video_name(name) for name in names if not is_metadata(name))
+        # As bytes: the name of a file need not be text.
+        rows = ((_bytes(track.id), track.language, _bytes(".".join(track.marks))) for track in named)
+        self._database.executemany("INSERT OR IGNORE INTO tracks VALUES (?, ?, ?)", rows)
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def reason_against(self, file: SourceFile) -> str:
+        """Why a file of one video is passed over; empty where it is read.
+
+        A language takes its regions and tracks, and where a video has none of it, files whose names have no language.
+        Of several, the best by `VideoName.rank` is read. Raises InputError where languages or regions are left to
+        choose from.
+        """
+        own = video_name(file.name)
+        query = "SELECT language, marks FROM tracks WHERE video = ?"
+        rows = self._database.execute(query, (_bytes(own.id),)).fetchall()
+        others = [
+            VideoName(own.id, tag, tuple(marks.decode(errors="surrogatepass").split(".")) if marks else ())
+            for tag, marks in rows
+        ]
+        tracks = [own, *others]
+        if self._language:
+            pool = [track for track in tracks if track.speaks(self._language)]
+            pool = pool or [track for track in tracks if not track.language]
+            if own not in pool:
+                return OTHER_LANGUAGE if own.language and not own.speaks(self._language) else OTHER_TRACK
+        else:
+            pool = tracks
+            if len({track.primary for track in pool}) > 1:
+                raise _question(file, pool)
+        ranks = {track: track.rank(self._language or own.primary) for track in pool}
+        best = [track for track in pool if ranks[track] == min(ranks.values())]
+        if len({track.language for track in best}) > 1:
+            raise _question(file, best)
+        return "" if own in best else OTHER_TRACK
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
+
+
+def _question(file: SourceFile, tracks: Iterable[VideoName]) -> InputError:
+    tags = sorted({track.language for track in tracks})
+    names = listed([tag for tag in tags if tag]) + ("" if tags[0] else " and one that its name does not tell")
+    problem = f"video {video_name(file.name).id!r} is there in several languages ({names})"
+    return InputError.at(file.label, problem, "choose one with --language (`language` of the reading options)")
+
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _SHAPES: dict[FormatName, re.Pattern[str]] = {
@@ -58,12 +126,6 @@ class Format(NamedTuple):
     one_video: bool = False
     """Whether a file holds a single video."""
 
-    def read(self, file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
-        """The narrations of a file, unchecked. Raises InputError where the file is damaged."""
-        module, function = self.reader.split(".")
-        drafts: Iterator[Draft] = getattr(import_module(f"{__package__}.{module}"), function)(file, options, report)
-        return drafts
-
 
 _LINES = (".jsonl", ".ndjson")
 _SUBTITLES = (
@@ -72,10 +134,10 @@ _SUBTITLES = (
 _LONG_PROCEDURE = re.compile(r'\{\s*"(source_example|final_procedure)"\s*:\s*\{')
 """A row of How2Mine's export whose end lies beyond what is looked at, because it holds the text of its page."""
 FORMATS: dict[FormatName, Format] = {
-    "jsonl": Format("json_lines.read_json_lines", _LINES),
-    "procedures": Format("json_lines.read_step_lists", _LINES),
+    "jsonl": Format("json_files.read_json_lines", _LINES),
+    "procedures": Format("json_files.read_step_lists", _LINES),
     "how2mine": Format("how2mine.read_how2mine", (*_LINES, ".parquet", ".arrow")),
-    "howtocaption": Format("howtocaption.read_howtocaption", (".pkl", ".pickle")),
+    "howtocaption": Format("json_files.read_howtocaption", (".pkl", ".pickle")),
     "howto100m": Format("json_files.read_howto100m", (".json",)),
     "howto100m-csv": Format("tables.read_howto100m_csv", (".csv",), one_video=True),
     "htm-align": Format("json_files.read_htm_align", (".json",)),
@@ -98,7 +160,7 @@ def read_narrations(
     """The narrations of files, folders and archives, in the order given, read as a stream; counts go to `report`.
 
     `check` is called with the video id and the file of each narration before it is given, and may raise. Of several
-    files of one video, such as its subtitles in several languages, one is read (`recipe.data.narrations.tracks`), or
+    files of one video, such as its subtitles in several languages, one is read (`Tracks`), or
     with `every_track` each as a narration.
 
     Raises InputError, with file, line or field and remedy, for a path that is missing or holds no narrations, a file
@@ -108,7 +170,8 @@ def read_narrations(
     """
     report = ReadingReport() if report is None else report
     paths = [files] if isinstance(files, Path) else files
-    names = () if every_track else _names_of_one_video(paths)
+    endings = tuple(ending for layout in FORMATS.values() if layout.one_video for ending in layout.suffixes)
+    names = () if every_track else (name for name in file_names(paths) if name.lower().endswith(endings))
     with VideoLog() as videos, Tracks(names, options.language) as tracks:
         for path in paths:
             before = report.narrations + report.duplicates
@@ -118,8 +181,8 @@ def read_narrations(
                     continue
                 if check is not None:
                     check(narration.video_id, draft.place.file)
-                seen = f"{narration.video_id}\n{draft.place.file}" if every_track else narration.video_id
-                if videos.add(seen, str(draft.place)):
+                video = f"{narration.video_id}\n{draft.place.file}" if every_track else narration.video_id
+                if videos.add(video, str(draft.place)):
                     report.narrations += 1
                     report.segments += len(narration.segments)
                     yield narration
@@ -133,21 +196,35 @@ def read_narrations(
                         line=draft.place.line,
                         field="video_id",
                     )
-            if report.narrations + report.duplicates == before:
-                raise _no_narrations(path, report)
-
-
-def _names_of_one_video(paths: Sequence[Path]) -> Iterator[str]:
-    """The names of all files that have an ending of files of one video."""
-    endings = tuple(ending for layout in FORMATS.values() if layout.one_video for ending in layout.suffixes)
-    return (name for name in file_names(paths) if name.lower().endswith(endings))
+            if report.narrations + report.duplicates > before:
+                continue
+            if report.skipped_narrations or report.skipped_captions or report.passed_over[OTHER_LANGUAGE]:
+                reason = f"no narration is left ({'; '.join(report.lines())})"
+                raise InputError.at(path, reason, "give other files or settings")
+            if path.is_dir():
+                remedy = "give the path of a file, or of a folder with narrations in a layout that is recognised"
+                raise InputError.at(path, "this is a folder", remedy)
+            raise InputError.at(path, "the file holds no narrations", "check the path and the format")
 
 
 def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: Tracks) -> Iterator[Draft]:
     with closing(source_files(path)) as files:
         for file in files:
-            name = _format(file, options, report)
+            if file.inside and is_metadata(file.name):
+                report.pass_over(file.label, METADATA)
+                continue
+            name: FormatName | None
+            if options.format != "auto":
+                fits = not file.inside or file.name.lower().endswith(FORMATS[options.format].suffixes)
+                name = options.format if fits else None
+            else:
+                name = detect(file, options.encoding)
+            if name is None and not file.inside:
+                remedy = f"name the format it has: {', '.join(FORMATS)}"
+                problem = "the file is in no layout of narrations that is recognised"
+                raise InputError.at(file.label, problem, remedy)
             if name is None:
+                report.pass_over(file.label, "without narrations")
                 continue
             if FORMATS[name].one_video:
                 if reason := tracks.reason_against(file):
@@ -157,7 +234,9 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
                     report.unclear_ids += 1
                     report.unclear_names += [file.label] * (report.unclear_ids <= NAMED)
             report.files[name] += 1
-            drafts = FORMATS[name].read(file, options, report)
+            module, function = FORMATS[name].reader.split(".")
+            reader = getattr(import_module(f"{__package__}.{module}"), function)
+            drafts: Iterator[Draft] = reader(file, options, report)
             # A damaged file among many must not cost the others; of one with many videos, only where none was read.
             spared = file.inside and options.bad == "skip"
             begun = False
@@ -169,34 +248,6 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
                 if begun or not spared:
                     raise
                 report.skipped_narrations["file that cannot be read"] += 1
-
-
-def _format(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> FormatName | None:
-    """The format to read a file as; None for a file in a folder or archive that holds no narrations."""
-    if file.inside and is_metadata(file.name):
-        report.pass_over(file.label, METADATA)
-        return None
-    if options.format != "auto":
-        fits = not file.inside or file.name.lower().endswith(FORMATS[options.format].suffixes)
-        name = options.format if fits else None
-    else:
-        name = detect(file, options.encoding)
-    if name is None and not file.inside:
-        remedy = f"name the format it has: {', '.join(FORMATS)}"
-        raise InputError.at(file.label, "the file is in no layout of narrations that is recognised", remedy)
-    if name is None:
-        report.pass_over(file.label, "without narrations")
-    return name
-
-
-def _no_narrations(path: Path, report: ReadingReport) -> InputError:
-    if report.skipped_narrations or report.skipped_captions or report.passed_over[OTHER_LANGUAGE]:
-        why = f"no narration is left ({'; '.join(report.lines())})"
-        return InputError.at(path, why, "give other files or settings")
-    if path.is_dir():
-        remedy = "give the path of a file, or of a folder with narrations; here is none in a layout that is recognised"
-        return InputError.at(path, "this is a folder", remedy)
-    return InputError.at(path, "the file holds no narrations", "check the path and the format")
 
 
 def detect(file: SourceFile, encoding: str) -> FormatName | None:

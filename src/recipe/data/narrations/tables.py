@@ -3,31 +3,26 @@
 import csv
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from recipe.artifacts import json_line, require_whole
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
+from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption_place
 from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, lines, source_files
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError
 from recipe.types import Narration
 
 
-class Row(NamedTuple):
-    """The fields asked for, in the order asked for, or why the row has them not."""
+def rows(file: SourceFile, encoding: str, columns: Sequence[str]) -> Iterator[tuple[int, Sequence[str] | Fault]]:
+    """Line and fields of each row below the header, in the order of `columns`, or why the row has them not.
 
-    line: int
-    fields: Sequence[str] | Fault
-
-
-def rows(file: SourceFile, encoding: str, columns: Sequence[str]) -> Iterator[Row]:
-    """The rows below the header. Raises InputError where a column is missing or the file is no CSV."""
+    Raises InputError where a column is missing or the file is no CSV.
+    """
     csv.field_size_limit(LONGEST)
     table = csv.reader(lines(file, encoding), strict=True)
     try:
@@ -41,9 +36,9 @@ def rows(file: SourceFile, encoding: str, columns: Sequence[str]) -> Iterator[Ro
                 continue
             if len(fields) != len(header):
                 problem = f"the row has {len(fields)} fields and the header {len(header)}"
-                yield Row(table.line_num, Fault("row of another length", problem, "correct the row"))
+                yield table.line_num, Fault("row of another length", problem, "correct the row")
             else:
-                yield Row(table.line_num, [fields[place] for place in places])
+                yield table.line_num, [fields[place] for place in places]
     except csv.Error as error:
         raise InputError.at(file.label, f"not valid CSV ({error})", "repair the file", line=table.line_num) from None
 
@@ -62,20 +57,16 @@ def read_howto100m_csv(file: SourceFile, options: ReadingOptions, _report: Readi
     Raises InputError for a file that is no such table.
     """
     table = list(rows(file, options.encoding, ("start", "end", "text")))
-    where = partial(_row_place, file.label, [row.line for row in table])
+    where = partial(caption_place, Place(file.label), "{part}", [line for line, _ in table], on_line=True)
+    captions: list[Caption | Fault] = []
+    for _, fields in table:
+        if isinstance(fields, Fault):
+            captions.append(fields)
+        else:
+            start, end, text = fields
+            captions.append(Caption(text, seconds(start), seconds(end)))
     source = options.source or "howto100m"
-    yield Draft(Place(file.label), video_name(file.name).id, [_caption(row) for row in table], where, source=source)
-
-
-def _caption(row: Row) -> Caption | Fault:
-    if isinstance(row.fields, Fault):
-        return row.fields
-    start, end, text = row.fields
-    return Caption(text, seconds(start), seconds(end))
-
-
-def _row_place(label: str, lines: list[int], index: int, part: str) -> Place:
-    return Place(label, lines[index], part or None)
+    yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=source)
 
 
 _TABLES = """
@@ -129,11 +120,7 @@ def read_titles(path: Path) -> dict[str, str]:
     """
     titles: dict[str, str] = {}
     for file in source_files(path):
-        head = file.stream.peek(HEAD)[:HEAD].lstrip(b"\xef\xbb\xbf \t\r\n")
-        read = (
-            _json_titles if head[:1] == b"{" else _tabbed_titles if b"\t" in head.partition(b"\n")[0] else _csv_titles
-        )
-        for video, title in read(file):
+        for video, title in _titles(file):
             if video.strip() and title.strip():
                 titles.setdefault(video.strip(), " ".join(title.split()))
     if not titles:
@@ -141,32 +128,32 @@ def read_titles(path: Path) -> dict[str, str]:
     return titles
 
 
-def _json_titles(file: SourceFile) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(lines(file, "utf-8"), start=1):
-        if line.strip():
-            row = json_line(file.label, number, line)
-            require_whole(file.label, number, row)
-            video, title = row.get("video_id", row.get("id")), row.get("title")
-            if not isinstance(video, str) or not isinstance(title, str):
-                field = "title" if isinstance(video, str) else "video_id"
-                raise InputError.at(file.label, "no text", "give both as texts", line=number, field=field)
-            yield video, title
-
-
-def _tabbed_titles(file: SourceFile) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(lines(file, "utf-8"), start=1):
-        video, tab, title = line.partition("\t")
-        if line.strip() and not tab:
-            raise InputError.at(file.label, "the line has no tab", "give a video id, a tab and a title", line=number)
-        if (video, title.strip()) != ("video_id", "title"):
-            yield video, title
-
-
-def _csv_titles(file: SourceFile) -> Iterator[tuple[str, str]]:
-    for line, found in rows(file, "utf-8", ("video_id", "title")):
-        if isinstance(found, Fault):
-            raise InputError.at(file.label, found.problem, found.remedy, line=line)
-        yield found[0], found[1]
+def _titles(file: SourceFile) -> Iterator[tuple[str, str]]:
+    """Video and title of each row of a file."""
+    head = file.stream.peek(HEAD)[:HEAD].lstrip(b"\xef\xbb\xbf \t\r\n")
+    if head[:1] == b"{":
+        for number, line in enumerate(lines(file, "utf-8"), start=1):
+            if line.strip():
+                row = json_line(file.label, number, line)
+                require_whole(file.label, number, row)
+                video, title = row.get("video_id", row.get("id")), row.get("title")
+                if not isinstance(video, str) or not isinstance(title, str):
+                    field = "title" if isinstance(video, str) else "video_id"
+                    raise InputError.at(file.label, "no text", "give both as texts", line=number, field=field)
+                yield video, title
+    elif b"\t" in head.partition(b"\n")[0]:
+        for number, line in enumerate(lines(file, "utf-8"), start=1):
+            video, tab, title = line.partition("\t")
+            if line.strip() and not tab:
+                problem, remedy = "the line has no tab", "give a video id, a tab and a title"
+                raise InputError.at(file.label, problem, remedy, line=number)
+            if (video, title.strip()) != ("video_id", "title"):
+                yield video, title
+    else:
+        for number, fields in rows(file, "utf-8", ("video_id", "title")):
+            if isinstance(fields, Fault):
+                raise InputError.at(file.label, fields.problem, fields.remedy, line=number)
+            yield fields[0], fields[1]
 
 
 def with_titles(
@@ -186,37 +173,24 @@ def titled(narrations: Iterable[Narration], videos: Path, tasks: Path) -> Iterat
     `videos` (`HowTo100M_v1.csv`) has the columns video_id and task_id, `tasks` (`task_ids.csv`) lines of a task's
     number, a tab and its name. Raises InputError for files of another layout.
     """
-    names = _names(tasks)
-    with _tasks(videos) as database:
-        for narration in narrations:
-            query = "SELECT task FROM videos WHERE video = ?"
-            task = database.execute(query, (narration.video_id,)).fetchone() if narration.title is None else None
-            name = names.get(task[0]) if task else None
-            yield replace(narration, title=name) if name else narration
-
-
-def _names(tasks: Path) -> dict[str, str]:
-    """Name of each task; lines that begin with no number, such as a header, are passed over."""
     names = {}
     for file in source_files(tasks):
         for line in lines(file, "utf-8"):
             number, _, name = line.strip().partition("\t" if "\t" in line else ",")
-            if number.isdigit() and name.strip():
+            if number.isdigit() and name.strip():  # a header begins with no number
                 names[number] = name.strip()
     if not names:
         raise InputError.at(tasks, "no line holds a task's number and name", "give task_ids.csv of HowTo100M")
-    return names
-
-
-@contextmanager
-def _tasks(videos: Path) -> Iterator[sqlite3.Connection]:
-    """The task of each video, the first one that is named, in a private temporary database."""
     with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as database:
         database.executescript("PRAGMA journal_mode = OFF; PRAGMA cache_size = -16384; BEGIN;")
         database.execute("CREATE TABLE videos (video TEXT PRIMARY KEY, task TEXT) WITHOUT ROWID")
         for file in source_files(videos):
-            for line, fields in rows(file, "utf-8", ("video_id", "task_id")):
+            for row, fields in rows(file, "utf-8", ("video_id", "task_id")):
                 if isinstance(fields, Fault):
-                    raise fields.at(Place(file.label, line))
+                    raise fields.at(Place(file.label, row))
                 database.execute("INSERT OR IGNORE INTO videos VALUES (?, ?)", tuple(fields))
-        yield database
+        for narration in narrations:
+            query = "SELECT task FROM videos WHERE video = ?"
+            task = database.execute(query, (narration.video_id,)).fetchone() if narration.title is None else None
+            title = names.get(task[0]) if task else None
+            yield replace(narration, title=title) if title else narration

@@ -18,19 +18,21 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import permutations
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from recipe.artifacts import JsonObject, fingerprint
+from recipe.config import JudgeConfig
 from recipe.errors import quoted
 from recipe.evaluation.diversity.plans import LEVELS
 from recipe.evaluation.judge.llm import LanguageModelJudge
 from recipe.evaluation.judge.rubric import as_data, code_of
 from recipe.evaluation.matching import PERCENTILE, Embed, Likeness, calibrate, ordered_likeness
 from recipe.evaluation.scores import JudgeIdentity
-from recipe.models.protocol import Answer, Chat, Refusal, unanswered
+from recipe.models.protocol import Answer, Chat, Engine, unanswered
 from recipe.progress import SILENT, Progress
 from recipe.prompting import fill, packaged
 from recipe.text import final_answer
@@ -80,26 +82,12 @@ class DiversityRating(NamedTuple):
     """The raw answer."""
 
 
-class DiversityJudge(Protocol):
-    """Anything that rates how different two plans are."""
-
-    @property
-    def identity(self) -> JudgeIdentity:
-        """The name and settings that tell it from other judges."""
-        ...
-
-    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[DiversityRating]:
-        """The answer to each question, in order."""
-        ...
-
-
 class LlmDiversityJudge(LanguageModelJudge):
     """A language model that is shown goal, history and two plans."""
 
-    @property
-    def identity(self) -> JudgeIdentity:
-        """Name, model, prompt and settings."""
-        return self._identity(prompt_hash(), {"repeats", "batch_size"})
+    def __init__(self, engine: Engine, model: str, config: JudgeConfig | None = None) -> None:
+        """`model` is its name at the endpoint, a hub id or a folder."""
+        super().__init__(engine, model, config, prompt_hash(), {"repeats", "batch_size"})
 
     def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[DiversityRating]:
         """One answer to each question.
@@ -107,17 +95,11 @@ class LlmDiversityJudge(LanguageModelJudge):
         Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
         """
         chats = [render(question) for question in questions]
-        return [rating for [(_, rating)] in self._answers(chats, SCHEMA, _rating, _has_level, 1, progress)]
-
-
-def _rating(outcome: Answer | Refusal) -> DiversityRating:
-    if (reason := unanswered(outcome)) or isinstance(outcome, Refusal):
-        return DiversityRating(None, reason=reason, text="" if isinstance(outcome, Refusal) else outcome.text)
-    return parse(outcome.text)
-
-
-def _has_level(rating: DiversityRating) -> bool:
-    return rating.level is not None
+        ratings = []
+        for [(outcome, rating)] in self.answers(chats, SCHEMA, parse, 1, progress):
+            text = outcome.text if isinstance(outcome, Answer) else ""
+            ratings.append(rating or DiversityRating(None, reason=unanswered(outcome), text=text))
+        return ratings
 
 
 def render(question: Question) -> Chat:
@@ -155,43 +137,33 @@ def parse(text: str) -> DiversityRating:
     if reason := unanswered(Answer(text)):
         return DiversityRating(None, reason=reason, text=text)
     read = (final_answer(text) or "")[-_READ:]
-    for found in reversed(_OBJECT.findall(read)):
-        scores = _scores(found)
-        if scores:
-            return _level(scores, "json", text)
-    pairs = [match["value"] for match in _PAIR.finditer(read)]
-    if pairs:
-        return _level(pairs, "regex", text)
-    return DiversityRating(None, reason=f"the answer holds no score: {quoted(text)}", text=text)
-
-
-def _scores(found: str) -> list[Any]:
-    """What a JSON object gives under `score`, in any spelling; more than one where it repeats the key."""
-    try:
-        pairs: list[tuple[str, Any]] = json.loads(found, object_pairs_hook=list)
-    except (ValueError, RecursionError):
-        return []
-    return [value for name, value in pairs if name.strip().casefold() in ("score", "diversity_score", "diversity")]
-
-
-def _level(values: Sequence[Any], how: str, text: str) -> DiversityRating:
-    levels = {_number(value) for value in values}
+    how, values = "json", list[Any]()
+    for text_of_object in reversed(_OBJECT.findall(read)):
+        try:
+            pairs: list[tuple[str, Any]] = json.loads(text_of_object, object_pairs_hook=list)
+        except (ValueError, RecursionError):
+            continue
+        # All values, where an object repeats the key: two different ones are no score.
+        names = ("score", "diversity_score", "diversity")
+        if values := [value for name, value in pairs if name.strip().casefold() in names]:
+            break
+    else:
+        how, values = "regex", [match["value"] for match in _PAIR.finditer(read)]
+    if not values:
+        return DiversityRating(None, reason=f"the answer holds no score: {quoted(text)}", text=text)
+    levels = set[float | None]()
+    for value in values:
+        number = None
+        if isinstance(value, int | float | str) and not isinstance(value, bool):
+            with suppress(ValueError, OverflowError):
+                number = float(value)
+        levels.add(number)
     level = next(iter(levels)) if len(levels) == 1 else None
     if level in LEVELS:
         return DiversityRating(level, how, text=text)
     shown = ", ".join(quoted(str(value)) if isinstance(value, str) else str(value)[:40] for value in values[:3])
     named = ", ".join(f"{known:g}" for known in LEVELS)
     return DiversityRating(None, reason=f"the score is none of {named}: {shown}", text=text)
-
-
-def _number(value: Any) -> float | None:
-    """A score as a number; None for what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
 
 
 CAP = 0.25
@@ -209,7 +181,16 @@ class ProxyDiversityJudge:
 
     def __init__(self, embed: Embed, encoder: str = "minilm") -> None:
         """`encoder` is part of the judge's name. Raises ComputeError for an encoder that does not relate texts."""
-        self._embed, self.calibration, self.on_goal = embed, calibrate(embed), _goal_affinity(embed)
+        self._embed, self.calibration = embed, calibrate(embed)
+        # The cosine below which 95% of the continuations of other goals lie.
+        world = load_world()
+        goals = sum(not graph.held_out for graph in world.goals.values())
+        drawn = draw_examples(world, "train", goals)
+        done = embed([". ".join((example.goal, *example.history)) for example in drawn])
+        following = embed([". ".join(example.continuation) for example in drawn])
+        cosines = done @ following.T
+        apart = [cosines[i, j] for i, j in permutations(range(goals), 2) if drawn[i].goal != drawn[j].goal]
+        self.on_goal = round(float(np.percentile(apart, PERCENTILE)), 3)
         settings = {
             "encoder": encoder,
             "chance": f"{self.calibration.chance:.3f}",
@@ -221,27 +202,30 @@ class ProxyDiversityJudge:
 
     def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[DiversityRating]:
         """The level of each question, in order."""
-        found = []
+        ratings = []
         with progress.task("comparing plans by embeddings", total=len(questions)) as advance:
-            for at in range(0, len(questions), _TOGETHER):
-                batch = questions[at : at + _TOGETHER]
+            for start in range(0, len(questions), _TOGETHER):
+                batch = questions[start : start + _TOGETHER]
                 likeness = self.likeness(batch)
-                found += [DiversityRating(self._level(one, likeness), "proxy") for one in batch]
+                for example, first, second in batch:
+                    level = nearest_level(difference(first, second, likeness))
+                    if not all(self.useful(example, plan, likeness) for plan in (first, second)):
+                        level = min(CAP, level)
+                    ratings.append(DiversityRating(level, "proxy"))
                 advance(len(batch))
-        return found
+        return ratings
 
     def likeness(self, questions: Sequence[Question]) -> Likeness:
         """Similarities of all texts of these questions."""
-        return Likeness(self._embed, self.calibration, [text for one in questions for text in _texts(one)])
-
-    def _level(self, question: Question, likeness: Likeness) -> float:
-        level = nearest_level(difference(question.first, question.second, likeness))
-        useful = all(self.useful(question.example, plan, likeness) for plan in question[1:])
-        return level if useful else min(CAP, level)
+        texts = list[str]()
+        for example, first, second in questions:
+            texts += [*first, *second, *example.history]
+            texts += [". ".join(steps) for steps in ((example.goal, *example.history), first, second)]
+        return Likeness(self._embed, self.calibration, texts)
 
     def useful(self, example: Example, plan: tuple[str, ...], likeness: Likeness) -> bool:
-        """Whether a plan is on the goal, and more than the history again; `likeness` knows the question's texts."""
-        [[cosine]] = likeness.cosines([_asked(example)], [_joined(plan)])
+        """Whether a plan is on the goal, and more than the history again."""
+        [[cosine]] = likeness.cosines([". ".join((example.goal, *example.history))], [". ".join(plan)])
         done = likeness.between(plan, example.history).max(axis=1, initial=0.0)
         return bool(cosine > self.on_goal and (done == 1).mean() <= MOST_COPIED)
 
@@ -263,24 +247,5 @@ def nearest_level(value: float) -> float:
     return min(math.floor(steps * value + 0.5 + 1e-9), steps) / steps
 
 
-def _goal_affinity(embed: Embed) -> float:
-    """The cosine below which 95% of the continuations of other goals lie."""
-    world = load_world()
-    goals = sum(not graph.held_out for graph in world.goals.values())
-    drawn = draw_examples(world, "train", goals)
-    vectors = embed([_asked(one) for one in drawn]) @ embed([_joined(one.continuation) for one in drawn]).T
-    apart = [vectors[i, j] for i, j in permutations(range(goals), 2) if drawn[i].goal != drawn[j].goal]
-    return round(float(np.percentile(apart, PERCENTILE)), 3)
-
-
-def _asked(example: Example) -> str:
-    return _joined((example.goal, *example.history))
-
-
-def _joined(steps: Sequence[str]) -> str:
-    return ". ".join(steps)
-
-
-def _texts(question: Question) -> tuple[str, ...]:
-    example, first, second = question
-    return (*first, *second, *example.history, _asked(example), _joined(first), _joined(second))
+DiversityJudge = LlmDiversityJudge | ProxyDiversityJudge
+"""What rates how different two plans are."""

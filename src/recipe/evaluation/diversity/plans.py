@@ -81,7 +81,7 @@ def sampled_plans(
     those with two or more are compared, and the others left out.
     """
     by_example: dict[str, list[Prediction]] = defaultdict(list)
-    for prediction in sorted(match_predictions(examples, predictions, known).predictions, key=lambda one: one.sample):
+    for prediction in sorted(match_predictions(examples, predictions, known).predictions, key=lambda plan: plan.sample):
         by_example[prediction.example_id].append(prediction)
     short = [example.example_id for example in examples if len(by_example[example.example_id]) < samples]
     if short and not fewer:
@@ -90,7 +90,13 @@ def sampled_plans(
             f"{len(by_example[short[0]])}; sample more, or compare what there is."
         )
     bounds = limits or JudgeConfig()
-    prompts = [_samples(example, by_example[example.example_id][:samples], bounds) for example in examples]
+    prompts = []
+    for example in examples:
+        chosen = by_example[example.example_id][:samples]
+        shown = (bounded(Case(example, prediction.steps), bounds).steps for prediction in chosen)
+        plans = tuple(tuple(distinct_steps(steps).values()) for steps in shown)
+        numbers = tuple(prediction.sample for prediction in chosen)
+        prompts.append(PromptSamples(bounded(Case(example, ()), bounds).example, numbers, plans))
     compared = [prompt for prompt in prompts if len(prompt.plans) >= FEWEST]
     if not compared:
         raise InputError(f"no prompt has {FEWEST} samples, and diversity is that of pairs; sample more plans.")
@@ -99,39 +105,22 @@ def sampled_plans(
     )
 
 
-def plan_key(steps: Sequence[str]) -> tuple[str, ...]:
-    """The words of a plan without case, marks, numbers of steps and repetition; equal for plans that are the same.
+def distinct_steps(steps: Sequence[str]) -> dict[str, str]:
+    """The steps that say something, each where it first occurs, by its words without case, marks and its number.
 
-    >>> plan_key(["1. Stir it!", "stir  it", "..."])
-    ('stir it',)
-    """
-    return tuple(dict.fromkeys(key for step in steps if (key := _step_key(step))))
+    Plans with the same keys in the same order are the same plan.
 
-
-def collapsed(steps: Sequence[str]) -> tuple[str, ...]:
-    """The steps that say something, each where it first occurs, as it is written there.
-
-    >>> collapsed(["Stir.", "pour", "stir", "--"])
-    ('Stir.', 'pour')
+    >>> distinct_steps(["1. Stir it!", "pour", "stir  it", "..."])
+    {'stir it': '1. Stir it!', 'pour': 'pour'}
     """
     first: dict[str, str] = {}
     for step in steps:
-        if key := _step_key(step):
-            first.setdefault(key, step)
-    return tuple(first.values())
+        line = " ".join(unicodedata.normalize("NFKC", step).split())
+        if words := " ".join(_WORD.findall(" ".join(every_list(line) or (line,)).casefold())):
+            first.setdefault(words, step)
+    return first
 
 
 def hashed(*parts: object) -> str:
     """A hash of JSON values that is the same on all machines."""
     return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
-
-
-def _samples(example: Example, predictions: Sequence[Prediction], limits: JudgeConfig) -> PromptSamples:
-    shown = bounded(Case(example, ()), limits).example
-    plans = tuple(collapsed(bounded(Case(example, one.steps), limits).steps) for one in predictions)
-    return PromptSamples(shown, tuple(one.sample for one in predictions), plans)
-
-
-def _step_key(step: str) -> str:
-    line = " ".join(unicodedata.normalize("NFKC", step).split())
-    return " ".join(_WORD.findall(" ".join(every_list(line) or (line,)).casefold()))

@@ -22,8 +22,8 @@ from typing import Any, Literal, NamedTuple
 
 from recipe.artifacts import to_json
 from recipe.errors import ComputeError
-from recipe.evaluation.diversity.judges import DiversityJudge, DiversityRating, Question
-from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, hashed, plan_key
+from recipe.evaluation.diversity.judges import DiversityJudge, Question
+from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, distinct_steps, hashed
 from recipe.evaluation.measures import Measure, Values
 from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.published import DIVERSITY_JUDGE, published
@@ -62,7 +62,7 @@ class PlanPair:
     """The judge's raw answer."""
 
 
-class _Question(NamedTuple):
+class _DrawnQuestion(NamedTuple):
     """A question about two plans and how it is asked."""
 
     question: Question
@@ -83,82 +83,61 @@ def compare_plans(
     With a share of 1 the score of a pair is the mean of both answers, or the one that can be read. With less it is the
     first answer: a pair counts the same whether it was checked or not.
     """
-    questions = [_questions(prompt, order_check, seed) for prompt in prompts]
-    one_way, other_way = _in_order(questions)
-    compared = judge.compare([*one_way, *other_way], progress)
-    first, others = iter(compared[: len(one_way)]), iter(compared[len(one_way) :])
+    ratings = iter(judge.compare(questions(prompts, order_check, seed), progress))
+    drawn = [_draw_questions(prompt, order_check, seed) for prompt in prompts]
+    one_way = [{keys: next(ratings) for keys in of_prompt} for of_prompt in drawn]
+    other_way = [{keys: next(ratings) for keys, question in own.items() if question.both_ways} for own in drawn]
     pairs: list[PlanPair] = []
-    for prompt, drawn in zip(prompts, questions, strict=True):
-        answers = {keys: (next(first), next(others) if one.both_ways else None) for keys, one in drawn.items()}
-        pairs += _pairs(prompt, drawn, answers, averaged=order_check >= 1)
+    for prompt, drawn_questions, answers, turned in zip(prompts, drawn, one_way, other_way, strict=True):
+        keys = [tuple(distinct_steps(plan)) for plan in prompt.plans]
+        for i, j in combinations(range(len(keys)), 2):
+            example_id, numbers = prompt.example.example_id, (prompt.samples[i], prompt.samples[j])
+            both = frozenset((keys[i], keys[j]))
+            if both not in drawn_questions:
+                pairs.append(PlanPair(example_id, *numbers, 0.0, BY_RULE))
+                continue
+            answer, other = answers[both], turned.get(both)
+            levels = [answer.level] if order_check < 1 or other is None else [answer.level, other.level]
+            read = [level for level in levels if level is not None]
+            pairs.append(
+                PlanPair(
+                    example_id,
+                    *numbers,
+                    score=fmean(read) if read else None,
+                    how=answer.how or (other.how if other is not None and read else ""),
+                    level=answer.level,
+                    other_way=None if other is None else other.level,
+                    swapped=drawn_questions[both].leading == keys[j],
+                    unscored="" if read else answer.reason,
+                    text=answer.text,
+                )
+            )
     return pairs
 
 
 def questions(prompts: Sequence[PromptSamples], order_check: float = 0.1, seed: int = 0) -> list[Question]:
-    """All questions that `compare_plans` asks a judge."""
-    one_way, other_way = _in_order([_questions(prompt, order_check, seed) for prompt in prompts])
-    return one_way + other_way
-
-
-def _in_order(questions: Sequence[dict[frozenset[_Key], _Question]]) -> tuple[list[Question], list[Question]]:
-    """The questions as they are drawn, then those that are asked the other way round, too."""
-    drawn = [one for of_prompt in questions for one in of_prompt.values()]
-    checked = [one.question for one in drawn if one.both_ways]
+    """All questions that `compare_plans` asks: as they are drawn, then those that are asked the other way round too."""
+    drawn = [question for prompt in prompts for question in _draw_questions(prompt, order_check, seed).values()]
+    checked = [one_way.question for one_way in drawn if one_way.both_ways]
     turned = [question._replace(first=question.second, second=question.first) for question in checked]
-    return [one.question for one in drawn], turned
+    return [one_way.question for one_way in drawn] + turned
 
 
-def _questions(prompt: PromptSamples, order_check: float, seed: int) -> dict[frozenset[_Key], _Question]:
+def _draw_questions(prompt: PromptSamples, order_check: float, seed: int) -> dict[frozenset[_Key], _DrawnQuestion]:
     """The questions about a prompt, by the words of the two plans."""
     shown: dict[_Key, tuple[str, ...]] = {}
     for plan in prompt.plans:
-        key = plan_key(plan)
+        key = tuple(distinct_steps(plan))
         shown[key] = min(shown.get(key, plan), plan)
-    worded = sorted(key for key in shown if key)
-    return {frozenset(keys): _question(prompt, shown, keys, order_check, seed) for keys in combinations(worded, 2)}
-
-
-def _question(
-    prompt: PromptSamples, shown: dict[_Key, tuple[str, ...]], keys: tuple[_Key, _Key], order_check: float, seed: int
-) -> _Question:
-    drawn = hashed(seed, prompt.example.example_id, keys)
-    leading, following = keys if int(drawn[0], 16) % 2 else keys[::-1]
-    # 52 bits, so that the share is exact; a larger share checks all that a smaller one does.
-    both_ways = int(drawn[1:14], 16) / 16**13 < order_check
-    return _Question(Question(prompt.example, shown[leading], shown[following]), leading, both_ways)
-
-
-def _pairs(
-    prompt: PromptSamples,
-    drawn: dict[frozenset[_Key], _Question],
-    answers: dict[frozenset[_Key], tuple[DiversityRating, DiversityRating | None]],
-    averaged: bool,
-) -> list[PlanPair]:
-    example_id, keys = prompt.example.example_id, [plan_key(plan) for plan in prompt.plans]
-    pairs = []
-    for i, j in combinations(range(len(keys)), 2):
-        numbers = (prompt.samples[i], prompt.samples[j])
-        both = frozenset((keys[i], keys[j]))
-        if both not in drawn:
-            pairs.append(PlanPair(example_id, *numbers, 0.0, BY_RULE))
-            continue
-        one, other = answers[both]
-        levels = [one.level] if not averaged or other is None else [one.level, other.level]
-        read = [level for level in levels if level is not None]
-        pairs.append(
-            PlanPair(
-                example_id,
-                *numbers,
-                score=fmean(read) if read else None,
-                how=one.how or (other.how if other is not None and read else ""),
-                level=one.level,
-                other_way=None if other is None else other.level,
-                swapped=drawn[both].leading == keys[j],
-                unscored="" if read else one.reason,
-                text=one.text,
-            )
-        )
-    return pairs
+    drawn = {}
+    for keys in combinations(sorted(key for key in shown if key), 2):
+        code = hashed(seed, prompt.example.example_id, keys)
+        leading, following = keys if int(code[0], 16) % 2 else keys[::-1]
+        # 52 bits, so that the share is exact; a larger share checks all that a smaller one does.
+        both_ways = int(code[1:14], 16) / 16**13 < order_check
+        question = Question(prompt.example, shown[leading], shown[following])
+        drawn[frozenset(keys)] = _DrawnQuestion(question, leading, both_ways)
+    return drawn
 
 
 def prompt_diversity(pairs: Iterable[PlanPair], missing: Literal[0, 1] | None = None) -> dict[str, float]:
@@ -213,12 +192,12 @@ class DiversityMeasure(Measure):
     def plan_values(cls, rows: Iterable[Row], missing: Literal[0, 1] | None = None) -> Values:
         """D(x) of each prompt, as the value of its first sample."""
         by_prompt: dict[str, list[Row]] = {}
-        for one in rows:
-            by_prompt.setdefault(one.example_id, []).append(one)
+        for measured in rows:
+            by_prompt.setdefault(measured.example_id, []).append(measured)
         values = {}
         for name, own in by_prompt.items():
-            judged = [one for one in own if one.details.get("how") != BY_RULE]
-            scores = [missing if one.unscored else one.metrics[cls.main] for one in judged]
+            judged = [pair for pair in own if pair.details.get("how") != BY_RULE]
+            scores = [missing if pair.unscored else pair.metrics[cls.main] for pair in judged]
             answered = [score for score in scores if score is not None]
             if answered or not judged:
                 # Those decided in code are all 0; one without an answer counts as the mean of the others.
@@ -229,38 +208,45 @@ class DiversityMeasure(Measure):
     def extras(self, rows: Sequence[Row], seed: int) -> dict[str, Any]:
         """Pairs, those at each of the five levels, and those that got another level when shown the other way round."""
         if not self.plan_values(rows):
-            reason = next((one.unscored for one in rows if one.unscored), "there are none")
+            reason = next((row.unscored for row in rows if row.unscored), "there are none")
             raise ComputeError(f"no prompt has a pair that was answered: {reason}.")
-        checked = [one.details for one in rows if {"level", "other_way"} <= one.details.keys()]
-        counted = Counter(one.metrics[self.main] for one in rows if not one.unscored)
+        checked = [row.details for row in rows if {"level", "other_way"} <= row.details.keys()]
+        counted = Counter(row.metrics[self.main] for row in rows if not row.unscored)
         return {
             "samples": self.identity["samples"],
             "pairs": len(rows),
-            "unscored_pairs": sum(bool(one.unscored) for one in rows),
+            "unscored_pairs": sum(bool(row.unscored) for row in rows),
             "levels": {f"{level:g}": counted[level] for level in sorted({*LEVELS, *counted})},
             "order_pairs": len(checked),
-            "order_disagreements": sum(one["level"] != one["other_way"] for one in checked),
+            "order_disagreements": sum(details["level"] != details["other_way"] for details in checked),
         }
 
     @classmethod
     def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
-        """Pairs at each level, and the paper's three points, beside the rest."""
-        from recipe.evaluation.scoreboard.accuracy import comparability, published_table  # noqa: PLC0415
+        """Diversity against accuracy beside the paper's three points, and pairs at each level, beside the rest."""
+        # The report's own libraries, which no other command needs.
+        from recipe.evaluation.scoreboard.accuracy import (  # noqa: PLC0415
+            accuracy_by_system,
+            comparability,
+            judge_results,
+            published_table,
+        )
+        from recipe.report.plots import Point, inline_svg, scatter  # noqa: PLC0415
 
         [section] = super().sections(scores, every)
-        judges = {one.judge.name: one.judge for one in scores if one.judge}
+        judges = {scored.judge.name: scored.judge for scored in scores if scored.judge}
         columns = ("judge", "samples", "pairs", "unscored", "order checked", "order changed it")
-        levels = sorted({level for one in scores for level in one.extras["levels"]}, key=float)
+        levels = sorted({level for scored in scores for level in scored.extras["levels"]}, key=float)
         rows = []
-        for one in scores:
-            counts, extras = one.extras["levels"], one.extras
-            total, judge = sum(counts.values()), one.judge.name if one.judge else NONE
+        for scored in scores:
+            counts, extras = scored.extras["levels"], scored.extras
+            total, judge = sum(counts.values()), scored.judge.name if scored.judge else NONE
             changed = (
                 f"{extras['order_disagreements']:,} of {extras['order_pairs']:,}" if extras["order_pairs"] else NONE
             )
             numbers = (extras["samples"], extras["pairs"], extras["unscored_pairs"], extras["order_pairs"], changed)
             shares = (Cell(counts.get(level, 0) / total if total else None, 0, percent=True) for level in levels)
-            rows.append(row(one.system, judge, *numbers, *shares))
+            rows.append(row(scored.system, judge, *numbers, *shares))
         pairs = Table(
             caption="Pairs, and their shares at each level",
             first="system",
@@ -269,43 +255,35 @@ class DiversityMeasure(Measure):
             about="share of scored pairs",
         )
         table = published_table(published("diversity"), "Published diversity and accuracy on COIN")
-        blocks = (*section.blocks, *_against_accuracy(scores, every), pairs, table)
+        # The judge of accuracy is the one of most of the systems; on COIN, where it is known, as in the paper.
+        names, figures = {scored.system for scored in scores}, list[Figure]()
+        known = [(results.name, accuracy_by_system(results, "coin")) for results in judge_results(every)]
+        judge_name, accuracy = max(
+            known, key=lambda pair: len(names & pair[1].keys()), default=("", dict[str, float]())
+        )
+        if names & accuracy.keys():
+            points = []
+            for line in published("diversity").rows:
+                x, y = (Interval(value or 0.0) for value in line.values[:2])
+                points.append(Point(f"{line.name}, published", x, y, hollow=True))
+            points += [
+                Point(scored.system, scored.overall.values["diversity"], Interval(accuracy[scored.system]))
+                for scored in scores
+                if scored.system in accuracy
+            ]
+            drawn = scatter(
+                points,
+                colours=regime_colours(scored.system for scored in every),
+                xlabel="procedural diversity",
+                ylabel="accuracy, percent",
+                xlim=(0, 1),
+                ylim=(0, 100),
+            )
+            caption = (
+                f"Diversity, with its 95% interval, against accuracy by {judge_name}. Diamonds: the paper's three "
+                "points on COIN, published, by other judges of both: not comparable in either direction."
+            )
+            figures = [Figure(inline_svg(drawn, "diversity-accuracy", caption), caption)]
+        blocks = (*section.blocks, *figures, pairs, table)
         warnings = tuple(comparability(judge, DIVERSITY_JUDGE) for judge in judges.values())
         return [replace(section, blocks=blocks, warnings=warnings)]
-
-
-def _against_accuracy(scores: Sequence[Scores], every: Sequence[Scores]) -> list[Figure]:
-    """Diversity against accuracy, beside the paper's three points.
-
-    The judge of accuracy is the one of most of the systems; on COIN, where it is known, as in the paper.
-    """
-    from recipe.evaluation.scoreboard.accuracy import accuracy_by_system, judge_results  # noqa: PLC0415
-    from recipe.report.plots import Point, inline_svg, scatter  # noqa: PLC0415
-
-    names = {one.system for one in scores}
-    known = [(results.name, accuracy_by_system(results, "coin")) for results in judge_results(every)]
-    judge, accuracy = max(known, key=lambda one: len(names & one[1].keys()), default=("", dict[str, float]()))
-    if not names & accuracy.keys():
-        return []
-    points = [
-        Point(f"{line.name}, published", Interval(line.values[0] or 0.0), Interval(line.values[1] or 0.0), hollow=True)
-        for line in published("diversity").rows
-    ]
-    points += [
-        Point(one.system, one.overall.values["diversity"], Interval(accuracy[one.system]))
-        for one in scores
-        if one.system in accuracy
-    ]
-    drawn = scatter(
-        points,
-        colours=regime_colours(one.system for one in every),
-        xlabel="procedural diversity",
-        ylabel="accuracy, percent",
-        xlim=(0, 1),
-        ylim=(0, 100),
-    )
-    caption = (
-        f"Diversity, with its 95% interval, against accuracy by {judge}. Diamonds: the paper's three points on COIN, "
-        "published, by other judges of both: not comparable in either direction."
-    )
-    return [Figure(inline_svg(drawn, "diversity-accuracy", caption), caption)]

@@ -12,22 +12,18 @@ Procedures are compared whole. An example's history stands at the head of both l
 """
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
-from typing import Any
 
 from recipe.artifacts import JsonObject, fingerprint, not_a_file
 from recipe.config import JudgeConfig
 from recipe.errors import InputError, quoted
-from recipe.evaluation.judge.llm import LanguageModelJudge
+from recipe.evaluation.judge.llm import LlmJudge, Rubric
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.rubric import ParsedVerdict, last_object
-from recipe.evaluation.judge.verdicts import Judgement, critical_failure
-from recipe.evaluation.scores import JudgeIdentity
+from recipe.evaluation.judge.verdicts import critical_failure
 from recipe.models.protocol import Answer, Chat, Engine, unanswered
-from recipe.progress import SILENT, Progress
 from recipe.prompting import visible
 from recipe.text import final_answer
 from recipe.types import CriticalFailure, CriticalFailures, Unscored
@@ -88,32 +84,30 @@ class FailurePrompt:
             raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
         remedy = "use prompts/judge.txt of github.com/lilakk/how2everything; write braces of the text itself twice"
         try:
-            found = [(literal, name, spec or change) for literal, name, spec, change in Formatter().parse(text)]
+            parts = [(literal, name, spec or change) for literal, name, spec, change in Formatter().parse(text)]
         except ValueError as error:
             raise InputError.at(path, f"its braces do not match ({error})", remedy) from None
-        names = {name for _, name, _ in found if name is not None}
-        if bad := [name for _, name, more in found if name is not None and (more or name not in (*_PLACES, "history"))]:
+        names = {name for _, name, _ in parts if name is not None}
+        if bad := [name for _, name, more in parts if name is not None and (more or name not in (*_PLACES, "history"))]:
             raise InputError.at(path, f"the place {{{bad[0]}}} is unknown", remedy)
         if lacking := [name for name in _PLACES if name not in names]:
             raise InputError.at(path, f"the place {{{lacking[0]}}} is missing", remedy)
-        return cls(text, tuple((literal, name or "") for literal, name, _ in found))
+        return cls(text, tuple((literal, name or "") for literal, name, _ in parts))
 
     def chat(self, case: Case) -> Chat:
         """The chat that asks for the failures of a case."""
         example, own = case.example, "history" in (name for _, name in self.parts)
         before = () if own else example.history
-        values = {
-            "": "",
-            "goal": _line(example.goal),
-            "history": _numbered(example.history) or "nothing yet",
-            "reference_steps": _numbered((*before, *example.continuation)),
-            "steps": _numbered((*before, *case.steps)),
+        lists = {
+            "history": example.history,
+            "reference_steps": (*before, *example.continuation),
+            "steps": (*before, *case.steps),
         }
-        return [{"role": "user", "content": "".join(text + values[name] for text, name in self.parts) + _CLOSE}]
-
-
-def _numbered(steps: Sequence[str]) -> str:
-    return "\n".join(f"{number}. {_line(step)}" for number, step in enumerate(steps, start=1))
+        values = {"": "", "goal": _line(example.goal)}
+        for slot, steps in lists.items():
+            values[slot] = "\n".join(f"{number}. {_line(step)}" for number, step in enumerate(steps, start=1))
+        values["history"] = values["history"] or "nothing yet"
+        return [{"role": "user", "content": "".join(text + values[slot] for text, slot in self.parts) + _CLOSE}]
 
 
 def _line(text: str) -> str:
@@ -131,42 +125,28 @@ def parse_failures(text: str) -> ParsedVerdict:
     """
     if reason := unanswered(Answer(text)):
         return ParsedVerdict(Unscored(reason))
-    found = last_object(final_answer(text) or "", ("reasoning", "critical_failures"))
-    if found is None:
+    answer = last_object(final_answer(text) or "", ("reasoning", "critical_failures"))
+    if answer is None:
         return ParsedVerdict(Unscored(f"the answer holds no list of failures: {quoted(text)}"))
-    outcome = _failures(found)
-    return ParsedVerdict(outcome, "json" if isinstance(outcome, CriticalFailures) else "")
-
-
-def _failures(found: Mapping[str, Any]) -> CriticalFailures | Unscored:
-    reasoning, items = found["reasoning"], found["critical_failures"]
+    reasoning, items = answer["reasoning"], answer["critical_failures"]
     if not isinstance(reasoning, str):
-        return Unscored(f"the reasoning is no text: {quoted(str(reasoning))}")
+        return ParsedVerdict(Unscored(f"the reasoning is no text: {quoted(str(reasoning))}"))
     if not isinstance(items, list):
-        return Unscored(f"critical_failures is no list: {quoted(str(items))}")
-    failures = [critical_failure(item) for item in items]
-    bad = [item for item, failure in zip(items, failures, strict=True) if failure is None]
-    if bad:
-        return Unscored(f"a failure is not a text with L1_steps and L2_steps, numbers from 1: {quoted(str(bad[0]))}")
-    return CriticalFailures(tuple(filter(None, failures)), reasoning)
+        return ParsedVerdict(Unscored(f"critical_failures is no list: {quoted(str(items))}"))
+    failures = []
+    for item in items:
+        if (failure := critical_failure(item)) is None:
+            problem = f"a failure is not a text with L1_steps and L2_steps, numbers from 1: {quoted(str(item))}"
+            return ParsedVerdict(Unscored(problem))
+        failures.append(failure)
+    return ParsedVerdict(CriticalFailures(tuple(failures), reasoning), "json")
 
 
-class CriticalFailureJudge(LanguageModelJudge):
+class CriticalFailureJudge(LlmJudge):
     """A language model that is shown goal, reference and plan, and lists what makes the plan useless."""
 
     def __init__(self, engine: Engine, model: str, prompt: FailurePrompt, config: JudgeConfig | None = None) -> None:
         """`model` is its name at the endpoint, a hub id or a folder."""
-        super().__init__(engine, model, config)
-        self._prompt = prompt
-
-    @property
-    def identity(self) -> JudgeIdentity:
-        """Name, model, prompt and settings."""
-        return self._identity(fingerprint([self._prompt.text, _CLOSE, SCHEMA]), {"batch_size"}, rubric=RUBRIC)
-
-    def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judgement]:
-        """The failures of each case, in order; a plan without an actionable step has one by rule.
-
-        Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
-        """
-        return self._judged(cases, self._prompt.chat, SCHEMA, parse_failures, WORST, progress)
+        identity = fingerprint([prompt.text, _CLOSE, SCHEMA])
+        rubric = Rubric(identity, prompt.chat, SCHEMA, parse_failures, WORST, RUBRIC)
+        super().__init__(engine, model, config, rubric)

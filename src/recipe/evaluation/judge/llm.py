@@ -5,11 +5,12 @@ few times, and is then *unscored*: counted apart, and never a number.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Protocol, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
@@ -22,131 +23,10 @@ from recipe.models.protocol import Answer, Chat, Engine, Refusal, unanswered
 from recipe.progress import SILENT, Progress
 from recipe.types import CriticalFailures, Unscored, Verdict
 
-Parsed = TypeVar("Parsed")
+if TYPE_CHECKING:
+    from recipe.evaluation.diversity.judges import DiversityRating
 
-
-class LanguageModelJudge:
-    """Base class of LLM judges: asks, parses, and asks again for what cannot be parsed.
-
-    A further try has another seed, so that it brings another answer, and is kept beside the first. Each answer counts
-    in the ledger, whether it can be parsed or not.
-    """
-
-    def __init__(self, engine: Engine, model: str, config: JudgeConfig | None = None) -> None:
-        """`model` is its name at the endpoint, a hub id or a folder."""
-        self.config = config or JudgeConfig()
-        self._engine, self._model = engine if isinstance(engine, Model) else Model(engine), model
-        self.ledger = self._engine.ledger
-        self._structured: set[str] = set()
-
-    def _identity(self, prompt: str, beside: AbstractSet[str], **more: str) -> JudgeIdentity:
-        """Name, model, hash of the prompt, and settings but those `beside` it, with `more`.
-
-        How answers were held to the schema is known once there are some.
-        """
-        settings = {name: str(value) for name, value in self.config.model_dump(exclude=set(beside)).items()}
-        settings["structured"] = ", ".join(sorted(self._structured)) or "off"
-        if further := self._engine.identity.get("extra_body"):
-            settings["extra_body"] = json.dumps(further, sort_keys=True)
-        return JudgeIdentity(_short(self._model), "llm", self._model, prompt, settings | more)
-
-    def _answers(
-        self,
-        chats: Sequence[Chat],
-        schema: JsonObject,
-        parse: Callable[[Answer | Refusal], Parsed],
-        complete: Callable[[Parsed], bool],
-        repeats: int,
-        progress: Progress = SILENT,
-    ) -> list[list[tuple[Answer | Refusal, Parsed]]]:
-        """`repeats` outcomes of each chat, and what is parsed from each; the last answer where none is `complete`.
-
-        Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
-        """
-        sampling = SamplingConfig.model_validate(
-            self.config.model_dump(include={"temperature", "max_tokens", "seed", "batch_size"})
-        )
-        outcomes = self._outcomes(chats, repeats, sampling, schema, progress)
-        found = [[(outcome, parse(outcome)) for outcome in group] for group in outcomes]
-        for again in range(1, self.config.reasks + 1):
-            for repeat in range(repeats):
-                unread = [
-                    place
-                    for place, group in enumerate(found)
-                    if isinstance(group[repeat][0], Answer) and not complete(group[repeat][1])
-                ]
-                if not unread:
-                    continue
-                sha = sha256(f"{self.config.seed} again {again} {repeat}".encode())
-                other = sampling.model_copy(update={"seed": int.from_bytes(sha.digest()[:4]) >> 1})
-                asked = [chats[place] for place in unread]
-                outcomes = self._outcomes(asked, 1, other, schema, progress)
-                for place, [outcome] in zip(unread, outcomes, strict=True):
-                    found[place][repeat] = (outcome, parse(outcome))
-        return found
-
-    def _outcomes(
-        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, schema: JsonObject, progress: Progress
-    ) -> list[list[Answer | Refusal]]:
-        outcomes = self._engine.outcomes(chats, count, sampling, progress, schema=schema)
-        for outcome in (one for group in outcomes for one in group):
-            if isinstance(outcome, Answer):
-                self._structured |= {outcome.structured} - {""}
-        return outcomes
-
-    def _judged(
-        self,
-        cases: Sequence[Case],
-        ask: Callable[[Case], Chat],
-        schema: JsonObject,
-        parse: Callable[[str], ParsedVerdict],
-        nothing: Verdict | CriticalFailures,
-        progress: Progress,
-    ) -> list[Judgement]:
-        """The judgement of each case by one rubric, in order; plans without an actionable step get `nothing`.
-
-        Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
-        """
-
-        def parsed(outcome: Answer | Refusal) -> ParsedVerdict:
-            if (reason := unanswered(outcome)) or isinstance(outcome, Refusal):
-                return ParsedVerdict(Unscored(reason))
-            return parse(outcome.text)
-
-        shown = [bounded(case, self.config) for case in cases]
-        chats = [ask(case) for case in shown if not fatal(case)]
-        answers = iter(self._answers(chats, schema, parsed, _scored, self.config.repeats, progress))
-        name = _short(self._model)
-        rows: list[Judgement] = []
-        for case in shown:
-            if fatal(case):
-                rows.append(by_rule(case, name, nothing))
-                continue
-            for repeat, (outcome, verdict) in enumerate(next(answers)):
-                row = Judgement(
-                    example_id=case.example.example_id,
-                    outcome=verdict.outcome,
-                    sample=case.sample,
-                    repeat=repeat,
-                    control=case.control,
-                    judge=name,
-                    how=verdict.how,
-                    steps=case.steps,
-                    flags=case.flags,
-                    text="" if isinstance(outcome, Refusal) else outcome.text[:_KEPT],
-                )
-                rows.append(row)
-        return rows
-
-
-def _short(model: str) -> str:
-    """A model's own name, without owner or folder.
-
-    >>> _short("meta-llama/Llama-3.3-70B-Instruct")
-    'Llama-3.3-70B-Instruct'
-    """
-    return model.rstrip("/").rsplit("/", 1)[-1]
-
+Parsed = TypeVar("Parsed", "ParsedVerdict", "DiversityRating")
 
 _KEPT = 4_000
 """Characters of an answer that go to the rows."""
@@ -166,29 +46,144 @@ class Judge(Protocol):
         ...
 
 
-class LlmJudge(LanguageModelJudge):
-    """A language model that is shown goal, history, reference and prediction, and gives six scores."""
+class LanguageModelJudge:
+    """Base class of LLM judges: asks, parses, and asks again for what cannot be parsed.
+
+    A further try has another seed, so that it brings another answer, and is kept beside the first. Each answer counts
+    in the ledger, whether it can be parsed or not.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        model: str,
+        config: JudgeConfig | None,
+        prompt: str,
+        beside: AbstractSet[str] = frozenset({"batch_size"}),
+        further: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`model` is its name at the endpoint, a hub id or a folder; `prompt` the hash of the prompt.
+
+        The identity holds the settings but those `beside` it, with the `further` ones.
+        """
+        self.config = config or JudgeConfig()
+        self.name = model.rstrip("/").rsplit("/", 1)[-1]
+        """The model's own name, without owner or folder."""
+        self._engine, self._model = engine if isinstance(engine, Model) else Model(engine), model
+        self.ledger = self._engine.ledger
+        self._prompt, self._beside, self._further = prompt, set(beside), further
+        self._structured: set[str] = set()
 
     @property
     def identity(self) -> JudgeIdentity:
-        """Name, model, prompt and settings."""
-        return self._identity(prompt_hash(), {"batch_size"})
+        """Name, model, prompt and settings; how answers were held to the schema is known once there are some."""
+        settings = {name: str(value) for name, value in self.config.model_dump(exclude=self._beside).items()}
+        settings["structured"] = ", ".join(sorted(self._structured)) or "off"
+        if extra := self._engine.identity.get("extra_body"):
+            settings["extra_body"] = json.dumps(extra, sort_keys=True)
+        return JudgeIdentity(self.name, "llm", self._model, self._prompt, settings | dict(self._further))
+
+    def answers(
+        self,
+        chats: Sequence[Chat],
+        schema: JsonObject,
+        parse: Callable[[str], Parsed],
+        repeats: int,
+        progress: Progress = SILENT,
+    ) -> list[list[tuple[Answer | Refusal, Parsed | None]]]:
+        """`repeats` outcomes of each chat, each with what it is parsed to, which is None where there is no answer.
+
+        An answer without a result, which is one without a `how`, is asked for again; the last one counts. Raises
+        ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
+        """
+        sampling = SamplingConfig.model_validate(
+            self.config.model_dump(include={"temperature", "max_tokens", "seed", "batch_size"})
+        )
+        answers: list[dict[int, tuple[Answer | Refusal, Parsed | None]]] = [{} for _ in chats]
+        # All repeats come from one call, so that they share the prompt; what cannot be parsed is asked for one by one.
+        rounds = [(0, list(range(repeats)))]
+        rounds += [(again, [repeat]) for again in range(1, self.config.reasks + 1) for repeat in range(repeats)]
+        for again, numbers in rounds:
+            pending, seeded = list(range(len(chats))), sampling
+            if again:
+                last = [group[numbers[0]] for group in answers]
+                pending = [
+                    index
+                    for index, (outcome, parsed) in enumerate(last)
+                    if isinstance(outcome, Answer) and (parsed is None or not parsed.how)
+                ]
+                digest = sha256(f"{self.config.seed} again {again} {numbers[0]}".encode()).digest()
+                seeded = sampling.model_copy(update={"seed": int.from_bytes(digest[:4]) >> 1})
+                if not pending:
+                    continue
+            chosen = [chats[index] for index in pending]
+            outcomes = self._engine.outcomes(chosen, len(numbers), seeded, progress, schema=schema)
+            for index, group in zip(pending, outcomes, strict=True):
+                for number, outcome in zip(numbers, group, strict=True):
+                    parsed = None
+                    if isinstance(outcome, Answer):
+                        self._structured |= {outcome.structured} - {""}
+                        parsed = None if unanswered(outcome) else parse(outcome.text)
+                    answers[index][number] = (outcome, parsed)
+        return [[group[number] for number in range(repeats)] for group in answers]
+
+
+class Rubric(NamedTuple):
+    """How a judge is asked for a verdict, and how its answer is read."""
+
+    prompt: str
+    """SHA-256 of the prompt's template and schema."""
+    ask: Callable[[Case], Chat]
+    schema: JsonObject
+    parse: Callable[[str], ParsedVerdict]
+    nothing: Verdict | CriticalFailures
+    """The verdict by rule on a plan without an actionable step."""
+    name: str = ""
+    """Of a rubric that is not the paper's."""
+
+
+class LlmJudge(LanguageModelJudge):
+    """A language model that is shown goal, history, reference and prediction, and gives a verdict by a rubric."""
+
+    def __init__(
+        self, engine: Engine, model: str, config: JudgeConfig | None = None, rubric: Rubric | None = None
+    ) -> None:
+        """`model` is its name at the endpoint, a hub id or a folder; without a rubric, the paper's is asked for."""
+        self._rubric = rubric or Rubric(prompt_hash(), render, SCHEMA, parse, NOTHING)
+        further = {"rubric": self._rubric.name} if self._rubric.name else {}
+        super().__init__(engine, model, config, self._rubric.prompt, further=further)
 
     def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judgement]:
-        """The verdicts on each case, in order.
+        """The verdicts on each case, in order; a plan without an actionable step gets the lowest by rule.
 
         Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
         """
-        return self._judged(cases, render, SCHEMA, parse, NOTHING, progress)
-
-
-def _scored(verdict: ParsedVerdict) -> bool:
-    return not isinstance(verdict.outcome, Unscored)
-
-
-def fatal(case: Case) -> bool:
-    """Whether a rule scores a case: its plan is empty or holds no actionable step."""
-    return not actionable(case.steps)
+        rubric = self._rubric
+        shown = [bounded(case, self.config) for case in cases]
+        chats = [rubric.ask(case) for case in shown if actionable(case.steps)]
+        answers = iter(self.answers(chats, rubric.schema, rubric.parse, self.config.repeats, progress))
+        rows: list[Judgement] = []
+        for case in shown:
+            if not actionable(case.steps):
+                rows.append(by_rule(case, self.name, rubric.nothing))
+                continue
+            for repeat, (outcome, parsed) in enumerate(next(answers)):
+                verdict = parsed or ParsedVerdict(Unscored(unanswered(outcome)))
+                rows.append(
+                    Judgement(
+                        example_id=case.example.example_id,
+                        outcome=verdict.outcome,
+                        sample=case.sample,
+                        repeat=repeat,
+                        control=case.control,
+                        judge=self.name,
+                        how=verdict.how,
+                        steps=case.steps,
+                        flags=case.flags,
+                        text="" if isinstance(outcome, Refusal) else outcome.text[:_KEPT],
+                    )
+                )
+        return rows
 
 
 def by_rule(case: Case, judge: str, nothing: Verdict | CriticalFailures = NOTHING) -> Judgement:
@@ -206,7 +201,7 @@ def by_rule(case: Case, judge: str, nothing: Verdict | CriticalFailures = NOTHIN
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class JudgingCost:
     """The cost of judging at most; answers in the cache are not asked for again."""
 
     calls: int
@@ -218,10 +213,9 @@ class Estimate:
     """The first prompt, empty where none is asked."""
 
 
-def estimate(cases: Sequence[Case], config: JudgeConfig, ask: Callable[[Case], Chat] = render) -> Estimate:
+def estimate(cases: Sequence[Case], config: JudgeConfig, ask: Callable[[Case], Chat] = render) -> JudgingCost:
     """The requests that an LLM judge would make for these cases, without asking; `ask` is its prompt."""
-    asked = [bounded(case, config) for case in cases if not fatal(case)]
-    characters = sum(len(message["content"]) for case in asked for message in ask(case))
+    chats = [ask(bounded(case, config)) for case in cases if actionable(case.steps)]
+    characters = sum(len(message["content"]) for chat in chats for message in chat)
     tokens = -(-characters * config.repeats // _CHARACTERS_A_TOKEN)
-    first = ask(asked[0]) if asked else []
-    return Estimate(len(asked) * config.repeats, tokens, len(cases) - len(asked), first)
+    return JudgingCost(len(chats) * config.repeats, tokens, len(cases) - len(chats), chats[0] if chats else [])

@@ -12,14 +12,7 @@ from recipe.evaluation.judge.llm import Judge, LlmJudge
 from recipe.evaluation.judge.plans import CONTROLS, Case, cases_of
 from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.rubric import prompt_hash
-from recipe.evaluation.judge.verdicts import (
-    CRITERIA,
-    HIGHEST,
-    control_findings,
-    read_verdicts,
-    refused_sentence,
-    verdict_rows,
-)
+from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, control_findings, read_verdicts, verdict_rows
 from recipe.evaluation.measures import Measure, example_means
 from recipe.evaluation.scores import JudgeIdentity, PlanId, Row, Scores
 from recipe.planning.predictions import Prediction
@@ -39,7 +32,7 @@ class JudgedMeasure(Measure):
     """Controls that findings compare."""
 
     def __init__(self, identity: JudgeIdentity, judge: Judge | None = None) -> None:
-        """`judge` gives the verdicts; without it rows are made elsewhere."""
+        """`judge` gives the verdicts; without it others make the rows."""
         super().__init__()
         self.identity = {"judge": to_json(identity)}
         self.judge = judge
@@ -55,25 +48,28 @@ class JudgedMeasure(Measure):
         plan has two verdicts.
         """
         by_plan: dict[PlanId, list[float]] = {}
-        for one in rows:
-            if not one.control and not one.unscored:
-                by_plan.setdefault(one.plan, []).append(one.metrics[self.main])
+        for row in rows:
+            if not row.control and not row.unscored:
+                by_plan.setdefault(row.plan, []).append(row.metrics[self.main])
         deviations = [stdev(values) for values in by_plan.values() if len(values) > 1]
-        ways = Counter(how for one in rows if not one.control and (how := one.details["how"]))
+        ways = Counter(how for row in rows if not row.control and (how := row.details["how"]))
         return {
-            "repeats": 1 + max((one.details["repeat"] for one in rows), default=0),
+            "repeats": 1 + max((row.details["repeat"] for row in rows), default=0),
             "repeat_deviation": fmean(deviations) if deviations else None,
             "how": dict(sorted(ways.items())),
         }
 
     def findings(self, rows: Sequence[Row], examples: Sequence[Example], seed: int) -> list[str]:
         by_id = {example.example_id: example for example in examples}
-        controls = {name: [one for one in rows if one.control == name] for name in self.controls}
+        controls = {name: [row for row in rows if row.control == name] for name in self.controls}
         values = {
-            name: {example: one[self.main] for example, one in example_means(self.plan_values(controls[name])).items()}
+            name: {
+                example: metrics[self.main]
+                for example, metrics in example_means(self.plan_values(controls[name])).items()
+            }
             for name in self.checked
         }
-        return [*control_findings(by_id, values, seed), *refused_sentence(controls)]
+        return control_findings(by_id, values, controls, seed)
 
 
 class RubricMeasure(JudgedMeasure):
@@ -110,19 +106,27 @@ class RubricMeasure(JudgedMeasure):
             raise ComputeError("no judge is asked here; give the worker its --endpoint.")
         cases = cases_of(examples, predictions, samples="all").cases
         rows = verdict_rows(self.judge.judge(cases, progress))
-        lost = {one.plan: one.unscored for one in rows if one.unscored}
+        lost = {row.plan: row.unscored for row in rows if row.unscored}
         if not lost:
             return rows
         names = {plan.example_id for plan in lost}
         # First, so that an answer to one tells the endpoint's engine that refusals concern single chats.
-        asked = [Case(one, one.continuation, control="reference") for one in examples if one.example_id in names]
-        asked += [case for case in cases if PlanId(case.example.example_id, case.sample) in lost]
-        again = verdict_rows(self.judge.judge(asked, progress))
-        able = {one.example_id for one in again if one.control and one.details["how"] != "rule" and not one.unscored}
+        unscored = [
+            Case(example, example.continuation, control="reference")
+            for example in examples
+            if example.example_id in names
+        ]
+        unscored += [case for case in cases if PlanId(case.example.example_id, case.sample) in lost]
+        again = verdict_rows(self.judge.judge(unscored, progress))
+        able = {
+            judgement.example_id
+            for judgement in again
+            if judgement.control and judgement.details["how"] != "rule" and not judgement.unscored
+        }
         if not able:
             raise ComputeError(f"the judge gives references no verdict, either: {next(iter(lost.values()))}.")
-        kept = [one for one in rows if one.plan not in lost]
-        return kept + [one for one in again if not one.control and one.example_id in able]
+        kept = [row for row in rows if row.plan not in lost]
+        return kept + [judgement for judgement in again if not judgement.control and judgement.example_id in able]
 
     @classmethod
     def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:

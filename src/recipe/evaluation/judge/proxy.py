@@ -25,23 +25,20 @@ right continuation only, so a valid plan in another order is marked down: `docs/
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recipe.artifacts import fingerprint
 from recipe.config import JudgeConfig
-from recipe.evaluation.judge.llm import by_rule, fatal
-from recipe.evaluation.judge.plans import Case, bounded
+from recipe.evaluation.judge.llm import by_rule
+from recipe.evaluation.judge.plans import Case, actionable, bounded
 from recipe.evaluation.judge.verdicts import HIGHEST, Judgement
 from recipe.evaluation.matching import PERCENTILE, Embed, Likeness, calibrate, ordered_likeness
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.progress import SILENT, Progress
 from recipe.types import Example, Unscored, Verdict
-
-Array = NDArray[np.float64]
 
 EXCESS = 0.25
 """Share of a plan's words that may be excess before the fluff rule caps it."""
@@ -59,31 +56,6 @@ _FUNCTION_WORDS = (
 )
 _NO_CONTENT = frozenset(_FUNCTION_WORDS.split())
 _ENDINGS = ("ing", "es", "ed", "s", "e")
-
-
-class _Features(NamedTuple):
-    """A plan compared with its example."""
-
-    lines: int
-    """n; steps of a long plan that are not shown count as steps that are like nothing."""
-    wanted: int
-    """m."""
-    matched: Array
-    """a_i [steps]."""
-    partner: NDArray[np.int64]
-    """j(i) [steps], -1 without one."""
-    likeness: Array
-    """[steps, reference]."""
-    copied: Array
-    """c_i [steps]."""
-    grounded: Array
-    """Share of the step's content that is known [steps]."""
-    foreign: NDArray[np.bool_]
-    """Steps like nothing known, by chance at most and in fewer than half of their words [steps]."""
-
-    @property
-    def both(self) -> int:
-        return self.lines + self.wanted
 
 
 class ProxyJudge:
@@ -107,104 +79,99 @@ class ProxyJudge:
 
     def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judgement]:
         """One judgement of each case, in order."""
-        judged = []
+        judged: list[Judgement] = []
+        batch, texts = list[Case](), list[str]()
         with progress.task("judging by embeddings", total=len(cases)) as advance:
-            for batch in _batches(bounded(case, self._limits) for case in cases):
-                texts = [text for case in batch for text in (*_known(case.example), *case.steps)]
+            for number, case in enumerate(cases, start=1):
+                batch.append(bounded(case, self._limits))
+                texts += (*_known(batch[-1].example), *batch[-1].steps)
+                if len(texts) < _AT_ONCE and number < len(cases):
+                    continue
                 likeness = Likeness(self._embed, self.calibration, texts)
-                judged += [self._judged(case, likeness) for case in batch]
+                for shown in batch:
+                    if not actionable(shown.steps):
+                        judged.append(by_rule(shown, self.identity.name))
+                        continue
+                    outcome: Verdict | Unscored = Unscored("the example has no continuation to compare with")
+                    if shown.example.continuation:
+                        outcome = verdict_of(shown, likeness)
+                    judged.append(
+                        Judgement(
+                            example_id=shown.example.example_id,
+                            outcome=outcome,
+                            sample=shown.sample,
+                            control=shown.control,
+                            judge=self.identity.name,
+                            how="proxy",
+                            steps=shown.steps,
+                            flags=shown.flags,
+                        )
+                    )
                 advance(len(batch))
+                batch, texts = [], []
         return judged
-
-    def _judged(self, case: Case, likeness: Likeness) -> Judgement:
-        if fatal(case):
-            return by_rule(case, self.identity.name)
-        outcome = verdict_of(case, likeness) if case.example.continuation else Unscored(_NO_REFERENCE)
-        return Judgement(
-            example_id=case.example.example_id,
-            outcome=outcome,
-            sample=case.sample,
-            control=case.control,
-            judge=self.identity.name,
-            how="proxy",
-            steps=case.steps,
-            flags=case.flags,
-        )
-
-
-_NO_REFERENCE = "the example has no continuation to compare with"
 
 
 def verdict_of(case: Case, likeness: Likeness) -> Verdict:
-    """The six scores of a plan with words; `likeness` holds its texts and the example's."""
-    features = _features(case, likeness)
-    cap = FLUFF_CAP if _excess(case, features) > EXCESS else HIGHEST
-    return Verdict(
-        logical_progression=_score(_logical(features)),
-        temporal_alignment=_score(2 * ordered_likeness(features.likeness) / features.both),
-        spatial_grounding=_score(float(features.grounded.sum()) / features.lines),
-        continuation=_score(_continuation(features)),
-        clarity=min(cap, _score(_clarity(case, features))),
-        semantic_alignment=min(cap, _score(2 * float(features.matched.sum()) / features.both)),
-    )
+    """The six scores of a plan with words; `likeness` holds its texts and the example's.
 
-
-def _score(share: float) -> int:
-    """The nearest integer to five times the share, halves upwards."""
-    return min(HIGHEST, math.floor(HIGHEST * share + 0.5 + 1e-9))
-
-
-def _features(case: Case, likeness: Likeness) -> _Features:
-    example, steps = case.example, case.steps
-    matched, partner = np.zeros(len(steps)), np.full(len(steps), -1)
-    for pair in likeness.pairs(steps, example.continuation):
-        matched[pair.first], partner[pair.first] = pair.likeness, pair.second
+    The symbols in comments are those of the module's docstring.
+    """
+    example, steps, reference = case.example, case.steps, case.example.continuation
+    # n and m; steps of a long plan that are not shown count as steps that are like nothing.
+    lines, wanted = len(steps) + case.left_out, len(reference)
     known = _known(example)
-    words = {word for text in known for word in _content(text)}
+    between = likeness.between(steps, reference)  # [n, m]
+
+    # a_i and j(i): each step's likeness to its partner in the reference, and the partner, -1 without one.
+    matched, partner = np.zeros(len(steps)), np.full(len(steps), -1)
+    for pair in likeness.pairs(steps, reference):
+        matched[pair.first], partner[pair.first] = pair.likeness, pair.second
+
+    # q_i: how much of what precedes the partner has been said before the step.
+    said, supported = np.zeros(wanted), 0.0
+    for alike, index in zip(matched, partner, strict=True):
+        if index >= 0:
+            supported += alike * (said[:index].mean() if index else 1.0)
+            said[index] = alike
+
+    # c_i: likeness to the history where no step of the reference is as near.
     done = likeness.cosines(steps, example.history).max(axis=1, initial=-1.0)
+    copied = np.where(done > likeness.cosines(steps, reference).max(axis=1), likeness.scaled(done), 0.0)
+    fresh = max(0.0, 1 - copied.sum() / min(lines, wanted))
+    late = np.minimum(1.0, np.arange(len(steps)) / wanted)
+    early = np.outer(1 - late, 1 - np.arange(wanted) / wanted)
+
+    # What is known of each step: its content words, or the step itself as another says it.
+    words = {word for text in known for word in _content(text)}
+    content = [_content(step) for step in steps]
+    shares = np.array([sum(word in words for word in own) / len(own) if own else 0.0 for own in content])
     nearest = likeness.between(steps, known).max(axis=1)
-    shares = np.array([_share_known(step, words) for step in steps])
-    return _Features(
-        lines=len(steps) + case.left_out,
-        wanted=len(example.continuation),
-        matched=matched,
-        partner=partner,
-        likeness=likeness.between(steps, example.continuation),
-        copied=np.where(done > likeness.cosines(steps, example.continuation).max(axis=1), likeness.scaled(done), 0.0),
-        grounded=np.maximum(nearest, shares),
-        foreign=(nearest == 0) & (shares < HALF),
+    foreign = (nearest == 0) & (shares < HALF)
+
+    # Words beyond the longest known step, and all words of a foreign step, are excess.
+    lengths = np.array([max(1, len(step.split())) for step in steps], dtype=np.float64)
+    allowed = max(max(1, len(step.split())) for step in (*reference, *example.history))
+    beyond = np.maximum(0.0, lengths - allowed)
+    excess = float(np.where(foreign, lengths, beyond).sum() / lengths.sum())
+    brief = sum(min(1.0, allowed / length) for length in lengths.tolist()) / lines
+    distinct, distinct_reference = (
+        len({" ".join(step.casefold().split()) for step in texts}) / len(texts) for texts in (steps, reference)
     )
 
-
-def _logical(features: _Features) -> float:
-    found, supported = np.zeros(features.likeness.shape[1]), 0.0
-    for likeness, partner in zip(features.matched, features.partner, strict=True):
-        if partner >= 0:
-            supported += likeness * (found[:partner].mean() if partner else 1.0)
-            found[partner] = likeness
-    return float(2 * supported / features.both)
-
-
-def _continuation(features: _Features) -> float:
-    rows, columns = features.likeness.shape
-    late = np.minimum(1.0, np.arange(rows) / features.wanted)
-    early = np.outer(1 - late, 1 - np.arange(columns) / features.wanted)
-    again = features.copied.sum() / min(features.lines, features.wanted)
-    return float(max(0.0, 1 - again) * (features.likeness * early).max(initial=0.0))
-
-
-def _clarity(case: Case, features: _Features) -> float:
-    allowed = _longest(case.example)
-    brief = sum(min(1.0, allowed / words) for words in map(_words, case.steps)) / features.lines
-    repeated = min(1.0, _distinct(case.steps) / _distinct(case.example.continuation))
-    return brief * min(1.0, features.wanted / features.lines) * repeated
-
-
-def _excess(case: Case, features: _Features) -> float:
-    """Share of the words that are beyond the longest known step, or of a foreign step."""
-    lengths = np.array([_words(step) for step in case.steps], dtype=np.float64)
-    beyond = np.maximum(0.0, lengths - _longest(case.example))
-    return float(np.where(features.foreign, lengths, beyond).sum() / lengths.sum())
+    shares_of = {
+        "logical_progression": float(2 * supported / (lines + wanted)),
+        "temporal_alignment": 2 * ordered_likeness(between) / (lines + wanted),
+        "spatial_grounding": float(np.maximum(nearest, shares).sum()) / lines,
+        "continuation": float(fresh * (between * early).max(initial=0.0)),
+        "clarity": brief * min(1.0, wanted / lines) * min(1.0, distinct / distinct_reference),
+        "semantic_alignment": 2 * float(matched.sum()) / (lines + wanted),
+    }
+    # The nearest integer to five times the share, halves upwards.
+    scores = {name: min(HIGHEST, math.floor(HIGHEST * share + 0.5 + 1e-9)) for name, share in shares_of.items()}
+    if excess > EXCESS:
+        scores |= {name: min(FLUFF_CAP, scores[name]) for name in ("clarity", "semantic_alignment")}
+    return Verdict(**scores)
 
 
 def _known(example: Example) -> tuple[str, ...]:
@@ -212,47 +179,11 @@ def _known(example: Example) -> tuple[str, ...]:
     return (example.goal, *example.continuation, *example.history)
 
 
-def _words(step: str) -> int:
-    return max(1, len(step.split()))
-
-
-def _longest(example: Example) -> int:
-    """Words of the longest step that is known."""
-    return max(_words(step) for step in (*example.continuation, *example.history))
-
-
-def _distinct(steps: Sequence[str]) -> float:
-    """Distinct steps over all, up to case and space."""
-    return len({" ".join(step.casefold().split()) for step in steps}) / len(steps)
-
-
-def _share_known(step: str, known: set[str]) -> float:
-    """Share of a step's content words that are known; 0 for a step without any."""
-    words = _content(step)
-    return sum(word in known for word in words) / len(words) if words else 0.0
-
-
 def _content(text: str) -> list[str]:
     """Content words in order, without their endings."""
-    words = _WORD.findall(text.casefold())
-    return [_stem(word) for word in words if word not in _NO_CONTENT]
-
-
-def _stem(word: str) -> str:
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word.removesuffix(ending)
-    return word
-
-
-def _batches(cases: Iterable[Case]) -> Iterator[list[Case]]:
-    """The cases in order, as many at once as hold about `_AT_ONCE` texts."""
-    batch, texts = list[Case](), 0
-    for case in cases:
-        batch.append(case)
-        texts += len(_known(case.example)) + len(case.steps)
-        if texts >= _AT_ONCE:
-            yield batch
-            batch, texts = [], 0
-    if batch:
-        yield batch
+    stems = []
+    for word in _WORD.findall(text.casefold()):
+        if word not in _NO_CONTENT:
+            endings = (end for end in _ENDINGS if word.endswith(end) and len(word) - len(end) >= 3)
+            stems.append(word.removesuffix(next(endings, "")))
+    return stems

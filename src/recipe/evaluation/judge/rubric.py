@@ -112,8 +112,14 @@ def render(case: Case) -> Chat:
             "prediction": case.steps,
         }
     )
+    parts = []
+    if case.left_out:
+        parts.append(f"its last {case.left_out} steps are left out")
+    if case.cut:
+        parts.append(f"{case.cut} of its steps are cut off in the end, which is marked by an ellipsis")
+    note = f" The prediction is too long to be shown whole: {' and '.join(parts)}." if parts else ""
     keys = ", ".join(f'"{name}": ...' for name in CRITERIA)
-    values = {"code": code_of(data), "data": data, "note": _note(case), "keys": keys}
+    values = {"code": code_of(data), "data": data, "note": note, "keys": keys}
     return [
         {"role": "system", "content": _system()},
         {"role": "user", "content": fill(packaged("recipe.evaluation.judge", "judge"), values)},
@@ -137,7 +143,14 @@ def as_data(fields: dict[str, str | Sequence[str]]) -> str:
      ]
     }
     """
-    return "{\n" + ",\n".join(f" {_quoted(name)}: {_value(value)}" for name, value in fields.items()) + "\n}"
+    lines = []
+    for name, value in fields.items():
+        texts = [value] if isinstance(value, str) else value
+        # The escapes come after JSON's own, so that no text can write a backslash of its own.
+        items = [json.dumps(visible(text), ensure_ascii=False).translate(_ESCAPES) for text in texts]
+        whole = "[\n  " + ",\n  ".join(items) + "\n ]" if items else "[]"
+        lines.append(f" {json.dumps(name)}: {items[0] if isinstance(value, str) else whole}")
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def code_of(data: str) -> str:
@@ -155,27 +168,6 @@ def code_of(data: str) -> str:
 def _system() -> str:
     criteria = "\n".join(f"- {name}: {MEANINGS[name]}" for name in CRITERIA)
     return fill(packaged("recipe.evaluation.judge", "judge_system"), {"criteria": criteria})
-
-
-def _note(case: Case) -> str:
-    """A note on a plan that is too long to be shown whole."""
-    parts = []
-    if case.left_out:
-        parts.append(f"its last {case.left_out} steps are left out")
-    if case.cut:
-        parts.append(f"{case.cut} of its steps are cut off in the end, which is marked by an ellipsis")
-    return f" The prediction is too long to be shown whole: {' and '.join(parts)}." if parts else ""
-
-
-def _value(value: str | Sequence[str]) -> str:
-    if isinstance(value, str):
-        return _quoted(value)
-    items = ",\n".join(f"  {_quoted(item)}" for item in value)
-    return f"[\n{items}\n ]" if items else "[]"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(visible(text), ensure_ascii=False).translate(_ESCAPES)
 
 
 class ParsedVerdict(NamedTuple):
@@ -197,29 +189,29 @@ def parse(text: str) -> ParsedVerdict:
     if reason := unanswered(Answer(text)):
         return ParsedVerdict(Unscored(reason))
     read = (final_answer(text) or "")[-_READ:]
-    found = last_object(read, CRITERIA)
-    if found is not None:
-        return _verdict({name: _whole(found[name]) for name in CRITERIA}, found, "json")
-    pairs = {name: _pairs(name, read) for name in CRITERIA}
-    if not any(pairs.values()):
-        return ParsedVerdict(Unscored(f"the answer holds no verdict: {quoted(text)}"))
-    return _verdict(
-        {name: next(iter(values)) if len(values) == 1 else None for name, values in pairs.items()}, pairs, "regex"
-    )
-
-
-def _verdict(scores: dict[str, int | None], values: dict[str, Any], how: str) -> ParsedVerdict:
-    bad = [name for name in CRITERIA if scores[name] is None]
-    if bad:
-        shown = quoted(json.dumps(values[bad[0]], default=list))
-        return ParsedVerdict(Unscored(f"{bad[0]} is not one whole number from 0 to {HIGHEST}: {shown}"))
-    return ParsedVerdict(Verdict(**{name: min(max(score or 0, 0), HIGHEST) for name, score in scores.items()}), how)
+    values: dict[str, Any] | None = last_object(read, CRITERIA)
+    if values is not None:
+        how, numbers_of = "json", {name: {_whole(values[name])} for name in CRITERIA}
+    else:
+        how, numbers_of = "regex", {name: {_whole(match) for match in _PAIRS[name].finditer(read)} for name in CRITERIA}
+        values = numbers_of
+        if not any(numbers_of.values()):
+            return ParsedVerdict(Unscored(f"the answer holds no verdict: {quoted(text)}"))
+    scores = {}
+    for name, numbers in numbers_of.items():
+        # Two different numbers for one criterion are no score: nothing is guessed.
+        score = next(iter(numbers)) if len(numbers) == 1 else None
+        if score is None:
+            shown = quoted(json.dumps(values[name], default=list))
+            return ParsedVerdict(Unscored(f"{name} is not one whole number from 0 to {HIGHEST}: {shown}"))
+        scores[name] = min(max(score, 0), HIGHEST)
+    return ParsedVerdict(Verdict(**scores), how)
 
 
 def last_object(text: str, names: Sequence[str]) -> dict[str, Any] | None:
     """The last JSON object that has these keys, in any spelling and made lower case; None where there is none."""
     text = text[-_READ:]
-    decoder, end = json.JSONDecoder(object_pairs_hook=_object), len(text)
+    decoder, end = json.JSONDecoder(object_pairs_hook=_plain_keys), len(text)
     for _ in range(_TRIES):
         end = text.rfind("{", 0, end)
         if end < 0:
@@ -233,38 +225,23 @@ def last_object(text: str, names: Sequence[str]) -> dict[str, Any] | None:
     return None
 
 
-class _Conflict(NamedTuple):
-    """In place of a value: the key was given twice, with different ones."""
-
-    first: Any
-    second: Any
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object's keys in lower case; a tuple, which no JSON holds, where one key has two different values."""
+    values: dict[str, Any] = {}
     for key, value in pairs:
         name = re.sub(r"[\s_-]+", "_", key.strip().lower())
-        found[name] = _Conflict(found[name], value) if name in found and found[name] != value else value
-    return found
+        values[name] = (values[name], value) if name in values and values[name] != value else value
+    return values
 
 
 def _whole(value: Any) -> int | None:
-    """A score as a whole number, None where it is none."""
+    """A score as a whole number, None where it is none: a JSON value, or a match of a number with its scale."""
     if isinstance(value, str):
-        match = _SCORE_ALONE.fullmatch(value)
-        return _matched(match) if match else None
+        value = _SCORE_ALONE.fullmatch(value)
+    if isinstance(value, re.Match):
+        if value["scale"] is not None and float(value["scale"]) != HIGHEST:
+            return None
+        value = float(value["value"])
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         return None
     return int(value) if value == int(value) else None
-
-
-def _pairs(name: str, text: str) -> set[int | None]:
-    """The different scores that a text gives a criterion."""
-    return {_matched(match) for match in _PAIRS[name].finditer(text)}
-
-
-def _matched(match: re.Match[str]) -> int | None:
-    value, scale = float(match["value"]), match["scale"]
-    if not value.is_integer() or (scale is not None and float(scale) != HIGHEST):
-        return None
-    return int(value)

@@ -14,16 +14,16 @@ place of each missing verdict: whatever the judge would have said lies between t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from recipe.artifacts import JsonObject, write_jsonl
+from recipe.artifacts import to_json, write_jsonl
 from recipe.errors import InputError
 from recipe.evaluation.scores import PlanId, Row
 from recipe.report.numbers import MINUS
 from recipe.rows import Count, Text, read_rows
-from recipe.stats import Interval, paired_interval, video_of
+from recipe.stats import paired_interval, video_of
 from recipe.types import CriticalFailure, CriticalFailures, Example, Unscored, Verdict
 
 CRITERIA = tuple(field.name for field in fields(Verdict))
@@ -36,7 +36,7 @@ NOTHING = Verdict(*(0 for _ in CRITERIA))
 _SCORES = f"give an integer from 0 to {HIGHEST} for each of {', '.join(CRITERIA)}"
 _FAILURES = "give a list of objects with failure, L1_steps and L2_steps, numbers from 1, and the reasoning"
 _REMEDY = f"{_SCORES}; or critical_failures with their reasoning; or the reason as unscored"
-_OUTCOMES = ("scores", "critical_failures", "unscored")
+
 _OPTIONAL = ("sample", "repeat", "control", "judge", "how", "steps", "flags", "text")
 
 
@@ -69,7 +69,23 @@ class Judgement:
 
 def write_verdicts(path: Path, judged: Iterable[Judgement]) -> int:
     """Write verdicts as JSON lines, all or nothing; returns their number."""
-    return write_jsonl(path, map(_row, judged))
+    rows = []
+    for judgement in judged:
+        outcome, kept = judgement.outcome, {"example_id", "sample", "repeat"}
+        row = _Line(**{name: getattr(judgement, name) for name in ("example_id", *_OPTIONAL)})
+        if isinstance(outcome, Unscored):
+            row = replace(row, unscored=outcome.reason)
+        elif isinstance(outcome, Verdict):
+            row = replace(row, scores=to_json(outcome))
+        else:
+            failures = tuple(
+                {"failure": failure.failure, "L1_steps": failure.reference_steps, "L2_steps": failure.plan_steps}
+                for failure in outcome.failures
+            )
+            row = replace(row, critical_failures=failures, reasoning=outcome.reasoning)
+            kept |= {"critical_failures", "reasoning"}  # an empty list of failures is a verdict
+        rows.append({name: value for name, value in to_json(row).items() if value or name in kept})
+    return write_jsonl(path, rows)
 
 
 def read_verdicts(path: Path) -> list[Judgement]:
@@ -78,29 +94,30 @@ def read_verdicts(path: Path) -> list[Judgement]:
     Raises InputError with file, line, field and remedy for a field that is missing, unknown or of the wrong kind, a
     score that is no integer from 0 to 5, and a judgement that occurs twice.
     """
-    return [
-        Judgement(
-            outcome=_outcome(path, line, row), **{name: getattr(row, name) for name in ("example_id", *_OPTIONAL)}
-        )
-        for line, row in read_rows(path, _Line, unique=("example_id", "sample", "control", "judge", "repeat"))
-    ]
-
-
-def _row(judged: Judgement) -> JsonObject:
-    outcome = judged.outcome
-    row: JsonObject = {"example_id": judged.example_id, "sample": judged.sample, "repeat": judged.repeat}
-    if isinstance(outcome, Unscored):
-        row["unscored"] = outcome.reason
-    elif isinstance(outcome, Verdict):
-        row["scores"] = {name: getattr(outcome, name) for name in CRITERIA}
-    else:
-        row["critical_failures"] = [
-            {"failure": one.failure, "L1_steps": list(one.reference_steps), "L2_steps": list(one.plan_steps)}
-            for one in outcome.failures
-        ]
-        row["reasoning"] = outcome.reasoning
-    optional = {name: getattr(judged, name) for name in ("control", "judge", "how", "steps", "flags", "text")}
-    return row | {name: value for name, value in optional.items() if value}
+    judged = []
+    for line, row in read_rows(path, _Line, unique=("example_id", "sample", "control", "judge", "repeat")):
+        outcome: Verdict | CriticalFailures | Unscored
+        if sum(value is not None for value in (row.scores, row.critical_failures, row.unscored)) != 1:
+            raise InputError.at(path, "it has not one of scores, critical_failures, unscored", _REMEDY, line=line)
+        if row.unscored is not None:
+            outcome = Unscored(row.unscored)
+        elif row.critical_failures is not None:
+            failures = []
+            for item in row.critical_failures:
+                plain = {key.lower(): value for key, value in item.items()} if isinstance(item, dict) else item
+                if (failure := critical_failure(plain)) is None:
+                    raise InputError.at(path, "no list of failures", _FAILURES, line=line, field="critical_failures")
+                failures.append(failure)
+            outcome = CriticalFailures(tuple(failures), row.reasoning)
+        else:
+            if row.scores is None or set(row.scores) != set(CRITERIA):
+                raise InputError.at(path, "the scores are not the six criteria", _SCORES, line=line, field="scores")
+            try:
+                outcome = Verdict(**row.scores)
+            except ValueError as error:
+                raise InputError.at(path, str(error), _SCORES, line=line, field="scores") from None
+        judged.append(Judgement(outcome=outcome, **{name: getattr(row, name) for name in ("example_id", *_OPTIONAL)}))
+    return judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,35 +139,14 @@ class _Line:
     text: str = ""
 
 
-def _outcome(path: Path, line: int, row: _Line) -> Verdict | CriticalFailures | Unscored:
-    if sum(getattr(row, name) is not None for name in _OUTCOMES) != 1:
-        problem = f"it has not one of {', '.join(_OUTCOMES)}"
-        raise InputError.at(path, problem, _REMEDY, line=line)
-    if row.unscored is not None:
-        return Unscored(row.unscored)
-    if row.critical_failures is not None:
-        failures = [_failure(item) for item in row.critical_failures]
-        if None in failures:
-            raise InputError.at(path, "no list of failures", _FAILURES, line=line, field="critical_failures")
-        return CriticalFailures(tuple(filter(None, failures)), row.reasoning)
-    if row.scores is None or set(row.scores) != set(CRITERIA):
-        raise InputError.at(path, "the scores are not the six criteria", _SCORES, line=line, field="scores")
-    try:
-        return Verdict(**row.scores)
-    except ValueError as error:
-        raise InputError.at(path, str(error), _SCORES, line=line, field="scores") from None
-
-
-def _failure(item: object) -> CriticalFailure | None:
-    return critical_failure({key.lower(): value for key, value in item.items()} if isinstance(item, dict) else item)
-
-
 def critical_failure(item: object) -> CriticalFailure | None:
     """The failure that an object of an answer or a row is, its keys in lower case; None where it is none."""
     if not isinstance(item, dict) or not isinstance(item.get("failure"), str) or not item["failure"].strip():
         return None
     numbers = item.get("l1_steps"), item.get("l2_steps")
-    if not all(isinstance(some, list) and all(type(one) is int and one > 0 for one in some) for some in numbers):
+    if not all(
+        isinstance(side, list) and all(type(number) is int and number > 0 for number in side) for side in numbers
+    ):
         return None
     first, second = numbers
     return CriticalFailure(item["failure"].strip(), tuple(first or ()), tuple(second or ()))
@@ -159,26 +155,26 @@ def critical_failure(item: object) -> CriticalFailure | None:
 def verdict_rows(judged: Iterable[Judgement]) -> list[Row]:
     """A row for each judgement: accuracy in percent and the six criteria, or what there is of critical failures."""
     rows = []
-    for one in judged:
-        outcome, metrics = one.outcome, dict[str, float]()
+    for judgement in judged:
+        outcome, metrics = judgement.outcome, dict[str, float]()
         if isinstance(outcome, Verdict):
             metrics = {"accuracy": accuracy_of(outcome)} | {name: float(getattr(outcome, name)) for name in CRITERIA}
         elif isinstance(outcome, CriticalFailures):
             metrics = {"without_failure": 100.0 * (not outcome.failures), "failures": float(len(outcome.failures))}
         rows.append(
             Row(
-                example_id=one.example_id,
+                example_id=judgement.example_id,
                 metrics=metrics,
-                sample=one.sample,
-                control=one.control,
+                sample=judgement.sample,
+                control=judgement.control,
                 unscored=outcome.reason if isinstance(outcome, Unscored) else "",
                 details={
-                    "steps": list(one.steps),
-                    "flags": list(one.flags),
-                    "repeat": one.repeat,
-                    "how": one.how,
-                    "judge": one.judge,
-                    "text": one.text,
+                    "steps": list(judgement.steps),
+                    "flags": list(judgement.flags),
+                    "repeat": judgement.repeat,
+                    "how": judgement.how,
+                    "judge": judgement.judge,
+                    "text": judgement.text,
                 },
             )
         )
@@ -190,84 +186,71 @@ def accuracy_of(verdict: Verdict) -> float:
     return 100 * verdict.total / FULL
 
 
-class _ControlCheck(NamedTuple):
-    """Two controls, whether the first should score more than the second, and the finding for each outcome."""
-
-    first: str
-    second: str
-    more: bool
-    kept: str
-    broken: str
-
-
 _CHECKS = (
-    _ControlCheck(
+    (
         "reference", "other-goal", True,
         "The judge tells the reference from a plan of another goal",
         "There is no sign that the judge tells the reference from a plan of another goal: its figures say nothing",
     ),
-    _ControlCheck(
+    (
         "reference", "shuffled", True,
         "The judge marks a wrong order down",
         "There is no sign that the judge marks a wrong order down",
     ),
-    _ControlCheck(
+    (
         "reference", "verbose", True,
         "The judge marks needless words down",
         "There is no sign that the judge marks needless words down",
     ),
-    _ControlCheck(
+    (
         "injected", "other-goal", False,
         "There is no sign that orders in a plan steer the judge",
         "The judge was steered: orders in a plan raise its score",
     ),
-    _ControlCheck(
+    (
         "constant", "other-goal", False,
         "One text for all examples scores no more than a plan of another goal",
         "The judge was deceived: one text for all examples scores more than a plan of another goal",
     ),
 )  # fmt: skip
+"""Two controls, whether the first should score more than the second, and the finding where it is so and where not."""
 
 
-def control_findings(by_id: Mapping[str, Example], controls: Mapping[str, Mapping[str, float]], seed: int) -> list[str]:
-    """A sentence for each pair of controls, compared on the examples that have both; `controls` holds, by the name of a
-    control, the value of each example in percent.
+def control_findings(
+    by_id: Mapping[str, Example],
+    values: Mapping[str, Mapping[str, float]],
+    controls: Mapping[str, Sequence[Row]],
+    seed: int,
+) -> list[str]:
+    """A sentence for each pair of controls, compared on the examples that have both, and one on orders to refuse.
+
+    `values` hold, by the name of a control, the value of each example in percent; `controls` the rows of each.
     """
-    found = []
-    for check in _CHECKS:
-        ours, theirs = controls.get(check.first, {}), controls.get(check.second, {})
+    findings = []
+    for first, second, more, kept, broken in _CHECKS:
+        ours, theirs = values.get(first, {}), values.get(second, {})
         both = [name for name in ours if name in theirs]
         if not both:
             continue
-        difference = paired_interval(
-            [ours[name] for name in both],
-            [theirs[name] for name in both],
-            [video_of(by_id[name]) for name in both],
-            seed,
-        )
-        sentence = check.kept if (difference.sign == 1) == check.more else check.broken
+        videos = [video_of(by_id[name]) for name in both]
+        difference = paired_interval([ours[name] for name in both], [theirs[name] for name in both], videos, seed)
+        sentence = kept if (difference.sign == 1) == more else broken
         if difference.sign is None:
-            sentence = f"There is too little to compare {check.first} with {check.second}"
-        found.append(f"{sentence} ({check.first} minus {check.second}: {_in_points(difference)}).")
-    return found
-
-
-def refused_sentence(controls: Mapping[str, Sequence[Row]]) -> list[str]:
-    """How many plans that ask the judge to refuse lack a verdict, beside the same plans without the orders."""
-    if not (asked := controls.get("refusal")):
-        return []
-    (lost, plans), (without, _) = (
-        (len({one.plan for one in rows if one.unscored}), len({one.plan for one in rows}))
-        for rows in (asked, controls.get("other-goal", ()))
-    )
-    told = f"{lost:,} of {plans:,} plans that ask for it lack a verdict, {without:,} without the orders"
-    if lost > without:
-        return [f"The judge can be made to refuse: read figures with missing verdicts as 0 ({told})."]
-    return [f"There is no sign that a plan makes the judge refuse ({told})."]
-
-
-def _in_points(difference: Interval) -> str:
-    bounds = f", no interval: {difference.reason}" if difference.reason else ""
-    if difference.low is not None:
-        bounds = f", {difference.low:+.1f} to {difference.high:+.1f}"
-    return f"{difference.mean:+.1f} points{bounds}".replace("-", MINUS)
+            sentence = f"There is too little to compare {first} with {second}"
+        bounds = f", no interval: {difference.reason}" if difference.reason else ""
+        if difference.low is not None:
+            bounds = f", {difference.low:+.1f} to {difference.high:+.1f}"
+        points = f"{difference.mean:+.1f} points{bounds}".replace("-", MINUS)
+        findings.append(f"{sentence} ({first} minus {second}: {points}).")
+    if refusals := controls.get("refusal"):
+        # Beside the same plans without the orders, which a judge may refuse for other reasons.
+        plans = len({row.plan for row in refusals})
+        lost, without = (
+            len({row.plan for row in rows if row.unscored}) for rows in (refusals, controls.get("other-goal", ()))
+        )
+        counts = f"{lost:,} of {plans:,} plans that ask for it lack a verdict, {without:,} without the orders"
+        verdict = "There is no sign that a plan makes the judge refuse"
+        if lost > without:
+            verdict = "The judge can be made to refuse: read figures with missing verdicts as 0"
+        findings.append(f"{verdict} ({counts}).")
+    return findings

@@ -1,5 +1,6 @@
 """Judges and people who rated the same plans: how far they agree."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import CRITERIA, FULL, Judgement
 from recipe.evaluation.people.ratings import Rating, rated_plans
-from recipe.evaluation.scoreboard.sources import Board, judgements_of
+from recipe.evaluation.scoreboard.sources import ReportSources, judgements_of
 from recipe.evaluation.scores import PlanId
 from recipe.stats import Level, RaterPair, Reliability, compare_raters, krippendorff_alpha, video_of
 from recipe.types import Verdict
@@ -18,7 +19,7 @@ from recipe.types import Verdict
 TOTAL = "total"
 MEASURES: dict[str, Level] = {**dict.fromkeys(CRITERIA, "ordinal"), TOTAL: "interval"}
 """Measures on which raters are compared, with their level: grades are in an order, their sum has distances."""
-Table = NDArray[np.float64]
+Ratings = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Rater:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RaterSpread:
     """Accuracies by each rater, in percent, over the plans that all of them rated.
 
     The raters may be one judge whose references are worded several times: the spread is then that over wordings.
@@ -48,7 +49,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class RaterAgreement:
     """Agreement of raters on the plans that two or more of them rated."""
 
     raters: tuple[str, ...]
@@ -58,13 +59,13 @@ class Agreement:
     """By measure, over all raters."""
     pairs: dict[str, dict[str, RaterPair]] = field(default_factory=dict)
     """Of the first rater with the second, by `first | second` and measure."""
-    spread: Spread | None = None
+    spread: RaterSpread | None = None
     """None where fewer than two plans have a total by every rater."""
 
 
 def agreement_of(
-    board: Board, ratings: Sequence[Rating] = (), controls: bool = False, seed: int = 0
-) -> tuple[Agreement | None, dict[str, Agreement]]:
+    board: ReportSources, ratings: Sequence[Rating] = (), controls: bool = False, seed: int = 0
+) -> tuple[RaterAgreement | None, dict[str, RaterAgreement]]:
     """Agreement of the judges of a board and of people, and that of the repeats of each judge with several.
 
     The first is None for a single judge. Raises InputError where judges saw different plans, and for a single judge
@@ -72,7 +73,7 @@ def agreement_of(
     """
     for source in board.sources:
         judgements_of(source)
-    videos = {name: video_of(one) for name, one in board.examples.items() if one.video_id}
+    videos = {name: video_of(example) for name, example in board.examples.items() if example.video_id}
     named = [(source.scores.judge.name, source) for source in board.sources if source.scores.judge]
     names = [name for name, _ in named]
     judges = {
@@ -80,12 +81,27 @@ def agreement_of(
         for name, source in named
     }
     [first, *_] = judges.values()
+    shown = {judgement.plan_id: judgement.steps for judgement in first}
     for (_, source), judged in zip(named, judges.values(), strict=True):
-        require_same_plans(first, judged, str(source.path))
+        for judgement in judged:
+            steps = shown.get(judgement.plan_id, ())
+            if steps and judgement.steps and steps != judgement.steps:
+                raise InputError(
+                    f"{source.path}: sample {judgement.sample} of {judgement.example_id!r} is another plan than in the "
+                    "first file; agreement is about the same plans, and two systems are compared by "
+                    "`recipe evaluate compare`."
+                )
     raters = [judge_rater(name, judged, controls) for name, judged in judges.items()]
     raters += human_raters(ratings, [one for judged in judges.values() for one in judged], controls)
-    repeats = {name: repeat_raters(name, judged, controls) for name, judged in judges.items()}
-    within = {name: agreement(some, videos, seed, pairs=False) for name, some in repeats.items() if len(some) > 1}
+    # Each repeat of a judge is a rater of its own.
+    within = {}
+    for name, judged in judges.items():
+        repeats = [
+            judge_rater(f"{name}, repeat {repeat + 1}", [row for row in judged if row.repeat == repeat], controls)
+            for repeat in sorted({row.repeat for row in judged})
+        ]
+        if len(repeats) > 1:
+            within[name] = agreement(repeats, videos, seed, pairs=False)
     if len(raters) == 1 and not within:
         raise InputError("one judge without repeats has nothing to agree with; give another, or --ratings.")
     return (agreement(raters, videos, seed) if len(raters) > 1 else None), within
@@ -94,68 +110,67 @@ def agreement_of(
 def judge_rater(name: str, judged: Sequence[Judgement], controls: bool = False) -> Rater:
     """A judge as a rater: the mean over the repeats that are scored; plans without one are absent."""
     groups: dict[PlanId, list[Verdict]] = {}
-    for one in judged:
-        if isinstance(one.outcome, Verdict) and one.how != "rule" and (controls or not one.control):
-            groups.setdefault(one.plan_id, []).append(one.outcome)
-    return Rater(name, {key: _means(verdicts) for key, verdicts in groups.items()})
-
-
-def repeat_raters(name: str, judged: Sequence[Judgement], controls: bool = False) -> list[Rater]:
-    """Each repeat of a judge as a rater of its own."""
-    by_repeat: dict[int, list[Judgement]] = {}
-    for one in judged:
-        by_repeat.setdefault(one.repeat, []).append(one)
-    return [judge_rater(f"{name}, repeat {n + 1}", rows, controls) for n, rows in sorted(by_repeat.items())]
+    for judgement in judged:
+        shown = controls or not judgement.control
+        if isinstance(judgement.outcome, Verdict) and judgement.how != "rule" and shown:
+            groups.setdefault(judgement.plan_id, []).append(judgement.outcome)
+    return Rater(
+        name,
+        {
+            plan: {measure: float(np.mean([getattr(verdict, measure) for verdict in verdicts])) for measure in MEASURES}
+            for plan, verdicts in groups.items()
+        },
+    )
 
 
 def human_raters(ratings: Iterable[Rating], judged: Sequence[Judgement], controls: bool = False) -> list[Rater]:
     """Each person as a rater, `human: NAME`; `judged` are the verdicts on the plans that they rated.
 
-    Raises InputError as `rated_plans` does.
+    A person has a total where all six criteria are given. Raises InputError as `rated_plans` does.
     """
-    found: dict[str, dict[PlanId, dict[str, float]]] = {}
+    people: dict[str, dict[PlanId, dict[str, float]]] = {}
     for rating, plans in rated_plans(ratings, judged):
-        grades = found.setdefault(f"human: {rating.rater}", {})
-        grades |= {key: _human(rating) for key in plans if controls or not key.control}
-    return [Rater(name, grades) for name, grades in found.items()]
+        grades = {name: float(score) for name, score in rating.scores.items()}
+        if len(grades) == len(CRITERIA):
+            grades[TOTAL] = sum(grades.values())
+        own = people.setdefault(f"human: {rating.rater}", {})
+        own |= {plan: grades for plan in plans if controls or not plan.control}
+    return [Rater(name, plans) for name, plans in people.items()]
 
 
-def require_same_plans(first: Sequence[Judgement], second: Sequence[Judgement], name: str) -> None:
-    """Raise InputError where two judges were shown different plans under one name."""
-    shown = {one.plan_id: one.steps for one in first}
-    for one in second:
-        steps = shown.get(one.plan_id, ())
-        if steps and one.steps and steps != one.steps:
-            raise InputError(
-                f"{name}: sample {one.sample} of {one.example_id!r} is another plan than in the first file; "
-                "agreement is about the same plans, and two systems are compared by `recipe evaluate compare`."
-            )
-
-
-def agreement(raters: Sequence[Rater], videos: Mapping[str, str], seed: int = 0, pairs: bool = True) -> Agreement:
+def agreement(raters: Sequence[Rater], videos: Mapping[str, str], seed: int = 0, pairs: bool = True) -> RaterAgreement:
     """Compare raters on the plans that two or more rated; `videos` names each example's cluster, itself where absent.
 
     Raises InputError where no plan was rated by two.
     """
-    counts: dict[PlanId, int] = {}
-    for rater in raters:
-        for key in rater.plans:
-            counts[key] = counts.get(key, 0) + 1
-    plans = sorted(key for key, count in counts.items() if count > 1)
+    counts = Counter(plan for rater in raters for plan in rater.plans)
+    plans = sorted(plan for plan, count in counts.items() if count > 1)
     if not plans:
         raise InputError("no plan was rated by two raters; give ratings of the same plans.")
-    clusters = [videos.get(key.example_id) or key.example_id for key in plans]
-    tables = {measure: _table(raters, plans, measure) for measure in MEASURES}
-    return Agreement(
+    clusters = [videos.get(plan.example_id) or plan.example_id for plan in plans]
+    # Ratings [raters, plans], NaN where there is none.
+    tables = {
+        measure: np.array([[rater.plans.get(plan, {}).get(measure, np.nan) for plan in plans] for rater in raters])
+        for measure in MEASURES
+    }
+    labels = np.asarray(clusters)
+    compared: dict[str, dict[str, RaterPair]] = {}
+    for first, second in combinations(range(len(raters)), 2) if pairs else ():
+        of_pair = compared.setdefault(f"{raters[first].name} | {raters[second].name}", {})
+        for measure, table in tables.items():
+            both = ~np.isnan(table[[first, second]]).any(axis=0)
+            if both.any():
+                of_pair[measure] = compare_raters(table[first, both], table[second, both], list(labels[both]), seed)
+    return RaterAgreement(
         raters=tuple(rater.name for rater in raters),
         plans=len(plans),
         alpha={name: krippendorff_alpha(table, MEASURES[name], clusters, seed) for name, table in tables.items()},
-        pairs=_pairs(raters, tables, clusters, seed) if pairs else {},
+        pairs=compared,
         spread=spread_of([rater.name for rater in raters], 100 * tables[TOTAL] / FULL),
     )
 
 
-def spread_of(names: Sequence[str], table: Table) -> Spread | None:
+def spread_of(names: Sequence[str], table: Ratings) -> RaterSpread | None:
     """The spread of accuracies [raters, plans], NaN where there is none; plans without one by every rater are left out.
 
     >>> spread_of(["a", "b"], np.array([[50.0, 70.0], [60.0, 80.0]])).variance
@@ -176,34 +191,4 @@ def spread_of(names: Sequence[str], table: Table) -> Spread | None:
     total = sum(components.values())
     shares = {name: value / total for name, value in components.items()} if total > 0 else None
     means = dict(zip(names, map(float, by_rater), strict=True))
-    return Spread(plans, means, float(by_rater.std(ddof=1)), shares)
-
-
-def _pairs(
-    raters: Sequence[Rater], tables: Mapping[str, Table], clusters: Sequence[str], seed: int
-) -> dict[str, dict[str, RaterPair]]:
-    labels = np.asarray(clusters)
-    found: dict[str, dict[str, RaterPair]] = {}
-    for first, second in combinations(range(len(raters)), 2):
-        of_pair = found.setdefault(f"{raters[first].name} | {raters[second].name}", {})
-        for measure, table in tables.items():
-            both = ~np.isnan(table[[first, second]]).any(axis=0)
-            if both.any():
-                of_pair[measure] = compare_raters(table[first, both], table[second, both], list(labels[both]), seed)
-    return found
-
-
-def _table(raters: Sequence[Rater], plans: Sequence[PlanId], measure: str) -> Table:
-    """Ratings [raters, plans], NaN where there is none."""
-    rows = [[rater.plans.get(key, {}).get(measure, np.nan) for key in plans] for rater in raters]
-    return np.array(rows, dtype=np.float64)
-
-
-def _means(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    return {measure: float(np.mean([getattr(one, measure) for one in verdicts])) for measure in MEASURES}
-
-
-def _human(rating: Rating) -> dict[str, float]:
-    """The ratings of a person; the total only where all six are given."""
-    given = {name: float(score) for name, score in rating.scores.items()}
-    return {**given, TOTAL: sum(given.values())} if len(given) == len(CRITERIA) else given
+    return RaterSpread(plans, means, float(by_rater.std(ddof=1)), shares)

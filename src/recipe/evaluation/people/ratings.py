@@ -3,7 +3,7 @@
 *Ratings* are tables (CSV) or JSON lines: any of the six criteria, each from 0 to 5. A row names its plan by `item`, the
 code of a rating sheet, or by `example_id` with `sample` (0) and `control`. `rater` is the file's name where it is left
 out. Names of columns may be written as people write them: `Logical progression`. A criterion may be left empty; a row
-without any is not rated yet and counted as such.
+without any is not rated yet and left out.
 
 *Sheets* name neither the system nor the judge, and do not say which plans are controls. Rows are shuffled by a seed.
 `item` is a code of the plan, so that a filled sheet is read back beside the verdicts that it was made from, and no
@@ -66,41 +66,35 @@ class Rating:
     comment: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ratings:
-    """The ratings of a file."""
+def read_ratings(path: Path) -> list[Rating]:
+    """The ratings of a file in file order; rows that are not rated yet are left out.
 
-    ratings: tuple[Rating, ...]
-    empty: int
-    """Rows that are not rated yet."""
-
-
-def read_ratings(path: Path) -> Ratings:
-    """The ratings of a file in file order: JSON lines where its name ends in `.jsonl`, else a table.
-
-    The file is taken whole or not at all. Raises InputError with file, line, field and remedy for the first score that
-    is none, naming the other bad lines; for a criterion's column that is missing or misspelt; for a row without a plan;
-    and for a plan that one rater rated twice.
+    JSON lines where the file's name ends in `.jsonl`, else a table. The file is taken whole or not at all. Raises
+    InputError with file, line, field and remedy for the first score that is none, naming the other bad lines; for a
+    criterion's column that is missing or misspelt; for a row without a plan; and for a plan that one rater rated twice.
     """
     if not path.is_file():
         raise not_a_file(path)
-    lines = _json_rows(path) if path.suffix.lower() == ".jsonl" else _table(path)
-    ratings, faults, empty = [], dict[int, InputError](), 0
-    seen: dict[tuple[object, ...], int] = {}
-    for line, row in lines:
+    ratings, faults = list[Rating](), dict[int, InputError]()
+    lines: dict[tuple[object, ...], int] = {}
+    for line, values in _json_rows(path) if path.suffix.lower() == ".jsonl" else _table_rows(path):
+        filled = {name: value for name, value in values.items() if value is not None and str(value).strip()}
         try:
-            rating = _rating(path, line, row)
+            row: Any = parse_row(path, line, json.dumps(filled), _Row, "ignore")
+            scores = {name: score for name in CRITERIA if (score := getattr(row, name)) is not None}
+            if scores and bool(row.item) == bool(row.example_id):
+                problem, remedy = "the row names no plan, or two", "give an item of a rating sheet or an example_id"
+                raise InputError.at(path, problem, remedy, line=line, field="example_id")
         except InputError as error:
             faults[line] = error
             continue
-        if not rating.scores:
-            empty += 1
+        if not scores:
             continue
-        key = (rating.rater, rating.item, rating.example_id, rating.sample, rating.control)
-        if (first := seen.setdefault(key, line)) != line:
-            problem = f"{rating.rater} rated this plan in line {first} already"
+        key = (row.rater or path.stem, row.item, row.example_id, row.sample, row.control)
+        if (first := lines.setdefault(key, line)) != line:
+            problem = f"{key[0]} rated this plan in line {first} already"
             raise InputError.at(path, problem, "keep one of the two", line=line)
-        ratings.append(rating)
+        ratings.append(Rating(str(key[0]), scores, *key[1:], row.comment))
     if faults:
         fault, *_ = faults.values()
         if others := [str(line) for line in faults][1:]:
@@ -108,15 +102,15 @@ def read_ratings(path: Path) -> Ratings:
         raise fault
     if not ratings:
         raise InputError.at(path, "no row holds a rating", f"rate plans on {listed(CRITERIA)}")
-    return Ratings(tuple(ratings), empty)
+    return ratings
 
 
 def read_people(paths: Iterable[Path]) -> list[Rating]:
     """The ratings of several files. Raises InputError where one name rates in two of them."""
     ratings: list[Rating] = []
     for path in paths:
-        new = read_ratings(path).ratings
-        if again := {one.rater for one in ratings} & {one.rater for one in new}:
+        new = read_ratings(path)
+        if again := {rating.rater for rating in ratings} & {rating.rater for rating in new}:
             problem = f"{min(again)!r} also rates in a file before"
             raise InputError.at(path, problem, "name raters apart in a column 'rater', or rename the file")
         ratings += new
@@ -129,12 +123,12 @@ def _json_rows(path: Path) -> Iterator[tuple[int, JsonObject]]:
         scores = row.get("scores", {})
         if not isinstance(scores, dict):
             raise InputError.at(path, "no object of scores", "give criteria with scores", line=line, field="scores")
-        flat = {_plain(name): value for name, value in (row | scores).items()}
-        _require_no_typing_error(path, line, flat)
+        flat = {_plain_name(name): value for name, value in (row | scores).items()}
+        _require_known(path, line, flat)
         yield line, flat
 
 
-def _table(path: Path) -> Iterator[tuple[int, JsonObject]]:
+def _table_rows(path: Path) -> Iterator[tuple[int, JsonObject]]:
     """Rows below the header, each with the line that it begins on; comma, semicolon or tab, as the header has it."""
     csv.field_size_limit(LONGEST)
     try:
@@ -143,12 +137,23 @@ def _table(path: Path) -> Iterator[tuple[int, JsonObject]]:
             delimiter = max(",;\t", key=first.count)
             stream.seek(0)
             table = csv.reader(stream, delimiter=delimiter, strict=True)
-            header = [_plain(name) for name in next(table, [])]
-            _require_columns(path, header)
+            header = [_plain_name(name) for name in next(table, [])]
+            if len(header) > _MOST_COLUMNS:
+                problem = f"the table has {len(header):,} columns"
+                raise InputError.at(path, problem, f"keep {_MOST_COLUMNS:,} or fewer", line=1)
+            if twice := [name for name, times in Counter(header).items() if name and times > 1]:
+                raise InputError.at(path, f"two columns are called {twice[0]!r}", "keep one of them", line=1)
+            _require_known(path, 1, header)
+            if not set(header) & set(CRITERIA):
+                raise InputError.at(path, "no column is a criterion", f"name columns {', '.join(CRITERIA)}", line=1)
+            if not set(header) & {"item", "example_id"}:
+                raise InputError.at(path, "no column names the plans", "add a column 'item' or 'example_id'", line=1)
             begins = table.line_num + 1
             for fields in table:
                 if any(field.strip() for field in fields):
-                    _require_length(path, begins, fields, header)
+                    if len(fields) != len(header):
+                        problem = f"the row has {len(fields)} fields and the header {len(header)}"
+                        raise InputError.at(path, problem, "put texts with separators in quotes", line=begins)
                     yield begins, dict(zip(header, fields, strict=True))
                 begins = table.line_num + 1
     except UnicodeDecodeError:
@@ -157,36 +162,16 @@ def _table(path: Path) -> Iterator[tuple[int, JsonObject]]:
         raise InputError.at(path, f"not valid CSV ({error})", "repair the file", line=table.line_num) from None
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     """A column's name as this module writes it: lower case, with underscores."""
     return re.sub(r"[\W_]+", "_", name.strip().lower()).strip("_")
 
 
-def _require_columns(path: Path, header: list[str]) -> None:
-    if len(header) > _MOST_COLUMNS:
-        problem = f"the table has {len(header):,} columns"
-        raise InputError.at(path, problem, f"keep {_MOST_COLUMNS:,} or fewer", line=1)
-    if twice := [name for name, times in Counter(header).items() if name and times > 1]:
-        raise InputError.at(path, f"two columns are called {twice[0]!r}", "keep one of them", line=1)
-    _require_no_typing_error(path, 1, header)
-    if not set(header) & set(CRITERIA):
-        raise InputError.at(path, "no column is a criterion", f"name columns {', '.join(CRITERIA)}", line=1)
-    if not set(header) & {"item", "example_id"}:
-        raise InputError.at(path, "no column names the plans", "add a column 'item' or 'example_id'", line=1)
-
-
-def _require_no_typing_error(path: Path, line: int, names: Iterable[str]) -> None:
+def _require_known(path: Path, line: int, names: Iterable[str]) -> None:
+    """Raise InputError for a name that is nearly a criterion's."""
     for name in names:
-        if name in CRITERIA:
-            continue
-        if near := difflib.get_close_matches(name, CRITERIA, n=1, cutoff=_NEAR):
+        if name not in CRITERIA and (near := difflib.get_close_matches(name, CRITERIA, n=1, cutoff=_NEAR)):
             raise InputError.at(path, "the column is unknown", f"rename it to {near[0]!r}", line=line, field=name)
-
-
-def _require_length(path: Path, line: int, fields: list[str], header: list[str]) -> None:
-    if len(fields) != len(header):
-        problem = f"the row has {len(fields)} fields and the header {len(header)}"
-        raise InputError.at(path, problem, "put texts with separators in quotes", line=line)
 
 
 def _whole(value: object) -> int:
@@ -209,17 +194,6 @@ _Row = make_dataclass(
 )
 
 
-def _rating(path: Path, line: int, values: JsonObject) -> Rating:
-    """Raises InputError for a field that cannot be read, and for scores of no plan or of two."""
-    filled = {name: value for name, value in values.items() if value is not None and str(value).strip()}
-    row: Any = parse_row(path, line, json.dumps(filled), _Row, "ignore")
-    scores = {name: score for name in CRITERIA if (score := getattr(row, name)) is not None}
-    if scores and bool(row.item) == bool(row.example_id):
-        problem, remedy = "the row names no plan, or two", "give an item of a rating sheet or an example_id"
-        raise InputError.at(path, problem, remedy, line=line, field="example_id")
-    return Rating(row.rater or path.stem, scores, row.item, row.example_id, row.sample, row.control, row.comment)
-
-
 def item_code(judged: Judgement) -> str:
     """The code that a sheet shows for a plan; equal plans for one example have one code and are rated once."""
     # It begins with a letter, because spreadsheets write codes of digits as numbers.
@@ -233,10 +207,10 @@ def write_sheet(
 
     Raises InputError for a plan whose example is not among `examples`, and where verdicts hold no plan.
     """
-    plans = {item_code(one): one for one in judged if one.steps}
+    plans = {item_code(judgement): judgement for judgement in judged if judgement.steps}
     if not plans:
         raise InputError.at(path, "there is no plan to rate", "give verdicts that hold the plans' steps")
-    unknown = sorted({one.example_id for one in plans.values()} - set(examples))
+    unknown = sorted({judgement.example_id for judgement in plans.values()} - set(examples))
     if unknown:
         problem = f"{len(unknown)} plans are for examples that are not in --examples, first {unknown[0]!r}"
         raise InputError.at(path, problem, "give the examples that were planned for")
@@ -247,19 +221,13 @@ def write_sheet(
     # All cells in quotes: in some languages a spreadsheet parts them at semicolons.
     table = csv.writer(stream, quoting=csv.QUOTE_ALL)
     table.writerow(COLUMNS)
-    table.writerows(_row(code, plans[code].steps, examples[plans[code].example_id]) for code in codes)
+    for code in codes:
+        example = examples[plans[code].example_id]
+        history = format_plan(example.history) or "nothing yet"
+        texts = (example.goal, history, format_plan(example.continuation), format_plan(plans[code].steps))
+        table.writerow([code, *map(cell, texts), *("" for _ in CRITERIA), ""])
     write_text(path, "\ufeff" + stream.getvalue())  # the mark that spreadsheets know UTF-8 by
     return len(codes)
-
-
-def _row(code: str, steps: Sequence[str], example: Example) -> list[str]:
-    texts = (
-        example.goal,
-        format_plan(example.history) or "nothing yet",
-        format_plan(example.continuation),
-        format_plan(steps),
-    )
-    return [code, *map(cell, texts), *("" for _ in CRITERIA), ""]
 
 
 def cell(text: str) -> str:
@@ -279,22 +247,22 @@ def rated_plans(ratings: Iterable[Rating], judged: Iterable[Judgement]) -> list[
 
     Raises InputError for a rating of a plan that is not among `judged`, since nothing could be compared with it.
     """
-    named = {one.plan_id: one for one in judged}
+    named = {judgement.plan_id: judgement for judgement in judged}
     items: dict[str, dict[PlanId, Judgement]] = {}
-    for key, one in named.items():
-        items.setdefault(item_code(one), {})[key] = one
-    found, unknown = [], []
+    for key, judgement in named.items():
+        items.setdefault(item_code(judgement), {})[key] = judgement
+    rated, unknown = [], []
     for rating in ratings:
         key = PlanId(rating.example_id, rating.sample, rating.control)
-        plans = items.get(rating.item, {}) if rating.item else {one: named[one] for one in [key] if one in named}
-        found.append((rating, plans))
+        plans = items.get(rating.item, {}) if rating.item else {key: named[key]} if key in named else {}
+        rated.append((rating, plans))
         unknown += [] if plans else [rating.item or rating.example_id]
     if unknown:
         raise InputError(
             f"{len(unknown)} ratings are of plans that no judge's file holds: {listed(unknown)}; "
             "give the verdicts that the sheet was made from."
         )
-    return found
+    return rated
 
 
 class HumanVerdicts(NamedTuple):
@@ -304,7 +272,7 @@ class HumanVerdicts(NamedTuple):
     rows: list[Judgement]
     incomplete: int
     """Ratings without all six criteria, left out."""
-    elsewhere: int
+    of_others: int
     """Ratings of items that are no plans of this system, left out."""
 
 
@@ -315,31 +283,28 @@ def human_verdicts(ratings: Sequence[Rating], judged: Iterable[Judgement]) -> Hu
     under two names, and where no rating of these plans has all six criteria.
     """
     judged = list(judged)
-    items = {item_code(one) for one in judged}
-    here = [rating for rating in ratings if not rating.item or rating.item in items]
+    items = {item_code(judgement) for judgement in judged}
+    of_system = [rating for rating in ratings if not rating.item or rating.item in items]
     people = list(dict.fromkeys(rating.rater for rating in ratings))
     name = f"human: {', '.join(people)}"
     rows: dict[tuple[PlanId, int], Judgement] = {}
     incomplete = 0
-    for rating, plans in rated_plans(here, judged):
+    for rating, plans in rated_plans(of_system, judged):
         if len(rating.scores) < len(CRITERIA):
             incomplete += 1
             continue
-        for key, shown in plans.items():
-            place = (key, people.index(rating.rater))
-            if place in rows:
-                raise InputError(f"{rating.rater} rated sample {key.sample} of {key.example_id!r} twice; keep one.")
-            rows[place] = _rated_row(rating, key, place[1], name, shown.steps)
+        verdict, repeat = Verdict(**rating.scores), people.index(rating.rater)
+        text = f"{rating.rater}: {rating.comment}" if rating.comment else rating.rater
+        for plan, shown in plans.items():
+            if (plan, repeat) in rows:
+                raise InputError(f"{rating.rater} rated sample {plan.sample} of {plan.example_id!r} twice; keep one.")
+            rows[plan, repeat] = Judgement(
+                plan.example_id, verdict, plan.sample, repeat, plan.control, name, "human", shown.steps, text=text
+            )
     if not rows:
         raise InputError(
             f"none of {len(ratings)} ratings is of these plans and has all six criteria; give the verdicts that the "
             "sheet was made from, or compare with `recipe evaluate agreement`, which takes ratings of fewer."
         )
     identity = JudgeIdentity(name, "human", settings={"raters": str(len(people))})
-    return HumanVerdicts(identity, list(rows.values()), incomplete, len(ratings) - len(here))
-
-
-def _rated_row(rating: Rating, key: PlanId, repeat: int, name: str, steps: tuple[str, ...]) -> Judgement:
-    text = f"{rating.rater}: {rating.comment}" if rating.comment else rating.rater
-    verdict = Verdict(**rating.scores)
-    return Judgement(key.example_id, verdict, key.sample, repeat, key.control, name, "human", steps, text=text)
+    return HumanVerdicts(identity, list(rows.values()), incomplete, len(ratings) - len(of_system))

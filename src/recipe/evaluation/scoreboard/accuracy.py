@@ -1,6 +1,6 @@
 """Accuracy by judge: systems, controls, and the paper's figures, apart unless the judge is the paper's."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from recipe.artifacts import fingerprint
@@ -10,8 +10,8 @@ from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.evaluation.measures import role_of
 from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.published import JUDGE, PublishedTable, published
-from recipe.evaluation.scores import Counts, Group, JudgeIdentity, Scores
-from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table, row
+from recipe.evaluation.scores import Group, JudgeIdentity, Scores
+from recipe.report.elements import Cell, Figure, Heading, Section, Table, TableRow, row
 from recipe.report.plots import Mark, inline_svg, intervals
 from recipe.stats import Interval
 
@@ -19,7 +19,6 @@ SPLIT_NAMES = {"in-domain": "In-domain", "zero-shot": "Zero-shot", "all": "All d
 SPLIT_ORDER = ("in-domain", "zero-shot")
 CRITERION_NAMES = {name: name.replace("_", " ") for name in CRITERIA}
 _KINDS = {"llm": "a language model", "proxy": "a proxy computed on this machine", "human": "a person"}
-_COUNT_NAMES = {"plans": "plans scored"}
 _COUNTS = ("plans", "videos", "unscored", "missing", "empty", "shortened")
 _TITLES = {name: benchmark.title for name, benchmark in BENCHMARKS.items()}
 
@@ -42,10 +41,10 @@ def comparability(judge: JudgeIdentity, model: str = JUDGE) -> str:
             f"Published figures are by {model} too, but its prompt here is rebuilt from the paper's description, and "
             "the paper's list of test examples is not known: compare with care."
         )
-    what = "another model" if judge.kind == "llm" else _KINDS[judge.kind]
+    description = "another model" if judge.kind == "llm" else _KINDS[judge.kind]
     return (
-        f"{judge.name} is {what}, and not the paper's judge, {model}: its figures are not comparable with published "
-        "ones, which stand in tables of their own."
+        f"{judge.name} is {description}, and not the paper's judge, {model}: its figures are not comparable with "
+        "published ones, which stand in tables of their own."
     )
 
 
@@ -67,11 +66,6 @@ def dataset_name(dataset: str) -> str:
     return _TITLES.get(normal(dataset), dataset)
 
 
-def split_name(split: str) -> str:
-    """A split's name as tables show it."""
-    return SPLIT_NAMES.get(split, split)
-
-
 @dataclass(frozen=True, slots=True)
 class JudgeResults:
     """One judge and every system that it scored."""
@@ -84,14 +78,16 @@ class JudgeResults:
     @property
     def datasets(self) -> tuple[tuple[str, str], ...]:
         """Every dataset with its split: the paper's in the paper's order, then others as they come."""
-        present = dict.fromkeys((one.name, role_of(one.name)) for system in self.scores for one in system.of("dataset"))
-        order = {column.key: place for place, column in enumerate(published("per_dataset").columns)}
-        return tuple(sorted(present, key=lambda one: order.get(normal(one[0]), len(order))))
+        present = dict.fromkeys(
+            (group.name, role_of(group.name)) for system in self.scores for group in system.of("dataset")
+        )
+        order = {column.key: index for index, column in enumerate(published("per_dataset").columns)}
+        return tuple(sorted(present, key=lambda pair: order.get(normal(pair[0]), len(order))))
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Every split with a macro average, the paper's first."""
-        present = dict.fromkeys(one.name for system in self.scores for one in system.of("split"))
+        present = dict.fromkeys(group.name for system in self.scores for group in system.of("split"))
         return tuple(sorted(present, key=lambda split: SPLIT_ORDER.index(split) if split in SPLIT_ORDER else 2))
 
 
@@ -99,11 +95,11 @@ def judge_results(scores: Iterable[Scores]) -> tuple[JudgeResults, ...]:
     """The judges by the paper's rubric with their systems, in order of first appearance."""
     groups: dict[str, list[Scores]] = {}
     judges: dict[str, JudgeIdentity] = {}
-    for one in scores:
-        if one.measure == "judge" and one.judge is not None:
-            key = fingerprint(one.identity)
-            groups.setdefault(key, []).append(one)
-            judges[key] = one.judge
+    for scored in scores:
+        if scored.measure == "judge" and scored.judge is not None:
+            key = fingerprint(scored.identity)
+            groups.setdefault(key, []).append(scored)
+            judges[key] = scored.judge
     names = [judge.name for judge in judges.values()]
     return tuple(
         JudgeResults(
@@ -115,56 +111,80 @@ def judge_results(scores: Iterable[Scores]) -> tuple[JudgeResults, ...]:
 
 def accuracy_sections(scores: Sequence[Scores]) -> list[Section]:
     """All figures by each judge, a section each."""
-    return [
-        Section(
-            name=f"accuracy-{number}",
-            title=f"Accuracy by {results.name}",
-            short=f"Accuracy: {results.name}",
-            paragraphs=tuple(_paragraphs(results)),
-            blocks=(
-                _headline(results),
-                *_figures(results, number),
-                *_published(results, "main", "Published macro accuracy"),
-                *_per_dataset(results),
-                *_published(results, "per_dataset", "Published accuracy on each dataset"),
-                *RubricMeasure.group_tables(results.scores, f"Every group · judge: {results.name}"),
-            ),
-            warnings=(comparability(results.judge),),
-            findings=tuple(dict.fromkeys(sentence for system in results.scores for sentence in system.findings)),
+    sections = []
+    for number, results in enumerate(judge_results(scores), start=1):
+        judge = results.judge
+        settings = ", ".join(f"{name} {value}" for name, value in judge.settings.items())
+        model = f", model {judge.model}" if judge.model and judge.model != judge.name else ""
+        prompt = f", prompt {judge.prompt[:12]}" if judge.prompt else ""
+        paragraphs = [
+            f"Judge: {results.name}, {_KINDS[judge.kind]}{model}{prompt}{'; ' if settings else ''}{settings}.",
+            "Six criteria from 0 to 5 add up to 30; accuracy is their sum in percent of 30. Macro accuracy is the mean "
+            "over the datasets of a split. Intervals are 95%, clustered by video. A plan without a verdict is "
+            "left out; where there is one, a table says what difference that can make.",
+        ]
+        if any(system.of("control") for system in results.scores):
+            paragraphs.append(
+                "Controls are plans written on purpose and shown to the same judge: read the systems between them. "
+                "A judge that gives them high scores can be deceived."
+            )
+        headline, *others = _tables(results)
+        sections.append(
+            Section(
+                name=f"accuracy-{number}",
+                title=f"Accuracy by {results.name}",
+                short=f"Accuracy: {results.name}",
+                paragraphs=tuple(paragraphs),
+                blocks=(
+                    headline,
+                    *_figures(results, number),
+                    *others,
+                    *RubricMeasure.group_tables(results.scores, f"Every group · judge: {results.name}"),
+                ),
+                warnings=(comparability(judge),),
+                findings=tuple(dict.fromkeys(sentence for system in results.scores for sentence in system.findings)),
+            )
         )
-        for number, results in enumerate(judge_results(scores), start=1)
-    ]
+    return sections
 
 
 def _figures(results: JudgeResults, number: int) -> list[Figure]:
     """Accuracy by dataset, macro averages and controls; and the six criteria."""
     colours = regime_colours(system.system for system in results.scores)
     marks = [
-        Mark(dataset_name(dataset), one.values.get("accuracy"), system.system)
+        Mark(dataset_name(dataset), group.values.get("accuracy"), system.system)
         for dataset, _ in results.datasets
         for system in results.scores
-        for one in system.of("dataset")
-        if one.name == dataset
+        for group in system.of("dataset")
+        if group.name == dataset
     ]
     marks += [
-        Mark(f"{split_name(split)}, macro", one.values["accuracy"], system.system)
+        Mark(f"{SPLIT_NAMES.get(split, split)}, macro", group.values["accuracy"], system.system)
         for split in results.splits
         for system in results.scores
-        for one in system.of("split")
-        if one.name == split and len(results.datasets) > 1
+        for group in system.of("split")
+        if group.name == split and len(results.datasets) > 1
     ]
-    controls = {one.name: one for system in reversed(results.scores) for one in system.of("control")}
-    order = dict.fromkeys(one.name for system in results.scores for one in system.of("control"))
+    controls = {group.name: group for system in reversed(results.scores) for group in system.of("control")}
+    order = dict.fromkeys(group.name for system in results.scores for group in system.of("control"))
     marks += [Mark(f"control: {name}", controls[name].values.get("accuracy")) for name in order]
     hollow = ""
-    if is_papers(results.judge):
-        marks += _published_accuracy({mark.row for mark in marks})
+    if is_papers(results.judge):  # the paper's values of the rows that it prints
         hollow = "; hollow: published, by the same judge"
-    criteria = [
-        Mark(name, None if value is None else Interval(value), system.system)
-        for system in results.scores
-        for name, value in zip(CRITERION_NAMES.values(), criteria_means(system), strict=True)
-    ]
+        rows = {normal(mark.row): mark.row for mark in marks}
+        rows |= {split: row for split in SPLIT_ORDER if (row := f"{SPLIT_NAMES[split]}, macro") in rows.values()}
+        table = published("per_dataset")
+        for index, column in enumerate(table.columns):
+            if column.key in rows:
+                marks += [
+                    Mark(rows[column.key], Interval(line.values[index] or 0.0), hollow=True) for line in table.rows
+                ]
+    criteria = []
+    for system in results.scores:
+        scored = [group.values for group in system.of("dataset") if group.values]
+        for name, words in CRITERION_NAMES.items():  # means over the datasets that have one
+            values = [means[name].mean for means in scored]
+            criteria.append(Mark(words, Interval(sum(values) / len(values)) if values else None, system.system))
     caption = f"Accuracy by dataset, percent, judge {results.name}: mean and 95% interval{hollow}."
     means = f"Criteria, 0 to {HIGHEST}, judge {results.name}: mean over datasets."
     accuracy = intervals(marks, colours=colours, xlim=(0, 100), unit="percent")
@@ -174,176 +194,116 @@ def _figures(results: JudgeResults, number: int) -> list[Figure]:
     ]
 
 
-def _published_accuracy(rows: Collection[str]) -> Iterator[Mark]:
-    """The paper's values of the rows that it prints."""
-    table = published("per_dataset")
-    names = {normal(name): name for name in rows} | {
-        key: f"{split_name(key)}, macro" for key in ("in-domain", "zero-shot")
-    }
-    for place, column in enumerate(table.columns):
-        if names.get(column.key) in rows:
-            for line in table.rows:
-                yield Mark(names[column.key], Interval(line.values[place] or 0.0), hollow=True)
-
-
 def accuracy_by_system(results: JudgeResults, dataset: str = "") -> dict[str, float]:
     """Accuracy by system: on one dataset where it is known, else over all plans."""
-    found = {}
+    accuracies = {}
     for system in results.scores:
-        on_dataset = [one for one in system.of("dataset") if normal(one.name) == dataset]
+        on_dataset = [group for group in system.of("dataset") if normal(group.name) == dataset]
         value = overall(on_dataset or system.of("dataset"))
         if value is not None:
-            found[system.system] = value
-    return found
+            accuracies[system.system] = value
+    return accuracies
 
 
-def _paragraphs(results: JudgeResults) -> Iterable[str]:
-    judge = results.judge
-    settings = ", ".join(f"{name} {value}" for name, value in judge.settings.items())
-    model = f", model {judge.model}" if judge.model and judge.model != judge.name else ""
-    prompt = f", prompt {judge.prompt[:12]}" if judge.prompt else ""
-    yield f"Judge: {results.name}, {_KINDS[judge.kind]}{model}{prompt}{'; ' if settings else ''}{settings}."
-    yield (
-        "Six criteria from 0 to 5 add up to 30; accuracy is their sum in percent of 30. Macro accuracy is the mean "
-        "over the datasets of a split. Intervals are 95%, clustered by video. A plan without a verdict is "
-        "left out; where there is one, a table says what difference that can make."
-    )
-    if any(system.of("control") for system in results.scores):
-        yield (
-            "Controls are plans written on purpose and shown to the same judge: read the systems between them. "
-            "A judge that gives them high scores can be deceived."
-        )
+def _tables(results: JudgeResults) -> list[Table]:
+    """Macro averages with counts, then each dataset, each with the controls and the paper's figures.
 
-
-def _headline(results: JudgeResults) -> Table:
-    splits = results.splits
-    rows = []
-    for system in results.scores:
-        macro = {one.name: one.values["accuracy"] for one in system.of("split")}
-        counts = system.overall.counts
-        cells = (Cell(macro.get(split)) for split in splits)
-        rows.append(row(system.system, *cells, overall(system.of("dataset")), *_counts(counts)))
-    return Table(
-        caption=f"Accuracy · judge: {results.name}",
-        first="system",
-        headings=(
-            *(Heading(split_name(split), "macro accuracy, %") for split in splits),
-            Heading("all plans", "%"),
-            *(Heading(_COUNT_NAMES.get(name, name), "counts") for name in _COUNTS),
-        ),
-        rows=(
-            *rows,
-            *(_control_row(*one, [None] * len(splits), _counts(one[1].counts)) for one in _controls(results)),
-            *_published_beside(results, "main", splits, len(_COUNTS) + 1),
-        ),
-        about="percent, 95% interval below",
-        notes=(
-            "All plans: the mean over plans, large datasets weighing more; controls are given so.",
-            *_notes(results),
-        ),
-    )
-
-
-def _notes(results: JudgeResults) -> Iterable[str]:
-    """How verdicts were parsed, and which predictions were not judged."""
-    for system in results.scores:
-        if set(system.extras["how"]) - {"json", "proxy"}:
-            ways = ", ".join(f"{number:,} by {way}" for way, number in system.extras["how"].items())
-            yield f"Verdicts on {system.system}: {ways}."
-        if (deviation := system.extras["repeat_deviation"]) is not None:
-            repeats = f"{system.extras['repeats']} verdicts a plan"
-            yield f"{system.system} has {repeats}; they deviate by {deviation:.2f} points (standard deviation)."
-        if left_out := system.extras["left_out"]:
-            others = ", ".join(f"{number:,} of {reason}" for reason, number in left_out.items())
-            yield f"Predictions of {system.system} that were not judged: {others}."
-
-
-def _controls(results: JudgeResults) -> Iterable[tuple[str, Group]]:
-    """Each control once, with the system's name where its file gives it another accuracy than the files before."""
+    The paper's stand in the same table where the judge is the paper's, else in a table of their own.
+    """
+    paper, of_papers = is_papers(results.judge), {split for _, split in results.datasets} & set(SPLIT_ORDER)
+    # Each control once, with the system's name where its file gives it another accuracy than the files before.
+    controls: list[tuple[str, Group]] = []
     accuracies: dict[str, list[Interval | None]] = {}
     for system in results.scores:
         for control in system.of("control"):
             before = accuracies.setdefault(control.name, [])
             if (accuracy := control.values.get("accuracy")) not in before:
-                yield f"with {system.system}" if before else "", control
+                controls.append((f"with {system.system}" if before else "", control))
                 before.append(accuracy)
 
+    splits, datasets = results.splits, results.datasets
+    macro_rows, dataset_rows = list[TableRow](), list[TableRow]()
+    for system in results.scores:
+        all_plans, counts = overall(system.of("dataset")), system.overall.counts
+        macro = {group.name: group.values["accuracy"] for group in system.of("split")}
+        by_dataset = {(group.name, role_of(group.name)): group.values.get("accuracy") for group in system.of("dataset")}
+        cells = (Cell(macro.get(split)) for split in splits)
+        macro_rows.append(row(system.system, *cells, all_plans, *(getattr(counts, name) for name in _COUNTS)))
+        dataset_rows.append(row(system.system, *map(by_dataset.get, datasets), all_plans))
+    for about, control in controls:
+        name, accuracy = f"control: {control.name}", control.values.get("accuracy")
+        numbers = (getattr(control.counts, count) for count in _COUNTS)
+        macro_rows.append(row(name, *[None] * len(splits), accuracy, *numbers, kind="control", about=about))
+        dataset_rows.append(row(name, *[None] * len(datasets), accuracy, kind="control", about=about))
+    for table, keys, rows, after in (
+        (published("main"), splits, macro_rows, len(_COUNTS) + 1),
+        (published("per_dataset"), [normal(name) for name, _ in datasets], dataset_rows, 1),
+    ):
+        places = {column.key: index for index, column in enumerate(table.columns)}
+        for line in table.rows if paper and places.keys() & set(keys) else ():
+            values = (Cell(line.values[places[key]] if key in places else None, 1) for key in keys)
+            name = f"{line.group} {line.name}"
+            rows.append(row(name, *values, *[None] * after, kind="published", about="the paper"))
 
-def _control_row(about: str, control: Group, before: Sequence[None], after: Iterable[int]) -> Row:
-    return row(f"control: {control.name}", *before, control.values.get("accuracy"), *after, kind="control", about=about)
-
-
-def _counts(counts: Counts) -> Iterable[int]:
-    return (getattr(counts, name) for name in _COUNTS)
+    notes = ["All plans: the mean over plans, large datasets weighing more; controls are given so."]
+    for system in results.scores:
+        if set(system.extras["how"]) - {"json", "proxy"}:
+            ways = ", ".join(f"{number:,} by {way}" for way, number in system.extras["how"].items())
+            notes.append(f"Verdicts on {system.system}: {ways}.")
+        if (deviation := system.extras["repeat_deviation"]) is not None:
+            repeats = f"{system.extras['repeats']} verdicts a plan"
+            notes.append(f"{system.system} has {repeats}; they deviate by {deviation:.2f} points (standard deviation).")
+        if left_out := system.extras["left_out"]:
+            others = ", ".join(f"{number:,} of {reason}" for reason, number in left_out.items())
+            notes.append(f"Predictions of {system.system} that were not judged: {others}.")
+    headline = Table(
+        caption=f"Accuracy · judge: {results.name}",
+        first="system",
+        headings=(
+            *(Heading(SPLIT_NAMES.get(split, split), "macro accuracy, %") for split in splits),
+            Heading("all plans", "%"),
+            *(Heading("plans scored" if name == "plans" else name, "counts") for name in _COUNTS),
+        ),
+        rows=tuple(macro_rows),
+        about="percent, 95% interval below",
+        notes=tuple(notes),
+    )
+    apart = (f"By another judge than {results.name}: not comparable.",)
+    tables = [headline]
+    if not paper and of_papers:
+        tables.append(published_table(published("main"), "Published macro accuracy", apart))
+    if len(datasets) > 1:
+        names = (Heading(dataset_name(name), SPLIT_NAMES.get(split, split)) for name, split in datasets)
+        caption, about = f"Accuracy on each dataset · judge: {results.name}", "percent, 95% interval below"
+        tables.append(Table(caption, "system", (*names, Heading("all plans")), tuple(dataset_rows), about))
+    if not paper and of_papers:
+        tables.append(published_table(published("per_dataset"), "Published accuracy on each dataset", apart))
+    return tables
 
 
 def overall(datasets: Sequence[Group]) -> float | None:
     """The mean over plans of the accuracies of datasets, in percent; None where no plan was scored."""
-    scored = [(one.values["accuracy"].mean, one.counts.plans) for one in datasets if one.values]
+    scored = [(dataset.values["accuracy"].mean, dataset.counts.plans) for dataset in datasets if dataset.values]
     plans = sum(number for _, number in scored)
     return sum(mean * number for mean, number in scored) / plans if plans else None
 
 
-def _per_dataset(results: JudgeResults) -> Iterable[Table]:
-    datasets = results.datasets
-    if len(datasets) < 2:
-        return
-    rows = []
-    for system in results.scores:
-        accuracy = {(one.name, role_of(one.name)): one.values.get("accuracy") for one in system.of("dataset")}
-        rows.append(row(system.system, *map(accuracy.get, datasets), overall(system.of("dataset"))))
-    yield Table(
-        caption=f"Accuracy on each dataset · judge: {results.name}",
-        first="system",
-        headings=(*(Heading(dataset_name(name), split_name(split)) for name, split in datasets), Heading("all plans")),
-        rows=(
-            *rows,
-            *(_control_row(*one, [None] * len(datasets), ()) for one in _controls(results)),
-            *_published_beside(results, "per_dataset", [normal(name) for name, _ in datasets], 1),
-        ),
-        about="percent, 95% interval below",
-    )
-
-
-def _published_beside(results: JudgeResults, name: str, keys: Sequence[str], after: int) -> Iterable[Row]:
-    """Published rows for the same table: only where the judge is the paper's."""
-    table = published(name)
-    places = {column.key: place for place, column in enumerate(table.columns)}
-    if not is_papers(results.judge) or not places.keys() & set(keys):
-        return
-    for one in table.rows:
-        values = (Cell(one.values[places[key]] if key in places else None, 1) for key in keys)
-        yield row(f"{one.group} {one.name}", *values, *[None] * after, kind="published", about="the paper")
-
-
-def _published(results: JudgeResults, name: str, title: str) -> Iterable[Table]:
-    """For other judges, the paper's table by itself and headed by its judge; none without a dataset in common."""
-    if not is_papers(results.judge) and {split for _, split in results.datasets} & set(SPLIT_ORDER):
-        yield published_table(published(name), title, (f"By another judge than {results.name}: not comparable.",))
-
-
 def published_table(table: PublishedTable, title: str, notes: Sequence[str] = ()) -> Table:
     """A table of the paper with the digits that it prints, its judge in the heading."""
-    columns = zip(*(one.values for one in table.rows), strict=True)
+    columns = zip(*(line.values for line in table.rows), strict=True)
     digits = [1 if all(value is None or round(value, 1) == value for value in column) else 3 for column in columns]
     rows = []
-    for one in table.rows:
-        model = one.group.startswith("Qwen")  # a model's size is part of the name
-        cells = (Cell(value, places) for value, places in zip(one.values, digits, strict=True))
-        name, about = (f"{one.group} {one.name}", "") if model else (one.name, one.group)
+    for line in table.rows:
+        model = line.group.startswith("Qwen")  # a model's size is part of the name
+        cells = (Cell(value, places) for value, places in zip(line.values, digits, strict=True))
+        name, about = (f"{line.group} {line.name}", "") if model else (line.name, line.group)
         rows.append(row(name, *cells, kind="published", about=about))
-    groups = {"macro": "macro average"}
+    groups = SPLIT_NAMES | {"macro": "macro average"}
     return Table(
         caption=f"{title}{f' · judge: {table.judge}' if table.judge else ''}",
         first="system",
-        headings=tuple(Heading(one.heading, groups.get(one.group, split_name(one.group))) for one in table.columns),
+        headings=tuple(Heading(one.heading, groups.get(one.group, one.group)) for one in table.columns),
         rows=tuple(rows),
         about=f"published, {table.label} of the paper",
         notes=(*notes, *table.notes),
     )
-
-
-def criteria_means(system: Scores) -> tuple[float | None, ...]:
-    """Each criterion's mean over the datasets that have one, in the rubric's order."""
-    every = [[one.values[name].mean for one in system.of("dataset") if one.values] for name in CRITERIA]
-    return tuple(sum(values) / len(values) if values else None for values in every)

@@ -1,12 +1,11 @@
 """The evaluation report as one HTML page that needs nothing but itself; its only script is pinned by its hash."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from recipe.evaluation.metrics import regime_colours
-from recipe.evaluation.scoreboard.accuracy import JudgeResults, judge_results, split_name
+from recipe.evaluation.scoreboard.accuracy import SPLIT_NAMES, judge_results
 from recipe.evaluation.scoreboard.sections import report_sections
-from recipe.evaluation.scoreboard.sources import Board
+from recipe.evaluation.scoreboard.sources import ReportSources
 from recipe.evaluation.scoreboard.views import (
     NO_EXPLANATIONS,
     ExampleViews,
@@ -26,14 +25,14 @@ _NAME = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EvaluationReport:
     """A report before it is written."""
 
     title: str
     leaders: tuple[str, ...]
     """The leading systems, one sentence each."""
     sections: tuple[Section, ...]
-    board: Board
+    board: ReportSources
     views: ExampleViews
 
     def markdown(self) -> str:
@@ -41,17 +40,30 @@ class Report:
         return render_markdown(self.title, self.leaders, self.sections)
 
 
-def make_report(board: Board, title: str) -> Report:
+def make_report(board: ReportSources, title: str) -> EvaluationReport:
     """The report on all that the board holds. Raises ComputeError."""
-    judges = judge_results(source.scores for source in board.sources)
-    return Report(title, tuple(_leaders(judges)), tuple(report_sections(board)), board, gather_views(board))
+    leaders = []
+    for results in judge_results(source.scores for source in board.sources):
+        for split in results.splits:
+            rows = [
+                (group.values["accuracy"], system.system)
+                for system in results.scores
+                for group in system.of("split")
+                if group.name == split
+            ]
+            best, name = max(rows, key=lambda row: row[0].mean)
+            bounds = "" if best.low is None or best.high is None else f" ({best.low:.1f} to {best.high:.1f})"
+            lead = f"leads {len(rows)} systems with" if len(rows) > 1 else "reaches"
+            over = f"{SPLIT_NAMES.get(split, split)}, by {results.name}"
+            leaders.append(f"{over}: {name} {lead} {best.mean:.1f}% macro accuracy{bounds}.")
+    return EvaluationReport(title, tuple(leaders), tuple(report_sections(board)), board, gather_views(board))
 
 
-def render_page(report: Report, grounds: PlanExplanations = NO_EXPLANATIONS) -> str:
+def render_page(report: EvaluationReport, grounds: PlanExplanations = NO_EXPLANATIONS) -> str:
     """The whole page. The same report gives the same bytes; `grounds` explain some of its plans by their narrations."""
     colours = regime_colours(report.board.systems)
     dots = {name: variable(colour) for name, colour in colours.items()}
-    listed = [(one.example_id, one.goal[:_NAME], len(one.plans)) for one in report.views.examples[:LISTED]]
+    listed = [(view.example_id, view.goal[:_NAME], len(view.plans)) for view in report.views.examples[:LISTED]]
     values = {"examples": report.views.examples, "listed": listed, "grounds": grounds.elements}
     macros = vars(page_environment("recipe.evaluation").get_template("scoreboard.html.jinja").make_module(values))
     return render(
@@ -65,19 +77,3 @@ def render_page(report: Report, grounds: PlanExplanations = NO_EXPLANATIONS) -> 
         script=template("recipe.explain", "alignment.js") + template("recipe.evaluation", "scoreboard.js"),
         data=page_data(report.board, report.views, dots, grounds.names or {}),
     )
-
-
-def _leaders(judges: Sequence[JudgeResults]) -> Iterator[str]:
-    """The leading system on each split, by each judge."""
-    for results in judges:
-        for split in results.splits:
-            rows = [
-                (one.values["accuracy"], system.system)
-                for system in results.scores
-                for one in system.of("split")
-                if one.name == split
-            ]
-            best, name = max(rows, key=lambda row: row[0].mean)
-            bounds = "" if best.low is None or best.high is None else f" ({best.low:.1f} to {best.high:.1f})"
-            lead = f"leads {len(rows)} systems with" if len(rows) > 1 else "reaches"
-            yield f"{split_name(split)}, by {results.name}: {name} {lead} {best.mean:.1f}% macro accuracy{bounds}."

@@ -1,44 +1,71 @@
 """The sections of an evaluation report: one or more for each measure, the differences of systems, and the files."""
 
+from collections.abc import Mapping
 from itertools import combinations
 
 from recipe.artifacts import fingerprint
-from recipe.evaluation.compare import P_DIGITS, P_LEAST, ComparisonRow, SystemComparison, compare_systems
+from recipe.evaluation.compare import P_DIGITS, P_LEAST, SystemComparison, compare_systems
 from recipe.evaluation.measures import Measure, measure_named
 from recipe.evaluation.metrics import readings_table
 from recipe.evaluation.published import DIVERSITY_JUDGE, JUDGE
-from recipe.evaluation.scoreboard.sources import Board, Source
+from recipe.evaluation.scoreboard.sources import ReportSources, ScoredFile
 from recipe.models.sampling import Decoding, decoding_note
-from recipe.report.elements import NONE, Cell, Figure, Section, Table, headings, row
+from recipe.report.elements import NONE, Cell, Figure, Section, Table, TableRow, Value, headings, row
 from recipe.report.plots import Mark, inline_svg, intervals
-from recipe.stats import adjusted
+from recipe.stats import Interval, adjusted
 
 PAIRS = 28
 """Pairs of systems that are compared at most by one measure: all of eight."""
 
 
-def report_sections(board: Board) -> list[Section]:
+def report_sections(board: ReportSources) -> list[Section]:
     """All sections of a report. Raises ComputeError."""
     every = [source.scores for source in board.sources]
     sections = []
-    for name in dict.fromkeys(one.measure for one in every):
+    for name in dict.fromkeys(scored.measure for scored in every):
         sections += measure_named(name).sections([source.scores for source in board.of(name)], every)
     return [*sections, *differences_sections(board), account_section(board)]
 
 
-def differences_sections(board: Board) -> list[Section]:
+def differences_sections(board: ReportSources) -> list[Section]:
     """Every pair of systems that one measure measured alike; none where there is no pair with rows in common."""
     blocks: list[Table | Figure] = []
     for measure, compared in board_comparisons(board):
-        rows = [(one, line) for one in compared for line in one.rows]
         judge = f" · judge: {compared[0].judge}" if compared[0].judge else ""
         title = f"{measure.metric_title(measure.main)}{judge}"
-        name = f"differences{len(blocks)}"
+        corrected = iter(adjusted([line.result.p_value for pair in compared for line in pair.rows]))
+        marks, rows, read = list[Mark](), list[TableRow](), list[tuple[str, Mapping[str, Interval]]]()
+        for pair in compared:
+            for line in pair.rows:
+                result, systems = line.result, f"{pair.first} − {pair.second}"
+                name = f"{systems}{f' · {line.over}' if line.over else ''}"
+                marks.append(Mark(name, result.difference))
+                read.append((name, line.readings))
+                values: list[Value | Cell] = [
+                    line.over or "all plans",
+                    measure.cell(measure.main, result.difference, signed=True),
+                    *(Cell(p_value, P_DIGITS, least=P_LEAST) for p_value in (result.p_value, next(corrected))),
+                    Cell(result.effect, 2),
+                    *(Cell(share, 0, percent=True) for share in (result.better, result.equal, result.worse)),
+                    result.difference.observations,
+                    pair.clusters,
+                    sum(pair.left_out.values()),
+                ]
+                rows.append(row(systems, *values))
         caption = f"Paired differences in {title}, with their 95% intervals; right of 0 the first is better."
-        marks = [Mark(_pair(one, line), line.result.difference) for one, line in rows]
         drawn = intervals(marks, colours={}, unit="percent" if measure.unit else "", line=0)
-        blocks += [Figure(inline_svg(drawn, name, caption), caption), _difference_table(measure, title, rows)]
-        read = [(_pair(one, line), line.readings) for one, line in rows]
+        blocks.append(Figure(inline_svg(drawn, f"differences{len(blocks)}", caption), caption))
+        columns = ("over", "difference", "p", "p, Holm", "effect d", "better", "equal", "worse", "examples", "clusters")
+        blocks.append(
+            Table(
+                caption=f"Paired differences · {title}",
+                first="first against second",
+                headings=headings(*columns, "left out"),
+                rows=tuple(rows),
+                about="95% interval below",
+                notes=("Left out: plans that only one of the two has, or that lack a value.",),
+            )
+        )
         blocks += readings_table(f"Paired differences, {title}", read, measure.digits, signed=True)
     if not blocks:
         return []
@@ -59,17 +86,17 @@ def differences_sections(board: Board) -> list[Section]:
     ]
 
 
-def board_comparisons(board: Board) -> list[tuple[type[Measure], list[SystemComparison]]]:
+def board_comparisons(board: ReportSources) -> list[tuple[type[Measure], list[SystemComparison]]]:
     """The comparisons of every pair of systems in the main metric, by measure and identity.
 
     Pairs without a plan in common are left out.
     """
-    alike: dict[str, list[Source]] = {}
+    alike: dict[str, list[ScoredFile]] = {}
     for source in board.sources:
         if source.rows is not None:
             key = fingerprint([source.scores.measure, source.scores.identity])
             alike.setdefault(key, []).append(source)
-    found = []
+    comparisons = []
     for sources in alike.values():
         measure = measure_named(sources[0].scores.measure)
         compared = []
@@ -82,42 +109,11 @@ def board_comparisons(board: Board) -> list[tuple[type[Measure], list[SystemComp
             if set.intersection(*valued):
                 compared.append(compare_systems(first, second, board.examples, (measure.main,)))
         if compared:
-            found.append((measure, compared))
-    return found
+            comparisons.append((measure, compared))
+    return comparisons
 
 
-def _pair(one: SystemComparison, line: ComparisonRow) -> str:
-    over = f" · {line.over}" if line.over else ""
-    return f"{one.first} − {one.second}{over}"
-
-
-def _difference_table(measure: type[Measure], title: str, rows: list[tuple[SystemComparison, ComparisonRow]]) -> Table:
-    corrected = adjusted([line.result.p_value for _, line in rows])
-    names = ("over", "difference", "p", "p, Holm", "effect d", "better", "equal", "worse", "examples", "clusters")
-    return Table(
-        caption=f"Paired differences · {title}",
-        first="first against second",
-        headings=headings(*names, "left out"),
-        rows=tuple(
-            row(
-                f"{one.first} − {one.second}",
-                line.over or "all plans",
-                measure.cell(measure.main, line.result.difference, signed=True),
-                *(Cell(value, P_DIGITS, least=P_LEAST) for value in (line.result.p_value, p_value)),
-                Cell(line.result.effect, 2),
-                *(Cell(share, 0, percent=True) for share in (line.result.better, line.result.equal, line.result.worse)),
-                line.result.difference.observations,
-                one.clusters,
-                sum(one.left_out.values()),
-            )
-            for (one, line), p_value in zip(rows, corrected, strict=True)
-        ),
-        about="95% interval below",
-        notes=("Left out: plans that only one of the two has, or that lack a value.",),
-    )
-
-
-def account_section(board: Board) -> Section:
+def account_section(board: ReportSources) -> Section:
     """The files that the report is made from, how plans were sampled, and the cost of judging."""
     cards: dict[str, tuple[Decoding, ...]] = {
         system: tuple(
@@ -134,7 +130,10 @@ def account_section(board: Board) -> Section:
             row(
                 scores.system,
                 scores.judge.name if scores.judge else NONE,
-                *(Cell(int(one)) if one is not None and one == int(one) else Cell(one, 4) for one in amounts),
+                *(
+                    Cell(int(amount)) if amount is not None and amount == int(amount) else Cell(amount, 4)
+                    for amount in amounts
+                ),
             )
             for scores in (source.scores for source in board.sources)
             if scores.ledger

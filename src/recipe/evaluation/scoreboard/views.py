@@ -10,11 +10,9 @@ have one: those where the systems differ most, by the first measure.
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
-from types import MappingProxyType
-from typing import TypeGuard
 
 from recipe.artifacts import JsonObject
 from recipe.errors import MissingExtra
@@ -22,12 +20,12 @@ from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.measures import ROLES, measure_named
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, dataset_name, judge_results
-from recipe.evaluation.scoreboard.sources import Board, Source
+from recipe.evaluation.scoreboard.sources import ReportSources
 from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.explain.explain import explain, in_words
 from recipe.explain.page import panel, step_rows
-from recipe.explain.records import Explanation, Links
+from recipe.explain.records import Links
 from recipe.progress import SILENT, Progress
 from recipe.report.html import page_environment, shown
 from recipe.reward.verifier import Verifier
@@ -40,7 +38,6 @@ except ModuleNotFoundError as error:
 STEP, STEPS, ANSWER = 400, 60, 1500
 """Characters of a step, steps of a plan, and characters of a judge's answer that are shown."""
 _PARTS = ("score", "order", "coverage", "clean", "reward")
-_NO_SPLITS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -100,107 +97,75 @@ class ExampleViews:
         return frozenset(view.example_id for view in self.examples)
 
 
-def gather_views(board: Board) -> ExampleViews:
+def gather_views(board: ReportSources) -> ExampleViews:
     """All rows by example; examples that no row is about are left out."""
     results = judge_results(source.scores for source in board.sources)
     names = {id(scores): result.name for result in results for scores in result.scores}
     titled = [
         (names.get(id(source.scores), measure_named(source.scores.measure).title), source)
         for source in board.sources
-        if any("steps" in one.details for one in source.rows or ())  # not of pairs of plans
+        if any("steps" in row.details for row in source.rows or ())  # not of pairs of plans
     ]
     # Judges first: examples are ordered by the first measure.
-    measures = [
-        *dict.fromkeys(names.values()),
-        *dict.fromkeys(name for name, _ in titled if name not in names.values()),
-    ]
-    gatherer = _Gatherer(board)
+    measures = [*dict.fromkeys(names.values())]
+    measures += dict.fromkeys(name for name, _ in titled if name not in names.values())
+    views: dict[str, ExampleView] = {}
     for name, source in titled:
-        gatherer.add(source, measures.index(name))
-    order = {example: place for place, example in enumerate(board.examples)}
-    ordered = sorted(gatherer.views.values(), key=lambda view: order.get(view.example_id, len(order)))
-    return ExampleViews(tuple(measures), tuple(ordered))
-
-
-def mean_score(plan: PlanView, measure: int) -> float | None:
-    """A plan's score on a measure in percent, the mean over repeats; None where it has none."""
-    values = plan.scores.get(measure)
-    return sum(values) / len(values) if values else None
-
-
-def page_data(
-    board: Board, views: ExampleViews, colours: Mapping[str, str], grounded: Mapping[str, Mapping[str, str]]
-) -> JsonObject:
-    """The data of the page's script; `grounded` names the element that explains a system's plan, by example."""
-    return {
-        "systems": [shown(name, STEP) for name in board.systems],
-        "colours": [colours[name] for name in board.systems],
-        "measures": [shown(name, STEP) for name in views.measures],
-        "criteria": list(CRITERION_NAMES.values()),
-        "statuses": {name: list(status) for name, status in STATUSES.items()},
-        "metrics": {name: METRICS[name] for name in _PARTS},
-        "examples": [_example_data(view, views.measures, grounded.get(view.example_id, {})) for view in views.examples],
-    }
-
-
-class _Gatherer:
-    """The views while rows are added to them."""
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-        self.views: dict[str, ExampleView] = {}
-
-    def add(self, source: Source, measure: int) -> None:
-        """Add the rows of a file on the system's own plans."""
-        kind = measure_named(source.scores.measure)
+        measure, kind = measures.index(name), measure_named(source.scores.measure)
+        system = board.systems.index(source.scores.system)
         splits = {
             dataset: group.name
             for group in source.scores.of("split")
             for dataset in group.datasets
-            if group.name in ROLES
+            if group.name in ROLES and kind.name == "judge"
         }
-        for one in source.rows or ():
-            if one.control or "steps" not in one.details:
+        for row in source.rows or ():
+            if row.control or "steps" not in row.details:
                 continue
-            view = self._view(one.example_id, splits if kind.name == "judge" else _NO_SPLITS)
-            plan = self._plan(view, source, one.sample, _texts(one.details["steps"]))
-            plan.flags |= dict.fromkeys(_texts(one.details.get("flags")))
+            if (view := views.get(row.example_id)) is None:
+                view = views[row.example_id] = ExampleView(row.example_id)
+                if example := board.examples.get(row.example_id):
+                    view.dataset, view.split = example.source, splits.get(example.source, "")
+                    view.goal, view.history, view.reference = example.goal, example.history, example.continuation
+            plan = _plan_of(view, row, system, str(source.path))
+            plan.flags |= dict.fromkeys(_texts(row.details.get("flags")))
             scores = plan.scores.setdefault(measure, [])
-            if (value := one.metrics.get(kind.main)) is not None:
+            if (value := row.metrics.get(kind.main)) is not None:
                 scores.append(100 * value / kind.scale[1] if kind.scale else value)
             if kind.name == "judge":
-                plan.verdicts.append(_verdict(one, measure))
-            if "statuses" in one.details:
-                plan.statuses = list(_texts(one.details["statuses"]))
-                plan.metrics = {name: one.metrics[name] for name in _PARTS if name in one.metrics}
-                plan.lacking = _texts(one.details.get("missing_steps"))
-            if "gold" in one.details:
-                _add_actions(view, plan, one)
+                verdict: JsonObject = {"j": measure, "e": row.details["repeat"], "o": row.details["how"]}
+                if row.unscored:
+                    verdict["u"] = shown(row.unscored, ANSWER)
+                else:
+                    verdict["c"] = [int(row.metrics[name]) for name in CRITERIA]
+                if row.details["text"]:
+                    verdict["x"] = shown(row.details["text"], ANSWER)
+                plan.verdicts.append(verdict)
+            if "statuses" in row.details:
+                plan.statuses = list(_texts(row.details["statuses"]))
+                plan.metrics = {name: row.metrics[name] for name in _PARTS if name in row.metrics}
+                plan.lacking = _texts(row.details.get("missing_steps"))
+            if "gold" in row.details:
+                _add_actions(view, plan, row)
+    order = {example: number for number, example in enumerate(board.examples)}
+    ordered = sorted(views.values(), key=lambda view: order.get(view.example_id, len(order)))
+    return ExampleViews(tuple(measures), tuple(ordered))
 
-    def _view(self, example_id: str, splits: Mapping[str, str] = _NO_SPLITS) -> ExampleView:
-        if example_id not in self.views:
-            view = self.views[example_id] = ExampleView(example_id)
-            if example := self._board.examples.get(example_id):
-                view.dataset, view.split = example.source, splits.get(example.source, "")
-                view.goal, view.history, view.reference = example.goal, example.history, example.continuation
-        return self.views[example_id]
 
-    def _plan(self, view: ExampleView, source: Source, sample: int, steps: Sequence[str]) -> PlanView:
-        """The plan that a row is about: one entry for equal plans of a system, whichever file they are from.
+def _plan_of(view: ExampleView, row: Row, system: int, file: str) -> PlanView:
+    """The plan that a row is about: one entry for equal plans of a system, whichever file they are from.
 
-        Ratings of people need not repeat the plan, so a row without steps is of the plan that is known.
-        """
-        system = self._board.systems.index(source.scores.system)
-        texts = tuple(steps)
-        same = [plan for plan in view.plans.values() if (plan.system, plan.sample) == (system, sample)]
-        for plan in same:
-            if plan.steps == texts or not texts:
-                return plan
-            if not plan.steps and not plan.flags:
-                plan.steps = texts
-                return plan
-        key = (system, sample, str(source.path) if same else "")
-        return view.plans.setdefault(key, PlanView(system, sample, texts))
+    Ratings of people need not repeat the plan, so a row without steps is of the plan that is known.
+    """
+    texts = _texts(row.details["steps"])
+    same = [plan for plan in view.plans.values() if (plan.system, plan.sample) == (system, row.sample)]
+    for plan in same:
+        if plan.steps == texts or not texts:
+            return plan
+        if not plan.steps and not plan.flags:
+            plan.steps = texts
+            return plan
+    return view.plans.setdefault((system, row.sample, file if same else ""), PlanView(system, row.sample, texts))
 
 
 def _add_actions(view: ExampleView, plan: PlanView, row: Row) -> None:
@@ -210,80 +175,70 @@ def _add_actions(view: ExampleView, plan: PlanView, row: Row) -> None:
     view.history = view.history or _texts(row.details.get("history"))
     gold, predicted = _texts(row.details["gold"]), _texts(row.details.get("predicted"))
     view.reference = view.reference or gold
-    margins = [float(one) if _is_number(one) else None for one in _list(row.details.get("margins"))]
+    margins = []
+    for value in row.details.get("margins") or ():  # what is no finite number is shown as missing
+        finite = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+        margins.append(float(value) if finite else None)
     plan.actions = [
-        [_short(action) if action is not None else None, _short(right), margin]
+        [None if action is None else shown(action, STEP), shown(right, STEP), margin]
         for right, action, margin in islice(zip_longest(gold, predicted, margins), len(gold))
     ]
 
 
-def _verdict(row: Row, measure: int) -> JsonObject:
-    data: JsonObject = {"j": measure, "e": row.details["repeat"], "o": row.details["how"]}
-    if row.unscored:
-        data["u"] = shown(row.unscored, ANSWER)
-    else:
-        data["c"] = [int(row.metrics[name]) for name in CRITERIA]
-    return data | ({"x": shown(row.details["text"], ANSWER)} if row.details["text"] else {})
-
-
-def _example_data(view: ExampleView, measures: Sequence[str], grounded: Mapping[str, str]) -> JsonObject:
-    data: JsonObject = {
-        "id": view.example_id.encode("utf-8", "replace").decode(),
-        "d": _short(dataset_name(view.dataset)),
-        "s": view.split,
-        "g": _short(view.goal),
-        "h": _steps(view.history),
-        "r": _steps(view.reference),
-        "p": [
-            _plan_data(plan, measures, grounded)
-            for plan in sorted(view.plans.values(), key=lambda one: (one.system, one.sample))
-        ],
-    }
-    return {name: value for name, value in data.items() if value or name in ("id", "p")}
-
-
-def _plan_data(plan: PlanView, measures: Sequence[str], grounded: Mapping[str, str]) -> JsonObject:
-    scores = [mean_score(plan, place) for place in range(len(measures))]
-    data: JsonObject = {
-        "y": plan.system,
-        "k": plan.sample,
-        "t": _steps(plan.steps),
-        "n": [*plan.flags, *_notes(plan.steps)],
-        "v": plan.verdicts,
-        "st": plan.statuses[:STEPS],
-        "a": plan.actions,
-        "w": _steps(plan.lacking),
-        "q": {name: round(value, 4) for name, value in plan.metrics.items()},
-        "m": [None if value is None else round(value, 2) for value in scores],
-        "x": grounded.get(plan.name, ""),
-    }
-    return {name: value for name, value in data.items() if value or name in ("y", "t", "m")}
-
-
-def _notes(steps: Sequence[str]) -> Iterable[str]:
-    if len(steps) > STEPS:
-        yield f"{len(steps):,} steps, the first {STEPS} shown"
-
-
-def _steps(steps: Sequence[str]) -> list[str]:
-    return [_short(step) for step in steps[:STEPS]]
-
-
-def _short(text: str) -> str:
-    return shown(text, STEP)
-
-
 def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(one) for one in _list(value))
+    """The texts of a list in a row's details; none where it is no list."""
+    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+def mean_score(plan: PlanView, measure: int) -> float | None:
+    """A plan's score on a measure in percent, the mean over repeats; None where it has none."""
+    values = plan.scores.get(measure)
+    return sum(values) / len(values) if values else None
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    """Whether it is a finite number: another is shown as missing."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+def page_data(
+    board: ReportSources, views: ExampleViews, colours: Mapping[str, str], grounded: Mapping[str, Mapping[str, str]]
+) -> JsonObject:
+    """The data of the page's script; `grounded` names the element that explains a system's plan, by example."""
+    examples = []
+    for view in views.examples:
+        plans = []
+        for plan in sorted(view.plans.values(), key=lambda plan: (plan.system, plan.sample)):
+            scores = [mean_score(plan, measure) for measure in range(len(views.measures))]
+            longer = [f"{len(plan.steps):,} steps, the first {STEPS} shown"] if len(plan.steps) > STEPS else []
+            data: JsonObject = {
+                "y": plan.system,
+                "k": plan.sample,
+                "t": [shown(step, STEP) for step in plan.steps[:STEPS]],
+                "n": [*plan.flags, *longer],
+                "v": plan.verdicts,
+                "st": plan.statuses[:STEPS],
+                "a": plan.actions,
+                "w": [shown(step, STEP) for step in plan.lacking[:STEPS]],
+                "q": {name: round(value, 4) for name, value in plan.metrics.items()},
+                "m": [None if value is None else round(value, 2) for value in scores],
+                "x": grounded.get(view.example_id, {}).get(plan.name, ""),
+            }
+            plans.append({name: value for name, value in data.items() if value or name in ("y", "t", "m")})
+        data = {
+            "id": view.example_id.encode("utf-8", "replace").decode(),
+            "d": shown(dataset_name(view.dataset), STEP),
+            "s": view.split,
+            "g": shown(view.goal, STEP),
+            "h": [shown(step, STEP) for step in view.history[:STEPS]],
+            "r": [shown(step, STEP) for step in view.reference[:STEPS]],
+            "p": plans,
+        }
+        examples.append({name: value for name, value in data.items() if value or name in ("id", "p")})
+    return {
+        "systems": [shown(name, STEP) for name in board.systems],
+        "colours": [colours[name] for name in board.systems],
+        "measures": [shown(name, STEP) for name in views.measures],
+        "criteria": list(CRITERION_NAMES.values()),
+        "statuses": {name: list(status) for name, status in STATUSES.items()},
+        "metrics": {name: METRICS[name] for name in _PARTS},
+        "examples": examples,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,10 +266,17 @@ def explain_plans(
     chosen = widest_differences(views, count)
     with progress.task("explaining plans", total=len(chosen)) as advance:
         for view in chosen:
-            for plan in _plans(view):
+            for plan in filter(_can_be_explained, view.first()):
                 name = f"ground-{len(elements)}"
                 explanation = explain(verifier, view.history, plan.steps, view.goal)
-                elements.append(Markup(template.render(name=name, **_evidence(explanation, links))))
+                best = explanation.best
+                values = {
+                    "explanation": explanation,
+                    "sentence": next(iter(in_words(explanation)), ""),
+                    "rows": list(step_rows(explanation, links)),
+                    "panel": None if best is None else panel(explanation, best, links),
+                }
+                elements.append(Markup(template.render(name=name, **values)))
                 names.setdefault(view.example_id, {})[plan.name] = name
             advance(1)
     return PlanExplanations(tuple(elements), names, len(chosen), time.perf_counter() - start)
@@ -322,29 +284,16 @@ def explain_plans(
 
 def widest_differences(views: ExampleViews, count: int) -> list[ExampleView]:
     """The examples with a goal whose plans differ most on the first measure, those in front first."""
-    able = [view for view in views.examples if view.goal and _fit(view.history) and _plans(view)]
-    return sorted(able, key=lambda view: -_spread(view))[:count]
+    spreads = []
+    for view in views.examples:
+        readable = all(step.strip() and len(step) <= STEP for step in view.history)
+        if view.goal and readable and any(map(_can_be_explained, view.first())):
+            values = [value for plan in view.first() if (value := mean_score(plan, 0)) is not None]
+            spreads.append((max(values) - min(values) if values else -1.0, view))
+    return [view for _, view in sorted(spreads, key=lambda pair: -pair[0])[:count]]
 
 
-def _plans(view: ExampleView) -> Sequence[PlanView]:
-    """Plans with steps that can be aligned and shown; the longest ones are left out."""
-    return [plan for plan in view.first() if not plan.actions and 0 < len(plan.steps) <= STEPS and _fit(plan.steps)]
-
-
-def _fit(steps: Sequence[str]) -> bool:
-    return all(step.strip() and len(step) <= STEP for step in steps)
-
-
-def _spread(view: ExampleView) -> float:
-    values = [value for plan in view.first() if (value := mean_score(plan, 0)) is not None]
-    return max(values) - min(values) if values else -1.0
-
-
-def _evidence(explanation: Explanation, links: Links) -> dict[str, object]:
-    best = explanation.best
-    return {
-        "explanation": explanation,
-        "sentence": next(iter(in_words(explanation)), ""),
-        "rows": list(step_rows(explanation, links)),
-        "panel": None if best is None else panel(explanation, best, links),
-    }
+def _can_be_explained(plan: PlanView) -> bool:
+    """Whether a plan has steps that can be aligned and shown; the longest plans are left out."""
+    readable = all(step.strip() and len(step) <= STEP for step in plan.steps)
+    return not plan.actions and 0 < len(plan.steps) <= STEPS and readable

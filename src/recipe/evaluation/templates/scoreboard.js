@@ -1,12 +1,12 @@
 const data = JSON.parse(document.getElementById("data").textContent);
-const byId = new Map(data.examples.map((example, place) => [example.id, place]));
+const byId = new Map(data.examples.map((example, index) => [example.id, index]));
 const $ = (id) => document.getElementById(id);
 const views = { report: $("report"), examples: $("examples-view"), example: $("example-view") };
 const PAGE = 100;
 const defaults = { q: "", dataset: "", measure: "0", system: "", show: "all", sort: "file" };
 const state = { ...defaults };
 let view = "report";
-let found = data.examples.map((_, place) => place);
+let selected = data.examples.map((_, index) => index);
 let drawn = 0;
 let opened = null;
 
@@ -14,7 +14,7 @@ const element = (tag, props, ...children) => {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(props || {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (name === "style") for (const [key, one] of Object.entries(value)) made.style.setProperty(key, one);
+    if (name === "style") for (const [key, rule] of Object.entries(value)) made.style.setProperty(key, rule);
     else made.setAttribute(name, value);
   }
   for (const child of children.flat()) if (child !== null && child !== undefined && child !== "") made.append(child);
@@ -27,26 +27,21 @@ const address = (example) => `#/example/${encodeURIComponent(example.id)}`;
 
 /* Scores of an example */
 
-const measured = (example, system) => {
-  const values = example.p.filter((plan) => plan.y === system).map((plan) => plan.m[state.measure]);
-  const known = values.filter((value) => value !== null && value !== undefined);
-  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
-};
+const known = (values) => values.filter((value) => value !== null && value !== undefined);
+const meanOf = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
+const measured = (example, system) =>
+  meanOf(known(example.p.filter((plan) => plan.y === system).map((plan) => plan.m[state.measure])));
 const everyone = data.systems.map((_, system) => system);
-const chosen = () => (state.system === "" ? everyone : [Number(state.system)]);
-const known = (example) => chosen().map((system) => measured(example, system)).filter((value) => value !== null);
-const mean = (example) => {
-  const values = known(example);
-  return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
-};
+const scores = (example, systems) => known(systems.map((system) => measured(example, system)));
+const mean = (example) => meanOf(scores(example, state.system === "" ? everyone : [Number(state.system)]));
 const apart = (example) => {
-  const values = everyone.map((system) => measured(example, system)).filter((value) => value !== null);
+  const values = scores(example, everyone);
   return values.length > 1 ? Math.max(...values) - Math.min(...values) : null;
 };
 const plansOf = (example) => example.p.filter((plan) => state.system === "" || plan.y === Number(state.system));
 const shows = {
   all: ["all", () => true],
-  unscored: ["unscored", (example) => plansOf(example).some((plan) => (plan.v || []).some((one) => !one.c && String(one.j) === state.measure))],
+  unscored: ["unscored", (example) => plansOf(example).some((plan) => (plan.v || []).some((verdict) => !verdict.c && String(verdict.j) === state.measure))],
   empty: ["missing or empty plans", (example) => plansOf(example).some((plan) => !plan.t.length)],
   noted: ["shortened or otherwise noted", (example) => plansOf(example).some((plan) => (plan.n || []).length)],
   grounded: ["with narrations", (example) => plansOf(example).some((plan) => plan.x)],
@@ -63,48 +58,48 @@ const negative = (value) => (value === null ? null : -value);
 /* The list */
 
 const words = new Map();
-const searched = (place) => {
-  if (!words.has(place)) {
-    const example = data.examples[place];
+const searched = (index) => {
+  if (!words.has(index)) {
+    const example = data.examples[index];
     const plans = example.p.flatMap((plan) => plan.t);
-    words.set(place, [example.id, example.g, ...(example.h || []), ...(example.r || []), ...plans].join("\n").toLowerCase());
+    words.set(index, [example.id, example.g, ...(example.h || []), ...(example.r || []), ...plans].join("\n").toLowerCase());
   }
-  return words.get(place);
+  return words.get(index);
 };
 const select = () => {
   const wanted = state.q.toLowerCase().split(/\s+/).filter(Boolean);
   const fits = (shows[state.show] || shows.all)[1];
-  found = [];
-  data.examples.forEach((example, place) => {
+  selected = [];
+  data.examples.forEach((example, index) => {
     if (state.dataset !== "" && (example.d || "") !== data.datasets[state.dataset]) return;
-    if (fits(example) && wanted.every((word) => searched(place).includes(word))) found.push(place);
+    if (fits(example) && wanted.every((word) => searched(index).includes(word))) selected.push(index);
   });
   const key = (sorts[state.sort] || sorts.file)[1];
   if (key) {
-    const keys = new Map(found.map((place) => [place, key(data.examples[place])]));
-    found.sort((one, other) => {
-      const [first, second] = [keys.get(one), keys.get(other)];
-      if (first === second) return one - other;
+    const keys = new Map(selected.map((index) => [index, key(data.examples[index])]));
+    selected.sort((index, other) => {
+      const [first, second] = [keys.get(index), keys.get(other)];
+      if (first === second) return index - other;
       if (first === null || second === null) return first === null ? 1 : -1;
       return first < second ? -1 : 1;
     });
   }
 };
-const row = (place) => {
-  const example = data.examples[place];
+const row = (index) => {
+  const example = data.examples[index];
   const planned = everyone.filter((system) => example.p.some((plan) => plan.y === system));
-  const scores = planned.map((system) =>
+  const figures = planned.map((system) =>
     element("span", { title: data.systems[system] }, dot(system), score(measured(example, system))));
-  return element("li", null, element("a", { href: address(example), "data-place": place },
+  return element("li", null, element("a", { href: address(example), "data-place": index },
     element("span", null, text("span", "goal", example.g || example.id), " ",
       text("span", "meta", [example.d, example.g ? example.id : ""].filter(Boolean).join(" · "))),
-    element("span", { class: "scores" }, scores)));
+    element("span", { class: "scores" }, figures)));
 };
 const extend = () => {
-  const rows = found.slice(drawn, drawn + PAGE);
+  const rows = selected.slice(drawn, drawn + PAGE);
   $("list").append(...rows.map(row));
   drawn += rows.length;
-  $("more").hidden = drawn >= found.length;
+  $("more").hidden = drawn >= selected.length;
 };
 const list = () => {
   select();
@@ -112,47 +107,47 @@ const list = () => {
   $("list").replaceChildren();
   extend();
   const measure = data.measures.length ? `, scores by ${data.measures[state.measure]}, percent` : "";
-  $("count").textContent = `${found.length.toLocaleString("en")} of ${data.examples.length.toLocaleString("en")} examples${measure}`;
+  $("count").textContent = `${selected.length.toLocaleString("en")} of ${data.examples.length.toLocaleString("en")} examples${measure}`;
 };
-const asked = () => {
+const listAddress = () => {
   const query = new URLSearchParams(Object.entries(state).filter(([name, value]) => value !== defaults[name])).toString();
   return `#/examples${query ? `?${query}` : ""}`;
 };
 const fill = (name, options) => {
   const field = $("tools").elements[name];
-  field.replaceChildren(...options.map(([value, told]) => element("option", { value }, told)));
+  field.replaceChildren(...options.map(([value, label]) => element("option", { value }, label)));
   field.closest("label").hidden = options.length < 2;
 };
 const prepare = () => {
   $("who").replaceChildren(...everyone.map((system) => element("li", null, dot(system), text("bdi", null, data.systems[system]))));
   data.datasets = [...new Set(data.examples.map((example) => example.d || ""))];
-  const counted = data.datasets.map((name, place) => [String(place), name || "not named"]);
+  const counted = data.datasets.map((name, index) => [String(index), name || "not named"]);
   fill("dataset", counted.length > 1 ? [["", "all"], ...counted] : counted);
-  fill("measure", data.measures.map((name, place) => [String(place), name]));
-  fill("system", [["", "all"], ...data.systems.map((name, place) => [String(place), name])]);
+  fill("measure", data.measures.map((name, index) => [String(index), name]));
+  fill("system", [["", "all"], ...data.systems.map((name, index) => [String(index), name])]);
   const any = (name) => name === "all" || name === "unscored" || data.examples.some(shows[name][1]);
-  fill("show", Object.entries(shows).filter(([name]) => any(name)).map(([name, [told]]) => [name, told]));
-  fill("sort", Object.entries(sorts).map(([name, [told]]) => [name, told]));
+  fill("show", Object.entries(shows).filter(([name]) => any(name)).map(([name, [label]]) => [name, label]));
+  fill("sort", Object.entries(sorts).map(([name, [label]]) => [name, label]));
   $("tools").addEventListener("submit", (event) => event.preventDefault());
   $("tools").addEventListener("input", () => {
     for (const field of $("tools").elements) if (field.name) state[field.name] = field.value;
-    history.replaceState(null, "", asked());
+    history.replaceState(null, "", listAddress());
     list();
   });
   $("more").addEventListener("click", extend);
-  new IntersectionObserver((seen) => seen[0].isIntersecting && view === "examples" && extend(), { rootMargin: "400px" }).observe($("more"));
+  new IntersectionObserver(([entry]) => entry.isIntersecting && view === "examples" && extend(), { rootMargin: "400px" }).observe($("more"));
 };
 
 /* One example */
 
 const steps = (title, name, texts) => element("div", { class: name }, element("h3", null, title),
-  texts && texts.length ? element("ol", null, texts.map((one) => text("li", null, one))) : text("p", "meta", "none"));
-const marked = (plan) => element("ol", { class: "marked" }, plan.t.map((one, place) => {
-  const status = (plan.st || [])[place] || "unknown";
-  const [mark, meaning] = data.statuses[status] || [`${place + 1}.`, ""];
+  texts && texts.length ? element("ol", null, texts.map((step) => text("li", null, step))) : text("p", "meta", "none"));
+const marked = (plan) => element("ol", { class: "marked" }, plan.t.map((step, index) => {
+  const status = (plan.st || [])[index] || "unknown";
+  const [mark, meaning] = data.statuses[status] || [`${index + 1}.`, ""];
   return element("li", { class: status },
     element("span", { class: "mark", title: meaning || null, "aria-label": meaning ? `${status}: ${meaning}` : null, role: meaning ? "img" : null }, mark),
-    text("span", null, one));
+    text("span", null, step));
 }));
 const actions = (plan) => element("table", null,
   element("thead", null, element("tr", null, ["", "predicted", "reference", "margin"].map((name) => element("th", { scope: "col" }, name)))),
@@ -163,29 +158,29 @@ const actions = (plan) => element("table", null,
       text("td", null, predicted === null ? "nothing" : predicted), text("td", null, gold),
       element("td", null, margin === null ? "–" : margin.toFixed(3)));
   })));
-const verdict = (one) => {
-  const repeat = one.e ? `, repeat ${one.e + 1}` : "";
-  const told = element("div", { class: "verdict" });
-  if (one.c) {
-    told.append(element("div", null, element("b", null, `${total(one)} of 30`), ` by ${data.measures[one.j]}${repeat}`,
-      one.o ? element("span", { class: "meta" }, ` · ${one.o}`) : null));
-    told.append(element("dl", null, one.c.flatMap((value, place) => [
-      element("dt", null, data.criteria[place]),
+const verdictBox = (verdict) => {
+  const repeat = verdict.e ? `, repeat ${verdict.e + 1}` : "";
+  const box = element("div", { class: "verdict" });
+  if (verdict.c) {
+    box.append(element("div", null, element("b", null, `${total(verdict)} of 30`), ` by ${data.measures[verdict.j]}${repeat}`,
+      verdict.o ? element("span", { class: "meta" }, ` · ${verdict.o}`) : null));
+    box.append(element("dl", null, verdict.c.flatMap((value, index) => [
+      element("dt", null, data.criteria[index]),
       element("dd", { "aria-hidden": "true" }, element("span", { class: "track" }, element("i", { style: { width: `${20 * value}%` } }))),
       element("dd", null, String(value))])));
   } else {
-    told.append(element("div", { class: "flag" }, element("b", null, "unscored"), ` by ${data.measures[one.j]}${repeat}: ${one.u}`));
+    box.append(element("div", { class: "flag" }, element("b", null, "unscored"), ` by ${data.measures[verdict.j]}${repeat}: ${verdict.u}`));
   }
-  if (one.x) told.append(element("details", null, element("summary", null, "the judge's answer"), text("pre", null, one.x)));
-  return told;
+  if (verdict.x) box.append(element("details", null, element("summary", null, "the judge's answer"), text("pre", null, verdict.x)));
+  return box;
 };
-const total = (one) => (one.c ? String(one.c.reduce((sum, value) => sum + value, 0)) : "unscored");
+const total = ({ c }) => (c ? String(c.reduce((sum, value) => sum + value, 0)) : "unscored");
 const verdicts = (all) => {
-  const judges = [...new Set(all.map((one) => one.j))];
+  const judges = [...new Set(all.map((verdict) => verdict.j))];
   return judges.flatMap((judge) => {
-    const [first, ...repeats] = all.filter((one) => one.j === judge);
-    const told = `${repeats.length} more by ${data.measures[judge]}: ${repeats.map(total).join(", ")}`;
-    return [verdict(first), repeats.length ? element("details", null, element("summary", null, told), repeats.map(verdict)) : null];
+    const [first, ...repeats] = all.filter((verdict) => verdict.j === judge);
+    const summary = `${repeats.length} more by ${data.measures[judge]}: ${repeats.map(total).join(", ")}`;
+    return [verdictBox(first), repeats.length ? element("details", null, element("summary", null, summary), repeats.map(verdictBox)) : null];
   });
 };
 const metrics = (values) => text("p", "meta", Object.entries(values).map(([name, value]) =>
@@ -200,23 +195,23 @@ const card = (plan, several) => element("section", { class: "card", style: { "bo
   plan.q ? metrics(plan.q) : null,
   verdicts(plan.v || []));
 const grounds = (example) => {
-  const told = example.p.filter((plan) => plan.x && $(plan.x));
-  return told.length ? element("section", { class: "grounds" }, element("h3", null, "What grounds each plan in the corpus"),
-    told.map((plan) => element("div", { class: "ground" },
+  const grounded = example.p.filter((plan) => plan.x && $(plan.x));
+  return grounded.length ? element("section", { class: "grounds" }, element("h3", null, "What grounds each plan in the corpus"),
+    grounded.map((plan) => element("div", { class: "ground" },
       element("h4", null, dot(plan.y), text("bdi", null, data.systems[plan.y])), $(plan.x).content.cloneNode(true)))) : null;
 };
 const neighbour = (move) => {
-  const at = found.indexOf(opened);
-  return at < 0 ? undefined : found[at + move];
+  const at = selected.indexOf(opened);
+  return at < 0 ? undefined : selected[at + move];
 };
 const step = (move, words) => {
   const next = neighbour(move);
   return next === undefined ? element("span", { class: "meta" }, words) : element("a", { href: address(data.examples[next]) }, words);
 };
-const show = (place) => {
-  const example = data.examples[place];
-  opened = place;
-  const at = found.indexOf(place);
+const show = (index) => {
+  const example = data.examples[index];
+  opened = index;
+  const at = selected.indexOf(index);
   const count = new Map(), earliest = new Map();
   for (const plan of example.p) {
     count.set(plan.y, (count.get(plan.y) || 0) + 1);
@@ -227,8 +222,8 @@ const show = (place) => {
   const others = example.p.filter((plan) => (plan.k || 0) !== earliest.get(plan.y));
   const title = element("h2", { tabindex: "-1", dir: "auto" }, example.g || example.id);
   views.example.replaceChildren(
-    element("nav", { class: "crumbs", "aria-label": "Examples" }, element("a", { href: asked() }, "← All examples"), step(-1, "Previous"), step(1, "Next"),
-      at < 0 ? null : element("span", { class: "meta" }, `${(at + 1).toLocaleString("en")} of ${found.length.toLocaleString("en")}`)),
+    element("nav", { class: "crumbs", "aria-label": "Examples" }, element("a", { href: listAddress() }, "← All examples"), step(-1, "Previous"), step(1, "Next"),
+      at < 0 ? null : element("span", { class: "meta" }, `${(at + 1).toLocaleString("en")} of ${selected.length.toLocaleString("en")}`)),
     title,
     text("p", "meta", [example.d, example.s, example.id].filter(Boolean).join(" · ")),
     example.h || example.r ? element("div", { class: "context" }, steps("Done so far", "history", example.h), steps("Reference", "reference", example.r)) : "",
@@ -257,7 +252,7 @@ const go = () => {
     if (byId.has(id)) name = "example";
   }
   view = name;
-  for (const [one, shown] of Object.entries(views)) if (shown) shown.hidden = one !== name;
+  for (const [other, box] of Object.entries(views)) if (box) box.hidden = other !== name;
   for (const link of document.querySelectorAll("[data-to]")) {
     const here = link.dataset.to === name || (name === "example" && link.dataset.to === "examples");
     if (here) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
@@ -266,7 +261,7 @@ const go = () => {
     Object.assign(state, defaults, Object.fromEntries(new URLSearchParams(query || "")));
     for (const field of $("tools").elements) if (field.name) { field.value = state[field.name]; state[field.name] = field.value; }
     list();
-    while (before === "example" && drawn < found.length && found.indexOf(opened) >= drawn) extend();
+    while (before === "example" && drawn < selected.length && selected.indexOf(opened) >= drawn) extend();
     const last = opened === null ? null : $("list").querySelector(`[data-place="${opened}"]`);
     if (before === "example") { scrollTo(0, left); if (last) last.focus(); } else scrollTo(0, 0);
   } else if (name === "example") {
@@ -297,12 +292,12 @@ document.addEventListener("keydown", (event) => {
   const vertical = event.key === "ArrowDown" || event.key === "ArrowUp";
   if (event.key === "Escape") {
     if (typing) { typing.blur(); return; }
-    if (view === "example") location.hash = asked();
+    if (view === "example") location.hash = listAddress();
     else if (view === "examples") location.hash = "#report";
   } else if (typing) {
     if (typing.type === "search" && (event.key === "Enter" || event.key === "ArrowDown")) { typing.blur(); inList(1); event.preventDefault(); }
   } else if (event.key === "/") {
-    if (view !== "examples") location.hash = asked();
+    if (view !== "examples") location.hash = listAddress();
     event.preventDefault();
     setTimeout(() => $("tools").elements.q.focus());
   } else if (move && view === "examples" && !event.key.match(/Left|Right/)) {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recipe.errors import InputError
 from recipe.evaluation.diversity.plans import PLANS, distinct_plans
-from recipe.evaluation.validity.readings import MOST_LINES, GraphPlan, Reader, WorldReader
+from recipe.evaluation.validity.readings import MOST_LINES, GraphPlan, PlanReader, WorldReader
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.stats import Interval, mean_interval, paired_interval
@@ -31,7 +31,7 @@ _AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class RegimeScores:
     """One row of the table: a regime's means on a split, by metric (see `evaluation.metrics.METRICS`)."""
 
     split: str
@@ -72,7 +72,7 @@ class Reranking:
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class PlanLengths:
     """How many plans have 0, 1, 2, ... steps; `counts[n]` is the number with n steps."""
 
     split: str
@@ -105,7 +105,17 @@ class ScoredPlan:
 
     def metrics(self) -> dict[str, float]:
         """Every metric of one plan (see `evaluation.metrics.METRICS`); those that are not known are left out."""
-        known: dict[str, float | None] = {} if self.validity is None else {**_exact(self.validity)}
+        known: dict[str, float | None] = {}
+        if (validity := self.validity) is not None:
+            known = {
+                "score": validity.score,
+                "order": validity.order,
+                "coverage": validity.coverage,
+                "clean": validity.clean,
+                "perfect": float(validity.perfect),
+                "repeats": validity.repeated + validity.copied,
+                "alien": validity.alien + validity.unrecognised,
+            }
         known |= {"steps": self.steps, "malformed": self.steps == 0}
         known |= {"reward": self.reward, "gated": self.gated, "kl": self.kl, **self.more}
         return {name: float(value) for name, value in known.items() if value is not None}
@@ -123,40 +133,49 @@ class PromptMeans:
 
 
 def score_predictions(
-    world: World | None,
+    reader: World | PlanReader | None,
     examples: Sequence[Example],
     predictions: Sequence[Prediction],
     progress: Progress = SILENT,
 ) -> list[ScoredPlan]:
-    """As `score_plans` on the embedded world; without a world there is no validity."""
-    return score_plans(None if world is None else WorldReader(world), examples, predictions, progress)
-
-
-def score_plans(
-    reader: Reader | None,
-    examples: Sequence[Example],
-    predictions: Sequence[Prediction],
-    progress: Progress = SILENT,
-) -> list[ScoredPlan]:
-    """Every prediction with what is known of it, in order; without a reader there is no validity.
+    """Every prediction with what is known of it, in order; without a world or a reader there is no validity.
 
     Raises InputError for an unknown example, and for a goal that the reader does not know.
     """
+    if isinstance(reader, World):
+        reader = WorldReader(reader)
     known = {example.example_id: example for example in examples}
-    if unknown := [one.example_id for one in predictions if one.example_id not in known]:
+    if unknown := [prediction.example_id for prediction in predictions if prediction.example_id not in known]:
         raise InputError(f"no example is called {unknown[0]!r}; give the examples planned for.")
     scored = []
     with progress.task("checking plans", total=len(predictions)) as advance:
         for start in range(0, len(predictions), _AT_ONCE):
             block = [(known[one.example_id], one) for one in predictions[start : start + _AT_ONCE]]
-            if reader is not None:
+            if reader is not None:  # the lines of a whole block are compared with steps in one call
                 reader.learn(
                     (example.goal, text)
-                    for example, one in block
-                    for text in (*example.history[:MOST_LINES], *one.steps[:MOST_LINES])
+                    for example, prediction in block
+                    for text in (*example.history[:MOST_LINES], *prediction.steps[:MOST_LINES])
                 )
             for example, prediction in block:
-                scored.append(_score(reader, example, prediction))
+                reading, key = None, tuple(step.casefold() for step in prediction.steps)
+                if reader is not None:
+                    reading = reader.read(example.goal, example.history, prediction.steps)
+                scored.append(
+                    ScoredPlan(
+                        example_id=example.example_id,
+                        goal=example.goal,
+                        sample=prediction.sample,
+                        key=key if reading is None else reading.plan,
+                        steps=len(key if reading is None else reading.plan),
+                        validity=None if reading is None else reading.score(),
+                        reward=prediction.reward,
+                        gated=prediction.gated,
+                        kl=prediction.kl,
+                        reading=reading,
+                        texts=prediction.steps,
+                    )
+                )
                 advance(1)
     return scored
 
@@ -208,10 +227,10 @@ def mean_over_runs(runs: Sequence[PromptMeans]) -> PromptMeans:
     return PromptMeans(first.example_ids, first.goals, min(run.samples for run in runs), values)
 
 
-def summarise(split: str, regime: str, means: PromptMeans, seed: int = 0) -> Scores:
+def summarise(split: str, regime: str, means: PromptMeans, seed: int = 0) -> RegimeScores:
     """One row of the report's table: every metric's mean with its interval clustered by goal."""
     metrics = {name: mean_interval(values, means.goals, seed) for name, values in means.values.items()}
-    return Scores(split, regime, metrics, prompts=len(means.example_ids), samples=means.samples)
+    return RegimeScores(split, regime, metrics, prompts=len(means.example_ids), samples=means.samples)
 
 
 def differences(
@@ -220,20 +239,21 @@ def differences(
     """`regime` minus `baseline` on the same prompts; raises InputError where the prompts differ."""
     if set(means.example_ids) != set(base.example_ids):
         raise InputError(f"{regime!r} and {baseline!r} have different prompts; pair equal ones.")
-    place = {example_id: row for row, example_id in enumerate(base.example_ids)}
-    order = [place[example_id] for example_id in means.example_ids]
+    index = {example_id: row for row, example_id in enumerate(base.example_ids)}
+    order = [index[example_id] for example_id in means.example_ids]
     shared = [name for name in _SHOWN_DIFFERENCES if name in means.values and name in base.values]
 
-    def paired(name: str) -> Interval:
-        return paired_interval(means.values[name], base.values[name][order], means.goals, seed)
+    pairs = ((means.values[name], base.values[name][order]) for name in shared)
+    intervals = [paired_interval(ours, theirs, means.goals, seed) for ours, theirs in pairs]
+    return tuple(
+        Difference(split, regime, baseline, name, value) for name, value in zip(shared, intervals, strict=True)
+    )
 
-    return tuple(Difference(split, regime, baseline, name, paired(name)) for name in shared)
 
-
-def plan_lengths(split: str, regime: str, scored: Sequence[ScoredPlan]) -> Lengths:
+def plan_lengths(split: str, regime: str, scored: Sequence[ScoredPlan]) -> PlanLengths:
     """How many plans have how many steps."""
     counts = np.bincount([plan.steps for plan in scored])
-    return Lengths(split, regime, tuple(int(count) for count in counts))
+    return PlanLengths(split, regime, tuple(int(count) for count in counts))
 
 
 def best_of(scored: Sequence[ScoredPlan], count: int) -> list[ScoredPlan]:
@@ -242,7 +262,12 @@ def best_of(scored: Sequence[ScoredPlan], count: int) -> list[ScoredPlan]:
     A plan that was picked has no `kl`: a mean over picks estimates no divergence. Raises InputError where a prompt
     has fewer samples or a plan has no reward.
     """
-    return [replace(max(group, key=_reward), kl=None) for group in _first(scored, count)]
+    groups = _first_samples(scored, count)
+    if unscored := [plan.example_id for group in groups for plan in group if plan.reward is None]:
+        raise InputError(f"a plan of {unscored[0]!r} has no reward; score the predictions first.")
+    rewards = [[float(plan.reward or 0.0) for plan in group] for group in groups]
+    best = [group[own.index(max(own))] for group, own in zip(groups, rewards, strict=True)]
+    return [replace(plan, kl=None) for plan in best]
 
 
 def reranking(
@@ -255,49 +280,16 @@ def reranking(
     verifier: str = "paper",
 ) -> Reranking:
     """Validity of the sample with the highest reward among the first `count`, with their mean and their best."""
-    groups = _first(scored, count)
+    groups = _first_samples(scored, count)
     goals = [group[0].goal for group in groups]
     table = np.array([[plan.metrics()[metric] for plan in group] for group in groups])
-    chosen = np.array([max(group, key=_reward).metrics()[metric] for group in groups])
+    chosen = np.array([plan.metrics()[metric] for plan in best_of(scored, count)])
     parts = (table.mean(1), chosen, table.max(1))
     mean, best, oracle = (mean_interval(part, goals, seed) for part in parts)
     return Reranking(split, regime, count, mean, best, oracle, metric, verifier)
 
 
-def _exact(validity: Validity) -> dict[str, float]:
-    return {
-        "score": validity.score,
-        "order": validity.order,
-        "coverage": validity.coverage,
-        "clean": validity.clean,
-        "perfect": float(validity.perfect),
-        "repeats": validity.repeated + validity.copied,
-        "alien": validity.alien + validity.unrecognised,
-    }
-
-
-def _score(reader: Reader | None, example: Example, prediction: Prediction) -> ScoredPlan:
-    key: PlanKey = tuple(step.casefold() for step in prediction.steps)
-    reading = None
-    if reader is not None:
-        reading = reader.read(example.goal, example.history, prediction.steps)
-        key = reading.plan
-    return ScoredPlan(
-        example_id=example.example_id,
-        goal=example.goal,
-        sample=prediction.sample,
-        key=key,
-        steps=len(key),
-        validity=None if reading is None else reading.score(),
-        reward=prediction.reward,
-        gated=prediction.gated,
-        kl=prediction.kl,
-        reading=reading,
-        texts=prediction.steps,
-    )
-
-
-def _first(scored: Sequence[ScoredPlan], count: int) -> list[list[ScoredPlan]]:
+def _first_samples(scored: Sequence[ScoredPlan], count: int) -> list[list[ScoredPlan]]:
     """The first `count` samples of each prompt."""
     groups: dict[str, list[ScoredPlan]] = {}
     for plan in sorted(scored, key=lambda plan: plan.sample):
@@ -306,9 +298,3 @@ def _first(scored: Sequence[ScoredPlan], count: int) -> list[list[ScoredPlan]]:
     if short:
         raise InputError(f"{short[0]!r} has fewer than {count} samples; sample more or choose among fewer.")
     return [groups[example_id][:count] for example_id in dict.fromkeys(plan.example_id for plan in scored)]
-
-
-def _reward(plan: ScoredPlan) -> float:
-    if plan.reward is None:
-        raise InputError(f"a plan of {plan.example_id!r} has no reward; score the predictions first.")
-    return plan.reward

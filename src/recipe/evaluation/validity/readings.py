@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,7 @@ STATUSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlanLine:
     """One line of a plan and its status."""
 
     text: str
@@ -115,53 +115,27 @@ class GraphPlan(NamedTuple):
         """The validity of the plan after the history."""
         return score_key(self.graph, self.history, self.plan)
 
-    def done(self) -> set[str]:
-        """The steps of the history."""
-        return set(self.graph.after).intersection(self.history)
-
     def missing(self) -> tuple[str, ...]:
-        """The required steps that neither history nor plan names, in file order."""
-        named = self.done().union(self.plan)
-        return tuple(step for step in self.graph.after if step in self.graph.required - named)
+        """The required steps that neither history nor plan names, in file order and in their usual words."""
+        named = {*self.history, *self.plan}
+        steps = (step for step in self.graph.after if step in self.graph.required - named)
+        return tuple(self.wordings[step][0] for step in steps)
 
-    def missing_words(self) -> tuple[str, ...]:
-        """The same in their usual words."""
-        return tuple(self.wordings[step][0] for step in self.missing())
-
-    def statuses(self) -> tuple[Line, ...]:
-        """The status of each line: valid, repeated, foreign to the goal, or too early."""
-        done = self.done()
-        present = done | set(self.graph.after).intersection(self.plan)
-        found = []
+    def statuses(self) -> tuple[PlanLine, ...]:
+        """The status of each line: valid, repeated, foreign to the goal, or too early; unknown where it is not read."""
+        known = self.graph.after.keys()
+        done = set(known).intersection(self.history)
+        present = done | set(known).intersection(self.plan)
+        lines = []
         for text, step in zip(self.lines, self.plan, strict=True):
-            found.append(Line(text, self._status(step, done, present)))
-            if step in present:
+            status: Status = "alien"
+            if step is not None and step in known:
+                early = not self.graph.before(step, present) <= done
+                status = "repeat" if step in done else "out-of-order" if early else "valid"
                 done.add(step)
-        read = len(found) - self.unread
-        return (*found[:read], *(Line(line.text) for line in found[read:]))
-
-    def _status(self, step: str | None, done: set[str], present: set[str]) -> Status:
-        if step is None or step not in self.graph.after:
-            return "alien"
-        if step in done:
-            return "repeat"
-        return "valid" if self.graph.before(step, present) <= done else "out-of-order"
-
-
-class Reader(Protocol):
-    """Reads plans as steps of the task graphs of their goals."""
-
-    def knows(self, goal: str) -> bool:
-        """Whether the goal has a task graph."""
-        ...
-
-    def learn(self, texts: Iterable[tuple[str, str]]) -> None:
-        """Compare (goal, text) pairs that will be read, many at once; `read` compares what is new one by one."""
-        ...
-
-    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> GraphPlan:
-        """`steps` as what remains to be done for `goal` after `history`. Raises InputError for an unknown goal."""
-        ...
+            lines.append(PlanLine(text, status))
+        read = len(lines) - self.unread
+        return (*lines[:read], *(PlanLine(line.text) for line in lines[read:]))
 
 
 class WorldReader:
@@ -219,14 +193,6 @@ class _State:
     choice: str | None = None
     previous: "_State | None" = None
 
-    def choices(self) -> PlanKey:
-        """The step of each line, in order."""
-        found, at = [], self
-        while at.previous is not None:
-            found.append(at.choice)
-            at = at.previous
-        return tuple(reversed(found))
-
 
 class Chooser:
     """Chooses which steps of one task graph lines name."""
@@ -237,51 +203,61 @@ class Chooser:
         for later, direct in graph.after.items():
             for earlier in direct:
                 followers[earlier].append(later)
-        self._waiting = {step: _waiting(graph, step, followers) for step in graph.optional}
+        # The followers of an optional step, also through optional steps that are left out.
+        self._waiting: dict[str, set[str]] = {}
+        for step in graph.optional:
+            waiting, open_steps = self._waiting.setdefault(step, set()), list(followers[step])
+            while open_steps:
+                if (later := open_steps.pop()) not in waiting:
+                    waiting.add(later)
+                    open_steps += followers[later] if later in graph.optional else []
         self._places = {
             step: (frozenset(direct), frozenset(followers[step]), step in graph.optional)
             for step, direct in graph.after.items()
         }
 
     def choose(self, lines: Sequence[Candidates], history: int) -> PlanKey:
-        """The step of each line, None for a line that names none; the first `history` lines are done already."""
+        """The step of each line, None for a line that names none; the first `history` lines are done already.
+
+        A search over the sets of steps that can be done after each line, which keeps the cheapest way to each set.
+        """
+        required = self._graph.required
         states = [_State(frozenset(), _Cost())]
         for index, candidates in enumerate(lines):
-            best: dict[frozenset[str], _State] = {}
+            planned, best = index >= history, dict[frozenset[str], _State]()
             for state in states:
-                for following in self._following(state, candidates, planned=index >= history):
-                    if following.cost < best.setdefault(following.done, following).cost:
-                        best[following.done] = following
-            states = sorted(best.values(), key=self._rank)[:BEAM]
-        return states[0].choices()
-
-    def _rank(self, state: _State) -> tuple[int, int, _Cost]:
-        return -len(state.done & self._graph.required), -len(state.done), state.cost
-
-    def _following(self, state: _State, candidates: Candidates, planned: bool) -> list[_State]:
-        """The states after one more line; a repeated step and none at all change nothing."""
-        for some in candidates:
-            if free := [one for one in some if one.step not in state.done]:
-                return [self._take(state, one, planned) for one in self._worth_following(self._distinct(free), state)]
-        again = candidates.first[0].step if candidates.first else None
-        return [_State(state.done, state.cost, again, state)]
-
-    def _distinct(self, free: Sequence[StepCandidate]) -> list[StepCandidate]:
-        """The first of those that neither words nor dependencies tell apart."""
-        return list({(self._places[one.step], one.similarity): one for one in reversed(free)}.values())[::-1]
-
-    def _worth_following(self, free: list[StepCandidate], state: _State) -> list[StepCandidate]:
-        """No more than are followed at once: of more, the first that break nothing, where any do."""
-        if len(free) <= BEAM:
-            return free
-        unbroken = (one for one in free if not self._broken(one.step, state.done))
-        return list(islice(unbroken, BEAM)) or free[:BEAM]
-
-    def _take(self, state: _State, step: StepCandidate, planned: bool) -> _State:
-        broken = self._broken(step.step, state.done)
-        plan, history, far = state.cost
-        cost = _Cost(plan + broken * planned, history + broken * (not planned), round(far + 1 - step.similarity, 4))
-        return _State(state.done | {step.step}, cost, step.step, state)
+                free = [candidate for candidate in candidates.first if candidate.step not in state.done]
+                free = free or [candidate for candidate in candidates.then if candidate.step not in state.done]
+                # Of those that neither words nor dependencies tell apart, the first; others lead to the same scores.
+                alike = {
+                    (self._places[candidate.step], candidate.similarity): candidate for candidate in reversed(free)
+                }
+                free = list(alike.values())[::-1]
+                if len(free) > BEAM:  # no more than are followed at once: the first that break nothing, where any do
+                    unbroken = (candidate for candidate in free if not self._broken(candidate.step, state.done))
+                    free = list(islice(unbroken, BEAM)) or free[:BEAM]
+                if free:
+                    following = []
+                    for step, similarity in free:
+                        broken, (plan, past, far) = self._broken(step, state.done), state.cost
+                        far = round(far + 1 - similarity, 4)
+                        cost = _Cost(plan + broken * planned, past + broken * (not planned), far)
+                        following.append(_State(state.done | {step}, cost, step, state))
+                else:  # a repeated step and none at all change nothing
+                    again = candidates.first[0].step if candidates.first else None
+                    following = [_State(state.done, state.cost, again, state)]
+                for new in following:
+                    if new.cost < best.setdefault(new.done, new).cost:
+                        best[new.done] = new
+            ranked = sorted(
+                best.values(), key=lambda state: (-len(state.done & required), -len(state.done), state.cost)
+            )
+            states = ranked[:BEAM]
+        steps, state = [], states[0]
+        while state.previous is not None:
+            steps.append(state.choice)
+            state = state.previous
+        return tuple(reversed(steps))
 
     def _broken(self, step: str, done: frozenset[str]) -> int:
         """Dependencies broken by doing `step` now: its own, and those of done steps that it comes too late for."""
@@ -290,17 +266,6 @@ class Chooser:
             return early
         present = done | {step}
         return early + sum(step in self._graph.before(later, present) for later in self._waiting[step] & done)
-
-
-def _waiting(graph: TaskGraph, step: str, followers: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """The followers of an optional step, also through optional steps that are left out."""
-    found: set[str] = set()
-    open_steps = list(followers[step])
-    while open_steps:
-        if (later := open_steps.pop()) not in found:
-            found.add(later)
-            open_steps += followers[later] if later in graph.optional else []
-    return frozenset(found)
 
 
 class Matcher:
@@ -322,9 +287,11 @@ class Matcher:
 
     def exact(self, text: str) -> Candidates | None:
         """The steps whose words `text` has, with their twins; None for other words."""
-        if steps := self._exact.get(same_words(text)):
-            return Candidates(tuple(StepCandidate(step, 1.0) for step in steps), self._twins_of(steps))
-        return None
+        if not (steps := self._exact.get(same_words(text))):
+            return None
+        twins = {twin.step: twin for step in reversed(steps) for twin in self._twins[step] if twin.step not in steps}
+        nearest_first = sorted(twins.values(), key=lambda twin: -twin.similarity)
+        return Candidates(tuple(StepCandidate(step, 1.0) for step in steps), tuple(nearest_first))
 
     def near(self, vector: Vectors) -> Candidates:
         """The steps that a text in other words may mean, by its vector float32 [d]."""
@@ -341,14 +308,8 @@ class Matcher:
 
     def _by_step(self, vectors: Vectors) -> Vectors:
         """Similarity of texts [n, d] to the nearest wording of each step [n, steps]."""
-        found: Vectors = np.maximum.reduceat((vectors @ self._vectors.T).round(_DIGITS), self._starts, axis=1)
-        return found
-
-    def _twins_of(self, steps: list[str]) -> tuple[StepCandidate, ...]:
-        found = {
-            meant.step: meant for step in reversed(steps) for meant in self._twins[step] if meant.step not in steps
-        }
-        return tuple(sorted(found.values(), key=lambda meant: -meant.similarity))
+        nearest: Vectors = np.maximum.reduceat((vectors @ self._vectors.T).round(_DIGITS), self._starts, axis=1)
+        return nearest
 
 
 def same_words(text: str) -> str:
@@ -387,7 +348,7 @@ def threshold_of(graphs: TaskGraphs, embed: Embed, share: float = FOREIGN) -> fl
     vectors = wording_vectors(graphs, embed)
     words = [{same_words(text) for wordings in graph.wordings.values() for text in wordings} for graph in graphs]
     texts = [[same_words(text) for wordings in graph.wordings.values() for text in wordings] for graph in graphs]
-    found = [
+    foreign = [
         similarity
         for i, own in enumerate(vectors)
         for j, others in enumerate(vectors)
@@ -395,9 +356,9 @@ def threshold_of(graphs: TaskGraphs, embed: Embed, share: float = FOREIGN) -> fl
         for text, similarity in zip(texts[i], (own @ others.T).max(axis=1), strict=True)
         if text not in words[j]
     ]
-    if not found:
+    if not foreign:
         raise InputError("all goals have the same steps, so that no threshold can be found; give --threshold.")
-    return round(float(np.quantile(found, share)), 2)
+    return round(float(np.quantile(foreign, share)), 2)
 
 
 class GraphReader:
@@ -419,19 +380,37 @@ class GraphReader:
 
     def learn(self, texts: Iterable[tuple[str, str]]) -> None:
         """Compare new (goal, text) pairs, in few calls of the encoder. Raises InputError for an unknown goal."""
-        self._learn((self._key(goal), shown(text)) for goal, text in texts)
+        goals: dict[str, set[str]] = defaultdict(set)
+        for goal, whole in texts:
+            self.graphs.of(goal)
+            key, text = goal_key(goal), shown(whole)
+            if text in self._known[key]:
+                continue
+            if (exact := self._matchers[key].exact(text)) is not None:
+                self._known[key][text] = exact
+            else:
+                goals[text].add(key)
+        new = sorted(goals)
+        for start in range(0, len(new), _AT_ONCE):
+            block = new[start : start + _AT_ONCE]
+            for text, vector in zip(block, embedded(self._embed, block), strict=True):
+                for key in goals[text]:
+                    self._known[key][text] = self._matchers[key].near(vector)
 
     def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> GraphPlan:
         """A plan as steps of its goal. Raises InputError for a goal without a graph."""
-        key, known = self._key(goal), self.graphs.of(goal)
-        graph = known.graph
+        known = self.graphs.of(goal)
+        key, graph = goal_key(goal), known.graph
         (lines, unread), (done, _) = _bounded(steps, graph), _bounded(history, graph)
-        self._learn((key, text) for text in (*done, *lines))
+        self.learn((goal, text) for text in (*done, *lines))
         if self._split_lines:
-            done, lines = self._split(key, done), self._split(key, lines)
+            done, lines = self._split(goal, done), self._split(goal, lines)
         candidates = [self._known[key][text] for text in (*done, *lines)]
         chosen, before = self._choosers[key].choose(candidates, len(done)), len(done)
-        similarities = tuple(map(_similarity, candidates[before:], chosen[before:]))
+        similarities: list[float | None] = []
+        for own, step in zip(candidates[before:], chosen[before:], strict=True):
+            meant = (candidate.similarity for candidate in (*own.first, *own.then) if candidate.step == step)
+            similarities.append(next(meant, None))
         nothing = (None,) * len(unread)
         return GraphPlan(
             graph=graph,
@@ -439,46 +418,25 @@ class GraphReader:
             history=chosen[:before],
             plan=chosen[before:] + nothing,
             lines=(*lines, *unread),
-            similarities=similarities + nothing,
+            similarities=(*similarities, *nothing),
             unread=len(unread),
         )
 
-    def _key(self, goal: str) -> str:
-        self.graphs.of(goal)
-        return goal_key(goal)
-
-    def _learn(self, pairs: Iterable[tuple[str, str]]) -> None:
-        goals: dict[str, set[str]] = defaultdict(set)
-        for key, text in pairs:
-            if text in self._known[key]:
-                continue
-            if (exact := self._matchers[key].exact(text)) is not None:
-                self._known[key][text] = exact
-            else:
-                goals[text].add(key)
-        texts = sorted(goals)
-        for start in range(0, len(texts), _AT_ONCE):
-            block = texts[start : start + _AT_ONCE]
-            for text, vector in zip(block, embedded(self._embed, block), strict=True):
-                for key in goals[text]:
-                    self._known[key][text] = self._matchers[key].near(vector)
-
-    def _split(self, key: str, lines: Sequence[str]) -> list[str]:
+    def _split(self, goal: str, lines: Sequence[str]) -> list[str]:
         """Lines in which "and", "then" or a semicolon joins several steps, as one line a step."""
-        parts = {line: [part for part in _JOINTS.split(line) if part] for line in lines}
-        self._learn((key, part) for some in parts.values() for part in some)
-        return [part for line in lines for part in (parts[line] if self._joins(key, line, parts[line]) else [line])]
+        parts = {line: [part for part in map(shown, _JOINTS.split(line)) if part] for line in lines}
+        self.learn((goal, part) for own in parts.values() for part in own)
+        known, split = self._known[goal_key(goal)], list[str]()
+        for line in lines:
+            # It is split where each part is nearer to a step than the whole line is, and no two to the same step.
+            nearest = [known[part].first[:1] for part in parts[line]]
+            apart = {meant.step for own in nearest for meant in own}
+            whole = max((meant.similarity for meant in known[line].first), default=0.0)
+            several = 1 < len(parts[line]) <= len(apart)
+            joined = several and min(own[0].similarity for own in nearest) > whole
+            split += parts[line] if joined else [line]
+        return split
 
-    def _joins(self, key: str, line: str, parts: Sequence[str]) -> bool:
-        """Whether each part is nearer to a step than the whole line is, and no two to the same step."""
-        nearest = [self._known[key][part].first[:1] for part in parts]
-        apart = {meant.step for one in nearest for meant in one}
-        if len(parts) < 2 or len(apart) < len(parts):
-            return False
-        whole = max((meant.similarity for meant in self._known[key][line].first), default=0.0)
-        return min(one[0].similarity for one in nearest) > whole
 
-
-def _similarity(candidates: Candidates, step: str | None) -> float | None:
-    same = (one.similarity for some in candidates for one in some if one.step == step)
-    return next(same, None)
+PlanReader = WorldReader | GraphReader
+"""Reads plans as steps of the task graphs of their goals."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from recipe.artifacts import from_json, to_json
+from recipe.artifacts import to_json
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.task_graphs import read_task_graphs
@@ -25,12 +25,12 @@ from recipe.evaluation.matching import Embed
 from recipe.evaluation.measures import Measure, example_means
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.scores import JudgeIdentity, Row, Scores, read_scores, rows_path
-from recipe.evaluation.validity.measure import ScoredPlan, plan_metrics, score_plans
+from recipe.evaluation.validity.measure import ScoredPlan, plan_metrics, score_predictions
 from recipe.evaluation.validity.readings import (
     MARGIN,
     THRESHOLDS,
     GraphReader,
-    Reader,
+    PlanReader,
     WorldReader,
     shortened,
     shown,
@@ -40,6 +40,7 @@ from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.prompting import visible
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
+from recipe.rows import from_json
 from recipe.stats import Interval, kendall, spearman
 from recipe.types import Example, Verdict
 from recipe.world.load import load_world
@@ -82,7 +83,7 @@ class ValidityMeasure(Measure):
         Raises InputError for settings that need graphs, and for graphs that cannot be read.
         """
         super().__init__()
-        self.reader: Reader
+        self.reader: PlanReader
         self.scored: list[ScoredPlan] = []
         if graphs is None:
             if threshold is not None or split_lines:
@@ -114,7 +115,7 @@ class ValidityMeasure(Measure):
         return self.reader.knows(example.goal)
 
     def require(self, examples: Sequence[Example]) -> None:
-        if lost := sorted({one.goal for one in examples if not self.knows(one)}):
+        if lost := sorted({example.goal for example in examples if not self.knows(example)}):
             raise InputError(f"goals without a task graph: {listed(lost)}; leave their examples out.")
 
     def known(self, examples: Sequence[Example], skip: bool = False) -> tuple[list[Example], dict[str, int]]:
@@ -141,7 +142,7 @@ class ValidityMeasure(Measure):
         self, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress = SILENT
     ) -> list[Row]:
         """A row for each plan: the lines that were read, the status and step of each, and the missing steps."""
-        self.scored = score_plans(self.reader, examples, predictions, progress)
+        self.scored = score_predictions(self.reader, examples, predictions, progress)
         rows = []
         for plan, metrics in zip(self.scored, plan_metrics(self.scored), strict=True):
             reading = plan.reading
@@ -154,7 +155,7 @@ class ValidityMeasure(Measure):
                 "nodes": list(reading.plan[:read]),
                 "similarities": list(reading.similarities[:read]),
                 "unread": reading.unread,
-                "missing_steps": list(reading.missing_words()),
+                "missing_steps": list(reading.missing()),
                 "flags": [SHORTENED] if reading.unread or any(map(shortened, reading.lines)) else [],
             }
             rows.append(Row(plan.example_id, metrics, plan.sample, details=details))
@@ -162,7 +163,7 @@ class ValidityMeasure(Measure):
 
     def extras(self, rows: Sequence[Row], seed: int) -> dict[str, Any]:
         """Mean validity of each goal."""
-        goals = {one.example_id: one.details["goal"] for one in rows}
+        goals = {judgement.example_id: judgement.details["goal"] for judgement in rows}
         by_goal: dict[str, list[float]] = defaultdict(list)
         for name, means in example_means(self.plan_values(rows)).items():
             by_goal[goals[name]].append(means["score"])
@@ -173,15 +174,15 @@ class ValidityMeasure(Measure):
         """The validity of each goal, and the agreement of judges with it, beside the rest."""
         [section] = super().sections(scores, every)
         tables = []
-        goals = sorted({goal for one in scores for goal in one.extras["by_goal"]})
-        rows = tuple(row(goal, *(Cell(one.extras["by_goal"].get(goal), 2) for one in scores)) for goal in goals)
+        goals = sorted({goal for scored in scores for goal in scored.extras["by_goal"]})
+        rows = tuple(row(goal, *(Cell(scored.extras["by_goal"].get(goal), 2) for scored in scores)) for goal in goals)
         tables.append(
-            Table("Validity of each goal", "goal", headings(*(one.system for one in scores)), rows, folded=True)
+            Table("Validity of each goal", "goal", headings(*(scored.system for scored in scores)), rows, folded=True)
         )
         agreement = tuple(
-            row(one.system, other.judge.name, Cell(other.spearman, 2), Cell(other.kendall, 2), other.plans)
-            for one in scores
-            for other in agreements(one)
+            row(scored.system, other.judge.name, Cell(other.spearman, 2), Cell(other.kendall, 2), other.plans)
+            for scored in scores
+            for other in agreements(scored)
         )
         if agreement:
             columns = headings("judge", "Spearman", "Kendall", "plans")
@@ -195,21 +196,23 @@ class ValidityMeasure(Measure):
         from recipe.evaluation.metrics import regime_colours  # noqa: PLC0415
         from recipe.report.plots import Mark, inline_svg, intervals  # noqa: PLC0415 - matplotlib is for reports alone
 
-        colours = regime_colours(one.system for one in scores)
+        colours = regime_colours(scored.system for scored in scores)
         names = ("score", "order", "coverage", "clean")
-        parts = [Mark(METRICS[name], one.overall.values.get(name), one.system) for name in names for one in scores]
+        parts = [
+            Mark(METRICS[name], scored.overall.values.get(name), scored.system) for name in names for scored in scores
+        ]
         caption = "Validity and its components, 95% interval."
         drawn = [Figure(inline_svg(intervals(parts, colours=colours, xlim=cls.scale), "validity", caption), caption)]
         goals: dict[str, list[float]] = defaultdict(list)
-        for one in scores:
-            for goal, value in one.extras["by_goal"].items():
+        for scored in scores:
+            for goal, value in scored.extras["by_goal"].items():
                 goals[goal].append(value)
         apart = sorted(goals, key=lambda goal: (min(goals[goal]) - max(goals[goal]), goal))[:_GOALS]
         marks = [
-            Mark(goal, Interval(one.extras["by_goal"][goal]), one.system)
+            Mark(goal, Interval(scored.extras["by_goal"][goal]), scored.system)
             for goal in sorted(apart, key=lambda goal: (fmean(goals[goal]), goal))
-            for one in scores
-            if goal in one.extras["by_goal"]
+            for scored in scores
+            if goal in scored.extras["by_goal"]
         ]
         if marks:
             widest = f"the {len(apart)} of {len(goals)} goals where systems differ most"
@@ -232,9 +235,14 @@ def read_judged(path: Path) -> list[tuple[JudgeIdentity, list[Judgement]]]:
             raise InputError.at(path, f"these are scores of {scores.measure!r}", remedy, field="measure")
         return [(scores.judge, read_verdicts(rows_path(path)))]
     by_judge: dict[str, list[Judgement]] = defaultdict(list)
-    for one in read_verdicts(path):
-        by_judge[one.judge or path.stem].append(one)
-    return [(_identity(name, rows), rows) for name, rows in by_judge.items()]
+    for verdict in read_verdicts(path):
+        by_judge[verdict.judge or path.stem].append(verdict)
+    judges = []
+    for name, rows in by_judge.items():
+        ways = {row.how for row in rows}  # rows alone do not say more of their judge
+        kind: Literal["llm", "proxy", "human"] = "human" if "human" in ways else "proxy" if "proxy" in ways else "llm"
+        judges.append((JudgeIdentity(name, kind), rows))
+    return judges
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,17 +265,23 @@ def agreement_with(
     """
     totals: dict[tuple[str, int], list[float]] = defaultdict(list)
     steps: dict[tuple[str, int], tuple[str, ...]] = {}
-    for one in rows:
-        if not one.control and one.how != RULE and isinstance(one.outcome, Verdict):
-            totals[one.example_id, one.sample].append(one.outcome.total)
-            steps[one.example_id, one.sample] = one.steps
+    for judgement in rows:
+        if not judgement.control and judgement.how != RULE and isinstance(judgement.outcome, Verdict):
+            totals[judgement.example_id, judgement.sample].append(judgement.outcome.total)
+            steps[judgement.example_id, judgement.sample] = judgement.steps
     shared = [
         plan for plan in scored if plan.validity is not None and plan.steps and (plan.example_id, plan.sample) in totals
     ]
     if not shared:
         raise InputError(f"{judge.name} gave no verdict on any of these plans; give verdicts on the same predictions.")
     for plan in shared:
-        _require_same(judge, plan, steps[plan.example_id, plan.sample])
+        # A judge sees the plan from its start, each line as it is read here; rows of people may lack it.
+        judged = steps[plan.example_id, plan.sample]
+        if judged and tuple(shown(text) for text in plan.texts[: len(judged)]) != tuple(judged):
+            raise InputError(
+                f"{judge.name} judged another plan as sample {plan.sample} of {plan.example_id!r}; "
+                "give verdicts on the same predictions."
+            )
     ours = np.array([plan.validity.score for plan in shared if plan.validity is not None])
     theirs = np.array([fmean(totals[plan.example_id, plan.sample]) for plan in shared])
     return JudgeAgreement(
@@ -275,34 +289,20 @@ def agreement_with(
     )
 
 
-def _require_same(judge: JudgeIdentity, plan: ScoredPlan, judged: Sequence[str]) -> None:
-    """A judge sees the plan from its start, each line as it is read here; rows of people may lack it."""
-    own = plan.texts[: len(judged)]
-    if judged and tuple(shown(text) for text in own) != tuple(judged):
-        raise InputError(
-            f"{judge.name} judged another plan as sample {plan.sample} of {plan.example_id!r}; "
-            "give verdicts on the same predictions."
-        )
-
-
-def _identity(name: str, rows: Sequence[Judgement]) -> JudgeIdentity:
-    """The judge as its rows alone describe it."""
-    ways = {row.how for row in rows}
-    return JudgeIdentity(name, "human" if "human" in ways else "proxy" if "proxy" in ways else "llm")
-
-
 def agreements(scores: Scores) -> list[JudgeAgreement]:
     """The agreement of judges that scores of validity hold."""
     held = scores.extras.get("agreement", [])
-    return [from_json(to_json(one), JudgeAgreement, f"the agreement of {scores.system}") for one in held]
+    return [from_json(to_json(raw), JudgeAgreement, f"the agreement of {scores.system}") for raw in held]
 
 
-def agreement_sentence(one: JudgeAgreement) -> str:
+def agreement_sentence(agreement: JudgeAgreement) -> str:
     """The agreement of validity with a judge, in words."""
-    rho, tau = one.spearman, one.kendall
+    rho, tau = agreement.spearman, agreement.kendall
     if rho is None or tau is None:
-        return f"{one.judge.name}: no rank correlation over {one.plans:,} plans, all equal to one of the two."
+        return (
+            f"{agreement.judge.name}: no rank correlation over {agreement.plans:,} plans, all equal to one of the two."
+        )
     bounds = f" (no interval: {rho.reason})" if rho.reason else ""
     if rho.low is not None and rho.high is not None:
         bounds = f" [{rho.low:.2f}, {rho.high:.2f}]"
-    return f"{one.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {one.plans:,} plans."
+    return f"{agreement.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {agreement.plans:,} plans."

@@ -63,19 +63,16 @@ def expected(samples: Sequence[Sample], ids: ActionIds, horizon: int, with_goal:
     references = ids.references(samples, horizon)
     goals = [sample.goal if with_goal else None for sample in samples]
     pools = {goal: frozenset(ids.pool(goal).tolist()) for goal in dict.fromkeys(goals)}
-    rows = [_expected(tuple(row), pools[goal]) for row, goal in zip(references.tolist(), goals, strict=True)]
+    rows = []
+    for row, goal in zip(references.tolist(), goals, strict=True):
+        pool, size = pools[goal], len(pools[goal])
+        # What is not in the pool, as the end is not, is never hit.
+        possible = sum(action in pool for action in row)
+        inside, outside = len(pool.intersection(row)), len(set(row) - pool)
+        success = size**-horizon if possible == horizon else 0.0
+        rows.append((success, possible / horizon / size, _expected_iou(size, inside, outside, horizon)))
     success, accuracy, iou = np.array(rows, dtype=np.float64).T
     return Positions(success, accuracy, iou)
-
-
-@cache
-def _expected(reference: tuple[int, ...], pool: frozenset[int]) -> tuple[float, float, float]:
-    """Success, accuracy and IoU against one reference [T]; what is not in the pool, as the end is not, is never hit."""
-    size, horizon = len(pool), len(reference)
-    possible = sum(action in pool for action in reference)
-    inside, outside = len(pool.intersection(reference)), len(set(reference) - pool)
-    success = size**-horizon if possible == horizon else 0.0
-    return success, possible / horizon / size, _expected_iou(size, inside, outside, horizon)
 
 
 @cache
@@ -87,69 +84,48 @@ def _expected_iou(size: int, inside: int, outside: int, horizon: int) -> float:
     total = 0.0
     for common in range(1, min(inside, horizon) + 1):
         for others in range(min(size - inside, horizon - common) + 1):
-            ways = comb(inside, common) * comb(size - inside, others) * _surjections(horizon, common + others)
+            kinds = common + others
+            surjections = sum((-1) ** left * comb(kinds, left) * (kinds - left) ** horizon for left in range(kinds + 1))
+            ways = comb(inside, common) * comb(size - inside, others) * surjections
             total += ways * common / (inside + outside + others)
     return float(total / size**horizon)
-
-
-@cache
-def _surjections(length: int, kinds: int) -> int:
-    """Sequences of `length` that hold each of `kinds` actions and no other."""
-    return sum((-1) ** left * comb(kinds, left) * (kinds - left) ** length for left in range(kinds + 1))
-
-
-class _Counts(NamedTuple):
-    """How often actions occur, and follow another, in the videos of one goal or of all."""
-
-    single: Counter[str]
-    after: dict[str, Counter[str]]
 
 
 def floor_plans(
     floor: Floor, samples: Iterable[Sample], training: Iterable[Procedure], taxonomy: Taxonomy, width: int
 ) -> list[tuple[str, ...]]:
     """The plan of `width` actions for each sample; empty where nothing was counted for its goal."""
-    by_goal = floor.startswith("goal-")
-    counted = _count(training, taxonomy, by_goal)
-    order = {action: place for place, action in enumerate((*taxonomy.actions, END))}
-    kind = floor.removeprefix("goal-")
-    nothing = _Counts(Counter(), {})
+    by_goal, kind = floor.startswith("goal-"), floor.removeprefix("goal-")
+    # How often actions occur, and follow another, in the videos of each goal or, under an empty name, of all.
+    single: dict[str, Counter[str]] = {}
+    after: dict[tuple[str, str], Counter[str]] = {}
+    for procedure in training:
+        goal = procedure.goal if by_goal else ""
+        steps = [taxonomy.action(step.text, procedure.goal) for step in procedure.steps]
+        single.setdefault(goal, Counter()).update(steps)
+        for last, following in zip([_START, *steps], [*steps, END], strict=True):
+            after.setdefault((goal, last), Counter())[following] += 1
+
+    # The most frequent actions first; ties go to the order of the release.
+    order = {action: number for number, action in enumerate((*taxonomy.actions, END))}
+    ranked = {
+        key: sorted(counts, key=lambda action: (-counts[action], order[action]))
+        for key, counts in (*single.items(), *after.items())
+    }
     made: dict[tuple[str, str], tuple[str, ...]] = {}
     plans = []
     for sample in samples:
         last = taxonomy.action(sample.history[-1], sample.goal) if sample.history else _START
-        key = (sample.goal if by_goal else "", last)
-        if key not in made:
-            made[key] = tuple(_plan(kind, counted.get(key[0], nothing), last, width, order))
+        goal = sample.goal if by_goal else ""
+        if (key := (goal, last)) not in made:
+            frequent = ranked.get(goal, [])
+            plan = frequent[:1] * width if kind == "unigram" else frequent[:width] if kind == "ranked" else []
+            while kind == "bigram" and frequent and len(plan) < width:
+                last = ranked.get((goal, last), frequent)[0]
+                plan.append(last)
+            made[key] = tuple(plan)
         plans.append(made[key])
     return plans
-
-
-def _count(training: Iterable[Procedure], taxonomy: Taxonomy, by_goal: bool) -> dict[str, _Counts]:
-    counted: dict[str, _Counts] = {}
-    for procedure in training:
-        counts = counted.setdefault(procedure.goal if by_goal else "", _Counts(Counter(), {}))
-        steps = [taxonomy.action(step.text, procedure.goal) for step in procedure.steps]
-        counts.single.update(steps)
-        for last, following in zip([_START, *steps], [*steps, END], strict=True):
-            counts.after.setdefault(last, Counter())[following] += 1
-    return counted
-
-
-def _ranked(counts: Counter[str], order: dict[str, int]) -> list[str]:
-    return sorted(counts, key=lambda action: (-counts[action], order[action]))
-
-
-def _plan(kind: str, counts: _Counts, last: str, width: int, order: dict[str, int]) -> list[str]:
-    if kind == "unigram":
-        return _ranked(counts.single, order)[:1] * width
-    if kind == "ranked":
-        return _ranked(counts.single, order)[:width]
-    plan: list[str] = []
-    while len(plan) < width and counts.single:
-        last = _ranked(counts.after.get(last) or counts.single, order)[0]
-        plan.append(last)
-    return plan
 
 
 class Calibration(NamedTuple):
@@ -158,39 +134,31 @@ class Calibration(NamedTuple):
     figures: dict[str, float]
     """By the keys of the published columns, `horizon.measure`."""
     published: dict[str, float]
-    by_task: bool = False
-    """Whether the actions are those of another taxonomy, which this row does not tell apart."""
-
-    @property
-    def apart(self) -> float:
-        """The largest difference of a figure, infinite where one is missing."""
-        absent = set(self.published) - set(self.figures)
-        differences = (abs(self.figures[key] - self.published[key]) for key in self.published if key not in absent)
-        return float("inf") if absent else max(differences, default=float("inf"))
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether every figure lies within the tolerance, over the published actions."""
-        return self.apart <= TOLERANCE and not self.by_task
-
-    @property
-    def sentence(self) -> str:
-        """The consequence for the run."""
-        if self.calibrated:
-            return f"calibrated: random-goal lies within {self.apart:.2f} points of the published row"
-        if self.by_task and self.apart <= TOLERANCE:
-            return "protocol not calibrated: published rows count a string once, and here each task's step is an action"
-        by = f"{self.apart:.2f} points from" if self.apart < float("inf") else "without a figure of"
-        return f"protocol not calibrated: random-goal lies {by} the published row; do not compare with published rows"
+    apart: float
+    """The largest difference of a figure, infinite where one is missing."""
+    calibrated: bool
+    """Whether every figure lies within the tolerance, over the published actions."""
+    sentence: str
+    """The consequence for the run."""
 
 
 def calibrate(samples: Sequence[Sample], ids: ActionIds, table: PublishedTable) -> Calibration:
     """The exact expectation of random plans from the goal's card, beside the row of `table`."""
     figures = expected_figures(samples, ids, [column.key for column in table.columns], with_goal=True)
-    row = next(one for one in table.rows if one.name == ROW)
+    row = next(row for row in table.rows if row.name == ROW)
     columns = zip(table.columns, row.values, strict=True)
-    known = {column.key: value for column, value in columns if value is not None}
-    return Calibration(figures, known, ids.taxonomy.by_task)
+    published = {column.key: value for column, value in columns if value is not None}
+    apart = float("inf")
+    if published.keys() <= figures.keys():
+        apart = max((abs(figures[key] - value) for key, value in published.items()), default=float("inf"))
+    calibrated = apart <= TOLERANCE and not ids.taxonomy.by_task
+    by = f"{apart:.2f} points from" if apart < float("inf") else "without a figure of"
+    sentence = f"protocol not calibrated: random-goal lies {by} the published row; do not compare with published rows"
+    if calibrated:
+        sentence = f"calibrated: random-goal lies within {apart:.2f} points of the published row"
+    elif apart <= TOLERANCE:  # the row does not tell the two sets of actions apart
+        sentence = "protocol not calibrated: published rows count a string once, and here each task's step is an action"
+    return Calibration(figures, published, apart, calibrated, sentence)
 
 
 def expected_figures(
@@ -199,7 +167,7 @@ def expected_figures(
     """Exact means of random plans in percent by key, `horizon.measure`; those of a horizon without samples absent."""
     figures: dict[str, float] = {}
     for horizon in dict.fromkeys(int(key.partition(".")[0]) for key in keys):
-        held = [one for one in samples if horizon in one.horizons]
+        held = [sample for sample in samples if horizon in sample.horizons]
         if held:
             success, accuracy, iou = expected(held, ids, horizon, with_goal)
             means = {"success_rate": success.mean(), "accuracy": accuracy.mean(), "iou": iou.mean()}

@@ -56,7 +56,10 @@ def positions(plan: Ids, reference: Ids) -> Positions:
 
 def per_sample_iou(plan: Ids, reference: Ids) -> Array:
     """Intersection over union of the two sets of actions of each sample [samples]; 0 for two empty ones."""
-    own, theirs = _first_times(plan), _first_times(reference)
+    own, theirs = plan != NONE, reference != NONE
+    for ids, first in ((plan, own), (reference, theirs)):  # an action counts where it did not stand earlier in its row
+        for position in range(1, ids.shape[1]):
+            first[:, position] &= (ids[:, :position] != ids[:, position, None]).all(axis=1)
     held = (plan[:, :, None] == reference[:, None, :]).any(axis=2)
     common = (own & held).sum(axis=1)
     union = own.sum(axis=1) + theirs.sum(axis=1) - common
@@ -92,7 +95,7 @@ def edit_distance(plan: Ids, reference: Ids) -> Array:
     samples, width = reference.shape
     lengths = (plan != NONE).sum(axis=1)
     above = np.tile(np.arange(width + 1), (samples, 1))
-    found = np.where(lengths == 0, width, 0)
+    edits = np.where(lengths == 0, width, 0)
     for row in range(1, plan.shape[1] + 1):
         current = np.empty_like(above)
         current[:, 0] = row
@@ -100,44 +103,30 @@ def edit_distance(plan: Ids, reference: Ids) -> Array:
             differs = plan[:, row - 1] != reference[:, column - 1]
             apart = np.minimum(above[:, column], current[:, column - 1]) + 1
             current[:, column] = np.minimum(apart, above[:, column - 1] + differs)
-        found = np.where(lengths == row, current[:, width], found)
+        edits = np.where(lengths == row, current[:, width], edits)
         above = current
-    return np.asarray(found / width, dtype=np.float64)
-
-
-def _first_times(ids: Ids) -> NDArray[np.bool_]:
-    """Where an action stands that did not stand earlier in its row [samples, T]."""
-    first: NDArray[np.bool_] = ids != NONE
-    for place in range(1, ids.shape[1]):
-        first[:, place] &= (ids[:, :place] != ids[:, place, None]).all(axis=1)
-    return first
+    return np.asarray(edits / width, dtype=np.float64)
 
 
 def _accumulated(plan: Ids, reference: Ids, size: int) -> Array:
     """The quotient over all actions of its batch up to each sample [samples]."""
-    samples = len(plan)
+    samples, batches = len(plan), -(-len(plan) // size)
     actions = int(max(plan.max(initial=0), reference.max(initial=0))) + 1
-    own, theirs = (_entered(ids, size, actions) for ids in (plan, reference))
-    union, common = (_counted(places, size, samples) for places in (np.minimum(own, theirs), np.maximum(own, theirs)))
+    entered = []
+    for ids in (plan, reference):
+        # The number within its batch of the first sample with each action [batches, actions]; `size` for none.
+        first = np.full(batches * actions, size, dtype=np.int64)
+        sample = np.repeat(np.arange(samples), ids.shape[1])
+        known = ids.ravel() != NONE
+        np.minimum.at(first, (sample // size * actions + ids.ravel())[known], (sample % size)[known])
+        entered.append(first.reshape(batches, actions))
+    counted = []
+    for first in (np.minimum(*entered), np.maximum(*entered)):  # an action is in the union when the first set has it
+        flat = (np.arange(batches)[:, None] * (size + 1) + first).ravel()
+        counts = np.bincount(flat, minlength=batches * (size + 1)).reshape(batches, size + 1)
+        counted.append(counts[:, :size].cumsum(axis=1).ravel()[:samples])
+    union, common = counted
     return np.asarray(common / np.maximum(union, 1), dtype=np.float64)
-
-
-def _entered(ids: Ids, size: int, actions: int) -> Ids:
-    """The place within its batch of the first sample with each action [batches, actions]; `size` for none."""
-    batches = -(-len(ids) // size)
-    first = np.full(batches * actions, size, dtype=np.int64)
-    sample = np.repeat(np.arange(len(ids)), ids.shape[1])
-    known = ids.ravel() != NONE
-    np.minimum.at(first, (sample // size * actions + ids.ravel())[known], (sample % size)[known])
-    return first.reshape(batches, actions)
-
-
-def _counted(places: Ids, size: int, samples: int) -> Ids:
-    """How many actions of its batch have entered by each sample [samples]."""
-    batches = len(places)
-    flat = (np.arange(batches)[:, None] * (size + 1) + places).ravel()
-    entered = np.bincount(flat, minlength=batches * (size + 1)).reshape(batches, size + 1)
-    return np.asarray(entered[:, :size].cumsum(axis=1).ravel()[:samples], dtype=np.int64)
 
 
 class ActionIds:
@@ -155,7 +144,9 @@ class ActionIds:
 
     def references(self, samples: Sequence[Sample], width: int) -> Ids:
         """The reference actions [samples, width], `NONE` after the end of a target."""
-        return self.of([[self.taxonomy.action(step, one.goal) for step in one.target] for one in samples], width)
+        return self.of(
+            [[self.taxonomy.action(step, sample.goal) for step in sample.target] for sample in samples], width
+        )
 
     def of(self, plans: Sequence[Sequence[str]], width: int) -> Ids:
         """The first `width` actions of each plan [plans, width]; `NONE` where a plan is shorter."""
@@ -180,8 +171,8 @@ class SampleMeasures(NamedTuple):
 
     def figures(self) -> dict[str, float]:
         """The mean of each metric over the samples that have it."""
-        names = dict.fromkeys(name for one in self.metrics for name in one)
-        return {name: float(np.mean([one[name] for one in self.metrics if name in one])) for name in names}
+        names = dict.fromkeys(name for metrics in self.metrics for name in metrics)
+        return {name: float(np.mean([metrics[name] for metrics in self.metrics if name in metrics])) for name in names}
 
 
 def measure_plans(
@@ -191,7 +182,7 @@ def measure_plans(
 
     `draws` are plans [samples, T] in the order of the samples, T being the largest horizon or more.
     """
-    chosen = {T: np.array([T in one.horizons for one in samples]) for T in horizons}
+    chosen = {T: np.array([T in sample.horizons for sample in samples]) for T in horizons}
     references = ids.references(samples, max(horizons))
     sums: dict[int, Array] = {T: np.zeros((5, int(chosen[T].sum()))) for T in horizons}
     others: dict[int, list[Array]] = {T: [] for T in horizons}
@@ -208,8 +199,8 @@ def measure_plans(
     further = {}
     for T in horizons:
         values = 100 * sums[T] / count
-        for place, column in zip(np.flatnonzero(chosen[T]).tolist(), values.T.tolist(), strict=True):
-            metrics[place] |= {f"{T}.{name}": value for name, value in zip(MEASURES, column[:3], strict=True)}
+        for index, column in zip(np.flatnonzero(chosen[T]).tolist(), values.T.tolist(), strict=True):
+            metrics[index] |= {f"{T}.{name}": value for name, value in zip(MEASURES, column[:3], strict=True)}
         distance, first = values[3:].mean(axis=1).tolist()
         incomparable = dict(zip(NOT_COMPARABLE, (100 * np.mean(others[T], axis=0)).tolist(), strict=True))
         further[str(T)] = {"next_action": first, "edit_distance": distance} | incomparable

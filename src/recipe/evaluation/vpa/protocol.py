@@ -12,7 +12,7 @@ sorts them. VLaMP's T = 3 figures are prefixes of its T = 4 plans on the same sa
 numbers of two rules or two taxonomies cannot be compared, and which ones were used is on every result.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -97,17 +97,12 @@ class Taxonomy:
         """Every action, in the order of the release."""
         return tuple(dict.fromkeys(self.action(step, goal) for goal, steps in self.cards.items() for step in steps))
 
-    @property
-    def name(self) -> str:
-        """Its size, as papers call it: `105` or `133`; with what counts as one where the release is another."""
-        return str(len(self.actions))
-
     def action(self, step: str, goal: str) -> str:
         """The action that `step` is for `goal`: by task, the goal's own or that of the first card that has it."""
         if not self.by_task or step == END:
             return step
         owners = (goal, *self.cards)
-        owner = next((one for one in owners if step in self.cards.get(one, ())), goal)
+        owner = next((owner for owner in owners if step in self.cards.get(owner, ())), goal)
         return f"{owner}: {step}"
 
     def card(self, goal: str) -> tuple[str, ...]:
@@ -115,7 +110,7 @@ class Taxonomy:
         return tuple(self.action(step, goal) for step in self.cards[goal])
 
 
-class Release(NamedTuple):
+class CrossTaskRelease(NamedTuple):
     """CrossTask as published, with the lists of VPA."""
 
     procedures: list[Procedure]
@@ -128,16 +123,18 @@ class Release(NamedTuple):
 
     def split(self, *names: str) -> list[Procedure]:
         """The videos of some splits. Raises InputError where there is none."""
-        chosen = [one for one in self.procedures if one.split in names]
+        chosen = [procedure for procedure in self.procedures if procedure.split in names]
         if not chosen:
             raise InputError(f"no video of CrossTask is in {' or '.join(names)}; check the lists in splits/.")
         return chosen
 
 
-def read_release(root: Path, order: StepOrder = "file") -> Release:
+def read_release(root: Path, order: StepOrder = "file") -> CrossTaskRelease:
     """CrossTask under `root`, which is its own folder or the folder of all benchmarks. Raises InputError."""
     folder = require_benchmarks(root, ["crosstask"])["crosstask"]
-    return Release(read_crosstask(folder, order), read_cards(folder / "crosstask_release" / "tasks_primary.txt"))
+    return CrossTaskRelease(
+        read_crosstask(folder, order), read_cards(folder / "crosstask_release" / "tasks_primary.txt")
+    )
 
 
 def cut_samples(
@@ -156,29 +153,27 @@ def cut_samples(
         raise InputError("a horizon is missing or below 1; give numbers of actions such as 1, 3 and 4.")
     tasks = {card.name: task for task, card in cards.items()}
     least = {horizon: max(horizons) if protocol == "shared" else horizon for horizon in sorted(set(horizons))}
-    samples = [
-        sample
-        for procedure in procedures
-        for sample in _of_video(procedure, tasks.get(procedure.goal, ""), rule, least)
-        if sample.horizons
-    ]
+    samples = []
+    for procedure in procedures:
+        for cut in range(1 if rule == "observed" else 0, len(procedure.steps)):
+            example = cut_at(procedure, cut)
+            target = (*example.continuation, END) if rule == "vlamp" else example.continuation
+            fitting = tuple(horizon for horizon, needed in least.items() if len(target) >= needed)
+            if not fitting:
+                continue
+            samples.append(
+                Sample(
+                    sample_id=example.example_id,
+                    video_id=example.video_id,
+                    task=tasks.get(procedure.goal, ""),
+                    goal=example.goal,
+                    history=example.history,
+                    target=target,
+                    until=example.until,
+                    split=example.split,
+                    horizons=fitting,
+                )
+            )
     if not samples:
         raise InputError(f"no video is long enough to plan {min(least.values())} actions; give more or longer videos.")
     return samples
-
-
-def _of_video(procedure: Procedure, task: str, rule: Rule, least: Mapping[int, int]) -> Iterator[Sample]:
-    for cut in range(1 if rule == "observed" else 0, len(procedure.steps)):
-        example = cut_at(procedure, cut)
-        target = (*example.continuation, END) if rule == "vlamp" else example.continuation
-        yield Sample(
-            sample_id=example.example_id,
-            video_id=example.video_id,
-            task=task,
-            goal=example.goal,
-            history=example.history,
-            target=target,
-            until=example.until,
-            split=example.split,
-            horizons=tuple(horizon for horizon, needed in least.items() if len(target) >= needed),
-        )

@@ -52,81 +52,63 @@ def remap(
 
     A sample without a plan is missing, which the measures count. The encoder is opened only where a step is no action.
     """
-    read = {one.sample_id: _first_steps(plans[one.sample_id], width) for one in samples if one.sample_id in plans}
-    nearest = _nearest(samples, read, taxonomy, open_embed, within_goal)
-    mapped = []
-    for one in samples:
-        steps = read.get(one.sample_id, ())
-        exact = [_exact(step, taxonomy, one.goal, within_goal) for step in steps]
-        others = nearest.get(one.goal if within_goal else "", {})
-        found = [others[step] if action is None else None for step, action in zip(steps, exact, strict=True)]
-        mapped.append(
-            MappedPlan(
-                steps,
-                tuple(
-                    taxonomy.action(near.action, one.goal) if near is not None else action or ""
-                    for action, near in zip(exact, found, strict=True)
-                ),
-                tuple(None if near is None else near.similarity for near in found),
-                tuple(None if near is None else near.margin for near in found),
-                missing=one.sample_id not in read,
-            )
-        )
-    return RemapResult(mapped, _measures(mapped, width, low_margin))
-
-
-def _first_steps(steps: Iterable[str], width: int) -> tuple[str, ...]:
-    """The first steps that hold something to read."""
-    texts = (visible(step[:_LONGEST]).strip() for step in steps)
-    return tuple(islice((text for text in texts if text), width))
-
-
-def _exact(step: str, taxonomy: Taxonomy, goal: str, within_goal: bool) -> str | None:
-    """The action that a step is as it stands."""
-    if step == END:
-        return END
-    if step in (taxonomy.cards[goal] if within_goal else taxonomy.texts):
-        return taxonomy.action(step, goal)
-    return step if step in (taxonomy.card(goal) if within_goal else taxonomy.actions) else None
-
-
-def _nearest(
-    samples: Sequence[Sample],
-    read: Mapping[str, tuple[str, ...]],
-    taxonomy: Taxonomy,
-    open_embed: Callable[[], Embed],
-    within_goal: bool,
-) -> dict[str, dict[str, ActionMatch]]:
-    """The nearest action of each step that is none, by goal (empty for all) and text; all are embedded in one call."""
-    texts: dict[str, dict[str, None]] = {}
-    for one in samples:
-        for step in read.get(one.sample_id, ()):
-            if _exact(step, taxonomy, one.goal, within_goal) is None:
-                texts.setdefault(one.goal if within_goal else "", {})[step] = None
-    if not texts:
-        return {}
-    rows = {text: row for row, text in enumerate(dict.fromkeys(chain(taxonomy.texts, *texts.values())))}
-    vectors = open_embed()(list(rows))
-    nearest = {}
-    for goal, some in texts.items():
-        admissible = taxonomy.cards[goal] if within_goal else taxonomy.texts
-        actions = AdmissibleActions(lambda wanted: vectors[[rows[text] for text in wanted]], admissible)
-        nearest[goal] = dict(zip(some, actions.map(list(some)), strict=True))
-    return nearest
-
-
-def _measures(plans: Sequence[MappedPlan], width: int, low_margin: float) -> dict[str, float]:
-    margins = [margin for plan in plans for margin in plan.margins if margin is not None]
-    steps = sum(len(plan.steps) for plan in plans)
-    measures = {
-        "steps": float(steps),
-        "steps_that_are_actions": float(steps - len(margins)),
-        "missing_predictions": float(sum(plan.missing for plan in plans)),
-        "empty_plans": float(sum(not plan.missing and not plan.steps for plan in plans)),
-        "shorter_plans": float(sum(0 < len(plan.steps) < width for plan in plans)),
+    cards = taxonomy.cards
+    texts = {
+        goal: cards[goal] if within_goal else taxonomy.texts for goal in dict.fromkeys(one.goal for one in samples)
     }
-    if margins:
-        measures["mean_margin"] = sum(margins) / len(margins)
-        measures["share_below_margin"] = sum(margin < low_margin for margin in margins) / len(margins)
+    names = {goal: taxonomy.card(goal) if within_goal else taxonomy.actions for goal in texts}
+
+    # The first steps of each plan that hold something to read, and the action that each is as it stands.
+    read: dict[str, tuple[str, ...]] = {}
+    exact: dict[tuple[str, str], str | None] = {}
+    unknown: dict[str, dict[str, None]] = {}
+    for sample in samples:
+        if sample.sample_id not in plans:
+            continue
+        visible_steps = (visible(step[:_LONGEST]).strip() for step in plans[sample.sample_id])
+        steps = read[sample.sample_id] = tuple(islice((step for step in visible_steps if step), width))
+        for step in steps:
+            action = step if step == END or step in names[sample.goal] else None
+            if step != END and step in texts[sample.goal]:
+                action = taxonomy.action(step, sample.goal)
+            exact[sample.goal, step] = action
+            if action is None:
+                unknown.setdefault(sample.goal if within_goal else "", {})[step] = None
+
+    # The nearest action of each step that is none; all texts are embedded in one call.
+    nearest: dict[str, dict[str, ActionMatch]] = {}
+    if unknown:
+        rows = {text: row for row, text in enumerate(dict.fromkeys(chain(taxonomy.texts, *unknown.values())))}
+        vectors = open_embed()(list(rows))
+        for goal, steps_of_goal in unknown.items():
+            admissible = cards[goal] if within_goal else taxonomy.texts
+            actions = AdmissibleActions(lambda wanted: vectors[[rows[text] for text in wanted]], admissible)
+            nearest[goal] = dict(zip(steps_of_goal, actions.map(list(steps_of_goal)), strict=True))
+
+    mapped = []
+    for sample in samples:
+        steps = read.get(sample.sample_id, ())
+        others = nearest.get(sample.goal if within_goal else "", {})
+        matches = [others[step] if exact[sample.goal, step] is None else None for step in steps]
+        taken = (
+            (exact[sample.goal, step] or "") if match is None else taxonomy.action(match.action, sample.goal)
+            for step, match in zip(steps, matches, strict=True)
+        )
+        similarities = tuple(None if match is None else match.similarity for match in matches)
+        margins = tuple(None if match is None else match.margin for match in matches)
+        mapped.append(MappedPlan(steps, tuple(taken), similarities, margins, sample.sample_id not in read))
+
+    known = [margin for plan in mapped for margin in plan.margins if margin is not None]
+    count = sum(len(plan.steps) for plan in mapped)
+    measures = {
+        "steps": float(count),
+        "steps_that_are_actions": float(count - len(known)),
+        "missing_predictions": float(sum(plan.missing for plan in mapped)),
+        "empty_plans": float(sum(not plan.missing and not plan.steps for plan in mapped)),
+        "shorter_plans": float(sum(0 < len(plan.steps) < width for plan in mapped)),
+    }
+    if known:
+        measures["mean_margin"] = sum(known) / len(known)
+        measures["share_below_margin"] = sum(margin < low_margin for margin in known) / len(known)
         measures["margin_asked_for"] = low_margin
-    return measures
+    return RemapResult(mapped, measures)

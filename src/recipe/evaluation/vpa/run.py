@@ -41,12 +41,14 @@ Chance = Literal["random", "random-goal"]
 BASELINES: tuple[str, ...] = (*get_args(Chance), *FLOORS)
 """Baselines without a model: plans by chance, and floors that are counted in training videos."""
 Training = Literal["train", "train+validation"]
+WIDTH = max(HORIZONS)
+"""Actions of a plan that count."""
 _FLOORS: tuple[Floor, ...] = ("goal-unigram", "goal-bigram")
 """Floors that stand beside a result."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class VpaTask:
     """The samples to plan for, and how they were cut."""
 
     samples: list[Sample]
@@ -59,11 +61,6 @@ class Task:
     protocol: Protocol
     settings: dict[str, str]
 
-    @property
-    def width(self) -> int:
-        """The largest horizon."""
-        return max(HORIZONS)
-
 
 def open_task(
     root: Path,
@@ -72,7 +69,7 @@ def open_task(
     order: StepOrder = "file",
     by_task: bool = False,
     training: Training = "train+validation",
-) -> Task:
+) -> VpaTask:
     """CrossTask under `root`, cut for its test videos. Raises InputError."""
     release = read_release(root, order)
     tested = release.split("test")
@@ -80,10 +77,10 @@ def open_task(
     samples = cut_samples(tested, release.cards, protocol, rule)
     ids = ActionIds(release.taxonomy(by_task))
     calibration = calibrate(samples, ids, published("vpa"))
-    return Task(
+    return VpaTask(
         samples=samples,
-        cuts=[cut_at(one, cut) for one in tested for cut in range(len(one.steps))],
-        training=[one for one in release.procedures if one.split in splits],
+        cuts=[cut_at(procedure, cut) for procedure in tested for cut in range(len(procedure.steps))],
+        training=[procedure for procedure in release.procedures if procedure.split in splits],
         ids=ids,
         calibration=calibration,
         protocol=protocol,
@@ -112,7 +109,7 @@ class VpaMeasure(Measure):
 
     def __init__(
         self,
-        task: Task,
+        task: VpaTask,
         embed: Callable[[], Embed],
         encoder: str = "",
         history: str = "oracle",
@@ -127,7 +124,7 @@ class VpaMeasure(Measure):
         held = {"encoder": encoder} if encoder else {}
         self.identity = {
             "protocol": task.protocol,
-            "taxonomy": task.ids.taxonomy.name,
+            "taxonomy": str(len(task.ids.taxonomy.actions)),
             **{name: task.settings[name] for name in ("rule", "step order")},
             **held,
         }
@@ -143,7 +140,7 @@ class VpaMeasure(Measure):
         return cls(open_task(settings.root, settings.protocol), embed, settings.encoder)
 
     def require(self, examples: Sequence[Example]) -> None:
-        if [one.sample_id for one in self.task.samples] != [one.example_id for one in examples]:
+        if [sample.sample_id for sample in self.task.samples] != [example.example_id for example in examples]:
             problem = f"the examples are not the samples of VPA's protocol {self.task.protocol!r}"
             raise InputError(f"{problem}; make them by `recipe vpa examples` from the same CrossTask.")
 
@@ -159,18 +156,16 @@ class VpaMeasure(Measure):
         task = self.task
         matched = match_predictions(examples, predictions, task.cuts)
         first: dict[str, Prediction] = {}
-        for prediction in sorted(matched.predictions, key=lambda one: one.sample):
+        for prediction in sorted(matched.predictions, key=lambda item: item.sample):
             first.setdefault(prediction.example_id, prediction)
         steps = {name: prediction.steps for name, prediction in first.items()}
-        mapped = remap(
-            task.samples, steps, task.ids.taxonomy, self._embed, task.width, self._within_goal, self._low_margin
-        )
+        mapped = remap(task.samples, steps, task.ids.taxonomy, self._embed, WIDTH, self._within_goal, self._low_margin)
         left_out = {
             "further_samples": float(len(matched.predictions) - len(first)),
             "predictions_outside_the_protocol": float(matched.elsewhere),
         }
         self._extras["remap"] = mapped.measures | {name: count for name, count in left_out.items() if count}
-        plans = task.ids.of([plan.actions for plan in mapped.plans], task.width)
+        plans = task.ids.of([plan.actions for plan in mapped.plans], WIDTH)
         return self._rows([plans], mapped.plans)
 
     def baseline_rows(self, name: str, seed: int = 0, draws: int = DRAWS) -> list[Row]:
@@ -186,8 +181,8 @@ class VpaMeasure(Measure):
             first = floor(task, name)
             plans = iter([first])
         else:
-            plans = random_plans(task.samples, task.ids, task.width, name == "random-goal", draws, seed)
-            first = next(random_plans(task.samples, task.ids, task.width, name == "random-goal", 1, seed))
+            plans = random_plans(task.samples, task.ids, WIDTH, name == "random-goal", draws, seed)
+            first = next(random_plans(task.samples, task.ids, WIDTH, name == "random-goal", 1, seed))
         return self._rows(plans, [MappedPlan(actions=task.ids.named(own)) for own in first.tolist()])
 
     def _rows(self, draws: Iterable[Ids], plans: Sequence[MappedPlan]) -> list[Row]:
@@ -195,7 +190,7 @@ class VpaMeasure(Measure):
         self._extras["further"] = measured.further
         rows = []
         for sample, plan, metrics in zip(self.task.samples, plans, measured.metrics, strict=True):
-            gold = [self.task.ids.taxonomy.action(step, sample.goal) for step in sample.target[: self.task.width]]
+            gold = [self.task.ids.taxonomy.action(step, sample.goal) for step in sample.target[:WIDTH]]
             details = {
                 "goal": sample.goal,
                 "history": list(sample.history),
@@ -228,11 +223,11 @@ class VpaMeasure(Measure):
         from recipe.evaluation.scoreboard.accuracy import published_table  # noqa: PLC0415
 
         [section] = super().sections(scores, every)
-        more = dict.fromkeys(name for one in scores for own in one.extras["further"].values() for name in own)
+        more = dict.fromkeys(name for scored in scores for own in scored.extras["further"].values() for name in own)
         rows = tuple(
-            row(one.system, f"T={horizon}", *(Cell(own.get(name), 2) for name in more))
-            for one in scores
-            for horizon, own in one.extras["further"].items()
+            row(scored.system, f"T={horizon}", *(Cell(own.get(name), 2) for name in more))
+            for scored in scores
+            for horizon, own in scored.extras["further"].items()
         )
         note = (
             "`batch`, `cumulative` and `bitwise` are other quantities that are called mIoU; none is comparable with "
@@ -242,11 +237,22 @@ class VpaMeasure(Measure):
             published_table(published("vpa"), "Published results on CrossTask"),
             Table("Further measures", "system", headings("T", *more), rows, notes=(note,), folded=True),
         ]
-        if remapped := dict.fromkeys(name for one in scores for name in one.extras.get("remap", {})):
-            cells = ((Cell(one.extras.get("remap", {}).get(name), 3) for name in remapped) for one in scores)
-            own = tuple(row(one.system, *line) for one, line in zip(scores, cells, strict=True))
+        if remapped := dict.fromkeys(name for scored in scores for name in scored.extras.get("remap", {})):
+            cells = ((Cell(scored.extras.get("remap", {}).get(name), 3) for name in remapped) for scored in scores)
+            own = tuple(row(scored.system, *line) for scored, line in zip(scores, cells, strict=True))
             tables.append(Table("Mapping steps to actions", "system", headings(*remapped), own, folded=True))
-        return [replace(section, blocks=(*section.blocks, *tables), warnings=tuple(_warnings(scores)))]
+        warnings = []
+        for scored in scores:
+            if scored.settings["history"] == "oracle":
+                warnings.append(
+                    f"{scored.system} read the true history; published systems read a history from the video."
+                )
+            if (sentence := scored.settings.get("calibration", "")) and not sentence.startswith("calibrated"):
+                warnings.append(f"{scored.system}: {sentence}.")
+        if len({(scored.identity["protocol"], scored.identity["taxonomy"]) for scored in scores}) > 1:
+            sentence = "The systems differ in protocol or taxonomy: rows that differ there are not comparable."
+            warnings.append(sentence)
+        return [replace(section, blocks=(*section.blocks, *tables), warnings=tuple(warnings))]
 
     @classmethod
     def figures(cls, scores: Sequence[Scores]) -> list[Figure]:
@@ -256,31 +262,21 @@ class VpaMeasure(Measure):
         keys, marks = [column.key for column in published("vpa").columns], []
         for key in (f"{horizon}.accuracy" for horizon in HORIZONS):
             name = f"T={key.partition('.')[0]}"
-            marks += [Mark(name, one.overall.values.get(key), one.system) for one in scores]
+            marks += [Mark(name, scored.overall.values.get(key), scored.system) for scored in scores]
             if key in keys:
                 values = [own.values[keys.index(key)] for own in published("vpa").rows if own.group == "zero-shot"]
                 marks += [Mark(name, Interval(value or 0.0), hollow=True) for value in values]
-        drawn = intervals(marks, colours=regime_colours(one.system for one in scores), unit="mAcc, percent")
+        drawn = intervals(marks, colours=regime_colours(scored.system for scored in scores), unit="mAcc, percent")
         caption = "Mean accuracy by horizon, 95% interval; grey: the published zero-shot rows."
         return [Figure(inline_svg(drawn, "vpa", caption), caption)]
 
 
-def _warnings(scores: Sequence[Scores]) -> Iterator[str]:
-    for one in scores:
-        if one.settings["history"] == "oracle":
-            yield f"{one.system} read the true history; published systems read a history from the video."
-        if (sentence := one.settings.get("calibration", "")) and not sentence.startswith("calibrated"):
-            yield f"{one.system}: {sentence}."
-    if len({(one.identity["protocol"], one.identity["taxonomy"]) for one in scores}) > 1:
-        yield "The systems differ in protocol or taxonomy: rows that differ there are not comparable."
-
-
-def floor(task: Task, name: str) -> Ids:
+def floor(task: VpaTask, name: str) -> Ids:
     """The plans of a floor [samples, T]. Raises InputError where there are no training videos."""
     if not task.training:
         raise InputError(f"baseline {name!r} is counted in training videos, and the lists name none; check splits/.")
     chosen = next(known for known in FLOORS if known == name)
-    return task.ids.of(floor_plans(chosen, task.samples, task.training, task.ids.taxonomy, task.width), task.width)
+    return task.ids.of(floor_plans(chosen, task.samples, task.training, task.ids.taxonomy, WIDTH), WIDTH)
 
 
 class ReferenceRow(NamedTuple):
@@ -294,7 +290,7 @@ class ReferenceRow(NamedTuple):
     """Printed in the paper, and not computed here."""
 
 
-class References(NamedTuple):
+class VpaReferences(NamedTuple):
     """Rows beside a result, and whether they may be compared."""
 
     rows: list[ReferenceRow]
@@ -302,7 +298,7 @@ class References(NamedTuple):
     columns: PublishedTable
 
 
-def references(task: Task, system: str) -> References:
+def references(task: VpaTask, system: str) -> VpaReferences:
     """Chance in exact expectation, floors that the result is not itself, and the published table."""
     table = published("vpa")
     keys = [column.key for column in table.columns]
@@ -317,4 +313,4 @@ def references(task: Task, system: str) -> References:
     for line in table.rows:
         figures = {key: value for key, value in zip(keys, line.values, strict=True) if value is not None}
         rows.append(ReferenceRow(line.group, line.name, figures, published=True))
-    return References(rows, task.calibration, table)
+    return VpaReferences(rows, task.calibration, table)

@@ -10,9 +10,9 @@ const bindPicture = (picture) => {
   const point = (mark) => {
     const links = new Set(linksOf(mark));
     picture.classList.add("pointing");
-    for (const one of marks) one.classList.toggle("on", one === mark || linksOf(one).some((link) => links.has(link)));
-    const told = mark.dataset.note ? mark : picture.querySelector(`.step[data-links~="${[...links][0]}"]`);
-    readout.textContent = told ? told.dataset.note : resting;
+    for (const other of marks) other.classList.toggle("on", other === mark || linksOf(other).some((link) => links.has(link)));
+    const noted = mark.dataset.note ? mark : picture.querySelector(`.step[data-links~="${[...links][0]}"]`);
+    readout.textContent = noted ? noted.dataset.note : resting;
   };
   const marked = (event) => event.target.closest && event.target.closest("[data-links]");
   for (const [enter, leave] of [["pointerover", "pointerout"], ["focusin", "focusout"]]) {

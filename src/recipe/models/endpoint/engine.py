@@ -8,14 +8,12 @@ what is under way is awaited, and one error tells why. Ctrl-C does the same, wit
 
 import asyncio
 import contextlib
-import functools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TypeVar
 from weakref import WeakSet
 
 from recipe.config import ModelConfig
@@ -25,7 +23,6 @@ from recipe.models.endpoint.host import Host, RequestRefused
 from recipe.models.endpoint.wire import Structured
 from recipe.models.protocol import (
     Answer,
-    Chat,
     Engine,
     ModelRequest,
     OnAnswer,
@@ -42,8 +39,6 @@ _GRACE = 10.0
 _LOOK = 0.05
 """Seconds between two looks whether streams are still wanted while nothing comes."""
 
-Result = TypeVar("Result")
-
 
 class EndpointEngine(Engine):
     """Completes chats over HTTP; a context manager, and safe to share between threads."""
@@ -53,7 +48,8 @@ class EndpointEngine(Engine):
         self.config = config
         self._host = Host(config, ledger or Ledger())
         self._slots = asyncio.Semaphore(config.concurrency)
-        self._calls: WeakSet[_Call] = WeakSet()
+        self._ends: WeakSet[asyncio.Event] = WeakSet()
+        """Of the calls under way, each set once nothing new is to be asked."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
         self._thread.start()
@@ -91,10 +87,10 @@ class EndpointEngine(Engine):
         Of `raise if all`, raises the first refusal where as many chats as are asked about at once are refused and none
         is answered, unless the endpoint says that the fault is the chat's. Errors name the endpoint and a remedy.
         """
-        call = _Call(refusals, min(self.config.concurrency, len({id(request.chat) for request in requests})))
+        ended = asyncio.Event()
         with progress.task(f"asking {self.config.model}", total=len(requests)) as advance:
-            work = self._all(requests, call, on_answer, advance)
-            return self._awaited(asyncio.run_coroutine_threadsafe(work, self._loop), call)
+            work = self._all(requests, refusals, ended, on_answer, advance)
+            return self._awaited(asyncio.run_coroutine_threadsafe(work, self._loop), ended)
 
     def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
         """As the base class; a host that does not stream is asked for the whole.
@@ -102,26 +98,33 @@ class EndpointEngine(Engine):
         Raises as `answer`, and ComputeError for an answer that breaks off.
         """
         pieces: SimpleQueue[tuple[int, str | None]] = SimpleQueue()
-        asked = {
-            place: self._begin_stream(request, functools.partial(_put_piece, pieces, place))
-            for place, request in enumerate(requests)
-        }
+        """Those that the loop's thread receives, by the place of their request; None at the end of each stream."""
+
+        async def written(place: int, request: ModelRequest) -> Answer:
+            async with self._slots:
+                return await self._host.stream(request, lambda piece: pieces.put((place, piece)))
+
+        streams: dict[int, Future[Answer]] = {}
+        for place, request in enumerate(requests):
+            streams[place] = asyncio.run_coroutine_threadsafe(written(place, request), self._loop)
+            # Also of a stream that is cancelled before it begins.
+            streams[place].add_done_callback(lambda _, place=place: pieces.put((place, None)))  # type: ignore[misc]
         begun = set[int]()
         try:
-            while asked:
-                for place in [place for place in asked if stopped(place)]:
-                    asked.pop(place).cancel()
+            while streams:
+                for place in [place for place in streams if stopped(place)]:
+                    streams.pop(place).cancel()
                 try:
                     place, piece = pieces.get(timeout=_LOOK)
                 except Empty:
                     continue
-                if place not in asked:
+                if place not in streams:
                     continue
                 if piece is not None:
                     begun.add(place)
                     yield place, piece
                     continue
-                future = asked.pop(place)
+                future = streams.pop(place)
                 if (failure := future.exception()) is None:
                     yield place, future.result()
                 elif place in begun:
@@ -133,22 +136,16 @@ class EndpointEngine(Engine):
                         yield place, outcome.text
                     yield place, outcome
         finally:
-            for future in asked.values():
+            for future in streams.values():
                 future.cancel()
 
-    def _begin_stream(self, request: ModelRequest, put: Callable[[str | None], None]) -> Future[Answer]:
-        """Ask for one stream; `put` receives its pieces, and None at its end."""
-        future = asyncio.run_coroutine_threadsafe(self._streamed(request, put), self._loop)
-        future.add_done_callback(lambda _: put(None))
-        return future
-
-    def _awaited(self, future: Future[Result], call: "_Call") -> Result:
+    def _awaited(self, future: Future[list[Answer | Refusal]], ended: asyncio.Event) -> list[Answer | Refusal]:
         try:
             return future.result()
         except Exception:
             raise
         except BaseException:  # Ctrl-C and the like
-            self._loop.call_soon_threadsafe(call.ended.set)
+            self._loop.call_soon_threadsafe(ended.set)
             _LOG.warning("awaiting answers under way for up to %.0f s; interrupt again to end at once", _GRACE)
             with contextlib.suppress(Exception):
                 future.result(_GRACE)
@@ -159,8 +156,8 @@ class EndpointEngine(Engine):
     async def _stop(self, grace: float) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if grace and others:
-            for call in self._calls:
-                call.ended.set()
+            for ended in self._ends:
+                ended.set()
             await asyncio.wait(others, timeout=grace)
         for task in others:
             task.cancel()
@@ -169,30 +166,50 @@ class EndpointEngine(Engine):
         await self._loop.shutdown_default_executor()
 
     async def _all(
-        self, requests: Sequence[ModelRequest], call: "_Call", on_answer: OnAnswer | None, advance: Advance
+        self,
+        requests: Sequence[ModelRequest],
+        refusals: Refusals,
+        ended: asyncio.Event,
+        on_answer: OnAnswer | None,
+        advance: Advance,
     ) -> list[Answer | Refusal]:
-        found: list[Answer | Refusal | None] = [None] * len(requests)
+        outcomes: list[Answer | Refusal | None] = [None] * len(requests)
         left = iter(enumerate(requests))
-        self._calls.add(call)
+        self._ends.add(ended)
+        failure: RecipeError | None = None
+        """The first that concerns more than one chat: it ends the call."""
+        answered = False
+        """Whether a request was answered, so that its form is right."""
+        refused_chats = set[int]()
+        # Refusals of so many chats, none of them answered, count as a fault of the request.
+        enough = min(self.config.concurrency, len({id(request.chat) for request in requests}))
 
         async def work() -> None:
+            nonlocal failure, answered
             for place, request in left:
                 async with self._slots:
-                    if call.ended.is_set():
+                    if ended.is_set():
                         return
                     try:
-                        answer = await self._host.answer(request, call.ended)
-                        call.answered = True
+                        answer = await self._host.answer(request, ended)
+                        answered = True
                         if on_answer:
                             on_answer(place, answer)
-                        found[place] = answer
+                        outcomes[place] = answer
                     except RequestRefused as refused:
-                        found[place] = call.refuse(request.chat, refused)
-                    except RecipeError as failure:
-                        call.fail(failure)
+                        if not refused.of_the_chat:
+                            refused_chats.add(id(request.chat))
+                        wrong = refusals != "return" and not answered and len(refused_chats) >= enough
+                        if wrong or refusals == "raise":
+                            failure = failure or refused
+                            ended.set()
+                        outcomes[place] = Refusal(str(refused))
+                    except RecipeError as error:
+                        failure = failure or error
+                        ended.set()
                         continue
                     except BaseException:  # a full disk
-                        call.ended.set()
+                        ended.set()
                         raise
                 advance(1)
 
@@ -200,45 +217,9 @@ class EndpointEngine(Engine):
         for result in await asyncio.gather(*workers, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
-        if call.failure is not None:
-            raise call.failure
-        complete = [outcome for outcome in found if outcome is not None]
-        if len(complete) < len(found):  # ended from outside
+        if failure is not None:
+            raise failure
+        complete = [outcome for outcome in outcomes if outcome is not None]
+        if len(complete) < len(outcomes):  # ended from outside
             raise asyncio.CancelledError
         return complete
-
-    async def _streamed(self, request: ModelRequest, hand_on: Callable[[str], None]) -> Answer:
-        async with self._slots:
-            return await self._host.stream(request, hand_on)
-
-
-class _Call:
-    """One call of the engine: it ends at the first failure that concerns more than one chat."""
-
-    def __init__(self, refusals: Refusals, enough: int) -> None:
-        """Refusals of `enough` chats, none of them answered, count as a fault of the request."""
-        self._refusals, self._enough = refusals, enough
-        self.ended = asyncio.Event()
-        """Set once nothing new is to be asked."""
-        self.failure: RecipeError | None = None
-        self.answered = False
-        """Whether a request was answered, so that its form is right."""
-        self._refused: set[int] = set()
-
-    def fail(self, failure: RecipeError) -> None:
-        """Ask nothing new; the first failure counts."""
-        self.failure = self.failure or failure
-        self.ended.set()
-
-    def refuse(self, chat: Chat, refused: RequestRefused) -> Refusal:
-        """The refusal of a chat; the call fails where the request as such is wrong."""
-        if not refused.of_the_chat:
-            self._refused.add(id(chat))
-        wrong = self._refusals != "return" and not self.answered and len(self._refused) >= self._enough
-        if wrong or self._refusals == "raise":
-            self.fail(refused)
-        return Refusal(str(refused))
-
-
-def _put_piece(pieces: "SimpleQueue[tuple[int, str | None]]", place: int, piece: str | None) -> None:
-    pieces.put((place, piece))

@@ -22,15 +22,13 @@ from recipe.models.costs import Ledger
 from recipe.models.endpoint.wire import (
     OptionalFields,
     Unreadable,
-    body_of,
+    body_and_headers,
     form_of,
-    idempotency_key,
     parse_completion,
     parse_piece,
     request_fields,
 )
 from recipe.models.protocol import Answer, ModelRequest, videos
-from recipe.models.sampling import Decoding, decoding_of
 
 try:
     import httpx2
@@ -101,7 +99,7 @@ def failure_of(error: Exception, url: str, timeout: float) -> TransientError | I
         response = error.response
         return _failure_of_status(response.status_code, response.text, url, retry_after(response.headers))
     if isinstance(error, TimeoutError | openai.APITimeoutError):
-        remedy = "check that the endpoint is not overloaded or still loading, or allow more with --timeout"
+        remedy = "check that the endpoint is not overloaded or still loading, or allow more with model.timeout"
         return TransientError(f"no answer within {timeout:g} s", remedy)
     if isinstance(error, Unreadable):
         remedy = "check that the address is the root of an OpenAI-compatible API, which usually ends in /v1"
@@ -117,8 +115,13 @@ def _failure_of_status(status: int, text: str, url: str, wait: float | None = No
         body = json.loads(text)
     except (ValueError, RecursionError):
         body = None
-    problem = f"the endpoint answers {status}: {_message(body, text)}"
     detail = body.get("error") if isinstance(body, dict) else None
+    message = body
+    for _ in range(2):  # {"error": {"message": ...}} and {"message": ...}
+        if isinstance(message, dict):
+            message = message.get("message") or message.get("detail") or message.get("error") or message
+    said = message if isinstance(message, str) else json.dumps(message) if message else text
+    problem = f"the endpoint answers {status}: {quoted(said)}"
     if status == 429 and isinstance(detail, dict) and detail.get("code") == _EMPTY_ACCOUNT:
         return InputError.at(url, problem, _REMEDIES[402])
     too_long = any(word in text.lower() for word in _CONTEXT)
@@ -130,7 +133,7 @@ def _failure_of_status(status: int, text: str, url: str, wait: float | None = No
     remedy = _REMEDIES.get(status, "change the request: its frames, its length or the model")
     of_the_chat = status == 413 or any(word in text.lower() for word in _OF_THE_CHAT)
     if "max_completion_tokens" in text and not of_the_chat:
-        remedy = "give --token-limit max_completion_tokens"
+        remedy = "give --set model.token_limit=max_completion_tokens"
     elif "temperature" in text:
         remedy = "give a temperature that the model takes"
     failure = InputError.at(url, problem, remedy)
@@ -142,30 +145,21 @@ def _failure_of_status(status: int, text: str, url: str, wait: float | None = No
     return refused
 
 
-def _error_status(body: bytes) -> int | None:
-    """The status of an error that came with status 200, where its body tells one."""
-    try:
-        error = json.loads(body).get("error") if b'"error"' in body else None
-        code = int(error["code"]) if isinstance(error, dict) else 0
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-    return code if code in range(400, 600) else None
-
-
-def _message(body: object, text: str) -> str:
-    """The endpoint's own words for its error, from the forms that hosts give it."""
-    for _ in range(2):  # {"error": {"message": ...}} and {"message": ...}
-        if isinstance(body, dict):
-            body = body.get("message") or body.get("detail") or body.get("error") or body
-    return quoted(body if isinstance(body, str) else json.dumps(body) if body else text)
-
-
 class Host:
     """Asks one endpoint, from one event loop."""
 
     def __init__(self, config: ModelConfig, ledger: Ledger) -> None:
         """Prepare to ask; nothing is sent. Raises InputError for an address or a key that cannot be used."""
-        self.url, self._key = _address(config.endpoint or ""), _key(config.key_variable)
+        self.url = server_address(config.endpoint or "", "http://localhost:8000/v1")
+        if httpx2.URL(self.url).userinfo:
+            raise InputError("the endpoint's address holds a password; give it as a key by --key-variable.")
+        if self.url.endswith("/chat/completions"):
+            raise InputError.at(self.url, "this is one method of the API", "give its root, without /chat/completions")
+        self._key = os.environ.get(config.key_variable or "", "").strip()
+        if config.key_variable is not None and not self._key:
+            raise InputError(
+                f"the environment variable {config.key_variable} for the endpoint's key is not set; set it."
+            )
         self.fields = OptionalFields(config.structured, config.extra_body)
         self._config, self._ledger = config, ledger
         self._quiet_until = 0.0
@@ -193,16 +187,34 @@ class Host:
             try:
                 answer = await self._try(sent, request.sample, replied, ended)
             except RequestRefused as refused:
+                # The host may refuse a field by name that it need not be sent.
                 replied += 1
-                self._ask_for_less(sent, refused)
+                name = self.fields.refused(sent, refused.text, of_the_chat=refused.of_the_chat)
+                if name is None:
+                    raise
+                if not self.fields.fall(name, sent):
+                    problem = str(refused).removeprefix(f"{self.url}: ").partition("; ")[0]
+                    raise InputError.at(self.url, problem, "choose a form that it accepts: model.structured") from None
+                _LOG.info("%s: it does not take %s as sent; asking without", self.url, name)
             except TransientError as failure:
                 tries, unread = tries + 1, unread + failure.unread
                 replied += failure.replied
-                last = tries >= self._config.tries or unread >= UNREAD_TRIES
-                await self._pause(failure, tries, time.monotonic() - began, ended, last=last)
+                spent, wait = time.monotonic() - began, wait_before_try(tries, failure.wait, _FIRST_WAIT, _LONGEST_WAIT)
+                goes_on = tries < self._config.tries and unread < UNREAD_TRIES and spent + wait < self._config.patience
+                if goes_on and not ended.is_set():
+                    self._ledger.retry()
+                    if failure.wait is not None:  # a limit of the host concerns all requests
+                        self._quiet_until = max(self._quiet_until, time.monotonic() + failure.wait)
+                    _LOG.info("%s: %s; asking again in %.1f s", self.url, failure, wait)
+                    await _sleep(wait, ended)
+                    if not ended.is_set():
+                        continue
+                stated = "" if failure.wait is None else f" and asks to wait {failure.wait:.0f} s"
+                effort = f"{tries} {'try' if tries == 1 else 'tries'} in {spent:.0f} s"
+                raise ComputeError(f"{self.url}: {failure}{stated} ({effort}); {failure.remedy}.") from None
             else:
                 self.fields.answered(sent)
-                answer = answer._replace(decoding=self.fields.card(self._card(request), sent))
+                answer = answer._replace(decoding=self.fields.card(request, sent))
                 if request.schema is None:
                     return answer
                 self._ledger.structured = self.fields.structured
@@ -210,15 +222,16 @@ class Host:
 
     async def stream(self, request: ModelRequest, hand_on: Callable[[str], None]) -> Answer:
         """Hand on the pieces of an answer as they come, and return it whole; raises any error of the connection."""
-        sent = self.fields.of(replace(request, schema=None, logprobs=False), await self._fields(request))
-        body = body_of(sent | {"stream": True})
+        fields = await self._fields(request)
+        sent = self.fields.of(replace(request, schema=None, logprobs=False), fields)
+        body, headers = body_and_headers(sent | {"stream": True}, request.sample, 0)
         began, finish, tokens = time.monotonic(), None, (0, 0)
         text = refusal = reasoning = ""
         stream = await self._client.post(
             _METHOD,
             cast_to=object,
             content=body,
-            options={"headers": _headers(body, request.sample, 0)},
+            options={"headers": headers},
             stream=True,
             stream_cls=openai.AsyncStream[object],
         )
@@ -234,7 +247,7 @@ class Host:
             raise Unreadable("it has no end")
         seconds = round(time.monotonic() - began, 3)
         self.fields.answered(sent)
-        card = self.fields.card(self._card(request), sent)
+        card = self.fields.card(request, sent)
         return Answer(text, *tokens, seconds, finish=finish, refusal=refusal, reasoning=reasoning, decoding=card)
 
     async def close(self) -> None:
@@ -245,63 +258,32 @@ class Host:
         """A text with the key struck out, because endpoints repeat what they were sent."""
         return text.replace(self._key, "[key]") if self._key else text
 
-    def _card(self, request: ModelRequest) -> Decoding:
-        return decoding_of(request.sampling, extra_body=self._config.extra_body)
-
     async def _fields(self, request: ModelRequest) -> JsonObject:
-        if videos(request.chat):  # JPEG takes long
+        if videos(request.chat):  # JPEG takes long; a thread for each text would cost more than the text does
             return await asyncio.to_thread(request_fields, request, self._config)
         return request_fields(request, self._config)
 
     async def _try(self, fields: JsonObject, sample: int, replied: int, ended: asyncio.Event) -> Answer:
         """One request. Raises TransientError, InputError."""
         await _sleep(self._quiet_until - time.monotonic(), ended)
-        body, began = body_of(fields), time.monotonic()
+        (body, headers), began = body_and_headers(fields, sample, replied), time.monotonic()
         try:
             # The client's own limit is for each read, and lets an endpoint that drips go on for ever.
             async with asyncio.timeout(self._config.timeout):
                 response = await self._client.post(
-                    _METHOD, cast_to=httpx2.Response, content=body, options={"headers": _headers(body, sample, replied)}
+                    _METHOD, cast_to=httpx2.Response, content=body, options={"headers": headers}
                 )
-            if error_status := _error_status(response.content):
-                failure = _failure_of_status(error_status, response.text, self.url)
-            else:
+            error_status = 0  # of an error that came with status 200, where its body tells one
+            if b'"error"' in response.content:
+                with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                    error_status = int(json.loads(response.content)["error"]["code"])
+            if error_status not in range(400, 600):
                 return parse_completion(response.content, round(time.monotonic() - began, 3))
+            failure = _failure_of_status(error_status, response.text, self.url)
         except (openai.APIError, httpx2.RequestError, Unreadable, TimeoutError) as error:
             failure = failure_of(error, self.url, self._config.timeout)
         failure.args = tuple(self.without_key(str(text)) for text in failure.args)
         raise failure
-
-    def _ask_for_less(self, sent: JsonObject, refused: RequestRefused) -> None:
-        """Leave out a field that the host refuses. Raises `refused` where it is none of these."""
-        name = self.fields.refused(sent, refused.text, of_the_chat=refused.of_the_chat)
-        if name is None:
-            raise refused
-        if not self.fields.fall(name, sent):
-            problem = str(refused).removeprefix(f"{self.url}: ").partition("; ")[0]
-            raise InputError.at(self.url, problem, "choose a form that it accepts with --structured") from None
-        _LOG.info("%s: it does not take %s as sent; asking without", self.url, name)
-
-    async def _pause(
-        self, failure: TransientError, tries: int, taken: float, ended: asyncio.Event, *, last: bool
-    ) -> None:
-        """Wait before the next try. Raises ComputeError where there is none."""
-        wait = wait_before_try(tries, failure.wait, _FIRST_WAIT, _LONGEST_WAIT)
-        if not last and taken + wait < self._config.patience and not ended.is_set():
-            self._ledger.retry()
-            if failure.wait is not None:  # it concerns all requests
-                self._quiet_until = max(self._quiet_until, time.monotonic() + failure.wait)
-            _LOG.info("%s: %s; asking again in %.1f s", self.url, failure, wait)
-            await _sleep(wait, ended)
-            if not ended.is_set():
-                return
-        asked = "" if failure.wait is None else f" and asks to wait {failure.wait:.0f} s"
-        tried = f"{tries} {'try' if tries == 1 else 'tries'} in {taken:.0f} s"
-        raise ComputeError(f"{self.url}: {failure}{asked} ({tried}); {failure.remedy}.")
-
-
-def _headers(body: bytes, sample: int, replied: int) -> dict[str, str]:
-    return {"Content-Type": "application/json", "Idempotency-Key": idempotency_key(body, sample, replied)}
 
 
 async def _sleep(seconds: float, ended: asyncio.Event) -> None:
@@ -309,21 +291,3 @@ async def _sleep(seconds: float, ended: asyncio.Event) -> None:
     if seconds > 0:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), seconds)
-
-
-def _address(url: str) -> str:
-    address = server_address(url, "http://localhost:8000/v1")
-    if httpx2.URL(address).userinfo:
-        raise InputError("the endpoint's address holds a password; give it as a key by --key-variable.")
-    if address.endswith("/chat/completions"):
-        raise InputError.at(address, "this is one method of the API", "give its root, without /chat/completions")
-    return address
-
-
-def _key(variable: str | None) -> str | None:
-    if variable is None:
-        return None
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise InputError(f"the environment variable {variable} for the endpoint's key is not set; set it.")
-    return key

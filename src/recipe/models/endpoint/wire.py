@@ -14,7 +14,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
@@ -74,9 +74,11 @@ def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
             if part["type"] == "text":
                 parts.append({"type": "text", "text": part["text"]})
             elif part["type"] == "video" and config.clips == "images":
-                parts.extend(_images(part["video"], config))
+                for moment, jpeg in _images(part["video"], config):
+                    parts.append({"type": "text", "text": f"[{moment}]"})
+                    parts.append({"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{jpeg}"}})
             elif part["type"] == "video":
-                data = ",".join(_jpegs(part["video"], config))
+                data = ",".join(jpeg for _, jpeg in _images(part["video"], config))
                 parts.append({"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{data}"}})
                 beside = {"mm_processor_kwargs": {"fps": part["video"].rate}}
             else:
@@ -95,49 +97,31 @@ def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
     return {**fields, **beside, **config.extra_body}
 
 
-def _images(video: Frames, config: ModelConfig) -> Iterator[JsonObject]:
-    for time, jpeg in zip(video.times.tolist(), _jpegs(video, config), strict=True):
-        yield {"type": "text", "text": f"[{_moment(time)}]"}
-        yield {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{jpeg}"}}
-
-
-def _jpegs(video: Frames, config: ModelConfig) -> Iterator[str]:
-    for image in video.images:
+def _images(video: Frames, config: ModelConfig) -> Iterator[tuple[str, str]]:
+    """The time of each frame to the tenth of a second, as `0:03.5`, and the frame as JPEG in base64."""
+    for time, frame in zip(video.times.tolist(), video.images, strict=True):
+        image = Image.fromarray(frame)
+        if config.max_pixels is not None and image.width * image.height > config.max_pixels:
+            scale = math.sqrt(config.max_pixels / (image.width * image.height))
+            size = max(1, int(image.width * scale)), max(1, int(image.height * scale))
+            image = image.resize(size, Image.Resampling.BICUBIC)
         stream = io.BytesIO()
-        _reduced(Image.fromarray(image), config.max_pixels).save(stream, "JPEG", quality=config.jpeg_quality)
-        yield base64.b64encode(stream.getvalue()).decode()
+        image.save(stream, "JPEG", quality=config.jpeg_quality)
+        tenths = round(10 * time)
+        moment = f"{clock(tenths // 10)}{f'.{tenths % 10}' if tenths % 10 else ''}"
+        yield moment, base64.b64encode(stream.getvalue()).decode()
 
 
-def _reduced(image: Image.Image, most: int | None) -> Image.Image:
-    width, height = image.size
-    if most is None or width * height <= most:
-        return image
-    scale = math.sqrt(most / (width * height))
-    return image.resize((max(1, int(width * scale)), max(1, int(height * scale))), Image.Resampling.BICUBIC)
+def body_and_headers(fields: JsonObject, sample: int, replied: int) -> tuple[bytes, dict[str, str]]:
+    """A request's body, in which half characters are escaped, as JSON allows, and its headers.
 
-
-def _moment(seconds: float) -> str:
-    """A time to the tenth of a second, because frames may be half a second apart.
-
-    >>> _moment(62.5), _moment(3.0)
-    ('1:02.5', '0:03')
+    The key in them differs for every request, and is the same when a request is sent again without having been
+    answered. `replied` counts the failures that the endpoint answered it with: a host that remembers its answers would
+    say the same for ever. Hosts that know the header `Idempotency-Key` do the work once; the others ignore it.
     """
-    tenths = round(10 * seconds)
-    return f"{clock(tenths // 10)}{f'.{tenths % 10}' if tenths % 10 else ''}"
-
-
-def body_of(fields: JsonObject) -> bytes:
-    """A request's body; half characters are escaped, as JSON allows."""
-    return json.dumps(fields, separators=(",", ":")).encode()
-
-
-def idempotency_key(body: bytes, sample: int, replied: int) -> str:
-    """A key that differs for every request, and is the same when a request is sent again without having been answered.
-
-    `replied` counts the failures that the endpoint answered it with: a host that remembers its answers would say the
-    same for ever. Hosts that know the header `Idempotency-Key` do the work once; the others ignore it.
-    """
-    return hashlib.sha256(body + f" {sample} {replied}".encode()).hexdigest()
+    body = json.dumps(fields, separators=(",", ":")).encode()
+    key = hashlib.sha256(body + f" {sample} {replied}".encode()).hexdigest()
+    return body, {"Content-Type": "application/json", "Idempotency-Key": key}
 
 
 _LOG = logging.getLogger(__name__)
@@ -168,15 +152,15 @@ class OptionalFields:
     """
 
     def __init__(
-        self, structured: Literal["auto", "json_schema", "json_object", "off"], own: Collection[str] = ()
+        self, structured: Literal["auto", "json_schema", "json_object", "off"], own: Mapping[str, Any] | None = None
     ) -> None:
-        """`own` are names of fields that the user gave."""
+        """`own` are the fields that the user gave."""
         self.structured: Structured = "json_schema" if structured == "auto" else structured
         self.logprobs = True
         self.dropped: dict[str, str | None] = {}
         """Fields that the host refuses, and the name that it takes in their place."""
         self._may_fall = structured == "auto"
-        self._own = frozenset(own)
+        self._own = own or {}
         self._proven: set[str] = set()
 
     def of(self, request: ModelRequest, fields: JsonObject) -> JsonObject:
@@ -229,10 +213,11 @@ class OptionalFields:
             self.structured = _LESS[form]
         return self._may_fall
 
-    def card(self, asked: Decoding, sent: JsonObject) -> Decoding:
-        """How the answer to a body was sampled; `asked` is the card of its request."""
-        lacking = [name for name in _DROPPED if getattr(asked, name).value is not None and name not in sent]
-        return replace(asked, **dict.fromkeys(lacking, Setting(None, "host"))) if lacking else asked
+    def card(self, request: ModelRequest, sent: JsonObject) -> Decoding:
+        """How the answer to the body of a request was sampled."""
+        wanted = decoding_of(request.sampling, extra_body=self._own)
+        lacking = [name for name in _DROPPED if getattr(wanted, name).value is not None and name not in sent]
+        return replace(wanted, **dict.fromkeys(lacking, Setting(None, "host"))) if lacking else wanted
 
 
 _ECHO = re.compile(r"""["']input["']\s*:.*""", re.DOTALL)
@@ -338,8 +323,8 @@ def parse_completion(body: bytes, seconds: float) -> Answer:
     choice = completion.choices[0] if completion.choices else _Choice()
     if choice.message is None:
         raise Unreadable(f"the answer is no chat completion: {quoted(body.decode('utf-8', 'replace'))}")
-    message, told = choice.message, choice.finish_reason is not None
-    if message.content is None and not (told or message.refusal or message.thought):
+    message = choice.message
+    if message.content is None and not (choice.finish_reason is not None or message.refusal or message.thought):
         text = quoted(body.decode("utf-8", "replace"))
         raise Unreadable(f"the answer holds no text and does not say why: {text}")
     usage = completion.usage or _Usage()

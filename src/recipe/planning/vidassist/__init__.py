@@ -10,6 +10,6 @@ Ours are: the prompts (`prompts/`), temperatures and lengths, the scale of each 
 that likelihoods are those of the model that proposed, that candidates which map to one action are one with the highest
 scores of them, the width of the beam, and how ties are settled.
 
-`proposers`, `values`, `assessor` and `task_graph` are the parts, `search` puts them together, `baseline` is the LLM
-baseline, `trace` keeps why each action was chosen, and `methods` opens what a setting names.
+`search` holds the search and the value functions that ask no model, `methods` the prompts, what asks models and the
+three methods, and `trace` keeps why each action was chosen.
 """

@@ -9,16 +9,15 @@ weights are ours. Equals stay in the order in which they were proposed.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 from recipe.planning.admissible import ActionMatch, AdmissibleActions
 from recipe.progress import SILENT, Progress
 
-if TYPE_CHECKING:
-    from recipe.planning.vidassist.models import ModelProposer
+_DIGITS = 6
+"""Of a score: what lies beyond is rounding, which differs with the size of a batch."""
 
 
 class State(NamedTuple):
@@ -53,17 +52,28 @@ class Proposal(NamedTuple):
     """Mean log-probability of a token of the answer in nats; None where the engine gives none."""
 
 
-class Candidate(NamedTuple):
-    """An admissible action, and the proposals that were taken for it."""
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An admissible action, the proposals that were taken for it, and its scores."""
 
     action: str
-    proposals: tuple[Proposal, ...]
-    mapped: tuple[ActionMatch, ...]
+    proposals: tuple[Proposal, ...] = ()
+    matches: tuple[ActionMatch, ...] = ()
     """How each proposal was mapped, in the same order."""
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    """By value function; None where it has none."""
+    total: float | None = None
+    """Their weighted mean; None where all are None."""
 
 
 ActionsOf = Callable[[str], AdmissibleActions]
 """The admissible actions of a goal; the same for all goals unless the setting limits them to the goal's card."""
+Proposer = Callable[[Sequence[State], int, Progress], list[list[Proposal]]]
+"""From states and a number to so many proposals for each state, in order."""
+NextStep = tuple[State, Candidate]
+"""A candidate for the next step of a partial plan."""
+Value = Callable[[Sequence[NextStep], Progress], list[float | None]]
+"""A value function: one score for each candidate, None where it has none."""
 
 
 def candidates_of(
@@ -73,100 +83,59 @@ def candidates_of(
 
     Proposals without an action make no candidate.
     """
-    asked: dict[int, tuple[AdmissibleActions, list[str]]] = {}
+    texts: dict[int, tuple[AdmissibleActions, list[str]]] = {}
     for state, group in zip(states, proposals, strict=True):
-        known = actions(state.goal)
-        asked.setdefault(id(known), (known, []))[1].extend(one.text for one in group if one.text)
-    for known, texts in asked.values():  # all at once: each is kept, and read from there below
-        known.map(texts)
-    return [_merged(group, actions(state.goal)) for state, group in zip(states, proposals, strict=True)]
+        admissible = actions(state.goal)
+        texts.setdefault(id(admissible), (admissible, []))[1].extend(item.text for item in group if item.text)
+    for admissible, new in texts.values():  # in one call of the encoder: each text is kept, and read from there below
+        admissible.map(new)
+
+    candidates: list[list[Candidate]] = []
+    for state, group in zip(states, proposals, strict=True):
+        usable = [proposal for proposal in group if proposal.text]
+        by_action: dict[str, list[tuple[Proposal, ActionMatch]]] = {}
+        for proposal, match in zip(usable, actions(state.goal).map([item.text for item in usable]), strict=True):
+            by_action.setdefault(match.action, []).append((proposal, match))
+        candidates.append([])
+        for action, pairs in by_action.items():
+            merged, matches = zip(*pairs, strict=True)
+            candidates[-1].append(Candidate(action, merged, matches))
+    return candidates
 
 
-def _merged(proposals: Sequence[Proposal], actions: AdmissibleActions) -> list[Candidate]:
-    with_action = [one for one in proposals if one.text]
-    groups: dict[str, list[tuple[Proposal, ActionMatch]]] = {}
-    for proposal, mapped in zip(with_action, actions.map([one.text for one in with_action]), strict=True):
-        groups.setdefault(mapped.action, []).append((proposal, mapped))
-    return [
-        Candidate(action, tuple(one for one, _ in group), tuple(mapped for _, mapped in group))
-        for action, group in groups.items()
-    ]
-
-
-_DIGITS = 6
-"""Of a score: what lies beyond is rounding, which differs with the size of a batch."""
-
-
-class CandidateStep(NamedTuple):
-    """A candidate for the next step of a partial plan."""
-
-    state: State
-    candidate: Candidate
-
-
-class Value(Protocol):
-    """A value function."""
-
-    @property
-    def name(self) -> str:
-        """Name of its scores in traces and options."""
-        ...
-
-    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
-        """One score each, None where it has none."""
-        ...
-
-
-class TextGeneration:
+def text_generation(steps: Sequence[NextStep], _progress: Progress = SILENT) -> list[float | None]:
     """Text generation: exp of the mean log-probability of a token of the proposal, the highest of a candidate's.
 
-    The likelihood is that under the model that proposed, of its whole answer.
+    The likelihood is that under the model that proposed, of its whole answer; None where no engine gives one.
     """
-
-    name = "generation"
-
-    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
-        """None where no engine gives log-probabilities."""
-        return [_highest(one.candidate) for one in considered]
-
-
-def _highest(candidate: Candidate) -> float | None:
-    logprobs = [proposal.logprob for proposal in candidate.proposals if proposal.logprob is not None]
-    return round(math.exp(min(max(logprobs), 0.0)), _DIGITS) if logprobs else None
+    scores: list[float | None] = []
+    for _, candidate in steps:
+        logprobs = [proposal.logprob for proposal in candidate.proposals if proposal.logprob is not None]
+        scores.append(round(math.exp(min(max(logprobs), 0.0)), _DIGITS) if logprobs else None)
+    return scores
 
 
-class TextMapping:
+def text_mapping(steps: Sequence[NextStep], _progress: Progress = SILENT) -> list[float | None]:
     """Text mapping: the cosine c of the proposal and its action as (1 + c) / 2, the highest of a candidate's."""
-
-    name = "mapping"
-
-    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
-        """Never None."""
-        return [_cosine01(max(mapped.similarity for mapped in one.candidate.mapped)) for one in considered]
+    cosines = [max(match.similarity for match in candidate.matches) for _, candidate in steps]
+    return [round(min(max((1 + cosine) / 2, 0.0), 1.0), _DIGITS) for cosine in cosines]
 
 
-def _cosine01(cosine: float) -> float:
-    return round(min(max((1 + cosine) / 2, 0.0), 1.0), _DIGITS)
-
-
-class Translation:
+def translation(steps: Sequence[NextStep], _progress: Progress = SILENT, *, beta: float) -> list[float | None]:
     """The ranking of the LLM agent baseline (Huang et al., 2022, equation 1): cosine + beta x mean log-probability.
 
     The highest of a candidate's proposals; of their cosines alone where no log-probability is known. Not in [0, 1].
     """
-
-    name = "translation"
-
-    def __init__(self, beta: float) -> None:
-        self._beta = beta
-
-    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
-        """Never None."""
-        return [self._best(one.candidate) for one in considered]
-
-    def _best(self, candidate: Candidate) -> float:
-        pairs = zip(candidate.proposals, candidate.mapped, strict=True)
-        return round(max(mapped.similarity + self._beta * (one.logprob or 0.0) for one, mapped in pairs), _DIGITS)
+    return [
+        round(
+            max(
+                match.similarity + beta * (proposal.logprob or 0.0)
+                for proposal, match in zip(candidate.proposals, candidate.matches, strict=True)
+            ),
+            _DIGITS,
+        )
+        for _, candidate in steps
+    ]
 
 
 def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
@@ -180,34 +149,18 @@ def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, floa
     return sum(weight * score for weight, score in known) / total if total else None
 
 
-class Option(NamedTuple):
-    """A candidate with its scores."""
+class Choice(NamedTuple):
+    """One step of a plan: the candidates that there were, and the index of the chosen one."""
 
-    candidate: Candidate
-    scores: dict[str, float | None]
-    """By value function; None where it has none."""
-    total: float | None
-    """Their weighted mean; None where all are None."""
-
-
-class Options(NamedTuple):
-    """The candidates for the next action in a state."""
-
-    options: tuple[Option, ...]
+    candidates: tuple[Candidate, ...]
+    chosen: int
     lost: tuple[Proposal, ...] = ()
     """Proposals that hold no action."""
 
-
-class Choice(NamedTuple):
-    """One step of a plan: the options, and the place of the chosen one."""
-
-    among: Options
-    chosen: int
-
     @property
-    def option(self) -> Option:
-        """The chosen option."""
-        return self.among.options[self.chosen]
+    def candidate(self) -> Candidate:
+        """The chosen candidate."""
+        return self.candidates[self.chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,20 +173,19 @@ class PartialPlan:
     @property
     def score(self) -> float | None:
         """Mean over the steps that have a score; None where none has."""
-        totals = [choice.option.total for choice in self.choices if choice.option.total is not None]
+        totals = [choice.candidate.total for choice in self.choices if choice.candidate.total is not None]
         return sum(totals) / len(totals) if totals else None
 
     @property
     def rank(self) -> tuple[int, float]:
         """Lower is better: fewer steps without a score, then the higher score."""
-        unscored = sum(choice.option.total is None for choice in self.choices)
-        return unscored, -(self.score or 0.0)
+        return sum(choice.candidate.total is None for choice in self.choices), -(self.score or 0.0)
 
-    def extended(self, options: Options) -> "list[PartialPlan]":
-        """One longer plan for each option."""
+    def extended(self, candidates: tuple[Candidate, ...], lost: tuple[Proposal, ...] = ()) -> "list[PartialPlan]":
+        """One longer plan for each candidate."""
         return [
-            PartialPlan(self.state.then(option.candidate.action), (*self.choices, Choice(options, place)))
-            for place, option in enumerate(options.options)
+            PartialPlan(self.state.then(candidate.action), (*self.choices, Choice(candidates, index, lost)))
+            for index, candidate in enumerate(candidates)
         ]
 
 
@@ -241,11 +193,12 @@ class PartialPlan:
 class Search:
     """Proposers, value functions, and the depth and width of the search."""
 
-    proposers: tuple["ModelProposer", ...]
+    proposers: tuple[Proposer, ...]
     count: int
     """Proposals of each proposer for a state."""
     actions: ActionsOf
-    values: tuple[Value, ...]
+    values: Mapping[str, Value]
+    """By the name of their scores in traces and options."""
     weights: Mapping[str, float]
     """By value function; 1 where none is given."""
     horizon: int
@@ -258,34 +211,25 @@ class Search:
         kept = [[PartialPlan(start)] for start in starts]
         with progress.task("planning actions, level by level", total=self.horizon) as advance:
             for _ in range(self.horizon):
-                states = dict.fromkeys(plan.state for plans in kept for plan in plans)
-                options = dict(zip(states, self._expanded(list(states), progress), strict=True))
-                kept = [self._best(plans, options) for plans in kept]
+                # Equal states are proposed for and assessed once, and an engine is asked about all states at once.
+                states = list(dict.fromkeys(plan.state for plans in kept for plan in plans))
+                groups = zip(*(propose(states, self.count, progress) for propose in self.proposers), strict=True)
+                proposals = [list(chain.from_iterable(group)) for group in groups]
+                candidates = candidates_of(states, proposals, self.actions)
+                steps = [(state, item) for state, group in zip(states, candidates, strict=True) for item in group]
+                columns = {name: value(steps, progress) for name, value in self.values.items()}
+                scored = []
+                for index, (_, candidate) in enumerate(steps):
+                    scores = {name: column[index] for name, column in columns.items()}
+                    scored.append(replace(candidate, scores=scores, total=weighted_mean(scores, self.weights)))
+
+                remaining = iter(scored)
+                options = {
+                    state: (tuple(next(remaining) for _ in group), tuple(item for item in all_of if not item.text))
+                    for state, group, all_of in zip(states, candidates, proposals, strict=True)
+                }
+                for index, plans in enumerate(kept):
+                    longer = [new for plan in plans for new in plan.extended(*options[plan.state])]
+                    kept[index] = sorted(longer, key=lambda plan: plan.rank)[: self.beam] or plans
                 advance(1)
         return [plans[0] for plans in kept]
-
-    def _best(self, plans: list[PartialPlan], options: Mapping[State, Options]) -> list[PartialPlan]:
-        longer = list(chain.from_iterable(plan.extended(options[plan.state]) for plan in plans))
-        return sorted(longer, key=lambda plan: plan.rank)[: self.beam] or plans
-
-    def _expanded(self, states: list[State], progress: Progress) -> list[Options]:
-        """The options of each state; an engine is asked about all states at once."""
-        by_proposer = [proposer.propose(states, self.count, progress) for proposer in self.proposers]
-        proposals = [[*chain.from_iterable(groups)] for groups in zip(*by_proposer, strict=True)]
-        candidates = candidates_of(states, proposals, self.actions)
-        considered = [
-            CandidateStep(state, candidate)
-            for state, group in zip(states, candidates, strict=True)
-            for candidate in group
-        ]
-        scores = {value.name: value.score(considered, progress) for value in self.values}
-        rows = ({name: column[place] for name, column in scores.items()} for place in range(len(considered)))
-        scored = map(partial(_option, self.weights), considered, rows)
-        return [
-            Options(tuple(next(scored) for _ in group), tuple(one for one in proposed if not one.text))
-            for group, proposed in zip(candidates, proposals, strict=True)
-        ]
-
-
-def _option(weights: Mapping[str, float], considered: CandidateStep, scores: dict[str, float | None]) -> Option:
-    return Option(considered.candidate, scores, weighted_mean(scores, weights))

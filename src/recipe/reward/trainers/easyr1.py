@@ -21,7 +21,7 @@ def compute_score(reward_inputs: Sequence[Mapping[str, Any]], **settings: Any) -
 
     Raises InputError for a row that cannot be read, and as `RewardSource.score_each`.
     """
-    columns = ([one.get(name) for one in reward_inputs] for name in ("response", "ground_truth"))
+    columns = ([inputs.get(name) for inputs in reward_inputs] for name in ("response", "ground_truth"))
     rows = read_rows(row_of, *columns)
     rewards = reward_source(settings).score_each(rows)
     return [{"overall": reward.total} | reward.numbers for reward in rewards]

@@ -31,13 +31,10 @@ class AlignmentReward:
         return _totals(self._settings, completions, goal, history)
 
 
-class AsyncAlignmentReward:
+class AsyncAlignmentReward(AlignmentReward):
     """The same beside other asynchronous rewards: an `AsyncORM` by shape."""
 
-    def __init__(self, args: Any = None, **settings: Any) -> None:
-        self.args, self._settings = args, settings
-
-    async def __call__(
+    async def __call__(  # type: ignore[override]
         self, completions: Sequence[Any], goal: Sequence[Any], history: Sequence[Any], **_: Any
     ) -> list[float | None]:
         """Raises InputError where no row could be used so far."""

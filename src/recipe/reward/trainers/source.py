@@ -33,8 +33,21 @@ class Row(NamedTuple):
 
     @classmethod
     def of(cls, completion: Any, goal: Any, history: Any) -> "Row":
-        """The row of what a trainer hands over. Raises InputError, which names the field."""
-        row = cls(whole_text("goal", goal), history_of(history), whole_text("completion", text_of(completion)))
+        """The row of what a trainer hands over: a history is a list, an array or the text of a JSON list.
+
+        Raises InputError, which names the field.
+
+        >>> Row.of("1. Pour", "Make tea", '["Boil water"]').history
+        ('Boil water',)
+        """
+        whole_text("goal", goal)
+        steps = _parsed(history) if isinstance(history, str) else history
+        if hasattr(steps, "tolist"):  # a column read from Parquet is an array
+            steps = steps.tolist()
+        if not isinstance(steps, list | tuple) or not all(isinstance(step, str) for step in steps):
+            value = f"{history!r:.160}"
+            raise InputError(f"the history is {value}; give the steps that are done as a list of texts, [] for none.")
+        row = cls(goal, tuple(steps), whole_text("completion", text_of(completion)))
         for step in row.history:
             whole_text("history", step)
         return row
@@ -52,34 +65,24 @@ def read_rows(read: Callable[..., Row], *columns: Iterable[Any]) -> list[Row | I
     return rows
 
 
-def row_of(completion: Any, *places: Any) -> Row:
-    """A completion with its goal and history, from the first of `places` that holds a goal.
+def row_of(completion: Any, *prompts: Any) -> Row:
+    """A completion with its goal and history, from the first of `prompts` that holds a goal.
 
-    A place is a mapping, the text of a JSON object, or an object with the attributes. Raises InputError, which names
+    A prompt is a mapping, the text of a JSON object, or an object with the attributes. Raises InputError, which names
     the field.
 
     >>> row_of("1. Pour", None, '{"goal": "Make tea", "history": ["Boil water"]}')
     Row(goal='Make tea', history=('Boil water',), completion='1. Pour')
     """
-    for place in map(_fields, places):
-        if place.get("goal") is not None:
-            return Row.of(completion, place["goal"], place.get("history"))
+    for prompt in prompts:
+        value = _parsed(prompt) if isinstance(prompt, str) else prompt
+        if value is None or isinstance(value, str | list):
+            continue
+        if not isinstance(value, Mapping):
+            value = {name: getattr(value, name, None) for name in ("goal", "history")}
+        if value.get("goal") is not None:
+            return Row.of(completion, value["goal"], value.get("history"))
     raise InputError('a sample comes without its goal; give {"goal": "...", "history": ["...", ...]} with it.')
-
-
-def history_of(value: Any) -> Steps:
-    """Steps from a list, an array or the text of a JSON list. Raises InputError.
-
-    >>> history_of('["Boil water"]')
-    ('Boil water',)
-    """
-    steps = _parsed(value) if isinstance(value, str) else value
-    if hasattr(steps, "tolist"):  # a column read from Parquet is an array
-        steps = steps.tolist()
-    if not isinstance(steps, list | tuple) or not all(isinstance(step, str) for step in steps):
-        shown = f"{value!r:.160}"
-        raise InputError(f"the history is {shown}; give the steps that are done as a list of texts, [] for none.")
-    return tuple(steps)
 
 
 def text_of(completion: Any) -> str:
@@ -108,15 +111,6 @@ def text_of(completion: Any) -> str:
         if all(isinstance(text, str) for text in texts):
             return "".join(texts)
     raise InputError(f"the completion's content is {content!r:.160}; give a text or a list of parts.")
-
-
-def _fields(place: Any) -> Mapping[str, Any]:
-    value = _parsed(place) if isinstance(place, str) else place
-    if value is None or isinstance(value, str | list):
-        return {}
-    if isinstance(value, Mapping):
-        return value
-    return {name: getattr(value, name, None) for name in ("goal", "history")}
 
 
 def _parsed(text: str) -> Any:
@@ -174,15 +168,13 @@ class RewardSource:
         return reward
 
 
-class _Settings(NamedTuple):
-    corpus: str
-    reward_config: str
-    service: str
-    token: str
-
-
-_VARIABLES = _Settings("RECIPE_CORPUS", "RECIPE_REWARD_CONFIG", "RECIPE_SERVICE", "RECIPE_TOKEN")
-_opened: dict[_Settings, RewardSource] = {}
+_VARIABLES = {
+    "corpus": "RECIPE_CORPUS",
+    "reward_config": "RECIPE_REWARD_CONFIG",
+    "service": "RECIPE_SERVICE",
+    "token": "RECIPE_TOKEN",
+}
+_opened: dict[tuple[str, ...], RewardSource] = {}
 _opening = threading.Lock()
 
 
@@ -194,36 +186,34 @@ def reward_source(settings: Mapping[str, Any] | None = None) -> RewardSource:
     RECIPE_SERVICE and RECIPE_TOKEN, unless the settings name the other of corpus and service. Other keys are left
     alone. Raises ConfigError where neither or both of corpus and service are named.
     """
-    named = _resolved(settings or {})
+    environment = {name: os.environ.get(variable, "") for name, variable in _VARIABLES.items()}
+    named = {name: str((settings or {}).get(name) or "") for name in _VARIABLES}
+    if not named["corpus"] and not named["service"]:
+        named |= {name: environment[name] for name in ("corpus", "service")}
+    if bool(named["corpus"]) == bool(named["service"]):
+        problem = "neither a corpus nor a service is named"
+        if named["corpus"]:
+            problem = "both a corpus and a service are named"
+        raise ConfigError(f"{problem}; set one of {_VARIABLES['corpus']} and {_VARIABLES['service']}.")
+    further = "token" if named["service"] else "reward_config"
+    named[further] = named[further] or environment[further]
+    key = tuple(named.values())
     with _opening:
-        if named not in _opened:
-            _opened[named] = _open(named)
-        return _opened[named]
+        if key not in _opened:
+            _opened[key] = _open(**named)
+        return _opened[key]
 
 
-def _resolved(settings: Mapping[str, Any]) -> _Settings:
-    given = _Settings(*(str(settings.get(name) or "") for name in _Settings._fields))
-    environment = _Settings(*(os.environ.get(name, "") for name in _VARIABLES))
-    if not given.corpus and not given.service:
-        given = given._replace(corpus=environment.corpus, service=environment.service)
-    if bool(given.corpus) == bool(given.service):
-        what = "both a corpus and a service are named" if given.corpus else "neither a corpus nor a service is named"
-        raise ConfigError(f"{what}; set one of {_VARIABLES.corpus} and {_VARIABLES.service}.")
-    if given.service:
-        return given._replace(token=given.token or environment.token)
-    return given._replace(reward_config=given.reward_config or environment.reward_config)
-
-
-def _open(named: _Settings) -> RewardSource:
-    if named.service:
+def _open(corpus: str, reward_config: str, service: str, token: str) -> RewardSource:
+    if service:
         try:
             from recipe.reward.client import ServiceClient  # noqa: PLC0415  # a local verifier needs none of its packages
         except ModuleNotFoundError as error:
             if error.name == "httpx2":
                 raise MissingExtra("the client of the reward service", "client") from None
             raise
-        client = ServiceClient(named.service, named.token or None)
+        client = ServiceClient(service, token or None)
         atexit.register(client.close)
         return RewardSource(client)
-    config = load_config(Path(named.reward_config), RewardConfig) if named.reward_config else RewardConfig()
-    return RewardSource(Verifier(Corpus.open(named.corpus), config))
+    config = load_config(Path(reward_config), RewardConfig) if reward_config else RewardConfig()
+    return RewardSource(Verifier(Corpus.open(corpus), config))

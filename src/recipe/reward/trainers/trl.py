@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import Any
 
 from recipe.reward.trainers.source import RewardSource, Row, read_rows, reward_source
-from recipe.types import Reward
 
 
 async def alignment_reward(
@@ -32,15 +31,6 @@ async def alignment_reward(
     if source is None:
         source = await asyncio.to_thread(reward_source)
     rewards = await asyncio.to_thread(source.score_or_none, read_rows(Row.of, completions, goal, history))
-    _log(rewards, log_extra, log_metric)
-    return [None if reward is None else reward.total for reward in rewards]
-
-
-def _log(
-    rewards: Sequence[Reward | None],
-    log_extra: Callable[[str, list[Any]], object] | None,
-    log_metric: Callable[[str, float], object] | None,
-) -> None:
     numbers = [{} if reward is None else reward.numbers for reward in rewards]
     for name in dict.fromkeys(name for row in numbers for name in row):
         values = [row.get(name) for row in numbers]
@@ -50,3 +40,4 @@ def _log(
             log_metric(name, fmean(value for value in values if value is not None))
     if log_metric is not None and rewards:
         log_metric("unscored", sum(reward is None for reward in rewards) / len(rewards))
+    return [None if reward is None else reward.total for reward in rewards]

@@ -2,10 +2,8 @@
 
 import hashlib
 import logging
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -66,23 +64,11 @@ def video_source(config: TrainingSettings, histories: Histories | None) -> Video
         return VideoSource(read_training_examples(config.examples, config.split), histories, "given")
     if config.videos is None:
         raise ConfigError("key 'videos' is missing; give the folder of the videos, or set input = 'text'.")
-    return _from_folder(config, config.videos, read_training_examples(config.examples, config.split))
-
-
-def bounded_frames(policy: Checkpoint, source: VideoSource | None) -> Checkpoint:
-    """The policy with the bounds of a frame's area that hold for the source's videos, where it reads videos."""
-    if policy.video is None or source is None or source.frames is None:
-        return policy
-    # All of them, given or not, so that settings that went through a file mean the same.
-    bounds = FrameConfig(**source.frames.model_dump())
-    return replace(policy, video=policy.video.within(bounds))
-
-
-def _from_folder(config: TrainingSettings, folder: Path, examples: list[Example]) -> VideoSource:
     # PyAV, which is not needed where histories are given.
     from recipe.perception.frames import VideoClips  # noqa: PLC0415
     from recipe.perception.videos import VideoFolder, locate  # noqa: PLC0415
 
+    folder, examples = config.videos, read_training_examples(config.examples, config.split)
     uncut = [example.example_id for example in examples if example.until is None]
     if uncut:
         problem = f"{len(uncut)} of {len(examples)} examples do not say where the history ends ({listed(uncut)})"
@@ -93,7 +79,9 @@ def _from_folder(config: TrainingSettings, folder: Path, examples: list[Example]
     left = [example for example in examples if example.example_id in located.paths]
     if located.missing and not (config.skip_missing_videos and left):
         problem = f"{len(located.missing)} of the examples' videos are missing ({listed(located.missing)})"
-        raise InputError.at(folder, problem, "download them, or set skip_missing_videos = true to train on the others")
+        raise InputError.at(
+            config.videos, problem, "download them, or set skip_missing_videos = true to train on the others"
+        )
     if located.missing:
         _LOG.warning(
             "%s: %d of %d examples are skipped, since their videos are missing (%s)",
@@ -103,6 +91,15 @@ def _from_folder(config: TrainingSettings, folder: Path, examples: list[Example]
     files = sorted({f"{path.name} {path.stat().st_size}" for path in located.paths.values()})
     held = f"{len(files)} videos, {hashlib.sha256(chr(10).join(files).encode()).hexdigest()}"
     return VideoSource(left, VideoClips(videos, config.frames), held, config.frames)
+
+
+def bounded_frames(policy: Checkpoint, source: VideoSource | None) -> Checkpoint:
+    """The policy with the bounds of a frame's area that hold for the source's videos, where it reads videos."""
+    if policy.video is None or source is None or source.frames is None:
+        return policy
+    # All of them, given or not, so that settings that went through a file mean the same.
+    bounds = FrameConfig(**source.frames.model_dump())
+    return replace(policy, video=policy.video.within(bounds))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,16 +142,6 @@ class VideoPrompts:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def rows_in_order(count: int, epochs: int, seed: int) -> list[dict[str, int]]:
-    """The rows of a whole run, every example once in each epoch in drawn order, numbered by `draw`.
-
-    Laid out beforehand, in what the trainer takes for one epoch, so that a place in the run has one number.
-    """
-    order = random.Random(seed)
-    drawn = [index for _ in range(epochs) for index in order.sample(range(count), count)]
-    return [{"example": index, "draw": draw} for draw, index in enumerate(drawn)]
-
-
 class Collator:
     """Rows of an SFT run to a batch: padded on the right, labels on the continuation only, one clip each."""
 
@@ -164,21 +151,21 @@ class Collator:
 
     def __call__(self, rows: Sequence[dict[str, int]]) -> dict[str, Any]:
         """A batch of rows `{"example": index, "draw": place in the run}`; raises ConfigError for a prompt too long."""
-        read = [self._row(self._examples[row["example"]], row["draw"]) for row in rows]
-        width = max(len(ids) for ids, _, _ in read)
+        batch = []
+        for row in rows:
+            example = self._examples[row["example"]]
+            prompt, reply = self._prompts.prompt(example, row["draw"]), self._prompts.reply(example)
+            if len(prompt.ids) >= self._longest:
+                raise ConfigError(
+                    f"max_tokens: the prompt of example {example.example_id!r} takes {len(prompt.ids)} tokens of "
+                    f"{self._longest} with its video; raise max_tokens, or lower frames.count or frames.max_pixels."
+                )
+            labels = [-100] * len(prompt.ids) + reply
+            batch.append(((prompt.ids + reply)[: self._longest], labels[: self._longest], prompt.clip))
+        width = max(len(ids) for ids, _, _ in batch)
         return {
-            "input_ids": torch.tensor([[*ids, *[self._padding] * (width - len(ids))] for ids, _, _ in read]),
-            "attention_mask": torch.tensor([[1] * len(ids) + [0] * (width - len(ids)) for ids, _, _ in read]),
-            "labels": torch.tensor([[*labels, *[-100] * (width - len(labels))] for _, labels, _ in read]),
-            "clips": [clip for _, _, clip in read],
+            "input_ids": torch.tensor([[*ids, *[self._padding] * (width - len(ids))] for ids, _, _ in batch]),
+            "attention_mask": torch.tensor([[1] * len(ids) + [0] * (width - len(ids)) for ids, _, _ in batch]),
+            "labels": torch.tensor([[*labels, *[-100] * (width - len(labels))] for _, labels, _ in batch]),
+            "clips": [clip for _, _, clip in batch],
         }
-
-    def _row(self, example: Example, draw: int) -> tuple[list[int], list[int], Patches]:
-        prompt, reply = self._prompts.prompt(example, draw), self._prompts.reply(example)
-        if len(prompt.ids) >= self._longest:
-            raise ConfigError(
-                f"max_tokens: the prompt of example {example.example_id!r} takes {len(prompt.ids)} tokens of "
-                f"{self._longest} with its video; raise max_tokens, or lower frames.count or frames.max_pixels."
-            )
-        ids, labels = prompt.ids + reply, [-100] * len(prompt.ids) + reply
-        return ids[: self._longest], labels[: self._longest], prompt.clip

@@ -4,7 +4,7 @@ TRL 1.16 itself reads images only, and would leave a video out of the log-probab
 methods of TRL, whose minor version is pinned; a test holds their signatures.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -40,8 +40,23 @@ class FrozenTower:
     def tokens(self, clips: Sequence[Patches]) -> list[torch.Tensor]:
         """The tokens [n, width] of each clip as the merger makes them, with its gradient; equal clips share theirs."""
         distinct = list(dict.fromkeys(clips))
-        self._encode(distinct)
+        # Those that were not encoded yet, [patches, hidden] each, in batches of so many patches.
+        batches: list[list[Patches]] = []
+        patches = _PATCHES
+        for clip in (clip for clip in distinct if clip not in self._encoded):
+            patches += len(clip.pixels)
+            if patches > _PATCHES:
+                batches.append([])
+                patches = len(clip.pixels)
+            batches[-1].append(clip)
         visual = self._visual
+        device, dtype = visual.device, visual.dtype
+        for batch in batches:
+            pixels = torch.cat([clip.pixels for clip in batch]).to(device, dtype)
+            grids = torch.tensor([clip.grid for clip in batch], device=device)
+            with torch.no_grad():
+                hidden = visual(pixels, grid_thw=grids).last_hidden_state
+            self._encoded.update(zip(batch, hidden.split(grids.prod(-1).tolist()), strict=True))
         grids = torch.tensor([clip.grid for clip in distinct])
         # The encoder leaves patches in the order of its windows.
         order, _ = get_vision_window_index(grids, visual.spatial_merge_size, visual.window_size, visual.patch_size)
@@ -50,27 +65,6 @@ class FrozenTower:
         parts = merged.split((grids.prod(-1) // visual.spatial_merge_unit).tolist())
         of = dict(zip(distinct, parts, strict=True))
         return [of[clip] for clip in clips]
-
-    def _encode(self, clips: Sequence[Patches]) -> None:
-        """Encode the clips not seen yet: [patches, hidden] each."""
-        device, dtype = self._visual.device, self._visual.dtype
-        for batch in _batches([clip for clip in clips if clip not in self._encoded]):
-            pixels = torch.cat([clip.pixels for clip in batch]).to(device, dtype)
-            grids = torch.tensor([clip.grid for clip in batch], device=device)
-            with torch.no_grad():
-                hidden = self._visual(pixels, grid_thw=grids).last_hidden_state
-            self._encoded.update(zip(batch, hidden.split(grids.prod(-1).tolist()), strict=True))
-
-
-def _batches(clips: Sequence[Patches]) -> Iterator[list[Patches]]:
-    batch: list[Patches] = []
-    for clip in clips:
-        if batch and sum(len(own.pixels) for own in [*batch, clip]) > _PATCHES:
-            yield batch
-            batch = []
-        batch.append(clip)
-    if batch:
-        yield batch
 
 
 def decoder_inputs(

@@ -2,8 +2,10 @@
 
 from alembic import context
 
-from recipe_apps.board.tables import metadata
+from recipe_apps.board.models import Base
 
-context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, render_as_batch=True)
+context.configure(
+    connection=context.config.attributes["connection"], target_metadata=Base.metadata, render_as_batch=True
+)
 with context.begin_transaction():
     context.run_migrations()

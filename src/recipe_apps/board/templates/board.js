@@ -71,9 +71,9 @@ function jobLine(job) {
 
 function table(headings, rows) {
   const head = make("thead", {}, make("tr", {}, ...headings.map((text) => make("th", { scope: "col", textContent: text }))));
-  const body = make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells.map((cell, place) => {
-    const node = make(place ? "td" : "th", { dir: "auto" });
-    if (!place) node.scope = "row";
+  const body = make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells.map((cell, column) => {
+    const node = make(column ? "td" : "th", { dir: "auto" });
+    if (!column) node.scope = "row";
     node.append(...(Array.isArray(cell) ? cell : [cell ?? ""]));
     return node;
   }))));
@@ -136,7 +136,7 @@ function submitPage() {
   };
   const show = (checked) => {
     const list = $("problems").querySelector("ol");
-    list.replaceChildren(...checked.problems.map((one) => make("li", { dir: "auto", textContent: `${one.line ? `line ${one.line}` : "the file"}${one.field ? `, ${one.field}` : ""}: ${one.problem}; ${one.remedy}.` })));
+    list.replaceChildren(...checked.problems.map((problem) => make("li", { dir: "auto", textContent: `${problem.line ? `line ${problem.line}` : "the file"}${problem.field ? `, ${problem.field}` : ""}: ${problem.problem}; ${problem.remedy}.` })));
     if (checked.more) list.append(make("li", { textContent: `and ${checked.more} more` }));
     $("problems").hidden = checked.ok;
     if (!checked.ok) $("problems").focus();
@@ -144,19 +144,19 @@ function submitPage() {
   const track = () => { $("questions").href = `/api/tracks/${encodeURIComponent($("track").value)}/questions.jsonl`; passed = false; ready(); };
   const watch = async (id) => {
     clearTimeout(follow);
-    const found = await guarded(() => ask(`/api/submissions/${id}`));
-    if (found) {
+    const answer = await guarded(() => ask(`/api/submissions/${id}`));
+    if (answer) {
       $("sent").hidden = false;
       const link = $("sent").querySelector("a");
-      link.href = `/systems/${id}`; link.textContent = `${found.submission.system}, submission ${id}`;
-      $("sent").querySelector("ul").replaceChildren(...found.submission.jobs.map(jobLine));
+      link.href = `/systems/${id}`; link.textContent = `${answer.submission.system}, submission ${id}`;
+      $("sent").querySelector("ul").replaceChildren(...answer.submission.jobs.map(jobLine));
     }
-    if (!found || found.submission.jobs.some((job) => job.state === "queued" || job.state === "running")) follow = setTimeout(() => watch(id), POLL);
+    if (!answer || answer.submission.jobs.some((job) => job.state === "queued" || job.state === "running")) follow = setTimeout(() => watch(id), POLL);
   };
 
   guarded(async () => {
     const { tracks } = await ask("/api/boards");
-    $("track").replaceChildren(...tracks.filter((one) => !one.closed).map((one) => make("option", { value: one.name, textContent: one.title })));
+    $("track").replaceChildren(...tracks.filter((track) => !track.closed).map((track) => make("option", { value: track.name, textContent: track.title })));
     track();
   });
   $("track").addEventListener("change", track);
@@ -202,22 +202,22 @@ function minePage() {
   const load = async () => {
     clearTimeout(follow);
     if (!me) { $("list").replaceChildren(); $("quotas").textContent = ""; return; }
-    const found = await guarded(async () => [await ask("/api/me"), (await ask("/api/me/submissions")).submissions]);
-    if (!found) return;
-    const [account, submissions] = found;
-    $("quotas").textContent = account.quotas.map((one) => `${one.track}: ${one.day.used} of ${one.day.limit} in 24 hours, ${one.total.used} of ${one.total.limit} in all`).join(" · ");
+    const answers = await guarded(async () => [await ask("/api/me"), (await ask("/api/me/submissions")).submissions]);
+    if (!answers) return;
+    const [account, submissions] = answers;
+    $("quotas").textContent = account.quotas.map((quota) => `${quota.track}: ${quota.day.used} of ${quota.day.limit} in 24 hours, ${quota.total.used} of ${quota.total.limit} in all`).join(" · ");
     const change = (path, options) => guarded(async () => { await ask(path, options); await load(); });
     if (!$("list").contains(document.activeElement) || document.activeElement === $("list")) {
-      $("list").replaceChildren(...submissions.map((one) => make("article", {},
-        make("h2", { dir: "auto" }, make("a", { href: `/systems/${one.id}`, textContent: one.system })),
-        make("p", { className: "meta" }, `${one.track_title} · ${one.id} · `, when(one.created), one.private ? " · private" : "", one.withdrawn ? " · withdrawn" : ""),
-        make("ul", { className: "plain" }, ...one.jobs.map(jobLine)),
-        one.withdrawn ? null : make("p", { className: "row" },
-          button(one.private ? "Make public" : "Make private", `${one.private ? "Make public" : "Make private"}: ${one.system}, ${one.id}`, () => { document.activeElement.blur(); change(`/api/submissions/${one.id}`, { method: "PATCH", json: { private: !one.private } }); }),
-          twice("Withdraw", `Withdraw ${one.system}, ${one.id}`, () => { document.activeElement.blur(); change(`/api/submissions/${one.id}/withdraw`, { method: "POST" }); })))));
+      $("list").replaceChildren(...submissions.map((submission) => make("article", {},
+        make("h2", { dir: "auto" }, make("a", { href: `/systems/${submission.id}`, textContent: submission.system })),
+        make("p", { className: "meta" }, `${submission.track_title} · ${submission.id} · `, when(submission.created), submission.private ? " · private" : "", submission.withdrawn ? " · withdrawn" : ""),
+        make("ul", { className: "plain" }, ...submission.jobs.map(jobLine)),
+        submission.withdrawn ? null : make("p", { className: "row" },
+          button(submission.private ? "Make public" : "Make private", `${submission.private ? "Make public" : "Make private"}: ${submission.system}, ${submission.id}`, () => { document.activeElement.blur(); change(`/api/submissions/${submission.id}`, { method: "PATCH", json: { private: !submission.private } }); }),
+          twice("Withdraw", `Withdraw ${submission.system}, ${submission.id}`, () => { document.activeElement.blur(); change(`/api/submissions/${submission.id}/withdraw`, { method: "POST" }); })))));
       if (!submissions.length) $("list").replaceChildren(make("p", { textContent: "Nothing is sent yet." }));
     }
-    if (submissions.some((one) => one.jobs.some((job) => job.state === "queued" || job.state === "running"))) follow = setTimeout(load, POLL);
+    if (submissions.some((submission) => submission.jobs.some((job) => job.state === "queued" || job.state === "running"))) follow = setTimeout(load, POLL);
   };
   withToken(load);
 }
@@ -226,7 +226,7 @@ function minePage() {
 
 function ownerPage() {
   let oldest = null;
-  const logged = (lines) => table(["Time", "Who", "What", "Of", "Change", "Reason"], lines.map((one) => [when(one.time), one.actor, one.action, one.object, [one.before, one.after].filter(Boolean).join(" → "), one.reason]));
+  const logged = (lines) => table(["Time", "Who", "What", "Of", "Change", "Reason"], lines.map((entry) => [when(entry.time), entry.actor, entry.action, entry.object, [entry.before, entry.after].filter(Boolean).join(" → "), entry.reason]));
   const load = async () => {
     const value = me ? await guarded(() => ask("/api/owner")) : undefined;
     if (!value) { $("owner").hidden = true; return; }
@@ -238,14 +238,14 @@ function ownerPage() {
       $("new-token").querySelector("strong").textContent = name;
       $("new-token").querySelector("code").textContent = answer.token;
     };
-    $("accounts").replaceChildren(table(["Name", "Role", "Shown as", "Submissions", "Tokens", "Actions"], value.accounts.map((one) => [one.name, one.role, one.display, String(one.submissions), String(one.tokens),
-      one.name === "board" ? "makes the control rows" : one.revoked ? "revoked" : make("span", { className: "row" }, button("New token", `New token for ${one.name}`, async () => shown(one.name, await act(`/api/owner/accounts/${one.name}/token`))), twice("Revoke", `Revoke ${one.name}`, () => act(`/api/owner/accounts/${one.name}/revoke`)))])));
-    $("tracks").replaceChildren(table(["Track", "Questions", "Results", "Submissions"], value.tracks.map((one) => [one.title, String(one.examples),
-      make("span", { className: "row" }, one.published ? "published " : "hidden ", twice(one.published ? "Hide" : "Publish", `${one.published ? "Hide" : "Publish"} the results of ${one.title}`, () => act(`/api/owner/tracks/${one.name}`, { published: !one.published }))),
-      make("span", { className: "row" }, one.closed ? "closed " : "open ", twice(one.closed ? "Open" : "Close", `${one.closed ? "Open" : "Close"} ${one.title}`, () => act(`/api/owner/tracks/${one.name}`, { closed: !one.closed })))])));
-    $("boards").replaceChildren(table(["Scorer", "Board", "Queued", "Running", "Scored", "Failed", "Actions"], value.boards.map((one) => [`${one.track_title}: ${one.label}`, make("a", { href: `/boards/${one.id}`, textContent: one.id }), ...["queued", "running", "scored", "failed"].map((state) => String(one.jobs[state])),
-      one.retired ? "out of use" : make("span", { className: "row" }, twice("Rescore", `Rescore by this version's scorer: ${one.label}`, () => act(`/api/owner/boards/${one.id}/rescore`)), twice("Retire", `Retire ${one.label}`, () => act(`/api/owner/boards/${one.id}/retire`)))])));
-    $("failed").replaceChildren(value.failed.length ? table(["System", "Reason", "When", "Action"], value.failed.map((one) => [make("a", { href: `/systems/${one.submission}`, textContent: one.system }), one.reason, when(one.ended), button("Again", `Score ${one.system} again`, () => act(`/api/owner/jobs/${one.job}/again`))])) : make("p", { textContent: "None." }));
+    $("accounts").replaceChildren(table(["Name", "Role", "Shown as", "Submissions", "Tokens", "Actions"], value.accounts.map((account) => [account.name, account.role, account.display, String(account.submissions), String(account.tokens),
+      account.name === "board" ? "makes the control rows" : account.revoked ? "revoked" : make("span", { className: "row" }, button("New token", `New token for ${account.name}`, async () => shown(account.name, await act(`/api/owner/accounts/${account.name}/token`))), twice("Revoke", `Revoke ${account.name}`, () => act(`/api/owner/accounts/${account.name}/revoke`)))])));
+    $("tracks").replaceChildren(table(["Track", "Questions", "Results", "Submissions"], value.tracks.map((track) => [track.title, String(track.examples),
+      make("span", { className: "row" }, track.published ? "published " : "hidden ", twice(track.published ? "Hide" : "Publish", `${track.published ? "Hide" : "Publish"} the results of ${track.title}`, () => act(`/api/owner/tracks/${track.name}`, { published: !track.published }))),
+      make("span", { className: "row" }, track.closed ? "closed " : "open ", twice(track.closed ? "Open" : "Close", `${track.closed ? "Open" : "Close"} ${track.title}`, () => act(`/api/owner/tracks/${track.name}`, { closed: !track.closed })))])));
+    $("boards").replaceChildren(table(["Scorer", "Board", "Queued", "Running", "Scored", "Failed", "Actions"], value.boards.map((board) => [`${board.track_title}: ${board.label}`, make("a", { href: `/boards/${board.id}`, textContent: board.id }), ...["queued", "running", "scored", "failed"].map((state) => String(board.jobs[state])),
+      board.retired ? "out of use" : make("span", { className: "row" }, twice("Rescore", `Rescore by this version's scorer: ${board.label}`, () => act(`/api/owner/boards/${board.id}/rescore`)), twice("Retire", `Retire ${board.label}`, () => act(`/api/owner/boards/${board.id}/retire`)))])));
+    $("failed").replaceChildren(value.failed.length ? table(["System", "Reason", "When", "Action"], value.failed.map((job) => [make("a", { href: `/systems/${job.submission}`, textContent: job.system }), job.reason, when(job.ended), button("Again", `Score ${job.system} again`, () => act(`/api/owner/jobs/${job.job}/again`))])) : make("p", { textContent: "None." }));
     $("log").replaceChildren(logged(value.log));
     oldest = value.log.at(-1)?.id ?? null;
     $("new-account").onsubmit = (event) => {

@@ -30,10 +30,7 @@ const few = (count, name) => `${count.toLocaleString("en")} ${name}${count === 1
 const signed = (number) => (Math.abs(number) < 0.0005 ? "0.000" : `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(3)}`);
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const sleep = (milliseconds) => new Promise((wake) => setTimeout(wake, milliseconds));
-const isText = (target) =>
-  target instanceof HTMLTextAreaElement ||
-  target instanceof HTMLSelectElement ||
-  (target instanceof HTMLInputElement && !["radio", "checkbox", "range", "button"].includes(target.type));
+const isText = (node) => node.matches?.("textarea, select, input:not([type=radio], [type=checkbox], [type=range])");
 // Not crypto.randomUUID, which a page of another machine without TLS does not have.
 const freshKey = () => {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
@@ -48,37 +45,29 @@ let limits = { plans: 8, default_plans: 4, history: 100, characters: 500, clip_b
 // ---- The server ----
 
 class Refusal extends Error {
-  constructor(status, code, message) {
-    super(message);
-    Object.assign(this, { status, code });
-  }
-  // What a proxy says while the server behind it is away.
-  get away() {
-    return [502, 504].includes(this.status) || (this.status === 503 && !this.code);
+  constructor(status, text) {
+    let error = {};
+    try {
+      error = JSON.parse(text).error ?? {};
+    } catch {
+      // Not this server's own words.
+    }
+    const message = readable(error.message || `The server answered with status ${status}.`, 600);
+    super(status === 401 ? "This server needs a token. Reload the page and give the token as the password." : message);
+    this.status = status;
+    // What a proxy says while the server behind it is away.
+    this.away = [502, 504].includes(status) || (status === 503 && !error.code);
   }
 }
-const TOKEN = "This server needs a token. Reload the page and give the token as the password.";
-const AWAY = "The server does not answer.";
-const refusalOf = (status, text) => {
-  let error = {};
-  try {
-    error = JSON.parse(text).error ?? {};
-  } catch {
-    // Not this server's own words.
-  }
-  const message = readable(error.message || `The server answered with status ${status}.`, 600);
-  return new Refusal(status, error.code ?? "", status === 401 ? TOKEN : message);
-};
 const ask = async (path, method = "GET", body = undefined) => {
   const headers = body === undefined ? {} : { "Content-Type": "application/json" };
-  const sent = body === undefined ? undefined : JSON.stringify(body);
-  const reply = await fetch(`api/${path}`, { method, headers, body: sent, cache: "no-store" });
-  if (!reply.ok) throw refusalOf(reply.status, await reply.text());
-  return reply.status === 204 ? null : reply.json();
+  const reply = await fetch(`api/${path}`, { method, headers, body: JSON.stringify(body), cache: "no-store" });
+  if (!reply.ok) throw new Refusal(reply.status, await reply.text());
+  return reply.json();
 };
 // A request that nobody waits for, which also outlives the page.
 const forget = (path) => fetch(`api/${path}`, { method: "DELETE", keepalive: true }).catch(() => {});
-const wordsOf = (error) => (error instanceof Refusal ? error.message : AWAY);
+const reasonOf = (error) => (error instanceof Refusal ? error.message : "The server does not answer.");
 
 let wake = () => {};
 const pauseBeforeRetry = async (attempt) => {
@@ -149,17 +138,24 @@ class Lines {
     box.addEventListener("input", () => this.edited(item));
     box.addEventListener("paste", (event) => this.paste(event, item));
     // Not :focus-within: what moves when a line loses the focus slips away under the finger that presses "Plan".
-    box.addEventListener("focus", () => this.items.forEach((one) => one.classList.toggle("current", one === item)));
+    box.addEventListener("focus", () => this.items.forEach((other) => other.classList.toggle("current", other === item)));
     this.list.insertBefore(item, before);
     return item;
   }
-  // Adds a line at the end, in place of an empty one. Says so and gives false where there are too many.
-  append(text, read = "") {
+  // Adds an empty line at the end, to be written.
+  add() {
+    if (this.full()) return;
+    const item = this.insert({ text: "" });
+    this.settle();
+    this.box(item).focus();
+  }
+  // Adds a text at the end, in place of an empty line. Says so and gives false where there are too many.
+  append(text) {
     const last = this.items.at(-1);
     if (last && !this.box(last).value.trim()) last.remove();
     if (this.full()) return false;
     this.say("");
-    this.insert({ text, read });
+    this.insert({ text });
     this.settle();
     return true;
   }
@@ -168,27 +164,16 @@ class Lines {
     if (full) this.say(`There are ${limits.history} lines, which is the most.`);
     return full;
   }
-  // Lines of a longer text, without the marks of a list; what is beyond the limits is not even looked at.
-  split(text) {
-    const pieces = text.slice(0, limits.history * (limits.characters + 2)).split(/\r\n|[\r\n\u2028\u2029]/);
-    return pieces.map((piece) => piece.replace(/^\s*(?:[-*•–]|\d{1,3}[.):])\s+/, "").trim()).filter(Boolean);
-  }
-  spread(item, pieces, whole) {
+  // Puts pieces of a longer text, of `length` characters, in place of a line.
+  spread(item, pieces, length) {
     const room = limits.history - this.items.length + 1;
-    let last = item;
     this.say("");
-    const kept = pieces.slice(0, room);
-    kept.forEach((piece, index) => {
-      if (index > 0) last = this.insert({ text: piece }, last.nextSibling);
-      else {
-        this.box(item).value = piece.slice(0, limits.characters);
-        if (piece.length > limits.characters) this.say(`A line holds at most ${limits.characters} characters; the rest was cut off.`);
-      }
-    });
-    if (pieces.length > room || (kept.length > 1 && whole > limits.history * (limits.characters + 2)))
-      this.say(`Too much text: only the first ${kept.length} lines of it are here (at most ${limits.history}).`);
+    const lines = pieces.slice(0, room).map((text) => this.insert({ text }, item));
+    item.remove();
+    if (pieces.length > room || (lines.length > 1 && length > limits.history * (limits.characters + 2)))
+      this.say(`Too much text: only the first ${lines.length} lines of it are here (at most ${limits.history}).`);
     this.settle();
-    this.box(last).focus();
+    this.box(lines.at(-1)).focus();
   }
   paste(event, item) {
     const box = this.box(item);
@@ -197,11 +182,15 @@ class Lines {
     if (!/[\r\n\u2028\u2029]/.test(text) && text.length <= room) return;
     event.preventDefault();
     const [before, after] = [box.value.slice(0, box.selectionStart), box.value.slice(box.selectionEnd)];
-    const pieces = this.split(text);
+    // Without the marks of a list; what is beyond the limits is not even looked at.
+    const pieces = text
+      .slice(0, limits.history * (limits.characters + 2))
+      .split(/\r\n|[\r\n\u2028\u2029]/)
+      .map((piece) => piece.replace(/^\s*(?:[-*•–]|\d{1,3}[.):])\s+/, "").trim())
+      .filter(Boolean);
     if (!pieces.length) return;
     pieces[0] = before + pieces[0];
     pieces[pieces.length - 1] += after;
-    this.unmark(item);
     this.spread(item, pieces, text.length);
   }
   edited(item) {
@@ -257,7 +246,7 @@ class Lines {
     this.box(near).focus();
   }
   drop(text) {
-    const item = this.items.findLast((one) => this.box(one).value === text);
+    const item = this.items.findLast((line) => this.box(line).value === text);
     if (!item) return;
     item.remove();
     if (!this.items.length) this.insert({ text: "" });
@@ -267,39 +256,38 @@ class Lines {
 
 // ---- What is kept over a reload of this tab ----
 
-const KEY = "recipe-planner";
-const stored = (() => {
+const readStorage = (storage, key) => {
   try {
-    return JSON.parse(sessionStorage.getItem(KEY)) ?? {};
+    return globalThis[storage].getItem(key);
   } catch {
-    return {};
+    return null; // Without storage a reload begins anew, and the name of the rater is asked again.
   }
-})();
+};
+const writeStorage = (storage, key, value) => {
+  try {
+    globalThis[storage].setItem(key, value);
+  } catch {
+    // As above.
+  }
+};
+let stored = {};
+try {
+  stored = JSON.parse(readStorage("sessionStorage", "recipe-planner")) ?? {};
+} catch {
+  // Not what this page has written.
+}
+let raterName = readStorage("localStorage", "recipe-rater") ?? "";
 const save = () => {
-  const { run } = board;
-  const state = {
-    goal: goal.value,
-    lines: doneLines.state,
-    plans: byId("plans").value,
-    run: run?.id ? { id: run.id, goal: run.goal, history: run.history, until: run.until, count: run.count, done: ticked(), chosen: board.picked ? board.chosen : null } : null,
-  };
-  try {
-    sessionStorage.setItem(KEY, JSON.stringify(state));
-  } catch {
-    // Without storage a reload begins anew.
-  }
+  const { id, goal: task, history, until, count } = board.run ?? {};
+  const run = id ? { id, goal: task, history, until, count, done: ticked(), chosen: board.picked ? board.chosen : null } : null;
+  const state = { goal: goal.value, lines: doneLines.state, plans: byId("plans").value, run };
+  writeStorage("sessionStorage", "recipe-planner", JSON.stringify(state));
 };
 let saving = 0;
 const saveSoon = () => {
   clearTimeout(saving);
   saving = setTimeout(save, 300);
 };
-let raterName = "";
-try {
-  raterName = localStorage.getItem("recipe-rater") ?? "";
-} catch {
-  // The name is asked again.
-}
 
 // ---- Goal and history ----
 
@@ -332,12 +320,7 @@ const bindAsk = () => {
     event.preventDefault();
     doneLines.box(doneLines.items[0]).focus();
   });
-  byId("add").addEventListener("click", () => {
-    if (doneLines.full()) return;
-    const item = doneLines.insert({ text: "" });
-    doneLines.settle();
-    doneLines.box(item).focus();
-  });
+  byId("add").addEventListener("click", () => doneLines.add());
   byId("clear").addEventListener("click", () => {
     replaceHistory([]);
     doneLines.box(doneLines.items[0]).focus();
@@ -448,63 +431,52 @@ const follow = async (run) => {
       await listen(run);
     } catch (error) {
       if (run.over) return;
-      if (error instanceof Refusal && error.status === 404) return finish(run, goneText(run), true);
       if (error instanceof Refusal && error.status === 401) return finish(run, error.message);
+      if (error instanceof Refusal && error.status === 404) {
+        const kept = run.restored && !run.after
+          ? "The server no longer knows the run that was here. Goal and history are as they were."
+          : "The server was restarted and no longer knows this run. Goal, history and what is shown here stay.";
+        return finish(run, kept, true);
+      }
     }
     if (run.over) return;
     if (run.after > had) attempt = 0;
     await pauseBeforeRetry(attempt);
   }
 };
-const goneText = (run) =>
-  run.restored && !run.after
-    ? "The server no longer knows the run that was here. Goal and history are as they were."
-    : "The server was restarted and no longer knows this run. Goal, history and what is shown here stay.";
-
-// One connection. A server that is silent for longer than its comments allow is taken for lost.
+// One connection. A server that is silent for longer than its comments allow is taken for lost: that is why the stream is
+// read here. An EventSource shows neither comments nor the status of a refusal.
 const SILENCE = 40_000;
 const listen = async (run) => {
   run.stream = new AbortController();
-  const { signal } = run.stream;
   let watch = setTimeout(() => run.stream.abort(), SILENCE);
   try {
-    const headers = { Accept: "text/event-stream" };
-    if (run.after) headers["Last-Event-ID"] = String(run.after);
-    const reply = await fetch(`api/runs/${run.id}/events`, { headers, signal, cache: "no-store" });
-    if (!reply.ok) throw refusalOf(reply.status, await reply.text());
+    const headers = { Accept: "text/event-stream", ...(run.after ? { "Last-Event-ID": String(run.after) } : {}) };
+    const reply = await fetch(`api/runs/${run.id}/events`, { headers, signal: run.stream.signal, cache: "no-store" });
+    if (!reply.ok) throw new Refusal(reply.status, await reply.text());
     connected();
     if (reply.status === 204) return finish(run, "The run is over.");
-    const reader = reply.body.getReader();
-    const decoder = new TextDecoder();
-    let rest = "";
-    while (!run.over) {
+    const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let text = ""; !run.over; ) {
       const { value, done } = await reader.read();
       if (done) return;
       clearTimeout(watch);
       watch = setTimeout(() => run.stream.abort(), SILENCE);
-      rest += decoder.decode(value, { stream: true });
-      // The first half of a line's end may be the last of what has come.
-      const whole = rest.endsWith("\r") ? rest.slice(0, -1) : rest;
-      const blocks = whole.replace(/\r\n?/g, "\n").split("\n\n");
-      rest = blocks.pop() + (whole === rest ? "" : "\r");
-      for (const block of blocks) receive(run, block);
+      // This server ends a line by \n and an event by an empty line, and its data is one line of JSON.
+      const events = (text + value).split("\n\n");
+      text = events.pop();
+      for (const event of events) receive(run, Object.fromEntries(event.split("\n").map((line) => line.split(/: ?(.*)/s))));
     }
   } finally {
     clearTimeout(watch);
   }
 };
-const receive = (run, block) => {
-  const event = { id: "", event: "message", data: [] };
-  for (const line of block.split("\n")) {
-    const [, field, value] = /^([^:]*):? ?(.*)$/s.exec(line);
-    if (field === "data") event.data.push(value);
-    else if (field) event[field] = value;
-  }
-  const number = Number(event.id);
-  if (run.over || !event.data.length || number <= run.after) return;
+const receive = (run, { id, event, data }) => {
+  const number = Number(id);
+  if (run.over || !data || number <= run.after) return;
   if (number !== run.after + 1) throw new Error(`event ${number} came after ${run.after}`);
   run.after = number;
-  handlers[event.event]?.(run, JSON.parse(event.data.join("\n")));
+  handlers[event]?.(run, JSON.parse(data));
 };
 
 const queued = (run, { position }) => setStatus(isNumber(position) ? `Waiting in the queue: place ${position}.` : "Waiting in the queue.");
@@ -537,8 +509,8 @@ const handlers = {
     view.steps.forEach((step, index) => {
       step.adds.textContent = isNumber(adds?.[index]) ? ` · adds ${signed(adds[index])}` : "";
     });
-    for (const found of evidence ?? []) showEvidence(stepOf(view, found.number), found);
-    const complete = board.views.filter((one) => one.complete).length;
+    for (const row of evidence ?? []) showEvidence(stepOf(view, row.number), row);
+    const complete = board.views.filter((other) => other.complete).length;
     if (complete < board.views.length) setStatus(`${complete} of ${few(board.views.length, "plan")} complete.`);
     paint();
   },
@@ -636,9 +608,8 @@ const paint = () => {
   });
   if (tabs.contains(focused)) focused.focus();
   tabs.hidden = views.length < 2;
-  const note = [];
-  if (board.order) note.push(`Ranked by the reward${info?.verifier ? ` of ${readable(info.verifier.name, 60)}: ${readable(info.verifier.scale, 200)}` : ""}`);
-  byId("tabs-note").replaceChildren(...note.map((part) => `${part.replace(/\.$/, "")}. `),
+  const verifier = info?.verifier ? ` of ${readable(info.verifier.name, 60)}: ${readable(info.verifier.scale, 200)}` : "";
+  byId("tabs-note").replaceChildren(board.order ? `${`Ranked by the reward${verifier}`.replace(/\.$/, "")}. ` : "",
     make("span", { class: "pointer" }, `Keys 1 to ${Math.min(9, views.length)} choose a plan.`));
   byId("tabs-note").hidden = views.length < 2;
   byId("feedback-note").hidden = !info || info.keep || !views.some((view) => view.complete);
@@ -653,7 +624,7 @@ const paintHead = (view) => {
   if (isNumber(view.reward)) parts.push(`Reward ${view.reward.toFixed(3)}${place ? `, rank ${place} of ${board.views.length}` : ""}.`);
   else if (view.complete && view.steps.length && info?.verifier) parts.push("No reward.");
   view.head.replaceChildren(board.guess ? make("strong", { class: "guess" }, "? A guess") : "", board.guess ? " " : "", parts.join(" "));
-  for (const step of view.steps) if (!step.found && step.pending) step.evidence.textContent = pendingText(view);
+  for (const step of view.steps) if (!step.row) step.evidence.textContent = pendingText(view);
 };
 const paintDifferences = (view) => {
   const best = board.order ? board.views[board.order[0]] : null;
@@ -721,7 +692,7 @@ const setStep = (view, number, text) => {
   step.words.textContent = readable(text);
 };
 const addStep = (view, number) => {
-  const step = { view, number, text: "", found: null, pending: true, done: false };
+  const step = { view, number, text: "", row: null, done: false };
   step.words = make("bdi", { dir: "auto", class: "words" });
   step.other = make("span", { class: "other", hidden: true }, "≠ not in the best plan");
   step.evidence = make("div", { class: "evidence" }, pendingText(view));
@@ -742,12 +713,12 @@ const groundLine = ({ text, video_id, title, when, link, similarity }) => {
   return make("li", {}, quoted(text), " ", make("span", { class: "meta" }, source, isNumber(similarity) ? ` · similarity ${similarity.toFixed(2)}` : ""));
 };
 // Changes only what differs, so that opened grounds stay open when the alignment is refined.
-const showEvidence = (step, found) => {
-  const grounds = found.grounds ?? [];
+const showEvidence = (step, row) => {
+  const grounds = row.grounds ?? [];
   const key = JSON.stringify(grounds);
-  const supported = found.state === "supported";
-  const count = `${found.matched_in} of ${few(found.pool, "narration")} ${found.matched_in === 1 ? "says" : "say"}`;
-  const said = supported ? `${count} so` : found.matched_in ? `not supported: ${count} something like it` : "no narration says so";
+  const supported = row.state === "supported";
+  const count = `${row.matched_in} of ${few(row.pool, "narration")} ${row.matched_in === 1 ? "says" : "say"}`;
+  const said = supported ? `${count} so` : row.matched_in ? `not supported: ${count} something like it` : "no narration says so";
   const sign = make("span", { class: supported ? "sign yes" : "sign no", "aria-hidden": "true" }, supported ? "✓" : "○");
   const line = [sign, ` ${said}`, step.adds];
   let details = step.evidence.querySelector("details");
@@ -761,7 +732,7 @@ const showEvidence = (step, found) => {
     details.firstElementChild.replaceChildren(...line);
     if (step.grounds !== key) details.lastElementChild.replaceChildren(...grounds.map(groundLine));
   }
-  Object.assign(step, { found, grounds: key });
+  Object.assign(step, { row, grounds: key });
 };
 
 const ticked = () => board.views.flatMap((view) => view.steps.filter((step) => step.done).map((step) => `${view.plan}.${step.number}`));
@@ -770,7 +741,7 @@ const setDone = (step, done) => {
   step.tick.checked = done;
   step.item.classList.toggle("ticked", done);
   const { view } = step;
-  view.ticked = (view.ticked ?? []).filter((one) => one !== step).concat(done ? [step] : []);
+  view.ticked = (view.ticked ?? []).filter((other) => other !== step).concat(done ? [step] : []);
 };
 const toggleDone = (step) => {
   const text = (step.corrected ?? step.text).trim();
@@ -804,7 +775,7 @@ const giveFeedback = async (view, fields, note, thanks) => {
     note.textContent = thanks;
     return true;
   } catch (error) {
-    note.textContent = `Not kept: ${wordsOf(error)}`;
+    note.textContent = `Not kept: ${reasonOf(error)}`;
     return false;
   }
 };
@@ -812,7 +783,7 @@ const bindVerdicts = (step) => {
   const { view, number } = step;
   const give = async (pressed, fields, thanks) => {
     if (!(await giveFeedback(view, { step: number, ...fields }, step.said, thanks))) return;
-    for (const one of verdicts) one.setAttribute("aria-pressed", one === pressed);
+    for (const verdict of verdicts) verdict.setAttribute("aria-pressed", verdict === pressed);
     if (fields.verdict !== "correct") step.corrected = undefined;
   };
   const keep = button("Keep", () => give(keep, { verdict: "keep" }, "Kept as right."), { "aria-label": `Keep step ${number}`, "aria-pressed": "false" });
@@ -861,11 +832,7 @@ const openRating = (view) => {
   const note = make("p", { class: "note", role: "status" });
   const send = async () => {
     raterName = rater.value.trim();
-    try {
-      localStorage.setItem("recipe-rater", raterName);
-    } catch {
-      // The name is asked again.
-    }
+    writeStorage("localStorage", "recipe-rater", raterName);
     const scores = {};
     for (const row of view.rate.querySelectorAll(".marks")) {
       const chosen = row.querySelector("input:checked");
@@ -894,19 +861,13 @@ const openDeviation = (view) => {
   const result = make("div", { class: "result" });
   const lines = new Lines(list, note, () => {});
   const fill = () => lines.set([...view.run.history, ...(view.ticked ?? []).map((step) => step.corrected ?? step.text)].map((text) => ({ text })));
-  const add = () => {
-    if (lines.full()) return;
-    const item = lines.insert({ text: "" });
-    lines.settle();
-    lines.box(item).focus();
-  };
   const compare = async () => {
     const done = lines.texts;
     try {
-      const found = await ask(`runs/${view.run.id}/deviation`, "POST", { plan: view.plan, history: done });
-      showDeviation(result, found, done, note);
+      const answer = await ask(`runs/${view.run.id}/deviation`, "POST", { plan: view.plan, history: done });
+      showDeviation(result, answer, done, note);
     } catch (error) {
-      note.textContent = wordsOf(error);
+      note.textContent = reasonOf(error);
     }
   };
   fill();
@@ -914,7 +875,7 @@ const openDeviation = (view) => {
     make("div", { "data-compare": "" },
       make("p", { class: "note" }, "Write what was really done, in its order. It is compared with this plan."),
       list,
-      make("p", { class: "row" }, button("Add a step", add), button("Fill in again", fill), button("Compare with the plan", compare, { class: "main compare" })),
+      make("p", { class: "row" }, button("Add a step", () => lines.add()), button("Fill in again", fill), button("Compare with the plan", compare, { class: "main compare" })),
       note),
     result,
   );
@@ -998,7 +959,7 @@ const takeClip = (file) => {
   upload.onload = () => {
     if (clip.upload !== upload) return;
     clip.upload = null;
-    if (upload.status !== 201) return removeClip(`${subject}: ${refusalOf(upload.status, upload.responseText).message}`);
+    if (upload.status !== 201) return removeClip(`${subject}: ${new Refusal(upload.status, upload.responseText).message}`);
     haveClip(JSON.parse(upload.responseText), subject);
   };
   upload.onerror = () => clip.upload === upload && removeClip(`${subject}: the upload was interrupted. Choose the clip again.`);
@@ -1006,16 +967,16 @@ const takeClip = (file) => {
   upload.setRequestHeader("Content-Type", "application/octet-stream");
   upload.send(file);
 };
-const haveClip = (found, subject) => {
-  clip.id = found.id;
+const haveClip = ({ id, seconds, width, height, complete }, subject) => {
+  clip.id = id;
   byId("clip-upload").hidden = true;
-  const most = Math.floor(found.seconds * 100) / 100;
+  const most = Math.floor(seconds * 100) / 100;
   byId("cut-slider").max = byId("cut-seconds").max = most;
   byId("cut").hidden = false;
   byId("clip-read").hidden = !info.phi;
   byId("clip-seen-row").hidden = !info.model.sees_video;
-  const size = `${found.seconds.toFixed(1)} s, ${found.width} × ${found.height}`;
-  byId("clip-note").textContent = `${subject}: ${size}.${found.complete ? "" : " The file ends early; only this much can be read."}`;
+  const size = `${seconds.toFixed(1)} s, ${width} × ${height}`;
+  byId("clip-note").textContent = `${subject}: ${size}.${complete ? "" : " The file ends early; only this much can be read."}`;
   setCut(most);
 };
 const clipIsSeen = () => Boolean(clip.id && info?.model.sees_video && byId("clip-seen").checked);

@@ -1,0 +1,241 @@
+"""From a study to its stages: what its input files hold is read first, and the expansion itself is pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from recipe.artifacts import file_sha256, fingerprint
+from recipe.config import ModelConfig
+from recipe.data.benchmarks import require_benchmarks
+from recipe.errors import InputError
+from recipe.progress import SILENT, Progress
+from recipe.prompting import open_prompt
+from recipe.world.examples import TextNoise
+from recipe.world.load import load_world
+from recipe_studies.experiments import data, video
+from recipe_studies.experiments.probes import PROBES, ProbeRewards, reward_probes
+from recipe_studies.experiments.report import write_report
+from recipe_studies.experiments.schedule import Stage, StageList, run_stages
+from recipe_studies.experiments.settings import (
+    AnyExperiment,
+    ExperimentConfig,
+    ProceduresSource,
+    TeachingConfig,
+    VideoConfig,
+    WorldSource,
+)
+from recipe_studies.experiments.stages import Ranking, Sampling, Training, rank, sample, train
+from recipe_studies.experiments.study import (
+    ALIGNED,
+    ATTRIBUTES,
+    BASE,
+    CORPUS,
+    DOCUMENTS,
+    HELD_OUT,
+    NARRATIONS,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    WORDS,
+    WRONG,
+    CoverageLevel,
+    Study,
+    study_of,
+)
+
+INPUT_PATHS = ("root", "files", "narrations", "wrong_narrations", "procedures")
+"""Settings of stages that say where inputs lie. What the files hold decides: a run goes on after its data has moved."""
+
+
+def run_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = None, progress: Progress = SILENT) -> Path:
+    """Run what is missing of an experiment and write its report; returns the run folder.
+
+    `data` is where the relative paths of a files source start. Raises what the stages raise.
+    """
+    stages = expand(study_of(config), read_inputs(config, data))
+    if config.model:
+        from recipe.models.checkpoints import load_reader
+
+        # Before a corpus is built for nothing.
+        load_reader(config.model)
+        open_prompt(config.prompt or "plain")
+    run_stages(run_dir, stages, config.workers, progress)
+    return run_dir
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The input files of a study, and fingerprints of what they hold; all empty on the embedded world."""
+
+    root: Path = Path()
+    narrations: tuple[Path, ...] = ()
+    wrong_narrations: tuple[Path, ...] = ()
+    tasks_content: str = ""
+    """Of benchmarks and procedures."""
+    narrations_content: str = ""
+    wrong_content: str = ""
+
+
+def read_inputs(config: AnyExperiment, folder: Path | None = None) -> Inputs:
+    """Look at the input files of an experiment below `folder`. Raises InputError where one is not there."""
+    source = config.source
+    if isinstance(source, WorldSource):
+        return Inputs()
+    root = (folder or Path()).resolve()
+    paths: list[tuple[Path, ...]] = []
+    contents = []
+    for group in (source.procedures, source.narrations, source.wrong_narrations):
+        files = tuple(root / file for file in group)
+        if missing := [file for file in files if not file.exists()]:
+            raise InputError.at(missing[0], "the file does not exist", "give its folder with --data")
+        held = [sorted(path for path in file.rglob("*") if path.is_file()) or [file] for file in files]
+        hashed = [
+            [(str(path.relative_to(file)), file_sha256(path)) for path in own if path.is_file()]
+            for file, own in zip(files, held, strict=True)
+        ]
+        paths.append(files)
+        contents.append(fingerprint(hashed) if files else "")
+    procedures, narrations, wrong = contents
+    known = source.known if isinstance(source, ProceduresSource) else ()
+    names = tuple(dict.fromkeys((*source.benchmarks, *known)))
+    tasks = [procedures, benchmarks_content(root, names)]
+    if isinstance(source, ProceduresSource):  # its narrations are cut with its procedures
+        tasks += [narrations, wrong]
+    return Inputs(root, paths[1], paths[2], fingerprint(tasks), narrations, wrong)
+
+
+def benchmarks_content(root: Path, names: Sequence[str]) -> str:
+    """A fingerprint of what benchmark folders hold: files and sizes, as hashing them would take minutes."""
+    if not names:
+        return ""
+    held = [
+        (name, str(file.relative_to(folder)), file.stat().st_size)
+        for name, folder in require_benchmarks(root, names).items()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    ]
+    return fingerprint(held)
+
+
+def expand(study: Study, inputs: Inputs) -> list[Stage]:
+    """The stages of a study, those that take longest first among those that can run at the same time.
+
+    Pure: the same study and inputs give the same stages, with the same identities.
+    """
+    config, stages = study.config, StageList()
+    source, seed = config.source, config.seed
+    drawn = data.DataSettings(source, seed, content=inputs.tasks_content, root=inputs.root)
+    if isinstance(config, TeachingConfig):
+        documents = () if config.model else (DOCUMENTS,)
+        outputs = (TRAIN, VALIDATION, HELD_OUT, *documents)
+        if isinstance(source, ProceduresSource):
+            stages.add("data", data.split_procedures, drawn, (*outputs, *data.CORPUS_FILES), ignored=INPUT_PATHS)
+        else:
+            stages.add("data", data.draw_teaching_world, drawn, outputs)
+        stages.add("prompts", data.choose_prompts, config.prompts, (TEST,), (VALIDATION, HELD_OUT))
+    elif isinstance(source, WorldSource):
+        noisy = data.DataSettings(source, seed, TextNoise(**config.noise))
+        stages.add("data", data.draw_world, noisy, (TRAIN, TEST, DOCUMENTS, NARRATIONS))
+    else:
+        stages.add("data", data.cut_benchmarks, drawn, (TRAIN, TEST, DOCUMENTS), ignored=INPUT_PATHS)
+    base = study.arms[0].config
+    if base is not None:
+        stages.add("base", train, Training(base), (BASE,), (DOCUMENTS,))
+    if isinstance(config, VideoConfig):
+        add_vision_stages(stages, video.VisionPretraining(config.vision, base.hidden_size, seed))
+    if isinstance(config, TeachingConfig):
+        for folder, level in {CORPUS: config.covering, **study.corpora}.items():
+            _add_teaching_corpus(stages, config, folder, level)
+    elif isinstance(source, WorldSource):
+        corpus = data.FilesCorpus(config.corpus, CORPUS, (Path(NARRATIONS),))
+        stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), (NARRATIONS,))
+    else:
+        corpus = data.FilesCorpus(config.corpus, CORPUS, inputs.narrations, inputs.narrations_content)
+        stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), ignored=INPUT_PATHS)
+    if isinstance(config, ExperimentConfig) and config.validation:
+        count = config.validation.get("prompts", data.VALIDATION_PROMPTS)
+        prompts = data.DataSettings(source, seed, validation=count)
+        stages.add("validation", data.draw_validation, prompts, (VALIDATION,), (TRAIN, TEST))
+    if any(getattr(arm.config, "corpus", None) == Path(WRONG) for arm in study.arms):
+        if isinstance(source, WorldSource):
+            wrong_domain = data.wrong_domain(source, config.corpus, WRONG, seed)
+            stages.add(WRONG, data.build_world_corpus, wrong_domain, (WRONG,))
+        else:
+            corpus = data.FilesCorpus(config.corpus, WRONG, inputs.wrong_narrations, inputs.wrong_content)
+            stages.add(WRONG, data.build_files_corpus, corpus, (WRONG,), ignored=INPUT_PATHS)
+    for arm in study.arms[1:]:
+        run = arm.config
+        reads = [run.examples, *([] if config.model else [run.model])]
+        reads += [path for name in ("corpus", "plans") if (path := getattr(run, name, None)) is not None]
+        if (validation := getattr(run, "validation", None)) is not None:
+            reads.append(validation.examples)
+        stages.add(arm.stage, train, Training(run, arm.exact, bool(config.model)), (arm.folder,), reads)
+    sampling = config.sampling.model_copy(update={"seed": seed})
+    planned = {}
+    for arm in study.arms:
+        if not arm.plans:
+            continue
+        external = arm.config is None
+        compared = arm.folder != BASE and study.arms[0].plans
+        settings = Sampling(
+            model=ModelConfig(model=config.model if external else f"{arm.folder}/model"),
+            is_external_model=external,
+            plans=arm.plans,
+            sampling=sampling,
+            samples=config.samples,
+            prompt=config.prompt,
+            reference=(config.model or f"{BASE}/model") if compared else "",
+            is_external_reference=bool(config.model),
+            reward=study.reward,
+        )
+        reads = [TEST, *([] if external else [arm.folder]), *([CORPUS] if study.reward is not None else [])]
+        reads += [BASE] if compared and not config.model else []
+        planned[arm.name] = [plans.file for plans in arm.plans]
+        stages.add(f"plans-{arm.name}", sample, settings, planned[arm.name], reads)
+    every_file = [file for files in planned.values() for file in files]
+    for ranker in study.rankers:
+        sets = study.arms[0].plans if ranker.base_only else study.plan_sets
+        ranking = Ranking(ranker.name, ranker.verifier, sets, ranker.corpus)
+        outputs = tuple(plans.rewarded(ranker.name) for plans in sets)
+        reads = [TEST, ranker.corpus, *(plans.file for plans in sets), *([TRAIN] if ranker.verifier is None else [])]
+        stages.add(f"rewards-{ranker.name}", rank, ranking, outputs, reads)
+        every_file += outputs
+    if study.reward is not None:
+        probes = ProbeRewards(study.reward, config.has_world, seed)
+        stages.add("probes", reward_probes, probes, (PROBES,), (TEST, CORPUS))
+        every_file.append(PROBES)
+    pages = ("report.json", "report.html", *(["clips.png"] if isinstance(config, VideoConfig) else []))
+    stages.add("report", write_report, config, pages, every_file)
+    return stages
+
+
+def add_vision_stages(stages: StageList, settings: video.VisionPretraining, folder: str = "") -> None:
+    """The three stages of pre-training that make a video model of the base in `folder`."""
+    stages.add("attributes", video.learn_symbols, settings, (ATTRIBUTES,), folder=folder)
+    stages.add("words", video.learn_word_embeddings, settings, (WORDS,), (BASE, ATTRIBUTES), folder=folder)
+    stages.add("align", video.align, settings, (ALIGNED,), (WORDS, DOCUMENTS), folder=folder)
+
+
+def _add_teaching_corpus(stages: StageList, config: TeachingConfig, folder: str, level: CoverageLevel) -> None:
+    """A corpus that covers each taught goal by `level`: 0 is the wrong one."""
+    name = f"corpus-{PurePath(folder).name}" if folder != CORPUS else CORPUS
+    source = config.source
+    if isinstance(source, ProceduresSource):
+        narrations, lists, wrong = data.CORPUS_FILES
+        covering, most = (narrations, source.covering) if source.narrations else (lists, source.lists)
+        each = most if level in (0, "lists") else int(level)
+        if level == "lists":
+            covering, each = lists, source.lists
+        reads = (covering, wrong) if level == 0 else (covering,)
+        cut = data.FilesCorpus(config.corpus, folder, (Path(covering),), each=each, instead=wrong if level == 0 else "")
+        stages.add(name, data.build_files_corpus, cut, (folder,), reads)
+        return
+    known, taught = data.known_and_taught(load_world(), config.seed)
+    narrated = tuple((goal, source.background) for goal in known)
+    by_lists: tuple[tuple[str, int], ...] = ()
+    if level == "lists":
+        by_lists = tuple((goal, source.lists) for goal in taught)
+    else:
+        narrated += tuple((goal, level) for goal in taught)
+    corpus = data.WorldCorpus(config.corpus, folder, config.seed, narrated, by_lists)
+    stages.add(name, data.build_world_corpus, corpus, (folder,))

@@ -1,0 +1,463 @@
+"""A study as data: the arms that every kind of experiment trains and samples, and what is compared.
+
+The four kinds of settings become four functions from TOML to arms. Paths are below the run folder:
+
+    data/                            narrations.jsonl (world only), train.jsonl, test.jsonl, documents.jsonl
+    corpus/                          the verification corpus
+    base/ sft/ grpo/ or best-of-n/   the method once: training runs, each with `model/`
+    grpo-REWARD/ best-of-n-REWARD/   the same on a reward that is compared
+    data/validation.jsonl            prompts for validation while training, where the settings ask for it
+    predictions/RUN.jsonl            plans of a run, with their rewards
+    rl/REWARD-SEED/                  a comparison: a training run for every reward and seed
+    plans/REWARD-SEED.jsonl          plans of a run, without rewards
+    rewarded/RANKER/REWARD-SEED.jsonl   the same plans with a ranker's rewards
+    corpus-wrong/                    controls: a corpus of another domain
+    controls/NAME-SEED/              controls: a training run for every control and seed
+    corpora/NAME/ teach/ARM-SEED/    teaching: corpora that cover the tasks or do not; a training run for every arm
+    vision/attributes/ words/ aligned/   video: the visual tower, then the video model, after each stage of pre-training
+    sft/SEED/ grpo/SEED/             video: training runs
+    plans/RUN-SEED-VIEW.jsonl        video: plans of a run for one view of the history
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import Any, Literal
+
+from recipe.config import BaseModelConfig, RewardConfig, RewardTrainingSettings, parse_config
+from recipe.errors import ConfigError
+from recipe.evaluation.metrics import CONTROL
+from recipe_studies.experiments.settings import (
+    TABLES,
+    AnyExperiment,
+    ArmName,
+    ComparisonConfig,
+    ExperimentConfig,
+    Optimiser,
+    TeachingConfig,
+    VerifierName,
+    VideoConfig,
+)
+
+NARRATIONS, TRAIN, TEST, DOCUMENTS = (f"data/{name}.jsonl" for name in ("narrations", "train", "test", "documents"))
+VALIDATION, HELD_OUT = "data/validation.jsonl", "data/held-out.jsonl"
+CORPUS, WRONG, BASE = "corpus", "corpus-wrong", "base"
+ATTRIBUTES, WORDS, ALIGNED = (f"vision/{name}" for name in ("attributes", "words", "aligned"))
+
+View = Literal["video", "other", "blank", "goal", "text", "perceived"]
+"""What a planner is given of a history: its clip, a clip of other steps, grey frames, nothing, its steps as text, or
+the steps that Phi perceived."""
+VIEW_REGIMES: Mapping[View, str] = {
+    "video": "video",
+    "other": "other frames",
+    "blank": "blank frames",
+    "goal": "goal only",
+    "text": "history as text",
+}
+"""Regimes of the SFT models of a video experiment."""
+GRPO_REGIMES: Mapping[View, str] = {"video": "video after GRPO", "other": "other frames after GRPO"}
+GAIN = "GRPO minus SFT, video"
+REWARD_REGIMES = {
+    "paper": "RL, paper",
+    "grounded": "RL, grounded",
+    "validity": "RL, exact validity",
+}
+"""Regime of the runs that a reward trained."""
+CONTROL_REGIMES = {
+    "r0": "RL, R0",
+    "length": "RL, number of steps",
+    "wrong": "RL, wrong corpus",
+    "random": "trained on a random own plan",
+}
+"""Controls that are trained; a run without a corpus is one on R0, which is what is left of the grounded reward."""
+ROUNDS = ", best-of-N rounds"
+"""Behind the regime of an arm that is trained in best-of-N rounds, where others are not."""
+ARM_REGIMES: Mapping[ArmName, str] = {
+    "narrations": "covering narrations",
+    "lists": "covering step lists",
+    "paper": "covering narrations, the paper's reward",
+    "validity": "exact validity",
+    "wrong": f"{CONTROL}wrong corpus",
+    "r0": f"{CONTROL}R0, no corpus",
+    "length": f"{CONTROL}number of steps",
+    "random": f"{CONTROL}random own plan",
+    "gold": "SFT on gold",
+}
+"""Regimes of the arms of a teaching experiment."""
+CoverageLevel = int | Literal["lists"]
+"""How a corpus covers each taught goal: by so many narrations, or by step lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSet:
+    """The plans of one model for every test prompt, for one view of the history."""
+
+    regime: str
+    file: str
+    seed: int | None = None
+    """None where the regime has one run only."""
+    view: View = "text"
+
+    def rewarded(self, ranker: str) -> str:
+        """Where the plans lie with a ranker's rewards."""
+        return f"rewarded/{ranker}/{PurePath(self.file).name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One model of a study: how it is trained, with one seed, and the plan sets that are sampled from it."""
+
+    name: str
+    """Ends the name of the stage that samples its plans."""
+    stage: str
+    """Name of the stage that trains it."""
+    config: Any
+    """A config of a training run, with paths below the run folder; None where a given model is the base."""
+    plans: tuple[PlanSet, ...]
+    regime: str = ""
+    """Names the curve of a run on a reward."""
+    exact: bool = False
+    """Whether the reward is the exact validity of the world, and not that of `config.reward`."""
+
+    @property
+    def folder(self) -> str:
+        """Where its training run lies below the run folder."""
+        return BASE if self.config is None else str(self.config.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A paired difference of the report: the plans of `regime` minus those of `baseline`."""
+
+    regime: str
+    baseline: str = BASE
+    name: str = ""
+    """What the report calls the difference, where that is not `regime`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranker:
+    """What rewards plans after they are sampled."""
+
+    name: str
+    verifier: RewardConfig | None
+    """None for R0 centred by the steps of the training examples."""
+    corpus: str = CORPUS
+    base_only: bool = False
+    """Whether it rewards the plans of the base alone; it is then no column of the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What the stages, the measures and the report of an experiment follow."""
+
+    config: AnyExperiment
+    arms: tuple[Arm, ...]
+    """The base first; an arm that starts from another one stands behind it."""
+    contrasts: tuple[Contrast, ...]
+    """Over the mean of a regime's seeds."""
+    seeds: tuple[int, ...]
+    seed_contrasts: tuple[Contrast, ...] = ()
+    """Of every seed alone."""
+    choices: Mapping[str, str] = field(default_factory=dict)
+    """Regimes that take, of the first `best_of` samples of the base, the one with the highest value of a metric."""
+    rankers: tuple[Ranker, ...] = ()
+    reward: RewardConfig | None = None
+    """The verifier that rewards plans as they are sampled, the probe plans and the plans that the report shows."""
+    compares_references: bool = False
+    """Whether plans are compared with the reference continuation, beside their validity."""
+    shown: tuple[str, ...] = ()
+    """Regimes whose plans the report shows; empty for all."""
+    judged: bool = False
+    """Whether the proxy judge judges the plans, where no validity is known."""
+    controls: tuple[Contrast, ...] = ()
+    """Regimes and the controls that they have to beat."""
+    corpora: Mapping[str, CoverageLevel] = field(default_factory=dict)
+    """Teaching: further corpora by folder."""
+    law: Mapping[int, str] = field(default_factory=dict)
+    """The learning law: narrations that cover each goal, and the regime that is trained with them."""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings of this kind of experiment for the report, by name."""
+
+    @property
+    def plan_sets(self) -> tuple[PlanSet, ...]:
+        """The plan sets of all models."""
+        return tuple(plans for arm in self.arms for plans in arm.plans)
+
+    @property
+    def reward_arms(self) -> tuple[Arm, ...]:
+        """The arms that a reward trained, by GRPO or in best-of-N rounds, those of one regime together."""
+        arms = [arm for arm in self.arms if isinstance(arm.config, RewardTrainingSettings)]
+        regimes = list(dict.fromkeys(arm.regime for arm in arms))
+        return tuple(sorted(arms, key=lambda arm: regimes.index(arm.regime)))
+
+
+def study_of(config: AnyExperiment) -> Study:
+    """The study that settings of any kind describe. Raises ConfigError for settings of a stage that cannot be used."""
+    if isinstance(config, VideoConfig):
+        return _video(config)
+    if isinstance(config, TeachingConfig):
+        return _teaching(config)
+    if isinstance(config, ComparisonConfig):
+        study = _comparison(config)
+        rewards = [_verifier(config, name) for name in config.rewards if name != "validity"]
+        # The reward that is the most likely to need the right corpus.
+        first = next((reward for reward in rewards if reward.verifier == "grounded"), None)
+        reward, optimiser = first or (rewards[0] if rewards else RewardConfig()), "grpo"
+    else:
+        study = _method(config)
+        assert study.reward is not None
+        reward, optimiser = study.reward, config.optimiser
+    if not config.controls:
+        return study
+    rewards_of_controls = {
+        "r0": RewardConfig(verifier="r0"),
+        "length": RewardConfig(verifier="length"),
+        "random": reward,
+    }
+    if config.has_wrong_corpus:
+        rewards_of_controls["wrong"] = reward
+    arms = list(study.arms)
+    for seed in study.seeds:
+        for name, paid in rewards_of_controls.items():
+            table = "best_of_n" if name == "random" else optimiser.replace("-", "_")
+            fixed = {"choose": "random"} if name == "random" else {}
+            folder, corpus = f"controls/{name}-{seed}", WRONG if name == "wrong" else CORPUS
+            regime, key = f"{CONTROL}{CONTROL_REGIMES[name]}", f"control-{name}-{seed}"
+            run = run_config(config, table, folder, seed, paid, corpus=corpus, **fixed)
+            arms.append(Arm(key, f"grpo-{key}", run, (PlanSet(regime, f"plans/{key}.jsonl", seed),), regime))
+    controls = [f"{CONTROL}{CONTROL_REGIMES[name]}" for name in rewards_of_controls]
+    against_base = tuple(Contrast(regime) for regime in controls)
+    regimes = dict.fromkeys(contrast.regime for contrast in study.contrasts)
+    return replace(
+        study,
+        arms=tuple(arms),
+        contrasts=(*study.contrasts, *against_base),
+        seed_contrasts=(*study.seed_contrasts, *(against_base if study.seed_contrasts else ())),
+        controls=tuple(Contrast(regime, control) for regime in regimes for control in controls),
+    )
+
+
+def _method(config: ExperimentConfig) -> Study:
+    """Base, SFT and a run on a reward, whose verifier rewards all plans and chooses among the base's.
+
+    Each reward to compare trains a run, rewards all plans and chooses, too. Raises ConfigError.
+    """
+    optimiser, table = config.optimiser, config.optimiser.replace("-", "_")
+    sft = run_config(config, "sft", "sft", config.seed)
+    first = run_config(config, table, optimiser, config.seed)
+    main, best = first.reward.verifier, f"best of {config.best_of}"
+    if main in config.compared:
+        raise ConfigError(f"compared: {main!r} is the reward of [{table}] already; name others, or change that.")
+    runs: list[tuple[str, Any, bool]] = []
+    if not config.compared:
+        runs.append(("RL" if optimiser == "grpo" else "trained", first, False))
+    choices = {f"{best}, {main}" if config.compared else best: "reward"}
+    rankers = []
+    for name in (main, *config.compared) if config.compared else ():
+        regime = f"trained on {name}" if optimiser == "best-of-n" else REWARD_REGIMES.get(name, f"RL, {name}")
+        if name == main:
+            runs.append((regime, first, False))
+            continue
+        verifier = RewardConfig() if name == "validity" else RewardConfig(verifier=name)
+        compared = run_config(config, table, f"{optimiser}-{name}", config.seed, verifier)
+        runs.append((regime, compared, name == "validity"))
+        if name != "validity":
+            rankers.append(Ranker(name, verifier))
+            choices[f"{best}, {name}"] = name
+    arms = [
+        Arm(BASE, BASE, base_config(config), (PlanSet(BASE, f"predictions/{BASE}.jsonl"),)),
+        Arm("sft", "sft", sft, (PlanSet("SFT", "predictions/sft.jsonl"),)),
+    ]
+    for regime, run, exact in runs:
+        name = str(run.output)
+        arms.append(Arm(name, name, run, (PlanSet(regime, f"predictions/{name}.jsonl"),), regime, exact))
+    return Study(
+        config=config,
+        arms=tuple(arms),
+        contrasts=tuple(map(Contrast, ("SFT", *(regime for regime, _, _ in runs), *choices))),
+        seeds=(config.seed,),
+        choices=choices,
+        rankers=tuple(rankers),
+        reward=first.reward,
+        compares_references=not config.has_world or bool(config.compared),
+        settings={"SFT": config.sft} | ({"best-of-N rounds": config.best_of_n} if optimiser == "best-of-n" else {}),
+    )
+
+
+def _comparison(config: ComparisonConfig) -> Study:
+    """RL on every reward with every seed; every ranker rewards all plans and chooses among the base's."""
+    for key, replacement in (("reward", "[verifiers]"), ("seed", "seeds")):
+        if key in config.grpo:
+            raise ConfigError(f"[grpo]: a comparison sets {key!r} by {replacement}; remove the key.")
+    arms = [Arm(BASE, BASE, base_config(config), (PlanSet(BASE, "plans/base.jsonl"),))]
+    for seed in config.seeds:
+        for reward in config.rewards:
+            verifier = RewardConfig() if reward == "validity" else _verifier(config, reward)
+            name, regime, exact = f"{reward}-{seed}", REWARD_REGIMES[reward], reward == "validity"
+            run = run_config(config, "grpo", f"rl/{name}", seed, verifier)
+            arms.append(Arm(name, f"grpo-{name}", run, (PlanSet(regime, f"plans/{name}.jsonl", seed),), regime, exact))
+    rankers = (Ranker(name, None if name == "relevance" else _verifier(config, name)) for name in config.rankers)
+    choices = {f"best of {config.best_of}, {ranker}": ranker for ranker in config.rankers}
+    trained = tuple(Contrast(REWARD_REGIMES[reward]) for reward in config.rewards)
+    return Study(
+        config=config,
+        arms=tuple(arms),
+        contrasts=(*trained, *map(Contrast, choices)),
+        seeds=config.seeds,
+        seed_contrasts=trained,
+        choices=choices,
+        rankers=tuple(rankers),
+        compares_references=True,
+        settings={f"verifier {name}": given for name, given in config.verifiers.items()},
+    )
+
+
+def _verifier(config: ComparisonConfig | TeachingConfig, name: VerifierName) -> RewardConfig:
+    return parse_config({"verifier": name, **config.verifiers.get(name, {})}, RewardConfig, f"[verifiers.{name}]")
+
+
+def _teaching(config: TeachingConfig) -> Study:
+    """Every arm with every seed from one base; runs and choices with fewer covering narrations are the learning law."""
+    for table, given in (("[grpo]", config.grpo), ("[best_of_n]", config.best_of_n)):
+        if "reward" in given or "seed" in given:
+            raise ConfigError(
+                f"{table}: an experiment on teaching sets reward and seed by arms and seeds; remove the key."
+            )
+    grounded, covering = _verifier(config, "grounded"), config.covering
+    # Where there are no narrations of the taught goals, their step lists are the verification corpus.
+    whole_arm, unit = ("lists", "step lists") if config.by_lists else ("narrations", "narrations")
+    rewards = {
+        "paper": _verifier(config, "paper"),
+        "validity": RewardConfig(),
+        "r0": RewardConfig(verifier="r0"),
+        "length": RewardConfig(verifier="length"),
+    }
+    first, several = config.optimisers[0], len(config.optimisers) > 1
+    wanted: list[tuple[int, str, str, str, Optimiser]] = []  # seed, name, regime, corpus, optimiser
+    law: dict[int, str] = {}
+    for seed in config.seeds:
+        for arm in config.arms:
+            corpus = CORPUS
+            if arm == "wrong" or (arm == "lists" and not config.by_lists):
+                corpus = f"corpora/{'lists' if arm == 'lists' else 0}"
+            once: dict[ArmName, tuple[Optimiser, ...]] = {"gold": ("grpo",), "random": ("best-of-n",)}
+            for optimiser in once.get(arm, config.optimisers):
+                wanted.append((seed, arm, ARM_REGIMES[arm], corpus, optimiser))
+        for level in config.levels:
+            same = {0: "wrong", covering: whole_arm}.get(level)
+            regime = ARM_REGIMES[same] if same in config.arms else f"{level} covering {unit}"
+            law[level] = f"{regime}{ROUNDS}" if several and first == "best-of-n" else regime
+            if same not in config.arms:
+                corpus = CORPUS if level == covering else f"corpora/{level}"
+                wanted.append((seed, f"level-{level}", regime, corpus, first))
+    arms = [Arm(BASE, BASE, base_config(config), (PlanSet(BASE, "plans/base.jsonl"),))]
+    corpora: dict[str, CoverageLevel] = {}
+    first_draws: dict[int, str] = {}
+    for seed, name, regime, corpus, optimiser in wanted:
+        fixed: dict[str, Any] = {"corpus": corpus}
+        exact, reward, table = name == "validity", rewards.get(name, grounded), optimiser.replace("-", "_")
+        if name == "random":
+            fixed["choose"] = "random"
+        elif optimiser == "best-of-n":
+            name, regime = f"{name}-rounds", f"{regime}{ROUNDS}" if several else regime
+        folder = f"teach/{name}-{seed}"
+        if optimiser == "best-of-n" and first_draws.setdefault(seed, folder) != folder:
+            # All of a seed choose among the same plans in their first round.
+            fixed["plans"] = first_draws[seed]
+        if corpus != CORPUS:
+            level_name = PurePath(corpus).name
+            corpora[corpus] = "lists" if level_name == "lists" else int(level_name)
+        if name == "gold":
+            run = run_config(config, "sft", folder, seed)
+        else:
+            run = run_config(config, table, folder, seed, reward, **fixed)
+        plans = PlanSet(regime, f"plans/{name}-{seed}.jsonl", seed)
+        arms.append(Arm(f"{name}-{seed}", f"teach-{name}-{seed}", run, (plans,), regime, exact))
+    rankers = [Ranker(name, None if name == "relevance" else _verifier(config, name)) for name in config.rankers]
+    for level in law:
+        corpus = CORPUS if level == covering else f"corpora/{level}"
+        rankers.append(Ranker(f"narrations-{level}", grounded, corpus, base_only=True))
+        if corpus != CORPUS:
+            corpora[corpus] = level
+    choices: dict[str, str] = {f"best of {config.best_of}, {name}": name for name in config.rankers}
+    choices |= {f"best of {config.best_of}, {level} covering {unit}": f"narrations-{level}" for level in law}
+    regimes = list(dict.fromkeys(arm.regime for arm in arms[1:]))
+    against_base = tuple(map(Contrast, regimes))
+    controls = [regime for regime in regimes if regime.startswith(CONTROL)]
+    arm_regimes = {ARM_REGIMES[arm] for arm in config.arms}
+    tested = [name for name in regimes if name not in controls and name.removesuffix(ROUNDS) in arm_regimes]
+    return Study(
+        config=config,
+        arms=tuple(arms),
+        contrasts=(*against_base, *map(Contrast, choices)),
+        seeds=config.seeds,
+        seed_contrasts=against_base,
+        choices=choices,
+        rankers=tuple(rankers),
+        compares_references=True,
+        judged=not config.has_world,
+        shown=(BASE, *tested),
+        settings={f"verifier {name}": given for name, given in config.verifiers.items()} | {"SFT": config.sft},
+        controls=tuple(Contrast(regime, control) for regime in tested for control in controls),
+        corpora=corpora,
+        law=law,
+    )
+
+
+def _video(config: VideoConfig) -> Study:
+    """SFT on video and GRPO from it with every seed; the SFT models plan from five views, the GRPO models from two."""
+    arms = [Arm(BASE, BASE, base_config(config), ())]
+    for seed in config.seeds:
+        for table, start, regime, views in (
+            ("sft", f"{ALIGNED}/model", "", VIEW_REGIMES),
+            ("grpo", f"sft/{seed}/model", "GRPO", GRPO_REGIMES),
+        ):
+            name = f"{table}-{seed}"
+            run = run_config(config, table, f"{table}/{seed}", seed, model=start, input="video", seed=seed)
+            plans = (PlanSet(words, f"plans/{name}-{view}.jsonl", seed, view) for view, words in views.items())
+            arms.append(Arm(name, name, run, tuple(plans), regime))
+    video, other, after = VIEW_REGIMES["video"], VIEW_REGIMES["other"], GRPO_REGIMES["video"]
+    text, goal, blank = (VIEW_REGIMES[view] for view in ("text", "goal", "blank"))
+    return Study(
+        config=config,
+        arms=tuple(arms),
+        contrasts=(
+            *(Contrast(regime, other) for regime in (video, text, goal, blank, after)),
+            Contrast(after, video, name=GAIN),
+        ),
+        seeds=config.seeds,
+        seed_contrasts=(Contrast(video, other), Contrast(after, GRPO_REGIMES["other"])),
+        shown=(video, other, text, after),
+        settings={"vision pre-training": config.vision.model_dump(), "SFT": config.sft},
+    )
+
+
+def base_config(config: AnyExperiment) -> BaseModelConfig | None:
+    """The settings of a base from nothing; None where a model is given. Raises ConfigError."""
+    return None if config.model else run_config(config, "base", BASE, config.seed)
+
+
+def run_config(
+    config: AnyExperiment, table: str, output: str, run_seed: int, reward: RewardConfig | None = None, **fixed: Any
+) -> Any:
+    """The settings of a training run: the keys of its `table`, and those that a study sets itself, `fixed` over all.
+
+    Without a `reward`, that of the table stays. Raises ConfigError.
+    """
+    given = {key: value for key, value in getattr(config, table).items() if key != "reward" or reward is None}
+    own: dict[str, Any] = {"examples": DOCUMENTS, "output": output}
+    if table != "base":
+        own |= {"model": config.model or f"{BASE}/model", "examples": TRAIN, "split": ""}
+        own |= {"prompt": config.prompt} if config.prompt else {}
+    if issubclass(TABLES[table], RewardTrainingSettings):
+        own["corpus"] = CORPUS
+        if validation := getattr(config, "validation", {}):
+            if "examples" in validation:
+                raise ConfigError("[validation]: an experiment sets 'examples' itself; remove the key.")
+            own["validation"] = {"examples": VALIDATION, **validation}
+    own |= fixed
+    if owned := sorted(own.keys() & given.keys()):
+        raise ConfigError(f"[{table}]: an experiment sets {owned[0]!r} itself; remove the key.")
+    run = parse_config({"seed": run_seed, **given, **own}, TABLES[table], f"[{table}]")
+    return run if reward is None else run.model_copy(update={"reward": reward})

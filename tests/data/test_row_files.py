@@ -1,0 +1,244 @@
+"""Files of examples, procedures and histories: they survive the round trip, and a bad row is named."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.conftest import raises_input
+
+from recipe.data.examples import read_examples, read_training_examples, write_examples
+from recipe.data.histories import History, read_histories, with_histories, write_histories
+from recipe.data.procedures import read_procedures, write_procedures
+from recipe.errors import InputError
+from recipe.types import Example, Procedure, Step
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool)
+lists = st.lists(texts, max_size=3).map(tuple)
+examples = st.builds(
+    Example,
+    example_id=texts,
+    source=texts,
+    video_id=texts,
+    goal=texts,
+    history=lists,
+    continuation=st.lists(texts, min_size=1, max_size=3).map(tuple),
+    cut=st.integers(1, 9),
+    split=st.sampled_from(["", "train", "test"]),
+    supervision=st.sampled_from(["annotated", "weak"]),
+    until=st.none() | st.floats(0, 1e9),
+    told_history=st.none() | lists,
+)
+histories = st.builds(
+    History,
+    example_id=texts,
+    history=lists,
+    until=st.none() | st.floats(0, 1e9),
+    model=st.text(st.characters(exclude_categories=["Cs"])),
+    prompt=st.just("5f1d"),
+    seconds=st.floats(0, 1e6),
+    tokens_in=st.integers(0, 10**9),
+    tokens_out=st.integers(0, 10**9),
+)
+
+
+@st.composite
+def procedures(draw: st.DrawFn) -> Procedure:
+    starts = sorted(draw(st.lists(st.floats(0, 1e4), min_size=1, max_size=4)))
+    steps = tuple(Step(draw(texts), start, draw(st.sampled_from([None, start + 1.0]))) for start in starts)
+    split = draw(st.sampled_from(["", "train", "val", "test"]))
+    return Procedure(draw(texts), draw(texts), draw(texts), steps, split)
+
+
+EXAMPLE: dict[str, Any] = {
+    "example_id": "s/v/1", "goal": "brew tea", "history": ["boil"], "continuation": ["pour", "drink"],
+}  # fmt: skip
+PROCEDURE: dict[str, Any] = {
+    "source": "mine",
+    "video_id": "v1",
+    "goal": "brew tea",
+    "split": "train",
+    "steps": [{"text": "boil", "start": 1, "end": 2.5}, {"text": "pour", "start": 2, "end": None}],
+}
+HISTORY: dict[str, Any] = {"example_id": "s/v/1", "history": ["boil"]}
+KINDS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
+    "example": (read_examples, EXAMPLE, "example_id"),
+    "procedure": (read_procedures, PROCEDURE, "video_id"),
+    "history": (read_histories, HISTORY, "example_id"),
+}
+
+
+def written(folder: Path, *objects: dict[str, Any]) -> Path:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(value) + "\n" for value in objects))
+    return path
+
+
+@given(st.lists(examples, min_size=1, max_size=4, unique_by=lambda example: example.example_id),
+       st.lists(histories, min_size=1, max_size=4, unique_by=lambda history: history.example_id),
+       st.lists(procedures(), min_size=1, max_size=3, unique_by=lambda p: (p.source, p.video_id)))  # fmt: skip
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, first: list[Example], second: list[History], third: list[Procedure]
+) -> None:
+    path = tmp_path_factory.mktemp("round") / "rows.jsonl"
+    assert write_examples(path, first) == len(first)
+    assert read_examples(path) == first
+    assert write_histories(path, second) == len(second)
+    assert list(read_histories(path).items()) == [(history.example_id, history) for history in second]
+    assert write_procedures(path, third) == len(third)
+    assert read_procedures(path) == (third, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "facts"),
+    [
+        ("example", "example_id", "a\ud800", ()),
+        ("example", "example_id", 7, ()),
+        ("example", "goal", "  ", ()),
+        ("example", "goal", None, ()),
+        ("example", "history", "boil", ()),
+        ("example", "history[0]", [" "], ()),
+        ("example", "continuation[1]", ["pour", " "], ()),
+        ("example", "continuation", ["pour", "\udfff"], ()),
+        ("example", "continuation", [], ()),
+        ("example", "cut", 0, ()),
+        ("example", "cut", -1, ()),
+        ("example", "cut", True, ()),
+        ("example", "cut", 1.0, ()),
+        ("example", "split", 3, ()),
+        ("example", "supervision", "strong", ()),
+        ("example", "until", -0.5, ()),
+        ("example", "until", float("inf"), ()),
+        ("example", "until", "0:41", ()),
+        ("example", "told_history[0]", [""], ()),
+        ("example", "worded", 1, ()),
+        ("example", "continuaton", ["x"], ("continuation",)),
+        ("example", "zzz", 1, ()),
+        ("procedure", "goal", "", ()),
+        ("procedure", "steps", [], ()),
+        ("procedure", "steps[0]", ["boil"], ("boil",)),
+        ("procedure", "steps[0].text", [{"text": ""}], ()),
+        ("procedure", "steps[1].txt", [{"text": "a"}, {"txt": "b"}], ("text",)),
+        ("procedure", "steps[0].start", [{"text": "a", "start": "1"}], ("'1'",)),
+        ("procedure", "steps[0].start", [{"text": "a", "start": float("nan")}], ("nan",)),
+        ("procedure", "steps[0].end", [{"text": "a", "start": 3, "end": 2}], ("3", "2")),
+        ("procedure", "steps[1].start", [{"text": "a", "start": 3}, {"text": "c", "start": 2}], ("3", "2")),
+        ("procedure", "split", "training", ("train", "val", "test")),
+        ("procedure", "splits", "train", ("'split'",)),
+        ("history", "example_id", " ", ()),
+        ("history", "history", None, ()),
+        ("history", "history[1]", ["boil", ""], ()),
+        ("history", "until", -1, ()),
+        ("history", "model", 3, ()),
+        ("history", "seconds", float("nan"), ()),
+        ("history", "tokens_in", 2.5, ()),
+        ("history", "tokens_out", -1, ()),
+        ("history", "token_out", 3, ()),
+    ],
+)  # fmt: skip
+def test_a_bad_field_is_named(tmp_path: Path, kind: str, field: str, value: object, facts: tuple[str, ...]) -> None:
+    read, good, key = KINDS[kind]
+    name = field.partition("[")[0]
+    path = written(tmp_path, good, {**good, key: "second", name: value}, {**good, key: "third"})
+    with raises_input(path, 2, field, *facts):
+        read(path)
+    if kind == "procedure":
+        content = read_procedures(path, on_bad="skip")
+        assert [procedure.video_id for procedure in content.procedures] == ["v1", "third"]
+        [(line, reason)] = content.skipped
+        assert (line, field in reason) == (2, True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_field_that_is_missing_and_a_row_that_occurs_twice_are_named(tmp_path: Path, kind: str) -> None:
+    read, good, key = KINDS[kind]
+    for field in good.keys() - {"split"}:
+        path = written(tmp_path, {name: value for name, value in good.items() if name != field})
+        with raises_input(path, 1, field):
+            read(path)
+    path = written(tmp_path, good, {**good, key: "other"}, good)
+    with raises_input(path, 3, key, "line 1"):
+        read(path)
+
+
+def test_broken_json_is_an_error_even_when_skipping(tmp_path: Path) -> None:
+    path = written(tmp_path, PROCEDURE)
+    path.write_text(path.read_text() + '{"source": \n')
+    with raises_input(path, 2):
+        read_procedures(path, on_bad="skip")
+
+
+def test_optional_fields_have_defaults(tmp_path: Path) -> None:
+    [example] = read_examples(written(tmp_path, {**EXAMPLE, "history": ["boil", "steep"]}))
+    assert (example.cut, example.split, example.source, example.supervision) == (2, "", "", "annotated")
+    assert (example.until, example.told_history) == (None, None)
+    row = {"source": "mine", "video_id": "v", "goal": "g", "steps": [{"text": " boil "}]}
+    assert read_procedures(written(tmp_path, row)).procedures == [Procedure("mine", "v", "g", (Step("boil"),))]
+    path = written(tmp_path, HISTORY, {"example_id": "s/v/2", "history": []})
+    assert read_histories(path) == {"s/v/1": History("s/v/1", ("boil",)), "s/v/2": History("s/v/2", ())}
+
+
+def test_a_history_that_phi_told_is_written_where_there_is_one(tmp_path: Path) -> None:
+    [example] = read_examples(written(tmp_path, {**EXAMPLE, "told_history": []}))
+    assert example.told_history == ()
+    write_examples(tmp_path / "told.jsonl", [example])
+    assert json.loads((tmp_path / "told.jsonl").read_text())["told_history"] == []
+    write_examples(tmp_path / "plain.jsonl", [replace(example, told_history=None)])
+    assert "told_history" not in json.loads((tmp_path / "plain.jsonl").read_text())
+
+
+def test_a_board_gives_out_questions_without_continuations(tmp_path: Path) -> None:
+    path = written(tmp_path, {name: value for name, value in EXAMPLE.items() if name != "continuation"})
+    assert read_examples(path, questions=True)[0].continuation == ()
+    path = written(tmp_path, {**EXAMPLE, "continuation": []})
+    with raises_input(path, 1, "continuation"):
+        read_examples(path, questions=True)
+
+
+def test_nothing_may_have_been_done_yet_but_not_in_training(tmp_path: Path) -> None:
+    path = written(tmp_path, EXAMPLE, {**EXAMPLE, "example_id": "s/v/0", "history": []})
+    _, example = read_examples(path)
+    assert (example.history, example.cut) == ((), 0)
+    with raises_input(path, None, "history", "1 of 2 examples", "s/v/0"):
+        read_training_examples(path)
+
+
+def test_a_split_selects(tmp_path: Path) -> None:
+    path = written(tmp_path, {**EXAMPLE, "split": "train"}, {**EXAMPLE, "example_id": "s/v/2", "split": "test"})
+    assert [example.example_id for example in read_examples(path, "test")] == ["s/v/2"]
+    with pytest.raises(InputError, match=r"'val'.*test \(1\), train \(1\)"):
+        read_examples(path, "val")
+
+
+def example(name: str, until: float | None = 4.5) -> Example:
+    return Example(name, "s", "v", "brew tea", ("boil", "steep"), ("pour",), 2, "test", until=until)
+
+
+def test_phis_history_takes_the_place_of_the_annotated_one_and_nothing_else_changes() -> None:
+    told = {"b": History("b", ()), "other": History("other", ("x",)), "a": History("a", ("heat water",), 4.5, "phi")}
+    first, second = with_histories([example("a"), example("b", None)], told)
+    assert (first.history, second.history) == (("heat water",), ())
+    assert (first.continuation, first.cut, first.until, first.split) == (("pour",), 2, 4.5, "test")
+    with pytest.raises(InputError, match=r"7 of 8 .*e1, e2, e3, e4, e5, \.\.\."):
+        with_histories([example(f"e{n}") for n in range(8)], {"e0": History("e0", (), 4.5)})
+
+
+@pytest.mark.parametrize(("read", "cut"), [(9.0, 4.5), (None, 4.5), (4.5, None)])
+def test_a_history_of_another_cut_is_refused(read: float | None, cut: float | None) -> None:
+    with pytest.raises(InputError, match="example 'a'"):
+        with_histories([example("a", cut)], {"a": History("a", ("boil",), read)})
+
+
+@pytest.mark.real_data
+def test_youcook2(shared_data: Path) -> None:
+    path = shared_data / "youcook2" / "procedures.jsonl"
+    with raises_input(path, 1430, "goal"):
+        read_procedures(path)
+    content = read_procedures(path, on_bad="skip")
+    assert (len(content.procedures), len(content.skipped)) == (1790 - 19, 19)
+    assert sum(procedure.split == "train" for procedure in content.procedures) == 1333
+    assert len({procedure.goal for procedure in content.procedures}) == 89

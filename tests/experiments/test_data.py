@@ -1,0 +1,217 @@
+"""The data of studies: what is trained, validated and tested on shares nothing; corpora cover what they say."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numba")
+
+from recipe.artifacts import write_jsonl
+from recipe.config import CorpusConfig, EncoderConfig, parse_config
+from recipe.corpus.store import Corpus
+from recipe.data.examples import read_examples
+from recipe.data.procedures import write_procedures
+from recipe.errors import InputError
+from recipe.progress import SILENT
+from recipe.types import Procedure, Step
+from recipe.world.load import load_world
+from recipe.world.validity import plan_key, score_plan
+from recipe_studies.experiments import data as module
+from recipe_studies.experiments.data import (
+    DataSettings,
+    choose_prompts,
+    cut_benchmarks,
+    draw_teaching_world,
+    draw_validation,
+    draw_world,
+    known_and_taught,
+)
+from recipe_studies.experiments.expand import expand, read_inputs
+from recipe_studies.experiments.schedule import Stage
+from recipe_studies.experiments.settings import FilesSource, TeachingConfig, TeachingWorld, WorldSource
+from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, TEST, TRAIN, VALIDATION, study_of
+
+WORLD = load_world()
+
+
+def test_validation_prompts_share_no_cut_point_with_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = WorldSource(narrations=4, documents=5, train=60, test=20)
+    draw_world(tmp_path, DataSettings(source, 1), SILENT)
+    assert [len(read_examples(tmp_path / file)) for file in (TRAIN, TEST, DOCUMENTS)] == [60, 40, 5]
+    draw_validation(tmp_path, DataSettings(source, 1, validation=30), SILENT)
+    parts = {file: read_examples(tmp_path / file) for file in (TRAIN, TEST, VALIDATION)}
+    cuts = {file: [(e.goal, plan_key(WORLD, e.goal, e.history)) for e in examples] for file, examples in parts.items()}
+    assert len(set(cuts[VALIDATION])) == 30
+    assert not set(cuts[VALIDATION]) & {*cuts[TRAIN], *cuts[TEST]}
+    assert not any(WORLD.graph(example.goal).held_out for example in parts[VALIDATION])
+    assert not {e.video_id for e in parts[VALIDATION]} & {e.video_id for e in parts[TRAIN]}
+    monkeypatch.setattr(module, "VALIDATION_DRAWS", 1)
+    with pytest.raises(InputError, match="cut points left for 200 validation prompts"):
+        draw_validation(tmp_path, DataSettings(source, 1, validation=200), SILENT)
+
+
+FILES = {"type": "files", "narrations": ["n"], "benchmarks": ["coin", "crosstask"]}
+
+
+def cut(data: Path, run_dir: Path, **values: Any) -> dict[str, list[Any]]:
+    source = parse_config(FILES | values, FilesSource, "test")
+    cut_benchmarks(run_dir, DataSettings(source, 0, root=data), SILENT)
+    return {Path(file).stem: read_examples(run_dir / file) for file in (DOCUMENTS, TRAIN, TEST)}
+
+
+def test_a_video_held_out_anywhere_is_trained_on_nowhere(data: Path, tmp_path: Path) -> None:
+    whole = cut(data, tmp_path / "whole")
+    for name in ("documents", "train"):
+        assert {example.video_id for example in whole[name]} == {"own", "tea"}
+        assert all(example.split == "train" for example in whole[name])
+    assert {(e.video_id, e.split) for e in whole["test"]} == {("held", "coin"), ("shared", "crosstask")}
+    assert len(whole["test"]) == 2
+    some = cut(data, tmp_path / "some", train=2, documents=3)
+    assert some["train"] == whole["train"][::2]  # fewer are spread over the file
+    assert len(some["documents"]) == 3
+    content = json.loads((data / "coin" / "COIN.json").read_text())
+    del content["database"]["held"]
+    (data / "coin" / "COIN.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="4 examples to train on and 0 to test on; give procedures of both"):
+        cut(data, tmp_path / "run", benchmarks=["coin"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_own_procedures_stand_in_place_of_published_files(tmp_path: Path) -> None:
+    rows = [Procedure("mine", f"p{n}", "tea", tuple(Step(f"step {n} {i}") for i in range(6))) for n in range(10)]
+    write_procedures(tmp_path / "tasks.jsonl", rows)
+    source = {"benchmarks": [], "procedures": ["tasks.jsonl"]}
+    drawn = cut(tmp_path, tmp_path / "run", **source)
+    trained, tested = ({example.video_id for example in drawn[name]} for name in ("train", "test"))
+    assert (len(trained), len(tested)) == (8, 2)
+    assert not trained & tested
+    write_procedures(tmp_path / "tasks.jsonl", [replace(rows[0], split="test"), *rows[1:]])
+    assert {example.video_id for example in cut(tmp_path, tmp_path / "run", **source)["test"]} == {"p0"}
+
+
+def test_the_base_knows_whole_domains_and_prompts_of_the_others_are_in_one_part(tmp_path: Path) -> None:
+    source = TeachingWorld(documents=40, train=120, validation=60, test=60)
+    draw_teaching_world(tmp_path, DataSettings(source, 0), SILENT)
+    known, taught = known_and_taught(WORLD, 0)
+    domains = [{WORLD.graph(goal).domain for goal in goals} for goals in (known, taught)]
+    assert not domains[0] & domains[1]
+    assert sorted(known + taught) == sorted(WORLD.goals)
+    assert known_and_taught(WORLD, 1) != (known, taught)
+    parts = [read_examples(tmp_path / file) for file in (TRAIN, VALIDATION, HELD_OUT)]
+    assert [len(part) for part in parts] == [120, 60, 60]
+    steps = WORLD.recogniser.step
+    train, validation, test = ({(e.goal, tuple(steps(s, ()) for s in e.history)) for e in part} for part in parts)
+    assert train.isdisjoint(validation | test)
+    assert validation.isdisjoint(test)
+    assert {example.goal for part in parts for example in part} <= set(taught)
+    clean = [example for example in read_examples(tmp_path / DOCUMENTS) if example.goal in known]
+    assert len(clean) == 20
+    assert all(score_plan(WORLD, e.goal, e.history, e.continuation).perfect for e in clean)
+    choose_prompts(tmp_path, "validation", SILENT)
+    assert read_examples(tmp_path / TEST) == parts[1]
+
+
+ENCODER = CorpusConfig(encoder=EncoderConfig(name="hash:32"))
+DISHES = ("tea", "soup", "toast", "cake")
+PROCEDURES = {
+    "type": "procedures",
+    "procedures": ["p.jsonl"],
+    "narrations": ["n.jsonl"],
+    "wrong_narrations": ["w.jsonl"],
+    "test_split": "val",
+    "train": 30,
+    "validation": 5,
+    "covering": 2,
+}
+
+
+def corpora(folder: Path, data: Path | None, **values: Any) -> dict[str, list[Any]]:
+    """Run the stages of data and corpora of a teaching study; the narrations of each corpus by its stage."""
+    given = {"kind": "teaching", "title": "t", "corpus": ENCODER.model_dump(), "seeds": [0], "samples": 3, "best_of": 2}
+    config = parse_config(given | values, TeachingConfig, "test")
+    stages: list[Stage] = expand(study_of(config), read_inputs(config, data))
+    narrations = {}
+    for stage in stages:
+        if stage.name.startswith(("data", "corpus")):
+            stage.work(folder, stage.settings, SILENT)
+        if stage.name.startswith("corpus"):
+            corpus = Corpus.open(folder / stage.outputs[0])
+            narrations[stage.name] = [corpus.narration(index) for index in range(len(corpus))]
+    return narrations
+
+
+def test_corpora_of_the_world_differ_in_the_taught_goals_alone(tmp_path: Path) -> None:
+    source = {"type": "world", "narrations": 2, "background": 1, "lists": 1, "documents": 4, "train": 4}
+    source |= {"validation": 4, "test": 4}
+    narrations = corpora(tmp_path, None, source=source, arms=["narrations", "lists", "wrong"], levels=[1])
+    known, taught = known_and_taught(WORLD, 0)
+    counts = {name: [row.title in taught for row in own] for name, own in narrations.items()}
+    each = {name: sum(own) / len(taught) for name, own in counts.items()}
+    assert each == {"corpus": 2, "corpus-0": 0, "corpus-1": 1, "corpus-lists": 1}
+    assert all(len(own) - sum(own) == len(known) for own in counts.values())
+    ids = {name: {row.video_id for row in own} for name, own in narrations.items()}
+    assert ids["corpus-0"] < ids["corpus-1"] < ids["corpus"]
+
+
+@pytest.fixture
+def recipes(tmp_path: Path) -> Path:
+    """40 training and 8 validation videos of four dishes, what is said in them, and narrations of another domain."""
+    root = tmp_path / "files"
+    rows = [
+        {"source": "kitchen", "video_id": f"{split}-{number}", "goal": dish, "split": split}
+        | {"steps": [{"text": f"take what {dish} needs"}, {"text": f"work {number} on {dish}"}, {"text": "serve it"}]}
+        for split, count in (("train", 40), ("val", 8))
+        for number in range(count)
+        for dish in [DISHES[number % 4]]
+    ]
+    write_jsonl(root / "p.jsonl", [*rows, {**rows[0], "video_id": "nameless", "goal": ""}])
+    said = [
+        {"video_id": row["video_id"], "source": "speech", "sentences": [f"so we {s['text']}" for s in row["steps"]]}
+        for row in rows
+    ]
+    write_jsonl(root / "n.jsonl", said)
+    other = [{"video_id": f"bike-{n}", "source": "rides", "sentences": ["oil the chain", "ride on"]} for n in range(5)]
+    unknown = {"video_id": "unknown", "source": "speech", "sentences": ["serve the soup"]}
+    write_jsonl(root / "w.jsonl", [*other, unknown, said[3] | {"source": "rides"}])
+    return root
+
+
+ARMS: dict[str, Any] = {"arms": ["lists", "wrong", "r0"], "levels": [1], "model": "m"}
+
+
+def test_no_prompt_has_its_own_video_in_a_corpus(recipes: Path, tmp_path: Path) -> None:
+    narrations = corpora(tmp_path, recipes, source=PROCEDURES, **ARMS)
+    videos = {name: {e.video_id for e in read_examples(tmp_path / name)} for name in (TRAIN, VALIDATION, HELD_OUT)}
+    assert {name: len(own) for name, own in videos.items()} == {TRAIN: 15, VALIDATION: 5, HELD_OUT: 8}
+    counts = {name: len(own) for name, own in narrations.items()}
+    assert counts == {"corpus": 8, "corpus-1": 4, "corpus-lists": 20, "corpus-0": 5}
+    for name, own in narrations.items():
+        assert not {row.video_id for row in own} & set().union(*videos.values())
+        assert all(row.video_id.startswith("bike") for row in own) == (name == "corpus-0")
+    assert all(example.split == "test" for example in read_examples(tmp_path / HELD_OUT))
+    assert not (tmp_path / DOCUMENTS).exists()
+
+
+def test_known_goals_join_the_base_and_are_not_taught(recipes: Path, tmp_path: Path) -> None:
+    source = PROCEDURES | {"known_share": 0.5, "narrations": [], "wrong_narrations": []}
+    narrations = corpora(tmp_path, recipes, source=source, **ARMS)
+    taught = {e.goal for name in (TRAIN, VALIDATION, HELD_OUT) for e in read_examples(tmp_path / name)}
+    known = {example.goal for example in read_examples(tmp_path / DOCUMENTS)}
+    assert len(known) == 2
+    assert taught == set(DISHES) - known
+    assert {row.title for row in narrations["corpus"]} == taught
+    assert {row.title for row in narrations["corpus-0"]} == known
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [({"test_split": "test"}, "no examples for held-out"), ({"prompt_share": 0.0}, "no examples for train")],
+)
+def test_procedures_that_give_no_part_are_refused(
+    recipes: Path, tmp_path: Path, source: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        corpora(tmp_path, recipes, source=PROCEDURES | source, **ARMS)

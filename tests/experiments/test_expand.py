@@ -1,0 +1,407 @@
+"""From settings to stages: all is checked first, the expansion is pure, a stage's identity is what it reads."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("matplotlib")
+
+from recipe.artifacts import fingerprint, write_json
+from recipe.config import BestOfNConfig, GRPOConfig, Settings, SFTConfig, load_config, parse_config
+from recipe.errors import ConfigError, InputError, MissingExtra
+from recipe_apps.board.settings import BoardSettings
+from recipe_studies.experiments import settings as module
+from recipe_studies.experiments.expand import expand, read_inputs, run_experiment
+from recipe_studies.experiments.preflight import check_experiment
+from recipe_studies.experiments.schedule import RECORDS, Stage
+from recipe_studies.experiments.settings import (
+    AnyExperiment,
+    ComparisonConfig,
+    ExperimentConfig,
+    TeachingConfig,
+    VideoConfig,
+    demo_config,
+    load_experiment,
+)
+from recipe_studies.experiments.study import BASE, VALIDATION, study_of
+from recipe_studies.reproduce.study import Endpoints
+
+FOLDER = Path(__file__).parents[2] / "configs"
+CONFIGS = sorted(FOLDER.glob("*.toml"))
+REWARDS = ("paper", "grounded", "validity")
+FILES = {"type": "files", "narrations": ["narrations/narrations_timed.jsonl"], "benchmarks": ["coin", "crosstask"]}
+WORLD = {"type": "world", "narrations": 4, "documents": 4, "train": 60, "test": 20}
+TEACHING_WORLD = WORLD | {"background": 1, "lists": 1, "validation": 8}
+PROCEDURES = {
+    "type": "procedures",
+    "procedures": ["p.jsonl"],
+    "narrations": ["n.jsonl"],
+    "wrong_narrations": ["w.jsonl"],
+}
+
+
+def experiment(**values: Any) -> ExperimentConfig:
+    return parse_config({"title": "t", "source": FILES} | values, ExperimentConfig, "test")
+
+
+def comparison(**values: Any) -> ComparisonConfig:
+    return parse_config({"kind": "comparison", "title": "t", "source": WORLD} | values, ComparisonConfig, "test")
+
+
+def teaching(**values: Any) -> TeachingConfig:
+    given = {"kind": "teaching", "title": "t", "source": TEACHING_WORLD, "rankers": ["relevance"], "seeds": [0, 1]}
+    return parse_config(given | values, TeachingConfig, "test")
+
+
+def planned(config: AnyExperiment, data: Path | None = None) -> dict[str, Stage]:
+    return {stage.name: stage for stage in expand(study_of(config), read_inputs(config, data))}
+
+
+def identities(config: AnyExperiment, data: Path | None = None) -> dict[str, str]:
+    """What decides whether an earlier output of each stage still holds."""
+    return {name: fingerprint(stage.identity) for name, stage in planned(config, data).items()}
+
+
+def changed(first: dict[str, str], second: dict[str, str]) -> set[str]:
+    return {name for name in first if first[name] != second[name]}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_file_is_valid(path: Path, data: Path) -> None:
+    kinds: dict[str, type[Settings]] = {
+        "sft": SFTConfig,
+        "grpo": GRPOConfig,
+        "best": BestOfNConfig,
+        "board": BoardSettings,
+        "models": Endpoints,
+    }
+    if kind := kinds.get(path.stem.partition("-")[0]):
+        load_config(path, kind)
+    else:
+        assert planned(load_experiment(path), data)
+
+
+def kinds(data: Path, *, quick: bool) -> dict[str, tuple[AnyExperiment, Path | None]]:
+    return {
+        "demo": (demo_config(quick=quick), None),
+        "narrations": (load_experiment(FOLDER / "narrations.toml", quick=quick), data),
+        "comparison": (load_experiment(FOLDER / "verifiers-world.toml", quick=quick), None),
+        "teaching": (load_experiment(FOLDER / "teaching.toml", quick=quick), None),
+        "video": (demo_config("video", quick=quick), None),
+    }
+
+
+STAGES = {
+    "demo": {
+        *("validation", "sft", "plans-base", "plans-sft", "rewards-paper", "probes"),
+        *(f"{stage}best-of-n{reward}" for stage in ("", "plans-") for reward in ("", "-paper")),
+    },
+    "narrations": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo", "probes"},
+    "comparison": {
+        *(f"{stage}-{reward}-{seed}" for stage in ("grpo", "plans") for reward in REWARDS for seed in (0, 1)),
+        *("plans-base", "rewards-paper", "rewards-grounded", "rewards-relevance"),
+    },
+    "teaching": {
+        *("prompts", "corpus-0", "corpus-lists", "plans-base"),
+        *(f"rewards-{name}" for name in ("grounded", "paper", "relevance", "narrations-0", "narrations-4")),
+        *(
+            f"{stage}-{arm}-0"
+            for stage in ("teach", "plans")
+            for arm in (
+                *("gold", "random"),
+                *(f"{a}-rounds" for a in ("narrations", "lists", "paper", "validity", "wrong", "r0", "length")),
+            )
+        ),
+    },
+    "video": {
+        *("attributes", "words", "align"),
+        *(f"{stage}-{seed}" for stage in ("sft", "grpo", "plans-sft", "plans-grpo") for seed in (0, 1)),
+    },
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_one_expansion_builds_every_kind_and_is_pure(name: str, data: Path) -> None:
+    config, folder = kinds(data, quick=True)[name]
+    study, inputs = study_of(config), read_inputs(config, folder)
+    shutil.rmtree(data)  # no file is looked at any more
+    stages = expand(study, inputs)
+    assert stages == expand(study, inputs)
+    by_name = {stage.name: stage for stage in stages}
+    assert set(by_name) == {"data", "base", "corpus", "report"} | STAGES[name]
+    assert len(by_name) == len(stages)
+    outputs = [output for stage in stages for output in stage.outputs]
+    assert len(set(outputs)) == len(outputs)
+    order = list(by_name)
+    assert all(order.index(need) < order.index(stage.name) for stage in stages for need in stage.needs)
+    # The report waits for every stage that writes plans or rewards.
+    assert {one for one in order if one.startswith(("plans-", "rewards-", "probes"))} == set(by_name["report"].needs)
+    assert all(json.loads(json.dumps(stage.identity)) == stage.identity for stage in stages)
+
+
+def test_quick_keeps_the_kind_and_cuts_the_work(data: Path) -> None:
+    for name in STAGES:
+        whole, quick = (kinds(data, quick=quick)[name][0] for quick in (False, True))
+        assert type(quick) is type(whole)
+        assert quick.source.test < whole.source.test
+        assert quick.grpo == {**whole.grpo, "steps": 4}
+        assert quick.best_of_n == {**whole.best_of_n, "n": 2, "rounds": 1, "epochs": 1}
+        if isinstance(whole, ComparisonConfig | VideoConfig) and isinstance(quick, ComparisonConfig | VideoConfig):
+            assert (whole.seeds, quick.seeds) == ((0, 1, 2), (0, 1))
+    config = demo_config("video", seed=7, workers=1)
+    assert isinstance(config, VideoConfig)
+    assert (config.seed, config.seeds, config.workers, config.noise["repeat"]) == (7, (7, 8, 9), 1, 0.03)
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "message"),
+    [
+        (experiment, {"base": {"stpes": 3}}, r"\[base\]: unknown key 'stpes'; did you mean 'steps'"),
+        (experiment, {"sft": {"lora": {"rnk": 3}}}, r"\[sft\]: unknown key 'lora.rnk'; did you mean 'rank'"),
+        (experiment, {"grpo": {"beta": -1}}, r"\[grpo\]: key 'beta': input should be greater than or equal to 0"),
+        (experiment, {"base": {"examples": "x"}}, r"\[base\]: an experiment sets 'examples' itself; remove the key"),
+        (experiment, {"grpo": {"corpus": "x"}}, r"\[grpo\]: an experiment sets 'corpus' itself; remove the key"),
+        (experiment, {"compared": ["paper"]}, r"compared: 'paper' is the reward of \[grpo\] already"),
+        (experiment, {"source": WORLD, "validation": {"examples": "x"}}, r"\[validation\]: an experiment sets"),
+        (experiment, {"validation": {"every": 3}}, r"\[validation\] has a use on a world only"),
+        (experiment, {"noise": {"drop": 0.1}}, r"noise is that of the text of a base from nothing"),
+        (experiment, {"compared": ["validity"]}, r"'validity' is known on a world only"),
+        (experiment, {"compared": ["grounded", "grounded"]}, "something stands twice in compared"),
+        (experiment, {"source": {"type": "files", "narrations": ["s"]}}, "benchmarks or procedures"),
+        (comparison, {"rewards": ["validity"], "source": FILES}, "reward 'validity' is known on a world only"),
+        (comparison, {"seeds": [1, 1]}, "something stands twice in seeds; name each once"),
+        (comparison, {"best_of": 11}, "best_of 11 is more than samples"),
+        (comparison, {"sft": {}}, "unknown key 'sft'"),
+        (comparison, {"grpo": {"seed": 3}}, r"\[grpo\]: a comparison sets 'seed' by seeds; remove the key"),
+        (comparison, {"grpo": {"reward": {}}}, r"\[grpo\]: a comparison sets 'reward' by \[verifiers\]"),
+        (comparison, {"verifiers": {"paper": {"tua": 1}}}, r"\[verifiers.paper\]: unknown key 'tua'"),
+        (teaching, {"validation": {"every": 0}}, "every"),
+        (teaching, {"grpo": {"reward": {}}}, "sets reward and seed by arms and seeds"),
+        (teaching, {"arms": ["nothing"]}, "arms"),
+        (teaching, {"source": PROCEDURES, "arms": ["validity"], "model": "m"}, "known on a world only"),
+        (teaching, {"source": {**PROCEDURES, "narrations": []}, "model": "m", "arms": ["paper"]}, "need source.narr"),
+        (teaching, {"source": PROCEDURES, "arms": ["r0"]}, "the base has nothing to learn from"),
+        (teaching, {"source": {"type": "procedures"}, "arms": ["r0"], "model": "m"}, "give procedures, files"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(
+    make: Callable[..., AnyExperiment], values: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    # The data is not there either: the settings are named first.
+    with pytest.raises(ConfigError, match=message):
+        planned(make(**values), tmp_path)
+
+
+def test_a_file_says_its_kind_and_changes_reach_the_stages(tmp_path: Path) -> None:
+    assert isinstance(load_experiment(FOLDER / "narrations.toml"), ExperimentConfig)
+    (tmp_path / "odd.toml").write_text('kind = "comparsion"')
+    with pytest.raises(ConfigError, match=r"kind.*'comparsion'.*'comparison', 'video'"):
+        load_experiment(tmp_path / "odd.toml")
+    config = load_experiment(FOLDER / "teaching.toml", changes=["grpo.steps=7", "source.train=9", "seeds=[4]"])
+    assert isinstance(config, TeachingConfig)
+    assert (config.grpo["steps"], config.source.train, config.seeds) == (7, 9, (4,))
+    with pytest.raises(ConfigError, match="unknown key 'stps'; did you mean 'steps'"):
+        load_experiment(FOLDER / "teaching.toml", changes=["grpo.stps=7"])  # also where no run reads the table
+
+
+def test_rewards_to_compare_differ_in_nothing_else() -> None:
+    values = {"grpo": {"steps": 7, "reward": {"verifier": "grounded"}}, "validation": {"every": 3, "prompts": 9}}
+    config = experiment(source=WORLD, compared=["paper", "validity"], **values)
+    arms, stages = study_of(config).reward_arms, planned(config)
+    assert [(arm.stage, arm.folder, arm.regime, arm.exact) for arm in arms] == [
+        ("grpo", "grpo", "RL, grounded", False),
+        ("grpo-paper", "grpo-paper", "RL, paper", False),
+        ("grpo-validity", "grpo-validity", "RL, exact validity", True),
+    ]
+    first, paper, _ = (arm.config for arm in arms)
+    assert (first.reward.verifier, paper.reward.verifier) == ("grounded", "paper")
+    assert paper.model_copy(update={"output": first.output, "reward": first.reward}) == first
+    assert (str(first.validation.examples), first.validation.every) == (VALIDATION, 3)
+    assert all("validation" in stages[arm.stage].needs for arm in arms)
+    rounds = experiment(source=WORLD, optimiser="best-of-n", best_of_n={"n": 3, "reward": {"verifier": "grounded"}})
+    [arm] = study_of(rounds).reward_arms
+    assert (arm.stage, arm.config.n, arm.config.reward.verifier) == ("best-of-n", 3, "grounded")
+
+
+def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> None:
+    path = FOLDER / "verifiers-world.toml"
+    stages, plain = planned(load_experiment(path, controls=True)), planned(load_experiment(path))
+    same = [name for name in plain if not name.startswith(("rewards", "report"))]
+    assert all(stages[name] == plain[name] for name in same)
+    grounded = stages["grpo-grounded-1"].settings.config
+    for name, verifier in (("r0", "r0"), ("length", "length"), ("wrong", "grounded")):
+        control = stages[f"grpo-control-{name}-1"]
+        run = control.settings.config
+        assert run.reward.verifier == verifier
+        assert str(run.corpus) == ("corpus-wrong" if name == "wrong" else "corpus")
+        assert set(control.needs) == {"data", "base", str(run.corpus)}
+        assert run.model_copy(update={n: getattr(grounded, n) for n in ("reward", "corpus", "output")}) == grounded
+    rounds = stages["grpo-control-random-1"].settings.config
+    assert (rounds.choose, rounds.n, str(rounds.corpus)) == ("random", 8, "corpus")
+    trained = {"control: RL, R0", "control: RL, number of steps", "control: trained on a random own plan"}
+    for more, wrong in (({}, set()), ({"wrong_narrations": ["w"]}, {"control: RL, wrong corpus"})):
+        study = study_of(comparison(source=FILES | more, controls=True))
+        assert {contrast.baseline for contrast in study.controls} == trained | wrong
+
+
+def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
+    config = load_experiment(FOLDER / "teaching.toml")
+    assert isinstance(config, TeachingConfig)
+    both = {"optimisers": ("grpo", "best-of-n"), "levels": (0, 1, 2, 4, 8, 16, 32)}
+    config = config.model_copy(update=both)
+    stages = planned(config)
+    runs = {name: stage.settings for name, stage in stages.items() if name.startswith("teach-")}
+    assert len(runs) == (2 * len(config.arms) - 2 + 5) * len(config.seeds)
+    used = {
+        name.removeprefix("teach-").removesuffix("-2"): (run.config.reward.verifier, str(run.config.corpus), run.exact)
+        for name, run in runs.items()
+        if name.endswith("-2") and "gold" not in name
+    }
+    rounds = {name.removesuffix("-rounds"): used.pop(name) for name in [*used] if name.endswith("-rounds")}
+    first = Path("teach/narrations-rounds-2")
+    random = runs["teach-random-2"].config
+    assert runs["teach-narrations-rounds-2"].config == random.model_copy(
+        update={"choose": "best", "output": first, "plans": None}
+    )
+    # All choose among the same plans, those of the first arm that is trained so.
+    for name, run in runs.items():
+        if name != "teach-narrations-rounds-2" and name.endswith("-2") and isinstance(run.config, BestOfNConfig):
+            assert run.config.plans == first
+            assert "teach-narrations-rounds-2" in stages[name].needs
+    assert used.pop("random") == rounds["narrations"]
+    assert rounds == {name: own for name, own in used.items() if not name.startswith("level-")}
+    assert used == {
+        "narrations": ("grounded", "corpus", False),
+        "lists": ("grounded", "corpora/lists", False),
+        "paper": ("paper", "corpus", False),
+        "validity": ("paper", "corpus", True),
+        "wrong": ("grounded", "corpora/0", False),
+        "r0": ("r0", "corpus", False),
+        "length": ("length", "corpus", False),
+        **{f"level-{n}": ("grounded", f"corpora/{n}", False) for n in (1, 2, 4, 8, 16)},
+    }
+    assert sorted(study_of(config).law) == [*config.levels]
+
+
+def test_video_runs_start_from_the_model_before_them() -> None:
+    config = demo_config("video")
+    assert isinstance(config, VideoConfig)
+    stages = planned(config)
+    assert stages["words"].needs == ("base", "attributes")
+    assert not stages["attributes"].needs  # runs beside the base
+    for seed in (0, 1, 2):
+        sft, grpo = (stages[f"{kind}-{seed}"].settings.config for kind in ("sft", "grpo"))
+        assert (sft.seed, grpo.seed, sft.input, grpo.input) == (seed, seed, "video", "video")
+        assert (sft.model, grpo.model) == ("vision/aligned/model", f"sft/{seed}/model")
+    fewer = identities(config.model_copy(update={"seeds": (1,)}))
+    assert {name for name, own in fewer.items() if own != identities(config)[name]} == {"report"}
+    with pytest.raises(ConfigError, match=r"\[sft\].*'model'"):
+        planned(config.model_copy(update={"sft": {"model": "another"}}))
+
+
+def test_a_given_model_takes_the_place_of_the_base(tmp_path: Path) -> None:
+    stages = planned(teaching(model="/models/m", arms=["r0"], levels=[]))
+    assert BASE not in stages
+    training, sampling = stages["teach-r0-0"].settings, stages["plans-base"].settings
+    assert (training.config.model, training.is_external_model) == ("/models/m", True)
+    assert (sampling.model.model, stages["plans-r0-0"].settings.reference) == ("/models/m", "/models/m")
+    assert "data" in stages["teach-r0-0"].needs
+    with pytest.raises(InputError, match="does not exist"):
+        run_experiment(teaching(model=str(tmp_path / "nowhere")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_identity_is_what_a_stage_reads(data: Path, tmp_path: Path) -> None:
+    """Speed, places and the order of calls are not in it; data, seed, noise and settings are."""
+    config = experiment()
+    before = identities(config, data)
+    assert not changed(before, identities(config.model_copy(update={"workers": 9}), data))
+    data = Path(shutil.move(data, tmp_path / "another"))
+    assert identities(config, data) == before
+    with (data / "narrations" / "narrations_timed.jsonl").open("a") as stream:
+        stream.write('{"video_id": "w", "sentences": ["stir"]}\n')
+    narrated = identities(config, data)
+    kept = {"data", "base", "sft"}
+    assert changed(before, narrated) == before.keys() - kept  # all that follows from the corpus
+    with (data / "coin" / "COIN.json").open("a") as stream:
+        stream.write("\n")
+    assert changed(narrated, identities(config, data)) == before.keys() - {"corpus"}
+    first, second = (planned(demo_config(seed=seed)) for seed in (0, 1))
+    own = {name: (stage.identity or {})["settings"] for name, stage in first.items()}
+    assert {n for n in own if own[n] == (second[n].identity or {})["settings"]} == {"corpus", "rewards-paper"}
+    noisy = planned(experiment(source=WORLD, noise={"drop": 0.11}))["data"].identity or {}
+    assert noisy["settings"]["noise"]["drop"] == 0.11
+
+
+def test_looking_at_the_test_trains_nothing_again() -> None:
+    validation, test = (
+        identities(teaching(prompts=prompts, arms=["narrations", "r0", "gold"], levels=[]))
+        for prompts in ("validation", "test")
+    )
+    other = changed(validation, test)
+    assert not any(name.startswith(("teach", "corpus", "data", "base")) for name in other)
+    assert {name for name in test if name.startswith(("prompts", "plans", "rewards", "report"))} == other
+
+
+def test_data_that_is_not_there_is_named(data: Path) -> None:
+    with pytest.raises(InputError, match=r"narrations_timed\.jsonl: the file does not exist.* --data"):
+        planned(experiment(), data / "coin")
+    with pytest.raises(InputError, match="benchmark 'cion' is unknown; known are coin, crosstask"):
+        planned(experiment(source=FILES | {"benchmarks": ["cion"]}), data)
+    shutil.rmtree(data / "coin")
+    with pytest.raises(InputError, match="coin not found here"):
+        planned(experiment(), data)
+
+
+@pytest.mark.parametrize(
+    ("absent", "change", "extra"),
+    [
+        ("numba", {}, "cpu"),
+        ("trl", {}, "train"),
+        ("jinja2", {}, "report"),
+        ("sentence_transformers", {"corpus": {"encoder": {"name": "a/b"}}}, "encoder"),
+        ("wandb", {"grpo": {"metrics": ["wandb"]}}, "wandb"),
+    ],
+)
+def test_packages_are_asked_for_before_the_run(
+    absent: str, change: dict[str, Any], extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recipe.errors.find_spec", lambda name: None if name == absent else object())
+    with pytest.raises(MissingExtra, match=rf"\[{extra}\]'"):
+        module.require_packages_of(experiment(**change))
+
+
+def test_a_check_names_every_missing_input(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").touch()
+    encoder = {"corpus": {"encoder": {"name": "hash:64"}}}
+    config = experiment(source=FILES | {"narrations": ["a.jsonl", "b.jsonl"]}, **encoder)
+    checked = check_experiment(config, tmp_path / "run", tmp_path)
+    missing = [one.sentence for one in checked.findings if one.state == "missing"]
+    assert [subject in line for subject, line in zip(("b.jsonl", "coin", "crosstask", "run"), missing, strict=True)]
+    assert not checked.ready
+    assert checked.stages == ()
+
+
+def test_in_a_check_stages_that_are_done_take_no_time(tmp_path: Path) -> None:
+    small = {"base": {"hidden_size": 32, "layers": 2, "head_size": 16, "vocabulary": 512}}
+    config = experiment(source=WORLD, corpus={"encoder": {"name": "hash:64"}}, **small)
+    whole = check_experiment(config, tmp_path / "run")
+    assert whole.ready
+    assert not (tmp_path / "run").exists()
+    record = {"identity": planned(config)["base"].identity, "done": True, "seconds": 1.0}
+    write_json(tmp_path / "run" / RECORDS / "base.json", record)
+    (tmp_path / "run" / "base").mkdir()
+    rest = check_experiment(config, tmp_path / "run")
+    assert [stage.name for stage in rest.stages if stage.done] == ["base"]
+    known = {stage.name: stage.seconds for stage in whole.stages}
+    assert known["base"] is not None
+    assert known["report"] is None
+    assert sum(filter(None, known.values())) == pytest.approx(3600 * whole.hours)
+    assert next(stage.seconds for stage in rest.stages if stage.name == "base") is None

