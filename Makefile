@@ -89,9 +89,10 @@ types: $(INSTALLED)
 contracts: $(INSTALLED)
 	$(BIN)/lint-imports
 
-# The reference is as the code says, and no link of the documentation leads nowhere.
+# The reference is as the code says, results as their values say, and no link of the documentation leads nowhere.
 docs: $(INSTALLED) site
 	$(BIN)/python docs/reference.py --check
+	$(BIN)/python docs/results.py --check
 
 site: $(INSTALLED)
 	$(BIN)/zensical build --strict
