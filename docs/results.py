@@ -8,7 +8,10 @@ A file holds one measurement. Files that share the name before the first hyphen 
     body                                    in their order: paragraphs (strings), tables ({"title", "columns", "rows"}; the title
                                             may be left out) and images ({"image": "../images/x.png", "alt": "..."})
 
-Other keys are raw values, for whoever computes with them.
+    raw                                     files of all values, as COMMIT:PATH, where this file holds a part: `git show` prints them, and a
+                                            release has them in results.tar.gz
+
+Other keys are values, for whoever computes with them.
 """
 
 import json
@@ -42,6 +45,7 @@ def section(measurement: Mapping[str, Any]) -> list[str]:
     for key in PROVENANCE:
         value = measurement[key] or "not recorded"
         lines.append(f"| {key} | {f'`{value}`' if key in ('command', 'commit') and measurement[key] else value} |")
+    lines += [f"| all values | `git show {source}` |" for source in measurement.get("raw", ())]
     lines += [f"| values | `benchmarks/results/{measurement['file']}` |", ""]
     for part in measurement["body"]:
         if isinstance(part, str):

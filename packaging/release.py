@@ -182,6 +182,19 @@ def lowest(python: str) -> str:
         return f"{told}; numpy {numpy[1] if numpy else '?'}"
 
 
+def values() -> str:
+    """All values of the measurements whose files hold a part of them, out of the commits that measured them."""
+    count = 0
+    with tarfile.open(DIST / "results.tar.gz", "w:gz") as archive, folder() as place:
+        for file in sorted((ROOT / "benchmarks" / "results").glob("*.json")):
+            for source in json.loads(file.read_text(encoding="utf-8")).get("raw", ()):
+                whole = place / Path(source).name
+                whole.write_text(ran("git", "show", source), encoding="utf-8")
+                archive.add(whole, whole.name)
+                count += 1
+    return f"{count} files in results.tar.gz"
+
+
 def secrets() -> str:
     """No token or key is in a file of the repository."""
     # hashes of packages, files and answers are all over: what only looks random is no sign of a secret here
@@ -241,6 +254,7 @@ def main() -> int:
         ("state", state),
         ("build", build),
         ("contents", contents),
+        ("values", values),
         *((f"python {number}", lambda python=path: used(python, CORE, "-c", ROOT / "constraints.txt"))
           for number, path in enumerate(tried, 1)),
         ("demo", lambda: used(tried[0], FULL, "-c", ROOT / "constraints.txt", more=demo)),
