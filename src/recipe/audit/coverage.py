@@ -1,4 +1,4 @@
-"""How well a corpus covers each task, and the audit to expect of a reward there: the coverage law (docs/coverage.md).
+"""How well a corpus covers each task, and the audit to expect of a reward there: the coverage law (docs/audit.md).
 
 A prompt is a goal and the steps s that are done. Narrations are searched for by the goal and by s, in turns, and
 b_1 >= b_2 >= ... are the best values of B(s) / |s| among them (B as in `recipe.reward.grounded`); q is the mean over

@@ -30,7 +30,7 @@ def recipe(
 ) -> None:
     """Procedural planning with rewards verified against narrated how-to videos.
 
-    Pages such as docs/readers.md, which help and errors cite, are shown by `recipe docs readers`.
+    Pages such as docs/data.md, which help and errors cite, are shown by `recipe docs data`.
 
     Example: recipe demo --quick
     """
@@ -50,7 +50,7 @@ app.command("report")(report.report)
 
 @app.command("docs")
 def docs(
-    page: Annotated[str, typer.Argument(metavar="PAGE", help="Such as `readers` for docs/readers.md.")] = "index",
+    page: Annotated[str, typer.Argument(metavar="PAGE", help="Such as `data` for docs/data.md.")] = "index",
 ) -> None:
     """Show a page of the documentation, as help and errors cite them; without a name, the list of pages.
 

@@ -26,7 +26,7 @@ Folder = Annotated[Path, typer.Argument(help="A corpus folder.")]
 Exclude = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Examples, procedures, narrations or a .txt of video ids to keep out; may be repeated (docs/leaks.md)."
+        help="Examples, procedures, narrations or a .txt of video ids to keep out; may be repeated (docs/corpus.md)."
     ),
 ]
 ExcludeSplit = Annotated[str, typer.Option(help="Of the examples and procedures to keep out, only this split.")]
@@ -39,12 +39,12 @@ Ids = Annotated[
 @app.command()
 @with_settings(
     reading=SettingsTable(
-        ReadingOptions, tuple(ReadingOptions.model_fields), "How narrations are read (docs/readers.md)"
+        ReadingOptions, tuple(ReadingOptions.model_fields), "How narrations are read (docs/data.md)"
     ),
     encoder=SettingsTable(
         EncoderConfig,
         ("name", "revision", "task", "dimension", "dtype", "trust_remote_code", "batch_size"),
-        "How they are encoded (docs/encoders.md)",
+        "How they are encoded (docs/corpus.md)",
         names={"name": "--encoder"},
         defaults={"dtype": "auto"},
     ),
@@ -52,7 +52,7 @@ Ids = Annotated[
 @shows
 def build(
     narrations: Annotated[
-        list[Path], typer.Argument(help="Files, folders or archives of narrations; docs/readers.md.")
+        list[Path], typer.Argument(help="Files, folders or archives of narrations; docs/data.md.")
     ],
     output: Annotated[Path, typer.Option(help="Corpus folder to write, or to resume.")],
     shard_size: Annotated[int, typer.Option(min=1, help="Narrations in a shard.")] = 4096,
@@ -63,7 +63,7 @@ def build(
     duplicates: Annotated[Duplicates, typer.Option(help="For a video id that was read before.")] = "error",
     titles: Annotated[
         Path | None,
-        typer.Option(help="Titles of videos: lines of id, tab, title; or CSV or JSON lines (docs/readers.md)."),
+        typer.Option(help="Titles of videos: lines of id, tab, title; or CSV or JSON lines (docs/data.md)."),
     ] = None,
     exclude: Exclude = None,
     exclude_split: ExcludeSplit = "",
@@ -239,7 +239,7 @@ def search(
     steps: Annotated[list[str], typer.Argument(metavar="STEP...", help="Steps in order, each in quotes.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Narrations to show.")] = 5,
     devices: Annotated[str, typer.Option(help="GPUs to search on in place of the processor: cuda:0.")] = "",
-    actors: Annotated[int, typer.Option(min=0, help="Ray actors that each search a part; docs/cluster.md.")] = 0,
+    actors: Annotated[int, typer.Option(min=0, help="Ray actors that each search a part; docs/corpus.md.")] = 0,
 ) -> Shown:
     """Find the narrations that cover the steps best, in order, and the segments that do.
 

@@ -11,7 +11,7 @@ from recipe.cli.console import Shown, shows
 
 FIGURES = (".png", ".svg")
 TITLE = "Evaluation of procedural planners"
-_RUN, _SCORES = "Of a run", "Of scores (docs/report.md)"
+_RUN, _SCORES = "Of a run", "Of scores (docs/evaluation.md)"
 
 
 @shows

@@ -8,7 +8,7 @@ from recipe.config.base import Fraction, Positive, Settings
 
 
 class GroundedConfig(Settings):
-    """The grounded verifier (docs/verifier.md); symbols as in `recipe.reward.grounded`."""
+    """The grounded verifier (docs/reward.md); symbols as in `recipe.reward.grounded`."""
 
     candidates: Positive = 150
     """Narrations that stage 1 finds for the goal, and as many for the history: the pool is chosen among them."""

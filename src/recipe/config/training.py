@@ -286,7 +286,7 @@ class GRPOConfig(RewardTrainingSettings):
     """Ours. Completions that hit the token limit: `mask` leaves them out of the loss; they keep their reward, which
     counts for the mean and the spread of their group."""
     rollouts: Literal["transformers", "vllm"] = "transformers"
-    """Ours. What writes the completions: the policy itself, or vLLM beside it (docs/scale.md)."""
+    """Ours. What writes the completions: the policy itself, or vLLM beside it (docs/training.md)."""
     vllm: VllmSettings = VllmSettings()
     """With `rollouts = "vllm"`."""
 

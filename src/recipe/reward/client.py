@@ -1,4 +1,4 @@
-"""The client of the reward service (docs/service.md): a verifier in another process, as a scorer.
+"""The client of the reward service (docs/trainers.md): a verifier in another process, as a scorer.
 
 Scoring changes nothing, so a request may be sent twice.
 """

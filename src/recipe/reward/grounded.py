@@ -1,4 +1,4 @@
-"""The grounded reward: narrations of the activity against narrations of anything else (docs/verifier.md).
+"""The grounded reward: narrations of the activity against narrations of anything else (docs/reward.md).
 
 A plan is worth what it adds to the history by narrations of the same activity, less what it adds by narrations of
 anything else, in an order that many narrations confirm:

@@ -7,7 +7,7 @@ object with `total` and `gated`; `clipped` is optional.
 Findings are changes against the first steps, and levels that are wrong at any time. A change counts when it is large (a
 bound for each signal), certain (the medians of the first and of the latest steps lie far apart for the noise from step
 to step) and lasting. The noise is estimated from the differences between neighbouring steps, so that a slow drift does
-not hide itself. docs/comparison.md gives the rate of false alarms.
+not hide itself. docs/studies.md gives the rate of false alarms.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The processes of one training run: the first one scores, writes and reports, the others only compute.
 
-They are started by `torchrun` or `accelerate launch` (docs/scale.md), which number them in the environment. Without
+They are started by `torchrun` or `accelerate launch` (docs/training.md), which number them in the environment. Without
 these there is one process, and nothing here does anything.
 
 Python objects go from process to process through a group of its own on gloo, which `gather_object` and

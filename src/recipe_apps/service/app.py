@@ -1,4 +1,4 @@
-"""The endpoints of the reward service (docs/service.md), its token, and the watch over the corpus on disk.
+"""The endpoints of the reward service (docs/trainers.md), its token, and the watch over the corpus on disk.
 
 The service maps the corpus's files and keeps them when the folder is replaced: rewards stay those of the corpus that it
 began with, whatever lies in the folder later.
@@ -208,5 +208,5 @@ def create_app(
             about["encoder"] = manifest["encoder"]
         return json_response(about)
 
-    protect(app, service.metrics, settings.token, "docs/service.md")
+    protect(app, service.metrics, settings.token, "docs/trainers.md")
     return app

@@ -1,4 +1,4 @@
-"""NeMo-Gym's resources server: `/verify` echoes the rollout with its reward (docs/service.md)."""
+"""NeMo-Gym's resources server: `/verify` echoes the rollout with its reward (docs/trainers.md)."""
 
 from typing import Annotated
 

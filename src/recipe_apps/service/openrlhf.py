@@ -1,4 +1,4 @@
-"""OpenRLHF's remote reward: `--reward.remote_url http://host:port/get_reward` (docs/service.md).
+"""OpenRLHF's remote reward: `--reward.remote_url http://host:port/get_reward` (docs/trainers.md).
 
 The query is the prompt followed by the response, decoded with special tokens; the label, the only side channel,
 is JSON with the goal and the history.

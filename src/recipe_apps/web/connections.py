@@ -1,7 +1,7 @@
 """Limits on connections: one that sends or reads too slowly is closed, and slow and idle ones make room for others.
 
 Uvicorn waits for ever for the rest of a request, so that a few hundred clients that never finish theirs use up the
-files that a process may open. A proxy in front (docs/service.md) does the same and more; this is for services without.
+files that a process may open. A proxy in front (docs/trainers.md) does the same and more; this is for services without.
 """
 
 import asyncio

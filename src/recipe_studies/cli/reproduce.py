@@ -54,7 +54,7 @@ def reproduce(
     ] = False,
     models: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.toml", help="Judges, assessor and frontier models (docs/reproduce.md)."),
+        typer.Option(metavar="FILE.toml", help="Judges, assessor and frontier models (docs/studies.md)."),
     ] = None,
     as_json: bool = False,
 ) -> Shown:
@@ -147,7 +147,7 @@ def _cost_tables(costs: "list[Estimate]") -> "Iterator[Table]":
             for role in cost.roles
         )
         columns = headings("calls", "M in", "M out", "hours", "cost")
-        notes = ("Calls are counted, at most; tokens (M in, M out) and hours are assumed (docs/reproduce.md).",)
+        notes = ("Calls are counted, at most; tokens (M in, M out) and hours are assumed (docs/studies.md).",)
         for role in cost.roles:
             bound = "" if role.max_calls is None else f", max_calls is {role.max_calls:,}"
             notes += (f"{role.role}: {role.model}; {role.reasks:,} reasks at most; {role.kept:,} answers kept{bound}.",)

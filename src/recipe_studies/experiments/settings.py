@@ -124,7 +124,7 @@ class Experiment(Settings):
     """Stages run side by side."""
     seed: int = 0
     controls: bool = False
-    """Train the controls beside the regimes, and say which regime does not beat them (docs/comparison.md)."""
+    """Train the controls beside the regimes, and say which regime does not beat them (docs/studies.md)."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -302,7 +302,7 @@ class ProceduresSource(Settings):
 
 
 class TeachingConfig(Experiment):
-    """Tasks that the base does not know, taught by rewards whose corpora cover them or do not (docs/learning.md)."""
+    """Tasks that the base does not know, taught by rewards whose corpora cover them or do not (docs/studies.md)."""
 
     kind: Literal["teaching"]
     source: Annotated[TeachingWorld | ProceduresSource, Field(discriminator="type")]  # type: ignore[assignment]

@@ -331,7 +331,7 @@ def _add_cut_data(
     """Examples that are cut from benchmarks, and the corpus of the narrations beside them. Raises InputError."""
     narrations = tuple(sorted((root / "narrations").glob("*.jsonl")))
     if not narrations and study.corpus is None:
-        remedy = "put narrations there as .jsonl (docs/narrations.md), or give a corpus with --corpus"
+        remedy = "put narrations there as .jsonl (docs/studies.md), or give a corpus with --corpus"
         raise InputError.at(root / "narrations", "no narrations for the corpus are there", remedy)
     if study.corpus is None and (empty := [file for file in narrations if not file.stat().st_size]):
         raise InputError.at(empty[0], "the file is empty", "write its narrations again, or take it away")

@@ -1,4 +1,4 @@
-"""Narration corpora in every form they are published in, read as a stream of narrations (docs/readers.md).
+"""Narration corpora in every form they are published in, read as a stream of narrations (docs/data.md).
 
 paths -> `files` (folders, archives) -> `reading` (which format) -> a reader of that format -> `drafts` (a narration as
 its file has it, and which of its captions are usable) -> narrations, each video once.

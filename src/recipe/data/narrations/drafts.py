@@ -106,11 +106,11 @@ FormatName = Literal[
     "subtitles",
     "parquet",
 ]
-"""The layouts that narration corpora are published in; see docs/readers.md."""
+"""The layouts that narration corpora are published in; see docs/data.md."""
 
 
 class ReadingOptions(Settings):
-    """How narration files are read (docs/readers.md); part of a corpus' manifest, for it decides its segments."""
+    """How narration files are read (docs/data.md); part of a corpus' manifest, for it decides its segments."""
 
     format: Literal["auto", FormatName] = "auto"
     """Layout of the files; `auto` detects it from each file's name and first bytes."""
@@ -131,7 +131,7 @@ class ReadingOptions(Settings):
     source: str | None = None
     """Name of the corpus, recorded where the files name none; left out: the format's own name."""
     language: str | None = None
-    """Of the subtitles and transcripts of a video, those in this language, as `en` or `pt-BR` (docs/readers.md)."""
+    """Of the subtitles and transcripts of a video, those in this language, as `en` or `pt-BR` (docs/data.md)."""
 
     @field_validator("language")
     @classmethod

@@ -437,7 +437,7 @@ def _is_time(value: object) -> TypeGuard[float]:
 
 
 MEMORY, MEMORY_ZIPPED = 6.0, 1.5
-"""Bytes of memory that a byte of the file takes at its peak, measured as docs/readers.md says."""
+"""Bytes of memory that a byte of the file takes at its peak, measured as docs/data.md says."""
 
 
 def read_howtocaption(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
@@ -448,7 +448,7 @@ def read_howtocaption(file: SourceFile, options: ReadingOptions, report: Reading
     """
     if file.path is None:
         raise InputError.at(file.label, "a pickle cannot be read from an archive", "unpack it and give the file")
-    remedy = "convert it to JSON lines on a machine with more memory (docs/readers.md)"
+    remedy = "convert it to JSON lines on a machine with more memory (docs/data.md)"
     # In a zipped file no key of a video's entry can be read.
     factor = MEMORY if b"start" in file.stream.peek(HEAD)[:HEAD] else MEMORY_ZIPPED
     require_memory(file.path, factor * file.path.stat().st_size, remedy)

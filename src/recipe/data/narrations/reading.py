@@ -166,7 +166,7 @@ def read_narrations(
     Raises InputError, with file, line or field and remedy, for a path that is missing or holds no narrations, a file
     that is damaged or of no known format, a video in several languages of which `options` name none, a video id that
     was read before unless `duplicates` is `keep-first`, and, unless `options.bad` is `skip`, a narration or caption
-    that cannot be used (docs/readers.md lists the reasons).
+    that cannot be used (docs/data.md lists the reasons).
     """
     report = ReadingReport() if report is None else report
     paths = [files] if isinstance(files, Path) else files

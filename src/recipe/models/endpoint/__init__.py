@@ -1,4 +1,4 @@
-"""Asking any OpenAI-compatible endpoint: a vLLM server, or a hosted model (docs/endpoints.md)."""
+"""Asking any OpenAI-compatible endpoint: a vLLM server, or a hosted model (docs/planning.md)."""
 
 from recipe.models.endpoint.engine import EndpointEngine
 
