@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from measure import interleaved, once
+from common import interleaved, once
 from numpy.typing import NDArray
 
 from recipe.artifacts import write_json

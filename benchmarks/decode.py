@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from measure import processor
+from common import processor
 
 from recipe.artifacts import write_json
 

@@ -10,24 +10,343 @@ what a single reference makes of another valid order. Writes benchmarks/results/
 import argparse
 import json
 import random
+import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from graph_plans import SPOILT, Steps, finish, spoilt
-from graph_study import SEED, Study, auc, open_study, performed, said_of, told
-from graph_wordings import margins, wordings
 
-from recipe.artifacts import write_json
-from recipe.data.task_graphs import GoalGraph
+from recipe.artifacts import read_json, to_json, write_json
+from recipe.audit.wordings import paraphrase
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import open_encoder
+from recipe.data.captaincook4d import read_captaincook4d
+from recipe.data.task_graphs import GoalGraph, TaskGraphs, read_task_graphs
+from recipe.errors import ComputeError
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.proxy import ProxyJudge
-from recipe.evaluation.matching import NearestStep, StepMatcher, ordered_f1, step_f1
-from recipe.evaluation.validity.readings import GraphPlan, same_words, threshold_of
-from recipe.stats import mean_interval, spearman
+from recipe.evaluation.matching import Embed, NearestStep, StepMatcher, ordered_f1, step_f1
+from recipe.evaluation.validity.readings import (
+    MARGIN,
+    THRESHOLDS,
+    GraphPlan,
+    GraphReader,
+    Matcher,
+    same_words,
+    threshold_of,
+    wording_vectors,
+)
+from recipe.stats import Interval, bootstrap_interval, mean_interval, resampled_totals, spearman
 from recipe.types import Example, Procedure, Verdict
+from recipe.world.graph import TaskGraph
+
+Steps = tuple[str, ...]
+
+SPOILT = {
+    "swapped": "two steps exchanged, the later of which waits for the other",
+    "shuffled": "all steps in random order, which is not valid",
+    "dropped": "one required step left out",
+    "halved": "only the first half of the steps",
+    "repeated": "one step said again later",
+    "alien": "one step of another goal put in",
+    "replaced": "one step replaced by one of another goal",
+    "offgoal": "steps of another goal only",
+}
+"""Ways to spoil a valid plan, in words."""
+
+REWORDED: dict[str, str] = {
+    "lower": "lower case, no punctuation",
+    "bare": "and no articles and determiners",
+    "no_amounts": "and no numbers, units and brackets",
+    "short": "and nothing after the first object: a verb with its object",
+    "spoken": "the whole step in a spoken sentence, its verb replaced by a synonym where one is known",
+}
+"""Ways to say a step in other words, in words."""
+
+_DETERMINERS = re.compile(r"\b(?:a|an|the|some|your|this|that|these|those|it|them|its)\b\s*")
+_AMOUNTS = re.compile(
+    r"\([^)]*\)|\b\d+(?:[./-]\d+)*\s*-?(?:tbsp|tsp|tablespoons?|teaspoons?|cups?|oz|ounces?|g|grams?|ml|inch(?:es)?|cm"
+    r"|seconds?|secs?|minutes?|mins?|pieces?)?\b(?:\s+of\b)?"
+)
+_REST = re.compile(
+    r"\b(?:in|into|on|onto|to|with|from|for|until|till|over|and|or|at|by|so|using|about|of|while|when|before|after)\b.*"
+)
+
+
+def finish(graph: TaskGraph, done: Sequence[str], rng: random.Random) -> Steps:
+    """A random valid order of the steps that are left after `done`, which a valid order begins with."""
+    order = list(done)
+    while ready := graph.ready(set(order), set(graph.after)):
+        order.append(rng.choice(ready))
+    return tuple(order[len(done) :])
+
+
+def spoilt(
+    graph: TaskGraph, plan: Steps, texts: Mapping[str, str], foreign: Steps, rng: random.Random
+) -> dict[str, Steps]:
+    """A valid plan of step ids spoilt in each way that it admits, as texts; `foreign` is said of another goal."""
+    said = [texts[step] for step in plan]
+    present = set(graph.after)
+    found: dict[str, Sequence[str]] = {}
+    # Steps in the same words are one to a reader: exchanging them spoils nothing.
+    pairs = [
+        (i, j)
+        for j, b in enumerate(plan)
+        for i, a in enumerate(plan[:j])
+        if a in graph.before(b, present) and said.count(said[i]) == said.count(said[j]) == 1
+    ]
+    if pairs:
+        i, j = rng.choice(pairs)
+        found["swapped"] = _exchanged(said, i, j)
+        found["shuffled"] = [texts[step] for step in _invalid_order(graph, plan, pairs, rng)]
+    at = rng.randrange(len(said))
+    stranger = rng.choice(foreign)
+    found["dropped"] = said[:at] + said[at + 1 :]
+    found["halved"] = said[: len(said) // 2]
+    again = rng.randrange(at + 1, len(said) + 1)
+    found["repeated"] = [*said[:again], said[at], *said[again:]]
+    found["alien"] = [*said[:at], stranger, *said[at:]]
+    found["replaced"] = [*said[:at], stranger, *said[at + 1 :]]
+    found["offgoal"] = foreign[: len(said)]
+    return {name: tuple(found[name]) for name in SPOILT if name in found}
+
+
+def reworded(text: str, kind: str, rng: random.Random) -> str:
+    """A step in other words, by a rule of `REWORDED`; as it was where the rule would leave nothing.
+
+    >>> reworded("Add 1/2 tsp of the salt (fine) to a bowl.", "short", random.Random(0))
+    'add salt'
+    """
+    if kind == "spoken":
+        return paraphrase(text, rng)
+    said = " ".join(re.sub(r"[.,;:!?]+(?=\s|$)", " ", text.lower()).split())
+    kinds = list(_RULES)
+    for name in kinds[: kinds.index(kind) + 1] if kind in kinds else ():
+        said = _RULES[name](said) or said
+    return said
+
+
+def _without(pattern: re.Pattern[str]) -> Callable[[str], str]:
+    return lambda text: " ".join(pattern.sub(" ", text).split())
+
+
+def _verb_and_object(text: str) -> str:
+    verb, _, rest = text.partition(" ")
+    return f"{verb} {_REST.sub('', rest)}".strip()
+
+
+_RULES: dict[str, Callable[[str], str]] = {
+    "bare": _without(_DETERMINERS),
+    "no_amounts": _without(_AMOUNTS),
+    "short": _verb_and_object,
+}
+
+
+def separation(
+    valid: Sequence[float], spoiled: Sequence[float], clusters: tuple[Sequence[str], Sequence[str]]
+) -> Interval:
+    """AUC: the chance that a valid plan scores above a spoilt one, equal scores counted half, drawn by cluster.
+
+    `clusters` name the goals of the valid and of the spoilt plans. Raises ComputeError without plans of both kinds.
+    """
+    if not valid or not spoiled:
+        raise ComputeError("an AUC was asked of no valid or no spoilt plan.")
+    names = sorted({*clusters[0], *clusters[1]})
+    place = {name: row for row, name in enumerate(names)}
+    rows, columns = (np.array([place[name] for name in some]) for some in clusters)
+    first, second = np.asarray(valid, dtype=np.float64)[:, None], np.asarray(spoiled, dtype=np.float64)[None]
+    wins = (first > second) + 0.5 * (first == second)
+    won = np.zeros((len(names), len(names)))
+    np.add.at(won, (rows[:, None], columns[None]), wins)
+    pairs = np.outer(np.bincount(rows, minlength=len(names)), np.bincount(columns, minlength=len(names)))
+    mean = float(won.sum() / pairs.sum())
+    drawn = resampled_totals(np.eye(len(names)))
+    above, all_pairs = ((drawn @ table * drawn).sum(axis=1) for table in (won, pairs))
+    drawn = np.divide(above, all_pairs, out=np.full(len(above), np.nan), where=all_pairs > 0)
+    return bootstrap_interval(mean, drawn, len(valid) + len(spoiled), len(names))
+
+
+def _exchanged(said: Sequence[str], i: int, j: int) -> list[str]:
+    found = list(said)
+    found[i], found[j] = found[j], found[i]
+    return found
+
+
+def _invalid_order(
+    graph: TaskGraph, plan: Steps, pairs: Sequence[tuple[int, int]], rng: random.Random
+) -> Iterator[str]:
+    """The steps in random order, one of whose dependencies at least is broken."""
+    while True:
+        order = rng.sample(range(len(plan)), len(plan))
+        place = {index: at for at, index in enumerate(order)}
+        if any(place[i] > place[j] for i, j in pairs):
+            return iter([plan[index] for index in order])
+
+
+ERRORS = "annotation_json/error_annotations.json"
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is measured on, and with."""
+
+    graphs: TaskGraphs
+    recordings: list[Procedure]
+    """In the order of their names, steps as performed."""
+    tags: Mapping[str, frozenset[str]]
+    """Categories of error of each recording; empty for a normal one."""
+    embed: Embed
+    threshold: float
+
+    @property
+    def normal(self) -> list[Procedure]:
+        """The recordings without errors."""
+        return [one for one in self.recordings if not self.tags[one.video_id]]
+
+    def reader(self, margin: float = MARGIN) -> GraphReader:
+        """A reader of plans."""
+        return GraphReader(self.graphs, self.embed, self.threshold, margin=margin)
+
+
+def open_study(folder: Path, encoder: str = "minilm", every: int = 1) -> Study:
+    """CaptainCook4D with an encoder that embeds each text once."""
+    embed = _remembered(open_encoder(EncoderConfig(name=encoder)).encode)
+    procedures = [one for one in read_captaincook4d(folder) if one.steps]
+    graphs = read_task_graphs(folder)
+    threshold = THRESHOLDS.get(encoder) or threshold_of(graphs, embed)
+    tags = {
+        one["recording_id"]: frozenset(
+            error["tag"] for step in one["step_annotations"] for error in step.get("errors", ())
+        )
+        | (frozenset({"some error"}) if one["is_error"] else frozenset())
+        for one in read_json(folder / ERRORS)
+    }
+    return Study(graphs, procedures[::every], tags, embed, threshold)
+
+
+def performed(procedure: Procedure) -> list[str]:
+    return [step.text for step in procedure.steps]
+
+
+def said_of(own: GoalGraph) -> dict[str, str]:
+    return {step: said[0] for step, said in own.wordings.items()}
+
+
+def auc(valid: Sequence[tuple[str, float]], wrong: Sequence[tuple[str, float]]) -> Interval:
+    clusters = [goal for goal, _ in valid], [goal for goal, _ in wrong]
+    return separation([score for _, score in valid], [score for _, score in wrong], clusters)
+
+
+def told(value: Interval | None) -> dict[str, Any]:
+    return {} if value is None else {name: part for name, part in to_json(value).items() if part not in (None, "")}
+
+
+def _remembered(embed: Embed) -> Embed:
+    known: dict[str, np.ndarray] = {}
+
+    def once(texts: Sequence[str]) -> np.ndarray:
+        if new := sorted({text for text in texts if text not in known}):
+            known.update(zip(new, embed(new), strict=True))
+        return np.stack([known[text] for text in texts])
+
+    return once
+
+
+THRESHOLD_CURVE = tuple(round(0.3 + 0.05 * n, 2) for n in range(13))
+MARGINS = (0.0, 0.02, 0.05, 0.1)
+
+
+def wordings(study: Study) -> dict[str, Any]:
+    """Share of lines that find their step, by rewording and threshold; foreign lines that are taken for a step; and
+    the validity of whole valid orders in other words."""
+    rng = random.Random(SEED)
+    matchers = dict(zip(study.graphs.by_key, _matchers(study, 0.0), strict=True))
+    right: dict[str, list[tuple[bool, float]]] = {kind: [] for kind in REWORDED}
+    for key, own in study.graphs.by_key.items():
+        for kind in REWORDED:
+            for step, text in said_of(own).items():
+                said = reworded(text, kind, rng)
+                found = matchers[key].exact(said) or matchers[key].near(study.embed([said])[0])
+                meant = found.first
+                right[kind].append((step in {one.step for one in meant}, meant[0].similarity if meant else 0.0))
+    foreign = np.array(_foreign(study))
+    curve = {
+        str(threshold): {
+            "foreign taken": float((foreign >= threshold).mean()),
+            **{
+                kind: fmean(hit and similarity >= threshold for hit, similarity in some) for kind, some in right.items()
+            },
+        }
+        for threshold in sorted({*THRESHOLD_CURVE, study.threshold})
+    }
+    return {"lines": len(right["lower"]), "foreign lines": len(foreign), "by_threshold": curve, "plans": _plans(study)}
+
+
+def _plans(study: Study) -> dict[str, Any]:
+    """Validity of valid orders in other words, and AUC against the same with a swap."""
+    reader, found = study.reader(), {}
+    for kind in REWORDED:
+        valid, swapped = [], []
+        for one in study.normal:
+            rng = random.Random(f"{SEED} {one.video_id} {kind}")
+            own = study.graphs.of(one.goal)
+            texts = {step: reworded(text, kind, rng) for step, text in said_of(own).items()}
+            order = own.graph.draw(rng)
+            plan = [texts[step] for step in order]
+            valid.append((one.goal, reader.read(one.goal, (), plan).score().score))
+            wrong = spoilt(own.graph, order, texts, tuple(texts.values()), rng)["swapped"]
+            swapped.append((one.goal, reader.read(one.goal, (), wrong).score().score))
+        goals = [goal for goal, _ in valid]
+        found[kind] = {
+            "validity": told(mean_interval([score for _, score in valid], goals)),
+            "auc_swapped": told(auc(valid, swapped)),
+        }
+    return found
+
+
+def margins(study: Study) -> dict[str, Any]:
+    """What the margin does: validity of valid orders with short steps, and of the same with a swap."""
+    found = {}
+    for margin in MARGINS:
+        reader = study.reader(margin)
+        valid, swapped = [], []
+        for one in study.normal:
+            rng = random.Random(f"{SEED} {one.video_id} margin")
+            own = study.graphs.of(one.goal)
+            texts = {step: reworded(text, "short", rng) for step, text in said_of(own).items()}
+            order = own.graph.draw(rng)
+            valid.append(reader.read(one.goal, (), [texts[step] for step in order]).score().score)
+            wrong = spoilt(own.graph, order, texts, tuple(texts.values()), rng)["swapped"]
+            swapped.append(reader.read(one.goal, (), wrong).score().score)
+        found[str(margin)] = {"valid": fmean(valid), "swapped": fmean(swapped)}
+    return found
+
+
+def _matchers(study: Study, threshold: float) -> list[Matcher]:
+    vectors = wording_vectors(study.graphs, study.embed)
+    return [Matcher(graph, own, threshold) for graph, own in zip(study.graphs, vectors, strict=True)]
+
+
+def _foreign(study: Study) -> list[float]:
+    """Similarity of steps that were performed for other goals to the nearest step of each goal."""
+    steps = sorted({(one.goal, step.text) for one in study.normal for step in one.steps})
+    vectors = study.embed([text for _, text in steps])
+    found: list[float] = []
+    for own, wording in zip(study.graphs, wording_vectors(study.graphs, study.embed), strict=True):
+        known = {same_words(text) for text in said_of(own).values()}
+        nearest = (vectors @ wording.T).max(axis=1)
+        found += [
+            float(similarity)
+            for (goal, text), similarity in zip(steps, nearest, strict=True)
+            if study.graphs.of(goal) is not own and same_words(text) not in known
+        ]
+    return found
+
 
 RESULT = Path(__file__).parent / "results" / "graph_validity.json"
 

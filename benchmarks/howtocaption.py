@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import once, processor
+from common import once, processor
 
 from recipe.artifacts import read_json, read_jsonl, write_json
 from recipe.config import EncoderConfig

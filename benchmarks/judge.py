@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from measure import processor
+from common import processor
 
 from recipe.artifacts import write_json
 from recipe.config import ModelConfig, SamplingConfig

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from common import processor
 from judge import INSTANT
-from measure import processor
 
 from recipe.artifacts import write_json
 from recipe.config import JudgeConfig, ModelConfig

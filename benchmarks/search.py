@@ -7,10 +7,10 @@ segments; an inverted file with re-scoring), maxsim-cpu and a NumPy loop, at thr
 queries, and 64 that are 16 histories of 6 steps with 4 completions of 2. Recall is against A_mono in float64 of all
 narrations. No peer computes A_mono over a corpus, so recall says how far its answer can stand in for ours.
 
-All search the same vectors, made by synthetic.py and built into a corpus by `build_corpus` (20,000 narrations,
+All search the same vectors, made by common.py and built into a corpus by `build_corpus` (20,000 narrations,
 d = 1024: about 1.3 GB, kept in --folder, else removed); the peers get them in float32. They take turns, each with
 all threads, and a pause between two lets threads go to sleep. Times are medians of wall time. What the machine could
-do at best is measured in the same run (limits.py). With --corpus, exactness, survivors and the peers' recall are
+do at best is measured in the same run (search_peers.py). With --corpus, exactness, survivors and the peers' recall are
 also taken on a corpus of real embeddings.
 
 Needs the extra `bench`. The default takes about ten minutes and 10 GB of memory on two cores; --quick half a minute.
@@ -32,13 +32,24 @@ from typing import Any, NamedTuple
 os.environ.update(OMP_WAIT_POLICY="PASSIVE", OMP_NUM_THREADS=str(len(os.sched_getaffinity(0))))
 
 import faiss
+import matplotlib.pyplot as plt
 import numpy as np
-from limits import measure_limits
-from measure import Timing, interleaved, processor
+from common import Timing, Vectors, build, interleaved, processor, questions
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
-from peers import Data, FaissFlat, FaissInverted, Ids, MaxsimCpu, NumpyLoop, System, best, oracle, recall
-from search_report import CERTIFIED, limits, plot, table
-from synthetic import Vectors, build, questions
+from search_peers import (
+    Data,
+    FaissFlat,
+    FaissInverted,
+    Ids,
+    MaxsimCpu,
+    NumpyLoop,
+    System,
+    best,
+    measure_limits,
+    oracle,
+    recall,
+)
 
 from recipe.artifacts import write_json
 from recipe.corpus.index import Index, SearchResult
@@ -58,6 +69,92 @@ SLOW = {"maxsim-cpu": 8}
 """Queries of a batch that are run, where a batch is no more than single queries to the system; the time is scaled."""
 LISTS = 2048
 RATIOS = {"one": ONE, "64": MANY}
+
+
+Result = dict[str, Any]
+TASKS = {"one_ms": "one query", "batch64_ms": "64 queries", "shared64_ms": "16 histories x 4"}
+CERTIFIED = "recipe int8, certified"
+OURS, THEIRS, LIMIT = "#0072b2", "#b9bec4", "#d55e00"
+
+
+def system_rows(result: Result) -> dict[str, Result]:
+    """The entries of a result that are systems: the certified search, the rest of ours, the peers, each by its time."""
+    rows = [(name, row) for name, row in result.items() if isinstance(row, dict) and "recall" in row]
+    return dict(sorted(rows, key=lambda pair: (pair[0] != CERTIFIED, not ours(pair[0]), pair[1]["batch64_ms"])))
+
+
+def ours(name: str) -> bool:
+    """True for the systems of this project."""
+    return name.startswith("recipe")
+
+
+def table(result: Result) -> str:
+    """One line a system: times, how many times ours is faster, recall and size."""
+    corpus = result["corpus"]
+    titles = "".join(f"{title:>18}" for title in TASKS.values())
+    lines = [
+        "{narrations:,} narrations, {segments:,} segments, d = {dimension}, encoder {encoder}".format(**corpus),
+        f"{'median ms':30}{titles}{'x one':>8}{'x 64':>8}{'recall':>8}{'GB':>7}",
+    ]
+    for name, row in system_rows(result).items():
+        times = "".join(f"{row[task]:18,.1f}" for task in TASKS)
+        ratios = f"{row['ratio_one']:8.1f}{row['ratio_64']:8.1f}"
+        lines.append(f"{name:30}{times}{ratios}{row['recall']:8.3f}{row['bytes'] / 1e9:7.2f}")
+    certificate = result["certificate"]
+    lines.append(
+        "certified answers equal to float64 in set and order: {same_set_and_order} of {queries}; "
+        "re-scored a query: median {survivors_median:g}, most {survivors_most:g}".format(**certificate)
+    )
+    return "\n".join(lines)
+
+
+def limits(result: Result) -> str:
+    """The machine's limits, and how near to them ours comes."""
+    lines = [f"{name:56}{value:9.1f}" for name, value in result["limits"].items()]
+    lines += [f"{name:56}{value:9.1%}" for name, value in result["shares"].items()]
+    return "\n".join(lines)
+
+
+def plot(result: Result, target: Path) -> None:
+    """Bars of time on a logarithmic axis, one query and the batch, with ratio and recall; a row of them a corpus."""
+    parts = [part for part in (result, result.get("real")) if part]
+    figure = plt.figure(figsize=(11, 3.6 * len(parts)), layout="constrained")
+    for rows, part in zip(figure.subfigures(len(parts), 1, squeeze=False)[:, 0], parts, strict=True):
+        axes = rows.subplots(1, 2, sharey=True)
+        for axis, task, ratio in zip(axes, ("one_ms", "batch64_ms"), ("ratio_one", "ratio_64"), strict=True):
+            _bars(axis, system_rows(part), task, ratio)
+            axis.set_title(TASKS[task], loc="left", fontsize=10, pad=16)
+            if floor := part.get("floors", {}).get(task):
+                axis.axvline(floor, color=LIMIT, linestyle="--", linewidth=1.2, zorder=0.5)
+                axis.text(floor, -0.7, f"{part['floors'][task + '_is']}: {duration(floor)}", color=LIMIT, fontsize=8)
+        axes[0].set_yticks(range(len(system_rows(part))), list(system_rows(part)))
+        axes[0].invert_yaxis()
+        words = "{narrations:,} narrations, {segments:,} segments, d = {dimension:,}, encoder {encoder}"
+        rows.suptitle(words.format(**part["corpus"]), x=0.01, ha="left", fontsize=11, fontweight="bold")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, dpi=160)
+    plt.close(figure)
+
+
+def _bars(axis: Axes, rows: dict[str, Result], task: str, ratio: str) -> None:
+    times = [row[task] for row in rows.values()]
+    colours = [OURS if ours(name) else THEIRS for name in rows]
+    axis.barh(range(len(rows)), times, color=colours, height=0.62)
+    axis.set_xscale("log")
+    axis.set_xlim(min(times) / 4, max(times) * 80)
+    axis.set_xlabel("milliseconds, median")
+    axis.spines[["top", "right"]].set_visible(False)
+    for place, row in enumerate(rows.values()):
+        slower = "" if place == 0 else f"{row[ratio]:{'.0f' if row[ratio] > 99 else '.2g'}} times, "
+        label = f"{duration(row[task])}, {slower}recall {row['recall']:.3f}"
+        axis.text(
+            row[task] * 1.25, place, label, va="center", fontsize=8, bbox={"fc": "white", "ec": "none", "pad": 0.8}
+        )
+
+
+def duration(milliseconds: float) -> str:
+    """In words, three digits."""
+    return f"{milliseconds:.3g} ms" if milliseconds < 999.5 else f"{milliseconds / 1e3:.3g} s"
 
 
 class Certified:

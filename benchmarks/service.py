@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from measure import processor
+from common import processor
 
 from recipe.artifacts import read_jsonl, write_json
 from recipe.config import RewardConfig

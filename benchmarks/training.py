@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 import transformers
-from measure import processor
+from common import processor
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOTrainer
 

@@ -25,14 +25,14 @@ def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def synthetic() -> ModuleType:
     pytest.importorskip("numba")
-    return importlib.import_module("synthetic")
+    return importlib.import_module("common")
 
 
 @pytest.fixture
 def peers() -> ModuleType:
     for package in ("faiss", "maxsim_cpu", "threadpoolctl", "numba"):
         pytest.importorskip(package)
-    return importlib.import_module("peers")
+    return importlib.import_module("search_peers")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ WORLD = load_world()
 def plans(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The benchmarks are scripts beside each other, not a package."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    return importlib.import_module("graph_plans")
+    return importlib.import_module("graph_validity")
 
 
 @pytest.fixture
