@@ -116,7 +116,7 @@ EXPECTED = {
     (4, 0.25): (18.3, 88.6, 40.4, 40.7, 100.0),
     (4, 0.50): (37.9, 90.8, 52.7, 56.6, 99.8),
 }
-"""T and share of positions copied, to the four quantities on 1,024 plans, in percent: docs/vpa.md."""
+"""T and share of positions copied, to the four quantities on 1,024 plans, in percent: docs/results/vpa.md."""
 SPREAD = (1.8, 3.0, 4.0, 3.5, 1.5)
 """Three standard deviations or more of a single set of 1,024 plans, which each of the figures above is from."""
 

@@ -159,6 +159,6 @@ def test_results_do_not_depend_on_order() -> None:
 
 
 def test_every_setting_and_value_function_is_documented() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "vidassist.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "vpa.md").read_text()
     for name in (*VidAssistConfig.model_fields, *VALUES):
         assert f"`{name}`" in text, name
