@@ -376,7 +376,7 @@ def test_reports(recipe: Recipe) -> None:
     report = recipe.folder / "folder" / "report.json"
     for content, because in (
         ("{", "not valid JSON"),
-        ("[]", "found \\[\\]; recreate"),
+        ("[]", "no JSON object; recreate"),
         ("{}", "title"),
         ('{"title": 1}', "title"),
     ):
