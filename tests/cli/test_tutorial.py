@@ -86,11 +86,11 @@ def test_the_settings_that_are_shown_are_those_of_the_file() -> None:
 
 
 def test_pages_that_help_cites_are_shown(recipe: Recipe) -> None:
-    page = ROOT / "docs" / "readers.md"
-    for name in ("readers", "readers.md", "docs/data.md"):
+    page = ROOT / "docs" / "trainers.md"
+    for name in ("trainers", "trainers.md", "docs/trainers.md"):
         assert recipe("docs", name).out.rstrip("\n") == page.read_text().rstrip("\n")
     assert "(tutorial.md)" in recipe("docs").out
-    recipe.refuses("docs", "reeders", because="recipe docs readers")
+    recipe.refuses("docs", "trainer", because="recipe docs trainers")
     cited = {
         name for path in (ROOT / "src").rglob("*.py") for name in re.findall(r"docs/([a-z-]+)\.md", path.read_text())
     }

@@ -54,7 +54,7 @@ def docs(
 ) -> None:
     """Show a page of the documentation, as help and errors cite them; without a name, the list of pages.
 
-    Example: recipe docs readers
+    Example: recipe docs data
     """
     from difflib import get_close_matches
 
