@@ -225,7 +225,7 @@ def test_kinds_tables_and_workers_add_up(tmp_path: Path, data: Path) -> None:
 
 def test_the_page_shows_what_a_dry_run_of_the_paper_prints(data: Path) -> None:
     root = Path(__file__).parents[2]
-    page = (root / "docs" / "reproduce.md").read_text()
+    page = (root / "docs" / "results" / "studies.md").read_text()
     endpoints = load_endpoints(root / "configs/models.toml", data)
     many, one = (
         estimate(planned(data, "all", seeds=seeds, endpoints=endpoints), [], workers=4) for seeds in ((0, 1, 2), (0,))
@@ -240,7 +240,7 @@ def test_the_page_shows_what_a_dry_run_of_the_paper_prints(data: Path) -> None:
         f"{many.disk_gb:.0f} GB", f"{one.hours:.1f} hours, {one.wall_hours:.1f} with", f"asked {judge.calls:,} times",
     )  # fmt: skip
     assert [number for number in numbers if number not in page] == []
-    site = (root / "docs" / "site.md").read_text()
+    site = (root / "docs" / "results" / "training.md").read_text()
     halved = estimate(planned(data, "all", seeds=(0,), endpoints=endpoints), [], workers=2)
     rows = (
         f"{one.training_runs} trained runs, {one.disk_gb:.0f} GB", f"**{halved.wall_hours:.1f}** with 2",

@@ -64,7 +64,7 @@ NOT_RUN = {
     "for n in": "needs four GPUs",
     "for seed in|recipe evaluate agreement judge-1.json": "a loop with names to fill in, and what reads its files",
     "accelerate launch --multi_gpu|torchrun .*--nproc-per-node 4": "needs several GPUs, one of them two machines",
-    "torchrun .*--nproc-per-node 2": "tests/training/test_ranks.py runs two processes",
+    r"\.venv/bin/recipe|for system in|recipe run configs/": "studies of minutes; tests/experiments runs small ones",
 }
 """Commands that cannot run in this suite, by how they begin, and why."""
 PAGES: dict[str, tuple[str, ...]] = {
@@ -75,17 +75,14 @@ PAGES: dict[str, tuple[str, ...]] = {
         "recipe train best-of-n configs/best-of-n-qwen2.5-3b.toml",
         "recipe plan --model runs/grpo-qwen2.5-3b/model --examples test.jsonl --output predictions.jsonl",
     ),
-    "scale": (),
-    "reproduce": (
+    "studies": (
         "recipe reproduce main regimes --scale 3b --data data --corpus corpora/howtocaption "
         f"--models models.toml --output runs/three --regime base --regime rl {SMALL}",
         "recipe reproduce main --regime rl --scale 7b --data data --corpus corpora/howtocaption --seeds 1 "
         f"--output runs/seven {SMALL}",
     ),
-    "perception": (),
+    "video": (),
     "judge": (),
-    "site": (),
-    "video-configuration": (),
 }
 """Pages, and commands that belong to a page but stand in no block of it."""
 BEFORE = {
@@ -94,7 +91,8 @@ BEFORE = {
     "--endpoint http://localhost:8000/v1 --output base-failures.json"
 }
 """What a person has run before a command, in another folder or with another model."""
-SLOW = {"video-configuration"}
+SLOW = "recipe train .*-vl-|recipe plan .*-vl-"
+"""Commands of pages that only the slow part runs."""
 STEPS = ["fill the kettle with water", "boil the water", "warm the pot", "pour the water", "drink the tea"]
 
 
@@ -244,23 +242,25 @@ def configured(folder: Path, command: str) -> str:
 @pytest.mark.parametrize(
     ("page", "whole"),
     [
-        *((page, False) for page in PAGES if page not in SLOW),
-        *(pytest.param(page, True, marks=pytest.mark.slow) for page in PAGES if page in SLOW or PAGES[page]),
+        *((page, False) for page in PAGES),
+        *(pytest.param(page, True, marks=pytest.mark.slow) for page in PAGES if page == "video" or PAGES[page]),
     ],
 )
 def test_the_commands_of_a_page_run_as_written(
     page: str, whole: bool, folder: Path, typed: Runner, tmp_path: Path
 ) -> None:
-    if page in {"reproduce", "site"} and not (folder / "data" / "crosstask").is_dir():
+    if page in {"studies", "training"} and not (folder / "data" / "crosstask").is_dir():
         benchmarks(tmp_path / "more")
         shutil.move(tmp_path / "more" / "crosstask", folder / "data" / "crosstask")
     listed = [*commands(page), *(PAGES[page] if whole else ())]
-    if page in {"reproduce", "site", "video-configuration"} and not (folder / "data" / "examples.jsonl").exists():
+    if page in {"studies", "video"} and not (folder / "data" / "examples.jsonl").exists():
         listed = [*commands("training"), *listed]
     for command in listed:
         if before := of(command, BEFORE):
             code, printed = typed(before)
             assert code == 0, f"{before}\n{printed}"
+        if not whole and re.match(SLOW, command):
+            continue
         if of(command, NOT_RUN):
             if inner := re.search(r"recipe train grpo \S+\.toml", command.replace("$n", "0")):
                 code, printed = typed(f"{inner[0]} --dry-run")
@@ -279,12 +279,13 @@ def test_every_entry_belongs_to_a_command() -> None:
             assert any(re.match(pattern, command) for command in listed), pattern
 
 
-@pytest.mark.parametrize("page", ["corpus", "perception", "judge"])
+@pytest.mark.parametrize("page", ["corpus", "video", "judge"])
 def test_the_python_code_of_a_page_runs(page: str, folder: Path, server: Server, typed: Runner) -> None:
     if page == "corpus" and not (folder / "corpora" / "mine").is_dir():
         assert typed("recipe corpus build narrations.jsonl --output corpora/mine --encoder minilm")[0] == 0
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    code = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    code = next(block for block in blocks if page != "video" or "Phi(" in block)
     names = {
         "queries": np.eye(2, 384, dtype=np.float32),
         "examples": read_examples(folder / "test.jsonl"),

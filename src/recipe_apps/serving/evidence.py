@@ -3,7 +3,7 @@
 Every figure is the verifier's own: its pool, its alignment, its reward. A step is *supported* where narrations of the
 activity gain more by it than narrations of anything else: where what it adds to G_P - G_Q over the plan before it
 (`recipe.reward.grounded`) is above `SUPPORT`. With a verifier that has no such parts, the reward rises with it.
-docs/serving.md tells how well that separates true steps from steps of other tasks.
+docs/results/serving.md tells how well that separates true steps from steps of other tasks.
 """
 
 from collections.abc import Sequence
