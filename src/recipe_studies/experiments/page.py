@@ -15,6 +15,7 @@ from recipe.report.elements import (
     Cell,
     Figure,
     MarkedStep,
+    NamedValues,
     PlanColumn,
     Plans,
     Section,
