@@ -200,9 +200,25 @@ class Rounds:
 
         Raises ComputeError where no plan of a round has a reward, and where training diverges.
         """
-        self._resume()
+        checkpoint = self._run.latest_checkpoint()
+        if checkpoint is not None:
+            self.state = torch.load(checkpoint / _STATE, map_location=self._device)
+            load_adapter(self.model, checkpoint)
+        config, last, number = self._config, self._config.rounds, self.state["round"]
+        # The records of what comes after the checkpoint are removed.
+        for record in self._run.completions.glob("round-*"):
+            if checkpoint is None or int(record.stem.rpartition("-")[2]) > number:
+                record.unlink()
+        if self._validation is not None:
+            self._validation.open(None if checkpoint is None else number - 1)
+        if checkpoint is None:
+            # At once, so that plans that are recorded before the first step belong to these settings.
+            self._save()
+        else:
+            for earlier in range(1, number + (self.state["begun"] > 0)):
+                for step, seen in _by_step(_recorded(self._record(earlier), self._size * config.n)):
+                    self._watchdog.observe(step, seen)
         self._log.open(self.state["rows"])
-        config, last = self._config, self._config.rounds
         with self._progress.task("best of N", last) as advance:
             advance(self.state["round"] - 1)
             while (number := self.state["round"]) <= last + 1:
@@ -245,26 +261,6 @@ class Rounds:
         chosen = of_rounds[self._validation.restore(self.model)]
         notes = [*self._validation.notes(self._config.rounds), *findings]
         return chosen["step"], chosen | self._validation.figures, notes
-
-    def _resume(self) -> None:
-        """Go on from the newest checkpoint; the records of what comes after it are removed."""
-        checkpoint = self._run.latest_checkpoint()
-        if checkpoint is not None:
-            self.state = torch.load(checkpoint / _STATE, map_location=self._device)
-            load_adapter(self.model, checkpoint)
-        number, begun = self.state["round"], self.state["begun"]
-        for record in self._run.completions.glob("round-*"):
-            if checkpoint is None or int(record.stem.rpartition("-")[2]) > number:
-                record.unlink()
-        if self._validation is not None:
-            self._validation.open(None if checkpoint is None else number - 1)
-        if checkpoint is None:
-            # At once, so that plans that are recorded before the first step belong to these settings.
-            self._save()
-            return
-        for earlier in range(1, number + (begun > 0)):
-            for step, records in _by_step(_recorded(self._record(earlier), self._size * self._config.n)):
-                self._watchdog.observe(step, records)
 
     def _save(self) -> None:
         check_finite(self.model)

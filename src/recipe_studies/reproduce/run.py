@@ -38,15 +38,6 @@ def study_cost(study: PaperStudy, output: Path, workers: int = 1) -> list[tuple[
     ]
 
 
-def visible_devices() -> tuple[str, ...]:
-    """The GPUs that runs are spread over: those that the environment shows, else all; empty without any."""
-    if named := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        return tuple(filter(None, named.split(",")))
-    import torch
-
-    return tuple(map(str, range(torch.cuda.device_count())))
-
-
 def reproduce(study: PaperStudy, output: Path, workers: int, progress: Progress, command: str = "") -> StudyResults:
     """Run what is missing, several runs beside each other, and write the tables; returns them.
 
@@ -57,7 +48,13 @@ def reproduce(study: PaperStudy, output: Path, workers: int, progress: Progress,
     """
     plans = {name: expand(study, name) for name in study.scales}
     asked = {name: restrict(study, whole) for name, whole in plans.items()}
-    devices = visible_devices()
+    # The GPUs that runs are spread over: those that the environment shows, else all.
+    if named := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        devices = tuple(filter(None, named.split(",")))
+    else:
+        import torch
+
+        devices = tuple(map(str, range(torch.cuda.device_count())))
     output.mkdir(parents=True, exist_ok=True)
     with locked(output):
         for name, part in asked.items() if study.strict else ():
