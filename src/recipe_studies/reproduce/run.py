@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from recipe.artifacts import locked, to_json, write_json
+from recipe.artifacts import locked, read_json, to_json, write_json
 from recipe.data.benchmarks import PAPERS, find_benchmark
 from recipe.progress import Progress
 from recipe_studies.experiments.results import run_provenance
@@ -14,10 +14,10 @@ from recipe_studies.experiments.schedule import finished_stages, run_stages, sta
 from recipe_studies.reproduce.cost import Estimate, estimate
 from recipe_studies.reproduce.data import (
     HISTORIES,
+    QUALITY,
     TRACES,
     example_counts,
     left_out_sentences,
-    mined_sentence,
     require_all_files,
 )
 from recipe_studies.reproduce.expand import DATA_STAGES, VIDEO, ScaleRuns, expand, restrict
@@ -156,7 +156,12 @@ def _notes(study: PaperStudy, made: ScaleRuns, folder: Path) -> Iterator[str]:
         held = [name for name in PAPERS if find_benchmark(data, name) is not None]
         yield f"Datasets: {', '.join(held)}."
     yield from left_out_sentences([*example_counts(folder)])
-    if sentence := mined_sentence(folder):
-        yield sentence
+    if (folder / QUALITY).is_dir():
+        mined = read_json(folder / QUALITY / "quality.json")
+        lengths = mined["lengths"]
+        yield (
+            f"Pseudo-labels: {mined['examples']:,} continuations of {mined['narrations']:,} narrations, in the mean "
+            f"{lengths['continuation']:.1f} segments of {lengths['words']:.0f} words ({QUALITY}/quality.md)."
+        )
     if study.quick:
         yield "This run was quick: a fraction of the work, which shows the way and proves nothing."
