@@ -159,7 +159,9 @@ def measure_table(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigu
         return _vpa(folder, made, paper)
     if paper.name == "diversity":
         return _diversity(folder, made, paper)
-    measured = measured_runs(made, paper)
+    measured = [run for name in paper.regimes for run in made.runs_of(name)]
+    if paper.name == "frontier":
+        measured += made.frontier
     trained = [name for name in CONTROL_REGIMES if paper.name != "video" and made.runs_of(name)]
     controls = [run for name in trained for run in made.runs_of(name)]
     every = load_values(folder, [*measured, *controls], "scores", "accuracy")
@@ -201,12 +203,6 @@ def measure_table(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigu
         not_beaten=tuple(not_beaten),
         notes=tuple(notes),
     )
-
-
-def measured_runs(made: ScaleRuns, paper: PaperTable) -> list[Run]:
-    """The runs of a table's regimes, and the frontier models of its table."""
-    runs = [run for name in paper.regimes for run in made.runs_of(name)]
-    return [*runs, *(made.frontier if paper.name == "frontier" else ())]
 
 
 def load_values(
@@ -334,7 +330,7 @@ def verdict_on(difference: Interval, claim: Claim) -> Verdict:
 
 def _diversity(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
     """Diversity of the prompts that were compared, and the accuracy of the same prompts."""
-    runs = measured_runs(made, paper)
+    runs = [run for name in paper.regimes for run in made.runs_of(name)]
     by_reading: dict[str, list[Figure]] = {}
     findings: list[Finding] = []
     for reading in ("", *BOUNDS):
