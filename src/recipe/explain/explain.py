@@ -4,14 +4,14 @@ No narration decides alone, so the evidence for a step is the whole pool's.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recipe.artifacts import JsonObject, to_json
 from recipe.clock import clock
 from recipe.explain.records import AlignedNarration, Explanation, Ground, Links, Match, StepEvidence, best_matches
 from recipe.reward.grounded import grounded_terms
 from recipe.text import as_steps
-from recipe.types import Narration, Plan, PooledAlignment, Segment
+from recipe.types import Plan, PooledAlignment, Segment
 
 if TYPE_CHECKING:
     from recipe.reward.embeddings import NarrationIndex
@@ -236,15 +236,46 @@ def _count(number: int, noun: str) -> str:
 def as_row(explanation: Explanation, links: Links) -> JsonObject:
     """Everything in an explanation, with links, as plain values for JSON."""
     config, reward, best = explanation.config, explanation.reward, explanation.best
-    narrations = {aligned.index: aligned.narration for aligned in explanation.narrations}
+    narrations: dict[int, dict[str, Any]] = {}
+    for aligned in explanation.narrations:
+        narration = aligned.narration
+        narrations[aligned.index] = {
+            "narration": aligned.index,
+            "video_id": narration.video_id,
+            "title": narration.title,
+            "source": narration.source,
+            "link": links.of(narration),
+            "retrieved": aligned.retrieved,
+            "score": aligned.score,
+            "history_end": aligned.history_end(len(explanation.history)),
+            "steps": [
+                {
+                    "step": step.text,
+                    "in_history": step.in_history,
+                    "segment": step.index,
+                    "similarity": step.similarity,
+                    "text": step.segment.text if step.segment else None,
+                    "start": step.segment.start if step.segment else None,
+                    "end": step.segment.end if step.segment else None,
+                }
+                for step in explanation.grounded(aligned)
+            ],
+            "matches": [match._asdict() for match in aligned.matches],
+            "unmatched_steps": list(aligned.unmatched_steps),
+            "unmatched_segments": list(aligned.unmatched_segments),
+            "segments": [
+                {"text": own.text, "start": own.start, "end": own.end, "link": links.of(narration, own)}
+                for own in narration.segments
+            ],
+            "similarities": [list(row) for row in aligned.similarities],
+        }
     steps = []
     for step in explanation.evidence:
         grounds = []
         for ground in step.grounds:
-            narration = narrations[ground.narration]
-            row = {"narration": ground.narration, "video_id": narration.video_id, "segment": ground.segment}
-            segment = _segment_row(narration, narration.segments[ground.segment], links)
-            grounds.append(row | {"similarity": ground.similarity} | segment)
+            narration_row = narrations[ground.narration]
+            row = {"narration": ground.narration, "video_id": narration_row["video_id"], "segment": ground.segment}
+            grounds.append(row | {"similarity": ground.similarity} | narration_row["segments"][ground.segment])
         steps.append(
             {
                 "step": step.text,
@@ -267,45 +298,5 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "terms": grounded_terms(reward.parts, reward.steps, config.grounded) if grounded else {},
         "reward": to_json(reward) | {"best_video_id": best.narration.video_id if best else None},
         "steps": steps,
-        "narrations": [_narration_row(explanation, aligned, links) for aligned in explanation.narrations],
-    }
-
-
-def _narration_row(explanation: Explanation, aligned: AlignedNarration, links: Links) -> JsonObject:
-    narration = aligned.narration
-    return {
-        "narration": aligned.index,
-        "video_id": narration.video_id,
-        "title": narration.title,
-        "source": narration.source,
-        "link": links.of(narration),
-        "retrieved": aligned.retrieved,
-        "score": aligned.score,
-        "history_end": aligned.history_end(len(explanation.history)),
-        "steps": [
-            {
-                "step": step.text,
-                "in_history": step.in_history,
-                "segment": step.index,
-                "similarity": step.similarity,
-                "text": step.segment.text if step.segment else None,
-                "start": step.segment.start if step.segment else None,
-                "end": step.segment.end if step.segment else None,
-            }
-            for step in explanation.grounded(aligned)
-        ],
-        "matches": [match._asdict() for match in aligned.matches],
-        "unmatched_steps": list(aligned.unmatched_steps),
-        "unmatched_segments": list(aligned.unmatched_segments),
-        "segments": [_segment_row(narration, segment, links) for segment in narration.segments],
-        "similarities": [list(row) for row in aligned.similarities],
-    }
-
-
-def _segment_row(narration: Narration, segment: Segment, links: Links) -> JsonObject:
-    return {
-        "text": segment.text,
-        "start": segment.start,
-        "end": segment.end,
-        "link": links.of(narration, segment),
+        "narrations": list(narrations.values()),
     }

@@ -15,7 +15,7 @@ from recipe.artifacts import write_text
 from recipe.clock import clock
 from recipe.errors import MissingExtra
 from recipe.explain.explain import in_words, parts, when
-from recipe.explain.records import AlignedNarration, Explanation, GroundedStep, Links
+from recipe.explain.records import AlignedNarration, Explanation, Links
 from recipe.report.elements import NamedValues, Section
 from recipe.report.html import page_environment, template
 from recipe.report.numbers import format_number
@@ -97,12 +97,22 @@ def step_rows(explanation: Explanation, links: Links) -> Iterator[dict[str, Any]
                     "similarity": ground.similarity,
                     "link": links.of(narration, segment),
                 }
+        # One cell a narration, the darker the more similar, none where the step is unmatched.
+        cells = (
+            f'<rect x="{i}.08" width=".84" height="1" style="--s:{min(max(similarity[index], 0.0), 1.0):g}"/>'
+            for i, index in enumerate(narrations)
+            if index in similarity
+        )
+        strip = (
+            f'<svg class="pool" viewBox="0 0 {max(len(narrations), 1)} 1" preserveAspectRatio="none" '
+            f'aria-hidden="true">{"".join(cells)}</svg>'
+        )
         yield {
             "name": name,
             "number": int(name.split()[-1]),
             "evidence": step,
             "share": (step.contribution or 0.0) / largest,
-            "strip": Markup(pool_strip([similarity.get(index) for index in narrations])),
+            "strip": Markup(strip),
             "grounds": list(strongest.values()),
         }
 
@@ -131,15 +141,16 @@ def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> 
         }
         for k, segment in enumerate(segments)
     ]
-    steps = [
-        {
-            "y": y,
-            "ground": ground,
-            "links": " ".join(str(number) for number, match in enumerate(aligned.matches) if match.step == i),
-            "note": _step_note(names[i], ground, aligned, i),
-        }
-        for i, (y, ground) in enumerate(zip(picture.steps, explanation.grounded(aligned), strict=True))
-    ]
+    steps = []
+    for i, (y, ground) in enumerate(zip(picture.steps, explanation.grounded(aligned), strict=True)):
+        note = f"{names[i]} “{ground.text}”: unmatched"
+        if ground.segment is not None and ground.index is not None and ground.similarity is not None:
+            place = when(ground.segment) or f"segment {ground.index + 1}"
+            note = f"{names[i]} “{ground.text}”: matched with {place} “{ground.segment.text}” ({ground.similarity:.2f})"
+        elif (nearest := aligned.closest_segment(i)) is not None:
+            note += f"; nearest is “{segments[nearest.segment].text}” ({nearest.similarity:.2f})"
+        links_of_step = " ".join(str(number) for number, match in enumerate(aligned.matches) if match.step == i)
+        steps.append({"y": y, "ground": ground, "links": links_of_step, "note": note})
     return {
         "aligned": aligned,
         "link": links.of(aligned.narration),
@@ -170,18 +181,6 @@ def segment_note(aligned: AlignedNarration, segment: int, names: Sequence[str]) 
     nearest = aligned.closest_step(segment)
     near = f"; nearest is {names[nearest.step]} ({nearest.similarity:.2f})" if nearest else ""
     return f"{position} “{here.text}”: unmatched{near}"
-
-
-def _step_note(name: str, ground: GroundedStep, aligned: AlignedNarration, step: int) -> str:
-    here = f"{name} “{ground.text}”"
-    if ground.segment is None or ground.index is None or ground.similarity is None:
-        nearest = aligned.closest_segment(step)
-        if nearest is None:
-            return f"{here}: unmatched"
-        text = aligned.narration.segments[nearest.segment].text
-        return f"{here}: unmatched; nearest is “{text}” ({nearest.similarity:.2f})"
-    position = when(ground.segment) or f"segment {ground.index + 1}"
-    return f"{here}: matched with {position} “{ground.segment.text}” ({ground.similarity:.2f})"
 
 
 class Span(NamedTuple):
@@ -300,19 +299,6 @@ def barcode(aligned: AlignedNarration, history: int) -> str:
     )
     return (
         f'<svg class="barcode" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">{"".join(bars)}</svg>'
-    )
-
-
-def pool_strip(similarities: Sequence[float | None]) -> str:
-    """One cell a narration, the darker the more similar, none where a step is unmatched, as an `<svg>` element."""
-    cells = (
-        f'<rect x="{i}.08" width=".84" height="1" style="--s:{min(max(similarity, 0.0), 1.0):g}"/>'
-        for i, similarity in enumerate(similarities)
-        if similarity is not None
-    )
-    return (
-        f'<svg class="pool" viewBox="0 0 {max(len(similarities), 1)} 1" preserveAspectRatio="none" aria-hidden="true">'
-        f"{''.join(cells)}</svg>"
     )
 
 

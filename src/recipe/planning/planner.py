@@ -3,7 +3,7 @@
 In the Video configuration a clip stands in place of the written history (paper, section 3.1).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -175,12 +175,20 @@ class Planner:
         outcomes: list[list[Answer | Refusal]] = []
         with ExitStack() as stack:
             advance: Advance | None = None
-            for call in _calls(map(see, examples)):
+            call: list[Request] = []
+            size = 0
+            for number, request in enumerate(map(see, examples), start=1):
+                call.append(request)
+                size += 0 if request.video is None else request.video.images.nbytes
+                if size < _FRAMES and number < len(examples):
+                    continue
                 if advance is None and len(call) < len(examples):
                     advance = stack.enter_context(progress.task("planning from videos", total=len(examples)))
                 outcomes += self.complete(call, count, SILENT if advance else progress)
                 if advance:
                     advance(len(call))
+                call.clear()
+                size = 0
         predictions = []
         for example, own in zip(examples, outcomes, strict=True):
             if unanswered is not None and (refused := [outcome for outcome in own if isinstance(outcome, Refusal)]):
@@ -189,18 +197,3 @@ class Planner:
             answers = enumerate(all_answered(own))
             predictions += [Prediction.of(example.example_id, sample, answer) for sample, answer in answers]
         return predictions
-
-
-def _calls(requests: Iterable[Request]) -> Iterator[list[Request]]:
-    """The requests of each call, one list that is emptied after it: those in words together, clips a few at a time."""
-    call: list[Request] = []
-    size = 0
-    for request in requests:
-        call.append(request)
-        size += 0 if request.video is None else request.video.images.nbytes
-        if size >= _FRAMES:
-            yield call
-            call.clear()
-            size = 0
-    if call:
-        yield call

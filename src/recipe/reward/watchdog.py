@@ -323,7 +323,32 @@ class Watchdog:
         """As `observe`, from the statistics of a step."""
         self.steps.append(statistics)
         evidence = self._evidence()
-        new = {signal for signal in SENTENCES if self._update(signal, evidence.get(signal))}
+        new = []
+        for signal, sentence in SENTENCES.items():
+            state, known = self._states.setdefault(signal, _SignalState()), evidence.get(signal)
+            if known is None:
+                state.streak = 0
+                continue
+            if state.streak == 0:
+                state.began = statistics.step
+            state.streak += 1
+            if state.since is None:
+                if state.streak < LASTING:
+                    continue
+                state.since = state.began
+                new.append(signal)
+            parallel = [
+                _BESIDE[name].format(relative=other.relative, now=other.now) for name, other in known.beside.items()
+            ]
+            state.last = statistics.step
+            state.sentence = sentence.format(
+                since=state.since,
+                before=known.before,
+                now=known.now,
+                relative=known.relative,
+                pace=f", lately by {known.slope:+.2f} a step" if known.slope > 0 else "",
+                beside=" and ".join(parallel),
+            )
         return [finding for finding in self.findings if finding.signal in new]
 
     @property
@@ -351,34 +376,6 @@ class Watchdog:
         """A statistic of all steps that have it."""
         values = (getattr(step, name) for step in self.steps)
         return np.array([value for value in values if value is not None], dtype=np.float64)
-
-    def _update(self, signal: str, evidence: Evidence | None) -> bool:
-        """Count the latest step; True where the signal is reported now for the first time."""
-        state, step = self._states.setdefault(signal, _SignalState()), self.steps[-1].step
-        if evidence is None:
-            state.streak = 0
-            return False
-        if state.streak == 0:
-            state.began = step
-        state.streak += 1
-        if state.since is None and state.streak < LASTING:
-            return False
-        new = state.since is None
-        if state.since is None:
-            state.since = state.began
-        parallel = [
-            _BESIDE[name].format(relative=other.relative, now=other.now) for name, other in evidence.beside.items()
-        ]
-        state.last = step
-        state.sentence = SENTENCES[signal].format(
-            since=state.since,
-            before=evidence.before,
-            now=evidence.now,
-            relative=evidence.relative,
-            pace=f", lately by {evidence.slope:+.2f} a step" if evidence.slope > 0 else "",
-            beside=" and ".join(parallel),
-        )
-        return new
 
     def _evidence(self) -> dict[str, Evidence]:
         """The signals that hold now, with their figures."""

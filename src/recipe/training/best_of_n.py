@@ -184,7 +184,20 @@ class Rounds:
         self._size = config.prompts_per_round or len(examples)
         """Prompts of a round."""
         self._order = prompts_in_order(examples, (config.rounds + 1) * self._size, config.seed)
-        self._first_plans = self._plans_of_another_run(config.plans) if config.plans is not None else []
+        self._first_plans: list[list[int]] = []
+        """The tokens of the plans of another run's first round, which must have sampled as this one does."""
+        if (folder := config.plans) is not None:
+            ours, theirs = run.record, read_json(folder / "run.json")
+            remedy = "take a run of the same sampling, or leave `plans` out"
+            for name in _SAMPLED:
+                place = "inputs" if name in ours["inputs"] else "config"
+                if (other := theirs.get(place, {}).get(name)) != (own := ours[place].get(name)):
+                    values = f", {other!r} where this one has {own!r}" if place == "config" else ""
+                    raise InputError.at(folder, f"the run sampled its plans with another {name}{values}", remedy)
+            wanted = [example.example_id for example in self._order[: self._size] for _ in range(config.n)]
+            if [row.get("example_id") for _, row in read_jsonl(folder / FIRST_ROUND)] != wanted:
+                raise InputError.at(folder / FIRST_ROUND, "its plans are for other prompts", remedy)
+            self._first_plans = [record.tokens for record in _recorded(folder / FIRST_ROUND, len(wanted))]
         self._watchdog = Watchdog()
         self._validation = None
         if config.validation is not None:
@@ -200,9 +213,25 @@ class Rounds:
 
         Raises ComputeError where no plan of a round has a reward, and where training diverges.
         """
-        self._resume()
+        checkpoint = self._run.latest_checkpoint()
+        if checkpoint is not None:
+            self.state = torch.load(checkpoint / _STATE, map_location=self._device)
+            load_adapter(self.model, checkpoint)
+        config, last, number = self._config, self._config.rounds, self.state["round"]
+        # The records of what comes after the checkpoint are removed.
+        for record in self._run.completions.glob("round-*"):
+            if checkpoint is None or int(record.stem.rpartition("-")[2]) > number:
+                record.unlink()
+        if self._validation is not None:
+            self._validation.open(None if checkpoint is None else number - 1)
+        if checkpoint is None:
+            # At once, so that plans that are recorded before the first step belong to these settings.
+            self._save()
+        else:
+            for earlier in range(1, number + (self.state["begun"] > 0)):
+                for step, seen in _by_step(_recorded(self._record(earlier), self._size * config.n)):
+                    self._watchdog.observe(step, seen)
         self._log.open(self.state["rows"])
-        config, last = self._config, self._config.rounds
         with self._progress.task("best of N", last) as advance:
             advance(self.state["round"] - 1)
             while (number := self.state["round"]) <= last + 1:
@@ -245,26 +274,6 @@ class Rounds:
         chosen = of_rounds[self._validation.restore(self.model)]
         notes = [*self._validation.notes(self._config.rounds), *findings]
         return chosen["step"], chosen | self._validation.figures, notes
-
-    def _resume(self) -> None:
-        """Go on from the newest checkpoint; the records of what comes after it are removed."""
-        checkpoint = self._run.latest_checkpoint()
-        if checkpoint is not None:
-            self.state = torch.load(checkpoint / _STATE, map_location=self._device)
-            load_adapter(self.model, checkpoint)
-        number, begun = self.state["round"], self.state["begun"]
-        for record in self._run.completions.glob("round-*"):
-            if checkpoint is None or int(record.stem.rpartition("-")[2]) > number:
-                record.unlink()
-        if self._validation is not None:
-            self._validation.open(None if checkpoint is None else number - 1)
-        if checkpoint is None:
-            # At once, so that plans that are recorded before the first step belong to these settings.
-            self._save()
-            return
-        for earlier in range(1, number + (begun > 0)):
-            for step, records in _by_step(_recorded(self._record(earlier), self._size * self._config.n)):
-                self._watchdog.observe(step, records)
 
     def _save(self) -> None:
         check_finite(self.model)
@@ -318,20 +327,6 @@ class Rounds:
         write_jsonl(file, (record.row for record in records))
         partial.unlink()
         return records
-
-    def _plans_of_another_run(self, folder: Path) -> list[list[int]]:
-        """The tokens of the plans of another run's first round. Raises InputError for a run that sampled otherwise."""
-        ours, theirs = self._run.record, read_json(folder / "run.json")
-        remedy = "take a run of the same sampling, or leave `plans` out"
-        for name in _SAMPLED:
-            part = "inputs" if name in ours["inputs"] else "config"
-            if (other := theirs.get(part, {}).get(name)) != (own := ours[part].get(name)):
-                values = f", {other!r} where this one has {own!r}" if part == "config" else ""
-                raise InputError.at(folder, f"the run sampled its plans with another {name}{values}", remedy)
-        wanted = [example.example_id for example in self._order[: self._size] for _ in range(self._config.n)]
-        if [row.get("example_id") for _, row in read_jsonl(folder / FIRST_ROUND)] != wanted:
-            raise InputError.at(folder / FIRST_ROUND, "its plans are for other prompts", remedy)
-        return [record.tokens for record in _recorded(folder / FIRST_ROUND, len(wanted))]
 
     def _rendered(self, examples: Sequence[Example]) -> list[list[int]]:
         chats = [self._prompt.training_chat(example) for example in examples]
@@ -435,13 +430,29 @@ class Rounds:
                 for group in optimiser.param_groups:
                     group["lr"] = rate
                 batch = batches[index]
-                loss, norm = self._step([prompts[i] for i in batch], [chosen[i].tokens for i in batch], optimiser)
+                # Dropout of each step by itself, so that a checkpoint needs no random state.
+                name = f"{config.seed} {state['step']}"
+                torch.manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]))
+                self.model.train()
+                tokens = sum(len(chosen[i].tokens) for i in batch)
+                width, loss = config.micro_batch or len(batch), 0.0
+                for first in range(0, len(batch), width):
+                    own = [prompts[i] for i in batch[first : first + width]]
+                    written = [chosen[i].tokens for i in batch[first : first + width]]
+                    with torch.autocast(self._device.type, torch.bfloat16, enabled=use_bf16(config.bf16)):
+                        part = completion_loss(self.model, own, written, not config.gradient_checkpointing) / tokens
+                    part.backward()
+                    loss += part.item()
+                norm = torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
+                check_gradient(norm, state["step"] + 1)
+                optimiser.step()
+                optimiser.zero_grad()
                 losses.append(loss)
                 state |= {"step": state["step"] + 1, "begun": index + 1}
                 if state["step"] % config.log_every == 0:
                     seconds = (time.monotonic() - began) / len(losses)
                     row = {"step": state["step"], "round": number, "loss": fmean(losses), "learning_rate": rate}
-                    self._write(row | {"grad_norm": norm, "step_seconds": seconds})
+                    self._write(row | {"grad_norm": float(norm), "step_seconds": seconds})
                     losses, began = [], time.monotonic()
                 if state["step"] % config.save_every == 0 and state["begun"] < len(batches):
                     state["optimiser"] = optimiser.state_dict()
@@ -450,29 +461,6 @@ class Rounds:
                 advance(1)
         state |= {"round": number + 1, "begun": 0}
         self._save()
-
-    def _step(
-        self, prompts: Sequence[list[int]], completions: Sequence[list[int]], optimiser: torch.optim.Optimizer
-    ) -> tuple[float, float]:
-        """One step on some plans; returns the loss, nats a token of the plans, and the norm of its gradient."""
-        # Dropout of each step by itself, so that a checkpoint needs no random state.
-        name = f"{self._config.seed} {self.state['step']}"
-        torch.manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]))
-        self.model.train()
-        tokens = sum(map(len, completions))
-        width, share = self._config.micro_batch or len(prompts), not self._config.gradient_checkpointing
-        total = 0.0
-        for first in range(0, len(prompts), width):
-            part = slice(first, first + width)
-            with torch.autocast(self._device.type, torch.bfloat16, enabled=use_bf16(self._config.bf16)):
-                loss = completion_loss(self.model, prompts[part], completions[part], share) / tokens
-            loss.backward()
-            total += loss.item()
-        norm = torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
-        check_gradient(norm, self.state["step"] + 1)
-        optimiser.step()
-        optimiser.zero_grad()
-        return total, float(norm)
 
     def _write(self, row: Row) -> None:
         self.state["rows"].append(row)

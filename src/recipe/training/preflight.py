@@ -84,7 +84,37 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
     installed = findings[0].state != "missing" or all(find_spec(name) for name in ("torch", "transformers"))
     reader: list[Reader] = []
     if isinstance(config, TrainingSettings):
-        findings += _of_training(config, reader, installed)
+        if installed:
+            findings += model_findings(config.model, config.revision, reader)
+        if reader:
+            findings.append(check("end of turn", lambda: _end_of_turn(config, reader[0])))
+        if config.prompt:
+            findings.append(check("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read"))
+        if config.input == "video" and find_spec("av") is None:
+            problem = f"Packages for videos are not installed; run: {install_command('video')}."
+            findings.append(Finding("videos", "missing", problem))
+        elif config.input == "video":
+            findings.append(check("videos", lambda: _videos(config)))
+    if isinstance(config, RewardTrainingSettings):
+        if (corpus := config.corpus) is not None:
+            findings.append(check("corpus", lambda: _corpus(corpus, installed)))
+        else:
+            asked = f"{config.reward_service}: the service is asked when the run starts"
+            findings.append(Finding("reward", "note", asked))
+        if (model := config.reward.grounded.language_model) not in ("", "policy") and installed:
+            findings += model_findings(model, None, [], "reward.language_model")
+        if isinstance(config, BestOfNConfig) and config.plans is not None:
+            plans = config.plans / "completions" / "round-01.jsonl"
+            findings.append(check("plans", lambda: _file(plans)))
+        if (settings := config.validation) is not None:
+            held, split = settings.examples, settings.split
+            findings.append(check("validation", lambda: f"{held}: {len(read_examples(held, split)):,} examples"))
+            if (graphs := settings.graphs) is not None:
+                at_hand = f"{graphs} is there"
+                findings.append(check("validation.graphs", lambda: at_hand if graphs.exists() else _file(graphs)))
+            if settings.measure in ("matched_f1", "proxy") or graphs is not None:
+                encoder = {"name": settings.encoder}
+                findings.append(check("validation.encoder", lambda: encoder_at_hand(encoder, installed)))
     findings.append(check("output", lambda: _output(stage, config, installed)))
     estimate = None
     if installed and (reader or isinstance(config, BaseModelConfig)):
@@ -171,45 +201,6 @@ def _examples(config: AnyTraining) -> str:
     if not count:
         raise InputError.at(config.examples, "it holds no example", "write some, for example with recipe data prepare")
     return f"{config.examples}: {count:,} examples{of}"
-
-
-def _of_training(config: TrainingSettings, reader: "list[Reader]", installed: bool) -> Iterator[Finding]:
-    """What fine-tuning needs beside its examples."""
-    if installed:
-        yield from model_findings(config.model, config.revision, reader)
-    if reader:
-        yield check("end of turn", lambda: _end_of_turn(config, reader[0]))
-    if config.prompt:
-        yield check("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read")
-    if config.input == "video":
-        if find_spec("av") is None:
-            yield Finding(
-                "videos", "missing", f"Packages for videos are not installed; run: {install_command('video')}."
-            )
-        else:
-            yield check("videos", lambda: _videos(config))
-    if not isinstance(config, RewardTrainingSettings):
-        return
-    if config.corpus is not None:
-        corpus = config.corpus
-        yield check("corpus", lambda: _corpus(corpus, installed))
-    else:
-        yield Finding("reward", "note", f"{config.reward_service}: the service is asked when the run starts")
-    if (model := config.reward.grounded.language_model) not in ("", "policy") and installed:
-        yield from model_findings(model, None, [], "reward.language_model")
-    if isinstance(config, BestOfNConfig) and config.plans is not None:
-        plans = config.plans / "completions" / "round-01.jsonl"
-        yield check("plans", lambda: _file(plans))
-    if (settings := config.validation) is not None:
-        yield check(
-            "validation",
-            lambda: f"{settings.examples}: {len(read_examples(settings.examples, settings.split)):,} examples",
-        )
-        if settings.graphs is not None:
-            graphs = settings.graphs
-            yield check("validation.graphs", lambda: f"{graphs} is there" if graphs.exists() else _file(graphs))
-        if settings.measure in ("matched_f1", "proxy") or settings.graphs is not None:
-            yield check("validation.encoder", lambda: encoder_at_hand({"name": settings.encoder}, installed))
 
 
 def _end_of_turn(config: TrainingSettings, reader: "Reader") -> str | tuple[State, str]:

@@ -124,8 +124,30 @@ class Validation:
 
         Raises ComputeError where no plan could be scored or measured.
         """
-        # Every process writes a share of the plans; in order of their index, whatever the number of processes.
-        plans = sorted(ranks.gathered(self._sampled(model)))
+        chats = [self._prompt.training_chat(example) for example in self._examples]
+        rendered = self._tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"]
+        samples = self._settings.samples
+        # Every process writes a share of the plans: the index of each among all, its steps, and its KL estimate.
+        share = range(len(rendered) * samples)[ranks.rank() :: ranks.world()]
+        opening, own = thought_opening(self._tokenizer), list[tuple[int, Steps, float]]()
+        for first in range(0, len(share), self._at_once):
+            indices = share[first : first + self._at_once]
+            prompts = [rendered[index // samples] for index in indices]
+            written = sample(
+                model.get_base_model(),
+                prompts,
+                # The same random numbers at each validation, so that steps are compared pair by pair.
+                [f"{self._seed} validation {index // samples} {index % samples}" for index in indices],
+                temperature=self._temperature,
+                longest=self._longest,
+                ends=self._ends,
+            )
+            steps = [
+                Completion.of(text, cut=tokens[-1] not in self._ends).steps
+                for text, tokens in zip(decode_completions(self._tokenizer, written, opening), written, strict=True)
+            ]
+            own += zip(indices, steps, divergences(model, prompts, written, self._temperature), strict=True)
+        plans = sorted(ranks.gathered(own))  # in one order, whatever the number of processes
         row = ranks.from_main(lambda: self._measured(step, [steps for _, steps, _ in plans], [kl for *_, kl in plans]))
         gain = self.gain(row) if self.rows else None
         row["gain"] = None if gain is None else list(astuple(gain))
@@ -206,32 +228,6 @@ class Validation:
 
     def _adapter(self, step: int) -> Path:
         return self._run.folder / BEST / f"step-{step:05d}"
-
-    def _sampled(self, model: PeftModel) -> list[tuple[int, Steps, float]]:
-        """This process's share of the plans: the index of each among all, its steps, and its KL estimate in nats."""
-        chats = [self._prompt.training_chat(example) for example in self._examples]
-        rendered = self._tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"]
-        samples = self._settings.samples
-        share = range(len(rendered) * samples)[ranks.rank() :: ranks.world()]
-        opening, plans = thought_opening(self._tokenizer), list[tuple[int, Steps, float]]()
-        for first in range(0, len(share), self._at_once):
-            indices = share[first : first + self._at_once]
-            prompts = [rendered[index // samples] for index in indices]
-            written = sample(
-                model.get_base_model(),
-                prompts,
-                # The same random numbers at each validation, so that steps are compared pair by pair.
-                [f"{self._seed} validation {index // samples} {index % samples}" for index in indices],
-                temperature=self._temperature,
-                longest=self._longest,
-                ends=self._ends,
-            )
-            steps = [
-                Completion.of(text, cut=tokens[-1] not in self._ends).steps
-                for text, tokens in zip(decode_completions(self._tokenizer, written, opening), written, strict=True)
-            ]
-            plans += zip(indices, steps, divergences(model, prompts, written, self._temperature), strict=True)
-        return plans
 
     def _measured(self, step: int, plans: Sequence[Steps], kls: Sequence[float]) -> dict[str, Any]:
         """The row of a step, from the plans and their KL estimates in the order of prompts and samples."""

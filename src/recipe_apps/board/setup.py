@@ -176,28 +176,22 @@ def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Boa
         tokens[OWNER] = board.add_account(OWNER, "owner", "The owner")
         tokens[DEMO_ACCOUNT] = board.add_account(DEMO_ACCOUNT, "submitter", "RECIPE")
         add_track(board, track, references, identities)
-        for system, plans in _demo_systems(examples, run).items():
+        systems: dict[str, list[Prediction]] = {}
+        if run is not None:
+            for name, system in _RUNS.items():
+                if (file := run / "predictions" / f"{name}.jsonl").is_file():
+                    systems[system] = [plan for plan in read_predictions(file) if plan.sample == 0]
+        for name, chance in () if systems else _ERRORS.items():
+            written = systems[f"references with {name} errors, by a program"] = list[Prediction]()
+            for example in examples:
+                # The continuation with steps lost and neighbours swapped.
+                rng = random.Random(f"{example.example_id} {chance}")
+                steps = [step for step in example.continuation if rng.random() >= chance]
+                for index in range(len(steps) - 1):
+                    if rng.random() < chance:
+                        steps[index], steps[index + 1] = steps[index + 1], steps[index]
+                written.append(Prediction(example.example_id, tuple(steps)))
+        for system, plans in systems.items():
             send(board, DEMO_ACCOUNT, board.track(track.name), plans, Entry(system))
 
     return Board.create(url, "RECIPE demo board", fill), tokens
-
-
-def _demo_systems(examples: Sequence[Example], run: Path | None) -> dict[str, list[Prediction]]:
-    """Plans by the name of their system."""
-    if run is not None:
-        files = {system: run / "predictions" / f"{name}.jsonl" for name, system in _RUNS.items()}
-        plans = {system: list(read_predictions(file)) for system, file in files.items() if file.is_file()}
-        if plans:
-            return {system: [plan for plan in own if plan.sample == 0] for system, own in plans.items()}
-    systems = {}
-    for name, chance in _ERRORS.items():
-        written = systems[f"references with {name} errors, by a program"] = list[Prediction]()
-        for example in examples:
-            # The continuation with steps lost and neighbours swapped.
-            rng = random.Random(f"{example.example_id} {chance}")
-            steps = [step for step in example.continuation if rng.random() >= chance]
-            for index in range(len(steps) - 1):
-                if rng.random() < chance:
-                    steps[index], steps[index + 1] = steps[index + 1], steps[index]
-            written.append(Prediction(example.example_id, tuple(steps)))
-    return systems

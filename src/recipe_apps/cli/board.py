@@ -44,10 +44,6 @@ _LOCAL = "http://127.0.0.1:8002"
 _SECONDS_A_DAY = 86_400
 
 
-def _stand_back() -> None:
-    os.nice(max(0, _NICE - os.nice(0)))
-
-
 def _require_board() -> None:
     from recipe.errors import require_packages
 
@@ -184,7 +180,7 @@ def worker(
 
     from recipe.evaluation.measures import board_measures
 
-    _stand_back()
+    os.nice(max(0, _NICE - os.nice(0)))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     known = board_measures()
     chosen = [measure for measure in known if measure != "judge" or model.endpoint]
@@ -305,8 +301,20 @@ def status(
         if identity:
             known = client.submission(identity)
             return Shown(known, [_jobs(known["submission"])])
-        boards, mine = client.boards(), client.mine() if client.has_token else []
-    return Shown(boards | {"submissions": mine}, [_boards(boards), *map(_jobs, mine)])
+        index, mine = client.boards(), client.mine() if client.has_token else []
+    from recipe.report.elements import Cell, Table, headings, row
+
+    rows = []
+    for track in index["tracks"]:
+        for board in track["boards"]:
+            leader = board["leader"]
+            figure = Cell(None) if leader is None else Cell(leader["value"]["mean"], board["digits"])
+            first = leader["system"] if leader else ""
+            rows.append(row(board["label"], board["id"], board["systems"], first, figure, section=track["title"]))
+    queue, columns = index["queue"], headings("board", "systems", "leader", "figure")
+    note = f"{queue['queued']} jobs wait, {queue['running']} run, {len(queue['workers'])} workers are alive."
+    table = Table(index["title"], "scorer", columns, tuple(rows), notes=(note,))
+    return Shown(index | {"submissions": mine}, [table, *map(_jobs, mine)])
 
 
 @app.command("rescore")
@@ -361,7 +369,7 @@ def backup(
     """
     from recipe_apps.board.backup import backup as write
 
-    _stand_back()
+    os.nice(max(0, _NICE - os.nice(0)))
     console.print_lines(f"{write(database, output):,} rows in {output}")
 
 
@@ -489,27 +497,3 @@ def _jobs(submission: dict[str, Any]) -> "Table":
         rows.append(row(job["label"], job["state"], figure, job.get("place") or "", job["reason"] or position))
     caption = f"{submission['system']} on {submission['track_title']}: {submission['state']} ({submission['id']})"
     return Table(caption, "scorer", headings("state", "figure", "place", ""), tuple(rows))
-
-
-def _boards(value: dict[str, Any]) -> "Table":
-    """The boards of an index, a row each, with the queue below."""
-    from recipe.report.elements import Cell, Table, headings, row
-
-    rows = []
-    for track in value["tracks"]:
-        for board in track["boards"]:
-            leader = board["leader"]
-            figure = Cell(None) if leader is None else Cell(leader["value"]["mean"], board["digits"])
-            rows.append(
-                row(
-                    board["label"],
-                    board["id"],
-                    board["systems"],
-                    leader["system"] if leader else "",
-                    figure,
-                    section=track["title"],
-                )
-            )
-    queue = value["queue"]
-    note = f"{queue['queued']} jobs wait, {queue['running']} run, {len(queue['workers'])} workers are alive."
-    return Table(value["title"], "scorer", headings("board", "systems", "leader", "figure"), tuple(rows), notes=(note,))

@@ -193,35 +193,32 @@ class EvidenceWorker(threading.Thread):
                             published[key] = row
                             run.publish("evidence", {"plan": number} | row)
                 self._metrics.evidence.observe(time.monotonic() - started)
+        # The plans of a run that is written, whole and in order, and its end.
         for run in whole:
-            self._rank(run)
-
-    def _rank(self, run: Run) -> None:
-        """Publish the plans of a run that is written, whole and in order, and its end."""
-        plans, order = list(run.plans), list(range(len(run.plans)))
-        totals: list[float | None] = [None] * len(plans)
-        adds: list[list[float] | None] = [None] * len(plans)
-        if self._corpus is not None:
-            rewards, parts = self._corpus.without_each_step((run.goal, run.history), plans)
-            totals, adds = [reward.total for reward in rewards], [*parts]
-            # A plan without steps is no plan, whatever its reward.
-            order.sort(key=lambda number: (not plans[number], -rewards[number].total))
-        published = self._published[run.id]
-        for number, steps in enumerate(plans):
-            rows = [published.get((number, *step)) for step in enumerate(steps, 1)]
-            plan = {"plan": number, "steps": list(steps), "reward": totals[number], "adds": adds[number]}
-            run.publish("plan", plan | {"evidence": [row for row in rows if row is not None]})
-        # For each step the number, from 1, of the best plan's step that says the same.
-        best = plans[order[0]]
-        same: list[list[int | None]] = []
-        for steps in plans:
-            if self._corpus is None:
-                same.append([best.index(step) + 1 if step in best else None for step in steps])
-            else:
-                partners = self._corpus.same(steps, best)
-                same.append([None if partner is None else partner + 1 for partner in partners])
-        run.publish("ranking", {"order": order, "rewards": totals, "same": same})
-        finish(run)
+            plans, order = list(run.plans), list(range(len(run.plans)))
+            totals: list[float | None] = [None] * len(plans)
+            adds: list[list[float] | None] = [None] * len(plans)
+            if self._corpus is not None:
+                rewards, parts = self._corpus.without_each_step((run.goal, run.history), plans)
+                totals, adds = [reward.total for reward in rewards], [*parts]
+                # A plan without steps is no plan, whatever its reward.
+                order.sort(key=lambda number: (not plans[number], -rewards[number].total))
+            published = self._published[run.id]
+            for number, steps in enumerate(plans):
+                found = [published.get((number, *step)) for step in enumerate(steps, 1)]
+                plan = {"plan": number, "steps": list(steps), "reward": totals[number], "adds": adds[number]}
+                run.publish("plan", plan | {"evidence": [row for row in found if row is not None]})
+            # For each step the number, from 1, of the best plan's step that says the same.
+            best = plans[order[0]]
+            same: list[list[int | None]] = []
+            for steps in plans:
+                if self._corpus is None:
+                    same.append([best.index(step) + 1 if step in best else None for step in steps])
+                else:
+                    partners = self._corpus.same(steps, best)
+                    same.append([None if partner is None else partner + 1 for partner in partners])
+            run.publish("ranking", {"order": order, "rewards": totals, "same": same})
+            finish(run)
 
 
 def finish(run: Run) -> None:

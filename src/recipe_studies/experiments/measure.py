@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from recipe.artifacts import JsonObject, read_jsonl
+from recipe.artifacts import read_jsonl
 from recipe.config import BestOfNConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
@@ -139,10 +139,11 @@ def measure(run_dir: Path, study: Study) -> Measurement:
         measured.plans.setdefault(plans.regime, {})[plans.seed] = scored
     for regime, metric in study.choices.items():
         [base] = measured.plans[BASE].values()
+        paid = [replace(plan, reward=plan.metrics().get(metric)) for plan in base]
         # Where several rewards choose, a plan's own reward is none of them.
         chosen = [
             replace(plan, reward=plan.reward if metric == "reward" else None)
-            for plan in best_of(with_reward_from(base, metric), study.config.best_of)
+            for plan in best_of(paid, study.config.best_of)
         ]
         measured.plans[regime] = {None: chosen}
     if matcher is not None:
@@ -153,21 +154,12 @@ def measure(run_dir: Path, study: Study) -> Measurement:
     return measured
 
 
-def with_reward_from(plans: Sequence[ScoredPlan], metric: str) -> list[ScoredPlan]:
-    """The plans with one of their metrics as their reward, so that it can choose among them."""
-    return [replace(plan, reward=plan.metrics().get(metric)) for plan in plans]
-
-
-def training_rows(run_dir: Path, arm: Arm) -> list[JsonObject]:
-    """Metrics of a training run, one row a step."""
-    return [row for _, row in read_jsonl(run_dir / arm.folder / "metrics.jsonl")]
-
-
 def training_curve(run_dir: Path, measured: Measurement, arm: Arm) -> Curve:
     """A run on a reward, step by step or round by round; with `validity`, or `matched_f1`, of its own completions
     where that is known.
     """
-    rows, record = training_rows(run_dir, arm), "step-{step:05d}.jsonl"
+    rows = [row for _, row in read_jsonl(run_dir / arm.folder / "metrics.jsonl")]
+    record = "step-{step:05d}.jsonl"
     if isinstance(arm.config, BestOfNConfig):
         rows, record = [row for row in rows if "reward" in row], "round-{round:02d}.jsonl"
     series = {name: tuple(row.get(metric) for row in rows) for name, metric in SERIES.items()}

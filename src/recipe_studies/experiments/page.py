@@ -15,6 +15,7 @@ from recipe.report.elements import (
     Cell,
     Figure,
     MarkedStep,
+    NamedValues,
     PlanColumn,
     Plans,
     Section,
@@ -91,7 +92,19 @@ def render_html(results: Results) -> str:
         *(change.regime for change in results.differences),
         *(plan.regime for prompt in results.prompts for plan in prompt.plans),
     )
-    shown, provenance = headline(results), results.provenance
+    shown, provenance, sections = headline(results), results.provenance, list(report_sections(results))
+    # The picture that the page begins with, in one or two parts; none where there is nothing to draw.
+    lead: Sequence[Figure]
+    first = _begins_with(results)
+    if first == "plans":
+        lead = _means_figure(results)
+    elif first == "differences":
+        # The head of the page is read in seconds: the main metric and the length.
+        lead = _differences_figure(results, "key", (results.main_metric(), "steps"))
+    else:
+        means = plots.means_figure(results, new_figure(5.6, 4.0, gap=0.06))
+        pair = _figures("key", (means, KEY_REGIMES), (plots.drift_figure(results.validations), KEY_DRIFT))
+        lead = (Figure("".join(part.svg for part in pair), f"{KEY_REGIMES} {KEY_DRIFT}"),)
     seconds = sum(stage.seconds for stage in results.stages)
     run = (
         provenance.created.replace("T", " ").replace("+00:00", " UTC"),
@@ -104,8 +117,8 @@ def render_html(results: Results) -> str:
         results.title,
         " · ".join(filter(None, run)),
         shown,
-        list(report_sections(results)),
-        lead=_key_figure(results),
+        sections,
+        lead=lead,
         folded=results.summary if list(results.summary) != list(shown) else (),
         colours=regime_colours(names),
     )
@@ -352,19 +365,6 @@ def _differences_figure(results: Results, section: str, metrics: Sequence[str] =
         return ()
     caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
     return _figures(section, (plots.differences_figure(results.differences, metrics), caption))
-
-
-def _key_figure(results: Results) -> Sequence[Figure]:
-    """The picture that the page begins with, in one or two parts, and its caption; none where there is nothing."""
-    first = _begins_with(results)
-    if first == "plans":
-        return _means_figure(results)
-    if first == "differences":
-        # The head of the page is read in seconds: the main metric and the length.
-        return _differences_figure(results, "key", (results.main_metric(), "steps"))
-    means = plots.means_figure(results, new_figure(5.6, 4.0, gap=0.06))
-    parts = _figures("key", (means, KEY_REGIMES), (plots.drift_figure(results.validations), KEY_DRIFT))
-    return (Figure("".join(part.svg for part in parts), f"{KEY_REGIMES} {KEY_DRIFT}"),)
 
 
 def _begins_with(results: Results) -> Literal["validations", "differences", "plans"]:

@@ -1,6 +1,5 @@
 """What an experiment needs, looked for before it starts: inputs, and the stages that are left."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,50 +42,42 @@ def check_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = N
     """
     study = study_of(config)
 
-    def folder_state() -> str:
-        require_run_folder(run_dir)
-        return f"{run_dir}: {'a run that is continued' if run_dir.is_dir() else 'a new run'}"
-
-    findings = (*_inputs(config, data), check("output", folder_state))
-    ready = all(finding.state != "missing" for finding in findings)
-    stages = expand(study, read_inputs(config, data)) if ready else []
-    done = {*finished_stages(run_dir, stages)}
-    return ExperimentCheck(findings, tuple(StageState(stage.name, stage.name in done) for stage in stages), ready)
-
-
-def _inputs(config: AnyExperiment, data: Path | None) -> Iterator[Finding]:
-    """Packages, model, encoder, narrations and benchmarks; each that is missing has a line of its own."""
-
     def package_state() -> str:
         require_packages_of(config)
         return "all are installed"
 
-    packages = check("packages", package_state)
-    yield packages
-    installed = packages.state != "missing"
+    def folder_state() -> str:
+        require_run_folder(run_dir)
+        return f"{run_dir}: {'a run that is continued' if run_dir.is_dir() else 'a new run'}"
+
+    findings = [check("packages", package_state)]
+    installed = findings[0].state != "missing"
     if config.model and installed:
-        yield from model_findings(config.model, None, [])
+        findings += model_findings(config.model, None, [])
     if config.prompt:
-        yield check("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read")
+        findings.append(check("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read"))
     if installed:
-        yield check("encoder", lambda: encoder_at_hand({"name": config.corpus.encoder.name}, True))
+        findings.append(check("encoder", lambda: encoder_at_hand({"name": config.corpus.encoder.name}, True)))
     source, root = config.source, data or Path()
     if isinstance(source, WorldSource):
-        yield Finding("data", "ok", "drawn from the embedded world")
-        return
-    for file in dict.fromkeys((*source.procedures, *source.narrations, *source.wrong_narrations)):
-        if (root / file).exists():
-            yield Finding("data", "ok", str(root / file))
-        else:
-            yield Finding("data", "missing", f"{root / file}: the file does not exist; give its folder with --data")
-    known = source.known if isinstance(source, ProceduresSource) else ()
-    for name in dict.fromkeys((*source.benchmarks, *known)):
-        if name not in BENCHMARKS:
-            known_names = ", ".join(BENCHMARKS)
-            yield Finding("data", "missing", f"benchmark {name!r} is unknown; known are {known_names}")
-        elif (folder := find_benchmark(root, name)) is not None:
-            yield Finding("data", "ok", f"benchmark {name} in {folder}")
-        else:
-            benchmark = BENCHMARKS[name]
-            origin = f"{benchmark.download}; home page {benchmark.home}"
-            yield Finding("data", "missing", f"benchmark {name} is not in {root}; {origin}")
+        findings.append(Finding("data", "ok", "drawn from the embedded world"))
+    else:
+        for file in dict.fromkeys((*source.procedures, *source.narrations, *source.wrong_narrations)):
+            problem = "" if (root / file).exists() else ": the file does not exist; give its folder with --data"
+            findings.append(Finding("data", "missing" if problem else "ok", f"{root / file}{problem}"))
+        known = source.known if isinstance(source, ProceduresSource) else ()
+        for name in dict.fromkeys((*source.benchmarks, *known)):
+            if name not in BENCHMARKS:
+                sentence = f"benchmark {name!r} is unknown; known are {', '.join(BENCHMARKS)}"
+                findings.append(Finding("data", "missing", sentence))
+            elif (folder := find_benchmark(root, name)) is not None:
+                findings.append(Finding("data", "ok", f"benchmark {name} in {folder}"))
+            else:
+                origin = f"{BENCHMARKS[name].download}; home page {BENCHMARKS[name].home}"
+                findings.append(Finding("data", "missing", f"benchmark {name} is not in {root}; {origin}"))
+    findings.append(check("output", folder_state))
+    ready = all(finding.state != "missing" for finding in findings)
+    stages = expand(study, read_inputs(config, data)) if ready else []
+    done = {*finished_stages(run_dir, stages)}
+    states = tuple(StageState(stage.name, stage.name in done) for stage in stages)
+    return ExperimentCheck(tuple(findings), states, ready)

@@ -42,8 +42,6 @@ from recipe_studies.experiments.measure import (
     Measurement,
     measure,
     training_curve,
-    training_rows,
-    with_reward_from,
 )
 from recipe_studies.experiments.over_optimisation import read_validations
 from recipe_studies.experiments.page import rerender
@@ -153,7 +151,8 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
         results = replace(results, hand_made=from_json(read_json(probes), tuple[ProbePlan, ...], str(probes)))
     spent: dict[str, list[tuple[float, float]]] = {}
     for arm in study.reward_arms:
-        rows = [row for row in training_rows(run_dir, arm) if "reward_seconds" in row]
+        metrics = (row for _, row in read_jsonl(run_dir / arm.folder / "metrics.jsonl"))
+        rows = [row for row in metrics if "reward_seconds" in row]
         spent.setdefault(arm.regime, []).extend((row["reward_seconds"], row["step_seconds"]) for row in rows)
     costs = []
     for regime, steps in spent.items():
@@ -285,7 +284,7 @@ def _rerankings(measured: Measurement) -> Iterator[Reranking]:
         for metric in study.choices.values():
             [base] = measured.of(split, BASE).values()
             name = study.reward.verifier if study.reward is not None and metric == "reward" else metric
-            paid = with_reward_from(base, metric)
+            paid = [replace(plan, reward=plan.metrics().get(metric)) for plan in base]
             yield reranking(split, BASE, paid, study.config.best_of, main, study.config.seed, name)
 
 

@@ -374,7 +374,8 @@ def load_experiment(
 ) -> AnyExperiment:
     """The experiment of a TOML file: of the kind that its key `kind` names, else the whole method once.
 
-    `changes` are values to set in it, as KEY=VALUE, and `controls` sets the key of that name. Raises ConfigError.
+    `changes` are values to set in it, as KEY=VALUE, and `controls` sets the key of that name. With `quick` it has every
+    stage and a fraction of the work; its figures prove nothing. Raises ConfigError.
     """
     raw = read_config(path, changes)
     kind = raw.get("kind")
@@ -390,11 +391,8 @@ def load_experiment(
         config = config.model_copy(update={"controls": True})
     elif controls and isinstance(config, VideoConfig):
         raise ConfigError(f"{path}: an experiment on video has controls of its own; leave out --controls.")
-    return quick_experiment(config) if quick else config
-
-
-def quick_experiment(config: AnyExperiment) -> AnyExperiment:
-    """The same experiment with every stage and a fraction of the work; its figures prove nothing."""
+    if not quick:
+        return config
     source = QUICK_DATA | ({"narrations": QUICK_NARRATIONS} if config.has_world else {})
     fewer: dict[str, Any] = {"title": f"{config.title} (quick: proves nothing)"}
     fewer |= {name: getattr(config, name) | cut for name, cut in QUICK_STAGES.items() if hasattr(config, name)}

@@ -309,14 +309,3 @@ def mine_pseudo_labels(folder: Path, settings: PseudoLabels, progress: Progress)
     write_quality(measure_quality(mined, corpus, config, examples=examples), folder / QUALITY)
     write_examples(folder / PSEUDO, mined.examples)
     remove(work)
-
-
-def mined_sentence(folder: Path) -> str:
-    """What was mined, in a sentence; empty where nothing was."""
-    if not (folder / QUALITY).is_dir():
-        return ""
-    row = read_json(folder / QUALITY / "quality.json")
-    return (
-        f"Pseudo-labels: {row['examples']:,} continuations of {row['narrations']:,} narrations, in the mean "
-        f"{row['lengths']['continuation']:.1f} segments of {row['lengths']['words']:.0f} words ({QUALITY}/quality.md)."
-    )

@@ -159,15 +159,26 @@ def measure_table(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigu
         return _vpa(folder, made, paper)
     if paper.name == "diversity":
         return _diversity(folder, made, paper)
-    measured = measured_runs(made, paper)
+    measured = [run for name in paper.regimes for run in made.runs_of(name)]
+    if paper.name == "frontier":
+        measured += made.frontier
     trained = [name for name in CONTROL_REGIMES if paper.name != "video" and made.runs_of(name)]
     controls = [run for name in trained for run in made.runs_of(name)]
     every = load_values(folder, [*measured, *controls], "scores", "accuracy")
     values = replace(every, table={name: own for name, own in every.table.items() if name not in trained})
     columns = list(columns_of(values.datasets, per_dataset=paper.per_dataset))
     bounds = [load_values(folder, measured, "scores", "accuracy", reading) for reading in BOUNDS]
-    least, figures, most = (_accuracies(made, paper, own, columns) for own in (bounds[0], values, bounds[1]))
-    figures = _with_readings(figures, least, most)
+    # A figure for each row and column, then for each frontier model; all by each reading of what has no value.
+    by_reading: list[list[Figure]] = []
+    for own in (values, *bounds):
+        by_reading.append([])
+        for row in paper.rows:
+            for column, datasets in columns if row.regime in own.table else ():
+                printed = paper.published_value(row, made.scale.title, column)
+                by_reading[-1].append(own.restricted(datasets).figure(row.regime, column, printed))
+        for name in [name for name in own.table if name not in paper.regimes]:
+            by_reading[-1] += [own.restricted(datasets).figure(name, column) for column, datasets in columns]
+    figures = _with_readings(*by_reading)
     parts = {column: values.restricted(datasets) for column, datasets in columns if column in SPLITS}
     nothing = replace(values, table={})
     findings = [
@@ -192,12 +203,6 @@ def measure_table(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigu
         not_beaten=tuple(not_beaten),
         notes=tuple(notes),
     )
-
-
-def measured_runs(made: ScaleRuns, paper: PaperTable) -> list[Run]:
-    """The runs of a table's regimes, and the frontier models of its table."""
-    runs = [run for name in paper.regimes for run in made.runs_of(name)]
-    return [*runs, *(made.frontier if paper.name == "frontier" else ())]
 
 
 def load_values(
@@ -242,20 +247,6 @@ def load_values(
         tuple(known[name][1] for name in shared),
         {name: np.asarray(values) for name, values in table.items()},
     )
-
-
-def _accuracies(
-    made: ScaleRuns, paper: PaperTable, values: Values, columns: Sequence[tuple[str, list[str]]]
-) -> list[Figure]:
-    """A figure for each row and column of a table of accuracies, then for each frontier model."""
-    figures = []
-    for row in paper.rows:
-        for column, datasets in columns if row.regime in values.table else ():
-            printed = paper.published_value(row, made.scale.title, column)
-            figures.append(values.restricted(datasets).figure(row.regime, column, printed))
-    for name in [name for name in values.table if name not in paper.regimes]:
-        figures += [values.restricted(datasets).figure(name, column) for column, datasets in columns]
-    return figures
 
 
 def _with_readings(figures: Sequence[Figure], least: Sequence[Figure], most: Sequence[Figure]) -> list[Figure]:
@@ -339,7 +330,7 @@ def verdict_on(difference: Interval, claim: Claim) -> Verdict:
 
 def _diversity(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
     """Diversity of the prompts that were compared, and the accuracy of the same prompts."""
-    runs = measured_runs(made, paper)
+    runs = [run for name in paper.regimes for run in made.runs_of(name)]
     by_reading: dict[str, list[Figure]] = {}
     findings: list[Finding] = []
     for reading in ("", *BOUNDS):

@@ -29,8 +29,6 @@ from recipe_studies.reproduce.study import JudgeModel
 if TYPE_CHECKING:
     from recipe.evaluation.diversity.plans import PromptSamples
     from recipe.evaluation.matching import Embed
-    from recipe.evaluation.vpa.measures import ActionIds
-    from recipe.evaluation.vpa.protocol import Sample
 
 ENCODER = EncoderConfig(name="minilm")
 """Encoder of the proxy judges and of the remapping to actions, at every scale, so that figures are of one judge."""
@@ -212,14 +210,27 @@ def next_actions(folder: Path, settings: NextActions, progress: Progress) -> Non
     """Write one row for each sample: success, accuracy and IoU at each horizon, in percent, by `horizon.measure`."""
     import numpy as np
 
-    from recipe.evaluation.vpa.measures import positions
-    from recipe.evaluation.vpa.protocol import HORIZONS
+    from recipe.evaluation.vpa.measures import ActionIds, positions
+    from recipe.evaluation.vpa.protocol import END, HORIZONS, Sample, Taxonomy
     from recipe.evaluation.vpa.remap import remap
     from recipe.evaluation.vpa.run import open_task
     from recipe.planning.planner import Planner
+    from recipe.world.load import load_world
 
+    samples: Sequence[Sample]
     if settings.data is None:
-        samples, ids = _world_samples(folder)
+        # The prompts whose rest fills the largest horizon, the end counted, in the world's usual wordings.
+        world = load_world()
+        usual = {step: wordings[0] for step, wordings in world.wordings.items()}
+        cards = {goal: tuple(usual[step] for step in graph.steps) for goal, graph in world.goals.items()}
+        samples, ids = [], ActionIds(Taxonomy(cards))
+        for example in read_examples(folder / PROMPTS):
+            goal, own = example.goal, world.graph(example.goal).steps
+            known = [world.recogniser.step(text, own) for text in example.continuation]
+            target = (*(usual[step] for step in known if step is not None), END)
+            if len(target) >= max(HORIZONS) and None not in known:
+                history = request_from_perceived_history(example).history
+                samples.append(Sample(example.example_id, example.video_id, goal, goal, history, target, None))
     else:
         task = open_task(settings.data)
         samples, ids = task.samples, task.ids
@@ -284,24 +295,3 @@ def _searched(
             examples, settings.vidassist, models, lambda goal: known, {}, output, trace_of(output), about, progress
         )
     return read_predictions(output)
-
-
-def _world_samples(folder: Path) -> "tuple[list[Sample], ActionIds]":
-    """The prompts whose rest fills the largest horizon, the end counted, in the world's usual wordings."""
-    from recipe.evaluation.vpa.measures import ActionIds
-    from recipe.evaluation.vpa.protocol import END, HORIZONS, Sample, Taxonomy
-    from recipe.world.load import load_world
-
-    world = load_world()
-    usual = {step: wordings[0] for step, wordings in world.wordings.items()}
-    cards = {goal: tuple(usual[step] for step in graph.steps) for goal, graph in world.goals.items()}
-    samples = []
-    for example in read_examples(folder / PROMPTS):
-        own = world.graph(example.goal).steps
-        named = [world.recogniser.step(text, own) for text in example.continuation]
-        target = (*(usual[step] for step in named if step is not None), END)
-        if len(target) >= max(HORIZONS) and None not in named:
-            history = request_from_perceived_history(example).history
-            goal = example.goal
-            samples.append(Sample(example.example_id, example.video_id, goal, goal, history, target, None))
-    return samples, ActionIds(Taxonomy(cards))

@@ -199,16 +199,12 @@ def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
             rows.append(TableRow(claim.sentence, tuple(cells), about=about))
         yield Table("What the paper claims", "claim", tuple(names), tuple(rows))
     if made.figures:
+        drawing, about = _drawn(made)
         model = "Qwen2.5-7B at every scale" if made.name == "vpa" else scale.published
         paper = (
             f"; hollow: the paper's, {model}" if any(figure.published is not None for figure in made.figures) else ""
         )
-        if made.name == "weak":
-            drawing, caption = weak_figure(made), f"Accuracy by share of weak examples, with 95% intervals{paper}."
-        elif made.name == "diversity":
-            drawing, caption = diversity_figure(made), f"Diversity and accuracy, with 95% intervals{paper}."
-        else:
-            drawing, caption = means_figure(made), f"Means with 95% intervals{paper}."
+        caption = f"{about}, with 95% intervals{paper}."
         yield Figure(inline_svg(drawing, f"{scale.scale}-{made.name}-figure", caption), caption)
         yield made_table(scale, made)
     read = (
@@ -267,58 +263,49 @@ def regime_title(name: str) -> str:
     return regime(name).title if name in names("regimes") else name
 
 
-def _colours(made: TableFigures) -> dict[str, str]:
-    """The colour of each regime of a table by its title; one regime has one colour on the whole page."""
-    known = [name for paper in TABLES for name in paper.regimes]
-    return regime_colours(regime_title(name) for name in (*known, *(figure.regime for figure in made.figures)))
-
-
-def means_figure(made: TableFigures) -> Drawing:
-    """Each regime's mean and interval, one panel for each of the last two columns; the paper's figures hollow."""
-    shown = [column for column in made.columns if column in ("in-domain", "zero-shot")] or list(made.columns)[-2:]
+def _drawn(made: TableFigures) -> tuple[Drawing, str]:
+    """The figures of a table as a drawing, the paper's hollow, and what is drawn."""
     values = {(figure.regime, figure.column): figure for figure in made.figures}
+    regimes = dict.fromkeys(figure.regime for figure in made.figures)
+    # One regime has one colour on the whole page.
+    known_regimes = [name for paper in TABLES for name in paper.regimes]
+    colours = regime_colours(regime_title(name) for name in (*known_regimes, *regimes))
+    if made.name == "weak":
+        # RL and SFT over the share of weak examples, one panel a split; the base is a line across.
+        titles = {"rl": regime_title("rl"), "sft": "SFT"}
+        lines, levels = [], {}
+        for column in made.columns:
+            panel = column_title(column)
+            for kind, title in titles.items():
+                shares = {weak(kind, percent): percent for percent in PERCENTAGES}
+                known = [(share, figure) for name, share in shares.items() if (figure := values.get((name, column)))]
+                paper = [(share, figure.published) for share, figure in known if figure.published is not None]
+                lines.append(Line(panel, title, [share for share, _ in known], [figure.value for _, figure in known]))
+                lines.append(
+                    Line(panel, title, [share for share, _ in paper], [value for _, value in paper], hollow=True)
+                )
+            if base := values.get(("base", column)):
+                levels[panel] = [("base", base.value.mean)]
+        of_kinds = {title: colours[regime_title(weak(kind, 0))] for kind, title in titles.items()}
+        xlabel, ylabel = "weak examples, percent", "accuracy, percent"
+        drawing = curves(lines, colours=of_kinds, xlabel=xlabel, ylabel=ylabel, levels=levels)
+        return drawing, "Accuracy by share of weak examples"
+    if made.name == "diversity":
+        points = []
+        for name in regimes:
+            title, across, up = regime_title(name), values[name, "diversity"], values[name, "accuracy"]
+            points.append(Point(title, across.value, up.value))
+            if across.published is not None and up.published is not None:
+                points.append(Point(f"{title}, paper", Interval(across.published), Interval(up.published), True))
+        xlabel, ylabel = "diversity of a prompt's plans, 0 to 1", "accuracy, percent"
+        return scatter(points, colours=colours, xlabel=xlabel, ylabel=ylabel), "Diversity and accuracy"
+    # Each regime's mean and interval, one panel for each of the last two columns.
+    shown = [column for column in made.columns if column in ("in-domain", "zero-shot")] or list(made.columns)[-2:]
     marks = []
     for column in shown:
-        for name in dict.fromkeys(figure.regime for figure in made.figures):
+        for name in regimes:
             figure = values.get((name, column))
             marks.append(Mark(regime_title(name), None if figure is None else figure.value, panel=column_title(column)))
             if figure is not None and figure.published is not None:
                 marks.append(marks[-1]._replace(value=Interval(figure.published), hollow=True))
-    return intervals(marks, colours=_colours(made))
-
-
-def weak_figure(made: TableFigures) -> Drawing:
-    """RL and SFT over the share of weak examples, one panel a split; the base is a line across."""
-    values = {(figure.regime, figure.column): figure for figure in made.figures}
-    titles = {"rl": regime_title("rl"), "sft": "SFT"}
-    lines, levels = [], {}
-    for column in made.columns:
-        panel = column_title(column)
-        for kind, title in titles.items():
-            known = [
-                (percent, figure) for percent in PERCENTAGES if (figure := values.get((weak(kind, percent), column)))
-            ]
-            paper = [(percent, figure.published) for percent, figure in known if figure.published is not None]
-            lines.append(Line(panel, title, [percent for percent, _ in known], [figure.value for _, figure in known]))
-            lines.append(
-                Line(panel, title, [percent for percent, _ in paper], [value for _, value in paper], hollow=True)
-            )
-        if base := values.get(("base", column)):
-            levels[panel] = [("base", base.value.mean)]
-    colours = {title: _colours(made)[regime_title(weak(kind, 0))] for kind, title in titles.items()}
-    return curves(lines, colours=colours, xlabel="weak examples, percent", ylabel="accuracy, percent", levels=levels)
-
-
-def diversity_figure(made: TableFigures) -> Drawing:
-    """Diversity across, accuracy up; the paper's figures hollow."""
-    values = {(figure.regime, figure.column): figure for figure in made.figures}
-    points = []
-    for name in dict.fromkeys(figure.regime for figure in made.figures):
-        across, up = values[name, "diversity"], values[name, "accuracy"]
-        points.append(Point(regime_title(name), across.value, up.value))
-        if across.published is not None and up.published is not None:
-            points.append(
-                Point(f"{regime_title(name)}, paper", Interval(across.published), Interval(up.published), True)
-            )
-    xlabel = "diversity of a prompt's plans, 0 to 1"
-    return scatter(points, colours=_colours(made), xlabel=xlabel, ylabel="accuracy, percent")
+    return intervals(marks, colours=colours), "Means"

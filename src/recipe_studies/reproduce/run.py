@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from recipe.artifacts import locked, to_json, write_json
+from recipe.artifacts import locked, read_json, to_json, write_json
 from recipe.data.benchmarks import PAPERS, find_benchmark
 from recipe.progress import Progress
 from recipe_studies.experiments.results import run_provenance
@@ -14,10 +14,10 @@ from recipe_studies.experiments.schedule import finished_stages, run_stages, sta
 from recipe_studies.reproduce.cost import Estimate, estimate
 from recipe_studies.reproduce.data import (
     HISTORIES,
+    QUALITY,
     TRACES,
     example_counts,
     left_out_sentences,
-    mined_sentence,
     require_all_files,
 )
 from recipe_studies.reproduce.expand import DATA_STAGES, VIDEO, ScaleRuns, expand, restrict
@@ -38,15 +38,6 @@ def study_cost(study: PaperStudy, output: Path, workers: int = 1) -> list[tuple[
     ]
 
 
-def visible_devices() -> tuple[str, ...]:
-    """The GPUs that runs are spread over: those that the environment shows, else all; empty without any."""
-    if named := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        return tuple(filter(None, named.split(",")))
-    import torch
-
-    return tuple(map(str, range(torch.cuda.device_count())))
-
-
 def reproduce(study: PaperStudy, output: Path, workers: int, progress: Progress, command: str = "") -> StudyResults:
     """Run what is missing, several runs beside each other, and write the tables; returns them.
 
@@ -57,7 +48,13 @@ def reproduce(study: PaperStudy, output: Path, workers: int, progress: Progress,
     """
     plans = {name: expand(study, name) for name in study.scales}
     asked = {name: restrict(study, whole) for name, whole in plans.items()}
-    devices = visible_devices()
+    # The GPUs that runs are spread over: those that the environment shows, else all.
+    if named := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        devices = tuple(filter(None, named.split(",")))
+    else:
+        import torch
+
+        devices = tuple(map(str, range(torch.cuda.device_count())))
     output.mkdir(parents=True, exist_ok=True)
     with locked(output):
         for name, part in asked.items() if study.strict else ():
@@ -159,7 +156,12 @@ def _notes(study: PaperStudy, made: ScaleRuns, folder: Path) -> Iterator[str]:
         held = [name for name in PAPERS if find_benchmark(data, name) is not None]
         yield f"Datasets: {', '.join(held)}."
     yield from left_out_sentences([*example_counts(folder)])
-    if sentence := mined_sentence(folder):
-        yield sentence
+    if (folder / QUALITY).is_dir():
+        mined = read_json(folder / QUALITY / "quality.json")
+        lengths = mined["lengths"]
+        yield (
+            f"Pseudo-labels: {mined['examples']:,} continuations of {mined['narrations']:,} narrations, in the mean "
+            f"{lengths['continuation']:.1f} segments of {lengths['words']:.0f} words ({QUALITY}/quality.md)."
+        )
     if study.quick:
         yield "This run was quick: a fraction of the work, which shows the way and proves nothing."

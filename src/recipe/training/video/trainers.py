@@ -149,14 +149,10 @@ class VideoGRPOTrainer(VideoTrainer, SilentGRPOTrainer):
     def __init__(self, *, prompts: VideoPrompts, examples: Sequence[Example], **options: Any) -> None:
         super().__init__(**options)
         self.video_prompts, self.video_examples = prompts, examples
-        self._tower = FrozenTower(self._policy)
+        self._tower = FrozenTower(self.accelerator.unwrap_model(self.model).get_base_model())
         self.requests: list[VideoPrompt] = []
         """The prompts of the roll-outs under way, one for each completion."""
         self._clips: list[Patches] = []
-
-    @property
-    def _policy(self) -> PreTrainedModel:
-        return self.accelerator.unwrap_model(self.model).get_base_model()
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._tower.forget()
@@ -175,7 +171,8 @@ class VideoGRPOTrainer(VideoTrainer, SilentGRPOTrainer):
 
     def model_inputs(self, ids: torch.Tensor, mask: torch.Tensor, rows: slice) -> dict[str, torch.Tensor]:
         """The decoder's inputs of some rows, with their clips."""
-        return decoder_inputs(self._policy, self._tower, ids, mask, self._clips[rows])
+        policy = self.accelerator.unwrap_model(self.model).get_base_model()
+        return decoder_inputs(policy, self._tower, ids, mask, self._clips[rows])
 
 
 class VideoRollOuts(RollOuts):
