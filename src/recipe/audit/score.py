@@ -77,10 +77,15 @@ class AuditScores(NamedTuple):
 def score_prompts(audited: NamedScorer, prompts: Sequence[AuditPrompt], progress: Progress = SILENT) -> AuditScores:
     """All continuations of each prompt; a prompt that a failure concerns is unscored."""
     began = time.perf_counter()
+    groups = []
+    for prompt in prompts:
+        padded = [prompt.true + prompt.padding[:count] for count in PADDED]
+        sampled = [plan for plans in prompt.samples.values() for plan in plans]
+        groups.append(PromptGroup(prompt.goal, prompt.history, [*prompt.variants.values(), *padded, *sampled]))
     scored, unscored = list[ScoredPrompt](), list[str]()
     waiting = iter(prompts)
     with progress.task(f"Audit {audited.name}", len(prompts)) as advance:
-        for batch in batches([group_of(prompt) for prompt in prompts]):
+        for batch in batches(groups):
             for outcomes in outcomes_of(audited.scorer, batch):
                 prompt = next(waiting)
                 made = outcomes[: len(prompt.variants) + len(PADDED)]
@@ -96,13 +101,6 @@ def score_prompts(audited: NamedScorer, prompts: Sequence[AuditPrompt], progress
                 scored.append(ScoredPrompt(prompt, named, tuple(rewards[len(names) :]), samples))
             advance(len(batch))
     return AuditScores(scored, unscored, time.perf_counter() - began)
-
-
-def group_of(prompt: AuditPrompt) -> PromptGroup:
-    """All continuations that are scored for a prompt: its variants, the true one with generic steps, its samples."""
-    padded = [prompt.true + prompt.padding[:count] for count in PADDED]
-    samples = [plan for plans in prompt.samples.values() for plan in plans]
-    return PromptGroup(prompt.goal, prompt.history, [*prompt.variants.values(), *padded, *samples])
 
 
 class LengthScorer:

@@ -63,7 +63,23 @@ Step(text='Serve (2 cups)', start=None, end=None)]
     """
     # A line that begins with a time is a step, as one that begins with a number is.
     lines = [f"- {line.strip()}" if _match(_BEFORE, line) else line for line in text.splitlines()]
-    return _in_order([step for line in every_list("\n".join(lines)) if (step := _step(line, duration)).text])
+    steps = [step for line in every_list("\n".join(lines)) if (step := _step(line, duration)).text]
+
+    # The longest sequence of steps whose starts do not go back.
+    timed = [(place, step.start) for place, step in enumerate(steps) if step.start is not None]
+    lasts: list[float] = []  # the smallest start that a sequence of each length can end with
+    lengths = []
+    for _, start in timed:
+        length = bisect_right(lasts, start)
+        lasts[length : length + 1] = [start]
+        lengths.append(length)
+    # From the end, the last start of each length: of one length they fall, so that none is later than the one behind.
+    kept, wanted = set[int](), len(lasts) - 1
+    for (place, _), length in zip(reversed(timed), reversed(lengths), strict=True):
+        if length == wanted:
+            kept.add(place)
+            wanted -= 1
+    return [step if place in kept or step.start is None else Step(step.text) for place, step in enumerate(steps)]
 
 
 def _match(patterns: Sequence[re.Pattern[str]], line: str) -> re.Match[str] | None:
@@ -82,24 +98,6 @@ def _step(said: str, duration: float) -> Step:
     if start is None or start >= duration or (match["end"] and (end is None or end < start)):
         return Step(text)
     return Step(text, start, None if end is None else min(end, duration))
-
-
-def _in_order(steps: Sequence[Step]) -> list[Step]:
-    """The steps, without times but for the longest sequence whose starts do not decrease."""
-    timed = [(place, step.start) for place, step in enumerate(steps) if step.start is not None]
-    lasts: list[float] = []  # the smallest start that a sequence of each length can end with
-    lengths = []
-    for _, start in timed:
-        length = bisect_right(lasts, start)
-        lasts[length : length + 1] = [start]
-        lengths.append(length)
-    # From the end, the last start of each length: of one length they fall, so that none is later than the one behind.
-    kept, wanted = set[int](), len(lasts) - 1
-    for (place, _), length in zip(reversed(timed), reversed(lengths), strict=True):
-        if length == wanted:
-            kept.add(place)
-            wanted -= 1
-    return [step if place in kept or step.start is None else Step(step.text) for place, step in enumerate(steps)]
 
 
 Kind = Literal["history", "trace"]
@@ -335,7 +333,8 @@ class PhiRun:
                 by_key |= described
                 left, new = len(distinct) - len(by_key), len(by_key) - known
                 if left and done == 2 * self._workers:  # each worker is past its start
-                    time_left = _span((time.monotonic() - began) / new * left)
+                    seconds = (time.monotonic() - began) / new * left
+                    time_left = f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 3600:.2g} hours"
                     LOADING.info("judged by the first %d clips, the other %d take about %s ...", new, left, time_left)
         new_answers = sum(isinstance(by_key[key], Description) for key in waiting)
         for key, description in by_key.items():
@@ -412,12 +411,3 @@ class PhiRun:
             by_key[key] = outcome.reason if isinstance(outcome, Refusal) else Description(outcome, duration)
             advance(1)
         return by_key
-
-
-def _span(seconds: float) -> str:
-    """A length of time, roughly.
-
-    >>> _span(50), _span(5400), _span(200_000)
-    ('50 s', '1.5 hours', '56 hours')
-    """
-    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 3600:.2g} hours"

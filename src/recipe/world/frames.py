@@ -181,16 +181,6 @@ def draw_codes(world: World) -> dict[str, Code]:
     return {step: Code(*looks[0][thing], *looks[1][verb]) for step, (verb, thing) in names.items()}
 
 
-def stencils(drawings: Sequence[Inside], size: int, margin: float) -> NDArray[np.float32]:
-    """Coverage [drawings, size, size] of each pixel, from 0 to 1; a drawing fills the square but for its margin."""
-    fine = size * _SUPERSAMPLING
-    axis = (np.arange(fine) + 0.5) / fine * 2 - 1
-    x, y = np.meshgrid(axis / (1 - margin), axis / (1 - margin))
-    drawn = np.stack([inside(x, y) for inside in drawings])
-    parts = drawn.reshape(-1, size, _SUPERSAMPLING, size, _SUPERSAMPLING)
-    return np.asarray(parts.mean((2, 4)), dtype=np.float32)
-
-
 class Painter:
     """Draws the steps of a world; a painter of the same world draws the same picture from the same seed."""
 
@@ -248,7 +238,13 @@ class Painter:
     @cached_property
     def _stencils(self) -> torch.Tensor:
         """[symbols, 2, _STENCIL, _STENCIL]: where a symbol is, and where it or its border is."""
-        inside = torch.from_numpy(stencils((*SHAPES, *TOOLS), _STENCIL, _MARGIN))[:, None]
+        # Drawn several times finer and averaged; a drawing fills the square but for its margin.
+        fine = _STENCIL * _SUPERSAMPLING
+        axis = (np.arange(fine) + 0.5) / fine * 2 - 1
+        x, y = np.meshgrid(axis / (1 - _MARGIN), axis / (1 - _MARGIN))
+        drawn = np.stack([drawing(x, y) for drawing in (*SHAPES, *TOOLS)])
+        parts = drawn.reshape(-1, _STENCIL, _SUPERSAMPLING, _STENCIL, _SUPERSAMPLING)
+        inside = torch.from_numpy(np.asarray(parts.mean((2, 4)), dtype=np.float32))[:, None]
         reach = int(_MARGIN / 2 * _STENCIL) - 1
         return torch.cat([inside, max_pool2d(inside, 2 * reach + 1, stride=1, padding=reach)], 1)
 
