@@ -150,7 +150,18 @@ def corpus_coverage(
         raise ComputeError(
             f"a corpus of {len(corpus)} narrations is too small to measure its coverage; {FEWEST} are needed."
         )
-    mixtures = mixed_steps(selection, seed)
+    # Of each audited procedure 4 mixtures: as many steps, each of a procedure of its source with another goal.
+    by_goal: dict[str, dict[str, list[AuditProcedure]]] = {}
+    for procedure in selection.usable:
+        by_goal.setdefault(procedure.source, {}).setdefault(same_goal(procedure.goal), []).append(procedure)
+    mixtures: dict[AuditProcedure, list[Steps]] = {}
+    for procedure in selection.audited:
+        random = Random("/".join((str(seed), procedure.source, procedure.video_id, "mixed")))
+        others = [videos for goal, videos in by_goal[procedure.source].items() if goal != same_goal(procedure.goal)]
+        if foreign := [video for videos in others for video in videos]:
+            mixtures[procedure] = [
+                tuple(random.choice(random.choice(foreign).steps) for _ in procedure.steps) for _ in range(MIXTURES)
+            ]
     if not mixtures:
         return []
     sequences = [steps for procedure, mixed in mixtures.items() for steps in (procedure.steps, *mixed)]
@@ -180,23 +191,3 @@ def corpus_coverage(
             advance(1)
     rest = iter(kappas)
     return [ProcedureCoverage(performed, next(rest), tuple(islice(rest, MIXTURES))) for performed in mixtures]
-
-
-def mixed_steps(selection: Selection, seed: int = 0) -> dict[AuditProcedure, list[Steps]]:
-    """For each audited procedure 4 mixtures: as many steps, each of a procedure of its source with another goal.
-
-    Procedures of a source with one goal only are left out.
-    """
-    by_goal: dict[str, dict[str, list[AuditProcedure]]] = {}
-    for procedure in selection.usable:
-        by_goal.setdefault(procedure.source, {}).setdefault(same_goal(procedure.goal), []).append(procedure)
-    mixtures = {}
-    for procedure in selection.audited:
-        random = Random("/".join((str(seed), procedure.source, procedure.video_id, "mixed")))
-        others = [videos for goal, videos in by_goal[procedure.source].items() if goal != same_goal(procedure.goal)]
-        if foreign := [video for videos in others for video in videos]:
-            mixed = (
-                tuple(random.choice(random.choice(foreign).steps) for _ in procedure.steps) for _ in range(MIXTURES)
-            )
-            mixtures[procedure] = list(mixed)
-    return mixtures

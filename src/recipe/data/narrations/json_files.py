@@ -396,29 +396,30 @@ def read_whisperx(file: SourceFile, options: ReadingOptions, _report: ReadingRep
     if isinstance(value, list):
         value = {"snippets": value}
     name = next((name for name in _LISTS if isinstance(value, dict) and isinstance(value.get(name), list)), "")
-    captions: list[Caption | Fault] | Fault = _LAYOUT
+    read: list[Caption | Fault] = []
     kept: list[int] = []
-    if name:
-        read = [(n, item) for n, value in enumerate(value[name]) if (item := _transcribed(value)) is not None]
-        kept, captions = [n for n, _ in read], [item for _, item in read]
+    for n, item in enumerate(value[name] if name else ()):
+        if isinstance(item, dict) and isinstance(offsets := item.get("offsets"), dict):
+            times = _milliseconds(offsets.get("from")), _milliseconds(offsets.get("to"))
+            read.append(Caption(item.get("text"), *times))
+        elif isinstance(item, dict) and "tStartMs" in item:
+            pieces = item.get("segs")
+            pieces = [piece for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else []
+            texts = (piece.get("utf8") for piece in pieces)
+            text = " ".join("".join(text for text in texts if isinstance(text, str)).split())
+            if not text:  # an event that opens a window or a line and says nothing
+                continue
+            start, lasts = _milliseconds(item["tStartMs"]), _milliseconds(item.get("dDurationMs", 0))
+            read.append(Caption(text, start, _end(start, lasts)))
+        elif isinstance(item, dict) and "duration" in item and "end" not in item:
+            read.append(Caption(item.get("text"), item.get("start"), _end(item.get("start"), item["duration"])))
+        else:
+            read.append(caption(item))
+        kept.append(n)
+    captions: list[Caption | Fault] | Fault = read if name else _LAYOUT
     where = partial(caption_place, Place(file.label), f"{name}[{{n}}]{{dot}}", kept)
     source = options.source or _LISTS.get(name, "whisperx")
     yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=source)
-
-
-def _transcribed(item: object) -> Caption | Fault | None:
-    """The caption of an item; None for an event of json3 that opens a window or a line and says nothing."""
-    if isinstance(item, dict) and isinstance(offsets := item.get("offsets"), dict):
-        return Caption(item.get("text"), _milliseconds(offsets.get("from")), _milliseconds(offsets.get("to")))
-    if isinstance(item, dict) and "tStartMs" in item:
-        pieces = item.get("segs")
-        texts = [piece.get("utf8") for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else []
-        text = " ".join("".join(text for text in texts if isinstance(text, str)).split())
-        start, lasts = _milliseconds(item["tStartMs"]), _milliseconds(item.get("dDurationMs", 0))
-        return Caption(text, start, _end(start, lasts)) if text else None
-    if isinstance(item, dict) and "duration" in item and "end" not in item:
-        return Caption(item.get("text"), item.get("start"), _end(item.get("start"), item["duration"]))
-    return caption(item)
 
 
 def _milliseconds(time: object) -> object:

@@ -58,10 +58,25 @@ def read_parquet(file: SourceFile, options: ReadingOptions, report: ReadingRepor
             if name not in kinds:
                 remedy = "give the columns video_id, text, start and end, or video_id and segments"
                 raise InputError.at(file.label, f"the file has no column {name!r}", remedy)
-        if spoken in lists:
-            yield from _videos(file.label, _rows(table, _COLUMNS, VIDEOS_AT_ONCE), options, report)
-        else:
+        if spoken not in lists:
             yield from _segments(file.label, _rows(table, _COLUMNS, SEGMENTS_AT_ONCE), options)
+            return
+        for number, row in _rows(table, _COLUMNS, VIDEOS_AT_ONCE):
+            place = Place(file.label, field=f"row {number}")
+            video_id, title, source = row["video_id"], row.get("title"), _source(row, options)
+            if "segments" in row:
+                where = partial(caption_place, place, ".segments[{n}]{dot}", None)
+                items = row["segments"]
+                captions: Sequence[Caption | Fault] | Fault = _NO_LIST
+                if items is not None:
+                    captions = [_NO_SEGMENT if item is None else caption(item) for item in items]
+                yield Draft(place, video_id, captions, where, title, source, url=row.get("url"))
+                continue
+            text = row["text"]
+            none = [None] * len(text or ())
+            start, end = (none if row.get(name) is None else row[name] for name in ("start", "end"))
+            parsed = list_drafts(place, video_id, Lists(start, end, text, title, source), options, report)
+            yield from (draft._replace(url=row.get("url")) for draft in parsed)
 
 
 def rows_of(file: SourceFile, columns: Iterable[str]) -> Iterator[tuple[int, _Row]]:
@@ -122,27 +137,6 @@ def _rows(table: Any, columns: Iterable[str], at_once: int) -> Iterator[tuple[in
         for row in batch.to_pylist():
             number += 1
             yield number, row
-
-
-def _videos(
-    label: str, rows: Iterator[tuple[int, _Row]], options: ReadingOptions, report: ReadingReport
-) -> Iterator[Draft]:
-    for number, row in rows:
-        place = Place(label, field=f"row {number}")
-        video_id, title, source = row["video_id"], row.get("title"), _source(row, options)
-        if "segments" in row:
-            where = partial(caption_place, place, ".segments[{n}]{dot}", None)
-            items = row["segments"]
-            captions: Sequence[Caption | Fault] | Fault = _NO_LIST
-            if items is not None:
-                captions = [_NO_SEGMENT if item is None else caption(item) for item in items]
-            yield Draft(place, video_id, captions, where, title, source, url=row.get("url"))
-            continue
-        text = row["text"]
-        none = [None] * len(text or ())
-        start, end = (none if row.get(name) is None else row[name] for name in ("start", "end"))
-        parsed = list_drafts(place, video_id, Lists(start, end, text, title, source), options, report)
-        yield from (draft._replace(url=row.get("url")) for draft in parsed)
 
 
 def _source(row: _Row, options: ReadingOptions) -> str | None:
