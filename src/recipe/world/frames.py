@@ -113,12 +113,8 @@ def _without(part: Inside, hole: Inside) -> Inside:
     return lambda x, y: part(x, y) & ~hole(x, y)
 
 
-def _star(points: int, inner: float) -> Inside:
-    angles = [math.pi * (index / points - 0.5) for index in range(2 * points)]
-    radii = [1.0 if index % 2 == 0 else inner for index in range(2 * points)]
-    return _polygon(*((r * math.cos(a), r * math.sin(a)) for r, a in zip(radii, angles, strict=True)))
-
-
+_TIPS = [(1.0 if tip % 2 == 0 else 0.42, math.pi * (tip / 5 - 0.5)) for tip in range(10)]
+_STAR = _polygon(*((radius * math.cos(angle), radius * math.sin(angle)) for radius, angle in _TIPS))
 _BOX = _bar(-0.85, -0.85, 0.85, 0.85)
 _SLASH = _polygon((-1, 0.75), (0.75, -1), (1, -0.75), (-0.75, 1))
 _BACKSLASH = _polygon((-1, -0.75), (-0.75, -1), (1, 0.75), (0.75, 1))
@@ -131,7 +127,7 @@ SHAPES: Sequence[Inside] = (
     _BOX,
     _polygon((0, -1), (0.95, 0.8), (-0.95, 0.8)),
     _any(_bar(-0.33, -1, 0.33, 1), _bar(-1, -0.33, 1, 0.33)),
-    _star(5, 0.42),
+    _STAR,
     _without(_disc(1), _disc(0.48)),
     _without(_disc(1), _disc(0.78, 0.45, -0.2)),
     _disc(1, flat=0.45),
