@@ -59,9 +59,12 @@ def build_corpus(
     """
     settings = EncoderConfig(name=encoder, dtype="auto") if isinstance(encoder, str) else encoder
     id_map = None if ids is None else Path(ids)
-    exclusions = Exclusions.read(files, ids=id_map) if (files := _paths(exclude)) else None
+    sources, excluded = (
+        (Path(paths),) if isinstance(paths, str | Path) else tuple(map(Path, paths)) for paths in (narrations, exclude)
+    )
+    exclusions = Exclusions.read(excluded, ids=id_map) if excluded else None
     known = None if titles is None else Path(titles)
-    stream, origin = narration_source(_paths(narrations), reading, duplicates, exclusions, known)
+    stream, origin = narration_source(sources, reading, duplicates, exclusions, known)
     if note := licence_note({"name": settings.name}):
         _LOG.warning(note)
     build(stream, Path(output), CorpusConfig(encoder=settings), progress, origin=origin)
@@ -124,7 +127,3 @@ def audit_rewards(
         name = choice if isinstance(choice, str) else config.verifier
         audited.append(NamedScorer(name, verifier, config.contrast_problem(len(corpus)) or ""))
     return audit_scorers(audited, corpus, read, embeddings.stacked, extent, progress=progress)
-
-
-def _paths(paths: Paths) -> tuple[Path, ...]:
-    return (Path(paths),) if isinstance(paths, str | Path) else tuple(map(Path, paths))

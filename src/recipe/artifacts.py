@@ -41,7 +41,22 @@ def atomic_path(target: Path) -> Iterator[Path]:
     write one target, each has a path of its own, and the last to finish leaves its whole output.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(target)
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.{_machine()}-(\d+)-\d+\.partial")
+    with os.scandir(target.parent) as entries:
+        begun = [(Path(entry.path), match) for entry in entries if (match := pattern.fullmatch(entry.name))]
+    for path, match in begun:
+        process = int(match[1])
+        if path in _live:
+            continue
+        if process != os.getpid():  # what this process has not in `_live`, an earlier one of its number left behind
+            try:
+                os.kill(process, 0)
+                continue
+            except ProcessLookupError:
+                pass
+            except PermissionError:  # it runs, for another user
+                continue
+        remove(path)
     with _own_sibling(target) as partial, _named(partial, target):
         yield partial
         sync(partial)
@@ -79,26 +94,6 @@ def _own_sibling(target: Path) -> Iterator[Path]:
         with _named(path, target):
             remove(path)
         _live.discard(path)
-
-
-def _remove_abandoned(target: Path) -> None:
-    """Remove partial outputs of processes of this machine that are no more."""
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.{_machine()}-(\d+)-\d+\.partial")
-    with os.scandir(target.parent) as entries:
-        partials = [(Path(entry.path), match) for entry in entries if (match := pattern.fullmatch(entry.name))]
-    for path, match in partials:
-        process = int(match[1])
-        if path in _live:
-            continue
-        if process != os.getpid():  # what this process has not in `_live`, an earlier one of its number left behind
-            try:
-                os.kill(process, 0)
-                continue
-            except ProcessLookupError:
-                pass
-            except PermissionError:  # it runs, for another user
-                continue
-        remove(path)
 
 
 @cache

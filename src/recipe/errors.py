@@ -101,6 +101,7 @@ PACKAGES = {
     "train": ("torch", "transformers", "tokenizers", "trl", "peft", "datasets", "accelerate"),
     "wandb": ("wandb",),
     "report": ("jinja2", "matplotlib"),
+    "release": ("fsspec", "httpx2", "huggingface_hub"),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "client": ("httpx2",),
     "board": ("sqlalchemy", "alembic", "psycopg"),

@@ -77,10 +77,15 @@ class AuditScores(NamedTuple):
 def score_prompts(audited: NamedScorer, prompts: Sequence[AuditPrompt], progress: Progress = SILENT) -> AuditScores:
     """All continuations of each prompt; a prompt that a failure concerns is unscored."""
     began = time.perf_counter()
+    groups = []
+    for prompt in prompts:
+        padded = [prompt.true + prompt.padding[:count] for count in PADDED]
+        sampled = [plan for plans in prompt.samples.values() for plan in plans]
+        groups.append(PromptGroup(prompt.goal, prompt.history, [*prompt.variants.values(), *padded, *sampled]))
     scored, unscored = list[ScoredPrompt](), list[str]()
     waiting = iter(prompts)
     with progress.task(f"Audit {audited.name}", len(prompts)) as advance:
-        for batch in batches([group_of(prompt) for prompt in prompts]):
+        for batch in batches(groups):
             for outcomes in outcomes_of(audited.scorer, batch):
                 prompt = next(waiting)
                 made = outcomes[: len(prompt.variants) + len(PADDED)]
@@ -96,13 +101,6 @@ def score_prompts(audited: NamedScorer, prompts: Sequence[AuditPrompt], progress
                 scored.append(ScoredPrompt(prompt, named, tuple(rewards[len(names) :]), samples))
             advance(len(batch))
     return AuditScores(scored, unscored, time.perf_counter() - began)
-
-
-def group_of(prompt: AuditPrompt) -> PromptGroup:
-    """All continuations that are scored for a prompt: its variants, the true one with generic steps, its samples."""
-    padded = [prompt.true + prompt.padding[:count] for count in PADDED]
-    samples = [plan for plans in prompt.samples.values() for plan in plans]
-    return PromptGroup(prompt.goal, prompt.history, [*prompt.variants.values(), *padded, *samples])
 
 
 class LengthScorer:
@@ -152,7 +150,18 @@ def corpus_coverage(
         raise ComputeError(
             f"a corpus of {len(corpus)} narrations is too small to measure its coverage; {FEWEST} are needed."
         )
-    mixtures = mixed_steps(selection, seed)
+    # Of each audited procedure 4 mixtures: as many steps, each of a procedure of its source with another goal.
+    by_goal: dict[str, dict[str, list[AuditProcedure]]] = {}
+    for procedure in selection.usable:
+        by_goal.setdefault(procedure.source, {}).setdefault(same_goal(procedure.goal), []).append(procedure)
+    mixtures: dict[AuditProcedure, list[Steps]] = {}
+    for procedure in selection.audited:
+        random = Random("/".join((str(seed), procedure.source, procedure.video_id, "mixed")))
+        others = [videos for goal, videos in by_goal[procedure.source].items() if goal != same_goal(procedure.goal)]
+        if foreign := [video for videos in others for video in videos]:
+            mixtures[procedure] = [
+                tuple(random.choice(random.choice(foreign).steps) for _ in procedure.steps) for _ in range(MIXTURES)
+            ]
     if not mixtures:
         return []
     sequences = [steps for procedure, mixed in mixtures.items() for steps in (procedure.steps, *mixed)]
@@ -182,23 +191,3 @@ def corpus_coverage(
             advance(1)
     rest = iter(kappas)
     return [ProcedureCoverage(performed, next(rest), tuple(islice(rest, MIXTURES))) for performed in mixtures]
-
-
-def mixed_steps(selection: Selection, seed: int = 0) -> dict[AuditProcedure, list[Steps]]:
-    """For each audited procedure 4 mixtures: as many steps, each of a procedure of its source with another goal.
-
-    Procedures of a source with one goal only are left out.
-    """
-    by_goal: dict[str, dict[str, list[AuditProcedure]]] = {}
-    for procedure in selection.usable:
-        by_goal.setdefault(procedure.source, {}).setdefault(same_goal(procedure.goal), []).append(procedure)
-    mixtures = {}
-    for procedure in selection.audited:
-        random = Random("/".join((str(seed), procedure.source, procedure.video_id, "mixed")))
-        others = [videos for goal, videos in by_goal[procedure.source].items() if goal != same_goal(procedure.goal)]
-        if foreign := [video for videos in others for video in videos]:
-            mixed = (
-                tuple(random.choice(random.choice(foreign).steps) for _ in procedure.steps) for _ in range(MIXTURES)
-            )
-            mixtures[procedure] = list(mixed)
-    return mixtures

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -183,7 +182,9 @@ def publish(
 
     Example: recipe corpus publish corpora/mine hf://datasets/me/mine --license cc-by-nc-4.0
     """
-    _require_release()
+    from recipe.errors import require_packages
+
+    require_packages({"release": "releases of a corpus"})
     from recipe.corpus.encoders import licence_note
     from recipe.corpus.layout import open_manifest
     from recipe.corpus.release import publish_corpus
@@ -216,7 +217,9 @@ def pull(
 
     Example: recipe corpus pull hf://datasets/me/mine corpora/mine
     """
-    _require_release()
+    from recipe.errors import require_packages
+
+    require_packages({"release": "releases of a corpus"})
     from recipe.corpus.encoders import licence_note
     from recipe.corpus.layout import open_manifest
     from recipe.corpus.release import pull_corpus
@@ -304,14 +307,6 @@ def search(
         advice = "`recipe corpus verify` does that once"
         lines.append(f"The corpus was copied or changed since its checksums were last compared; {advice}.")
     return Shown({"certificate": certificate._asdict(), "hits": rows}, lines)
-
-
-def _require_release() -> None:
-    """Raises MissingExtra where the packages of a release are not installed."""
-    from recipe.errors import MissingExtra
-
-    if any(find_spec(package) is None for package in ("fsspec", "httpx2", "huggingface_hub")):
-        raise MissingExtra("releases of a corpus", "release")
 
 
 def names(devices: str) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def report(
         "systems": list(board.systems),
         "examples": len(made.views.examples),
         "without_rows": [str(source.path) for source in board.sources if source.rows is None],
-        "examples_without_rows": len(board.examples.keys() - made.views.names),
+        "examples_without_rows": len(board.examples.keys() - {view.example_id for view in made.views.examples}),
         "explained": explained.examples,
         "explaining_seconds": round(explained.seconds, 2),
     }

@@ -1,6 +1,6 @@
 """Commands of `recipe reward`: what continuations earn, and what recorded completions show."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,7 +80,16 @@ def score(
 
     if rows is None and not (goal or history or continuation):
         raise InputError("there is nothing to score; give --input, or --goal, --history and --continuation.")
-    prompts = _prompts(rows, goal, history or [], continuation or [])
+    if rows is not None:
+        if goal or history or continuation:
+            raise InputError("Prompts come from --input or from --goal, --history, --continuation; not from both.")
+        read = read_rows(rows, _Prompt, unknown="ignore")
+        prompts = [PromptGroup(row.goal, row.history, [*row.continuations]) for _, row in read]
+    else:
+        for option, value in (("--goal", [goal]), ("--history", history), ("--continuation", continuation)):
+            if not value or any(not text.strip() for text in value if option != "--continuation"):
+                raise InputError(f"{option} is missing or empty; give it a text.")
+        prompts = [PromptGroup(goal, tuple(history or ()), [plan_steps(text) for text in continuation or ()])]
     if output is not None:
         require_writable(output)
     verifier = open_verifier(folder, config, method, pool)
@@ -104,18 +113,6 @@ def score(
 app.command("audit")(audit.audit)
 app.command("coverage")(coverage.coverage)
 app.command("explain")(explain.explain)
-
-
-def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations: Sequence[str]) -> list[PromptGroup]:
-    if rows is not None:
-        if goal or history or continuations:
-            raise InputError("Prompts come from --input or from --goal, --history, --continuation; not from both.")
-        read = read_rows(rows, _Prompt, unknown="ignore")
-        return [PromptGroup(row.goal, row.history, [*row.continuations]) for _, row in read]
-    for option, value in (("--goal", [goal]), ("--history", history), ("--continuation", continuations)):
-        if not value or any(not text.strip() for text in value if option != "--continuation"):
-            raise InputError(f"{option} is missing or empty; give it a text.")
-    return [PromptGroup(goal, tuple(history), [plan_steps(text) for text in continuations])]
 
 
 def _rewards(results: list[dict[str, Any]]) -> Iterator[RichText | Table]:

@@ -6,15 +6,16 @@ byte for byte as an uninterrupted one.
 """
 
 import hashlib
+import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from recipe.artifacts import JsonObject, atomic_path, file_sha256, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
-from recipe.corpus.encode import Engine, encode_staged, on_device
+from recipe.corpus.encode import encode_on_devices, encode_shards, on_device
 from recipe.corpus.encoders import Encoder, differences, open_encoder
 from recipe.corpus.integrity import record_build
 from recipe.corpus.layout import (
@@ -40,7 +41,7 @@ from recipe.corpus.layout import (
     write_tables,
 )
 from recipe.corpus.scan import kernels
-from recipe.errors import CorpusError, InputError
+from recipe.errors import ConfigError, CorpusError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration
 
@@ -73,7 +74,7 @@ def build_corpus(
     *,
     encoder: Encoder | None = None,
     origin: Origin | None = None,
-    engine: Engine = "local",
+    engine: Literal["local", "ray"] = "local",
     devices: Sequence[str] = (),
 ) -> Path:
     """Write the corpus of `narrations` to the folder `output`, and return it.
@@ -108,7 +109,15 @@ def build_corpus(
                 write_json(output / PLAN, plan)
             left = sum(shards[index]["segments"] for index in missing)
             with progress.task("encoding segments", left) as advance:
-                encode_staged(output, missing, config.encoder, encoder, engine, devices, advance)
+                if engine == "ray":
+                    if devices:
+                        raise ConfigError("engine 'ray' chooses its devices itself; leave them out.")
+                    cluster = importlib.import_module("recipe.corpus.cluster.build")
+                    cluster.encode_shards(output, missing, config.encoder, advance)
+                elif devices:
+                    encode_on_devices(output, missing, config.encoder, encoder.identity, devices, advance)
+                else:
+                    encode_shards(output, missing, encoder, advance)
         _conclude(output, plan, shards, read, None if origin is None else _inputs_file(config, files))
     return output
 

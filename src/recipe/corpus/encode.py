@@ -5,7 +5,6 @@ cluster. A shard's vectors depend on its own narrations only, so the bytes are t
 shards are encoded.
 """
 
-import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,38 +37,11 @@ from recipe.corpus.layout import (
     write_array,
 )
 from recipe.corpus.scan import kernels
-from recipe.errors import ComputeError, ConfigError, EncoderMismatch, RecipeError
+from recipe.errors import ComputeError, EncoderMismatch, RecipeError
 from recipe.progress import Advance
 
 _TEXTS = 1 << 14
 """Texts encoded at a time: bounds the memory of their float32 vectors."""
-
-Engine = Literal["local", "ray"]
-
-
-def encode_staged(
-    output: Path,
-    shards: Sequence[int],
-    settings: EncoderConfig,
-    encoder: Encoder,
-    engine: Engine,
-    devices: Sequence[str],
-    advance: Advance,
-) -> None:
-    """Encode staged shards in this process, in a process for each of the devices, or on a Ray cluster.
-
-    `encoder` is the one that `settings` name, open in this process; `advance` counts segments. Raises what
-    `encode_shards` raises, ComputeError where a worker dies, ConfigError for devices that the engine does not take, and
-    MissingExtra.
-    """
-    if engine == "ray":
-        if devices:
-            raise ConfigError("engine 'ray' chooses its devices itself; leave them out.")
-        importlib.import_module("recipe.corpus.cluster.build").encode_shards(output, shards, settings, advance)
-    elif devices:
-        _encode_on_devices(output, shards, settings, encoder.identity, devices, advance)
-    else:
-        encode_shards(output, shards, encoder, advance)
 
 
 def on_device(settings: EncoderConfig, device: str) -> EncoderConfig:
@@ -145,7 +116,7 @@ def _write_shard(output: Path, name: str, embeddings: NDArray[np.float16], offse
         write_json(staged / RECORD, file_records(partial))
 
 
-def _encode_on_devices(
+def encode_on_devices(
     output: Path,
     shards: Sequence[int],
     settings: EncoderConfig,

@@ -142,25 +142,22 @@ class HashEncoder:
         with progress.task("encoding texts", len(texts)) as advance:
             for first in range(0, len(texts), _BLOCK):
                 block = texts[first : first + _BLOCK]
-                vectors[first : first + len(block)] = self._encode_block(block)
+                rows: dict[str, int] = {}
+                # A text without any word counts as one word, so that no text is without a vector.
+                named = (_WORD.findall(text.lower()) or [text] for text in block)
+                words = [[rows.setdefault(word, len(rows)) for word in own] for own in named]
+                table = np.stack([_word_vector(word, self._dimension) for word in rows])
+                starts = np.cumsum([0, *(len(indices) for indices in words[:-1])])
+                gathered = table[np.concatenate([np.asarray(indices) for indices in words])]
+                sums = np.add.reduceat(gathered, starts, axis=0)
+                norms = np.linalg.norm(sums, axis=1, keepdims=True)
+                # In few dimensions opposite signs can cancel to nothing: such a text keeps its first word's vector.
+                cancelled = norms[:, 0] < 1e-6
+                sums[cancelled] = gathered[starts[cancelled]]
+                norms[cancelled] = 1.0
+                vectors[first : first + len(block)] = sums / norms
                 advance(len(block))
         return vectors
-
-    def _encode_block(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        rows: dict[str, int] = {}
-        # A text without any word counts as one word, so that no text is without a vector.
-        words = [[rows.setdefault(word, len(rows)) for word in _WORD.findall(text.lower()) or [text]] for text in texts]
-        table = np.stack([_word_vector(word, self._dimension) for word in rows])
-        starts = np.cumsum([0, *(len(indices) for indices in words[:-1])])
-        gathered = table[np.concatenate([np.asarray(indices) for indices in words])]
-        sums = np.add.reduceat(gathered, starts, axis=0)
-        norms = np.linalg.norm(sums, axis=1, keepdims=True)
-        # In few dimensions opposite signs can cancel to nothing: such a text keeps its first word's vector.
-        cancelled = norms[:, 0] < 1e-6
-        sums[cancelled] = gathered[starts[cancelled]]
-        norms[cancelled] = 1.0
-        unit: NDArray[np.float32] = (sums / norms).astype(np.float32)
-        return unit
 
 
 def _word_vector(word: str, dimension: int) -> NDArray[np.float32]:

@@ -44,7 +44,17 @@ def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
     if not path.is_file():
         raise not_a_file(path)
     if path.suffix == ".txt":
-        return [ExcludedVideo(path.name, video, ()) for video in _ids(path)]
+        try:
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
+        except UnicodeDecodeError:
+            raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
+        for number, entry in enumerate(map(str.strip, lines), start=1):
+            if _BETWEEN.search(entry):
+                raise InputError.at(path, f"{entry!r} is no video id", "give one video id a line", line=number)
+        ids = [entry for entry in dict.fromkeys(map(str.strip, lines)) if entry]
+        if not ids:
+            raise InputError.at(path, "the file is empty", "give one video id a line")
+        return [ExcludedVideo(path.name, video, ()) for video in ids]
     with path.open("rb") as stream:
         line = stream.readline(_FIRST_LINE)
     try:
@@ -93,22 +103,6 @@ def _narrations(path: Path) -> list[ExcludedVideo]:
         ExcludedVideo(path.name, narration.video_id, tuple(segment.text for segment in narration.segments))
         for narration in narrations
     ]
-
-
-def _ids(path: Path) -> list[str]:
-    ids: dict[str, None] = {}
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError:
-        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
-    for number, line in enumerate(lines, start=1):
-        if _BETWEEN.search(line.strip()):
-            raise InputError.at(path, f"{line.strip()!r} is no video id", "give one video id a line", line=number)
-        ids[line.strip()] = None
-    ids.pop("", None)
-    if not ids:
-        raise InputError.at(path, "the file is empty", "give one video id a line")
-    return list(ids)
 
 
 def read_id_map(path: Path) -> dict[str, tuple[str, ...]]:

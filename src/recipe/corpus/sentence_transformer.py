@@ -111,8 +111,24 @@ class SentenceTransformerEncoder:
         # The longest go first: a batch that does not fit into memory fails at once and not after hours.
         distinct = sorted(set(texts), key=lambda text: (-len(text), text))
         vectors = np.empty((len(distinct), self._dimension), dtype=np.float32)
+        # Indices of the texts encoded in one call: a few batches, at a fixed shape those of one number of tokens.
+        passes: Iterable[list[int]]
+        if self._rows is None:
+            step = self._batch_size * _BATCHES_A_STEP
+            passes = [list(range(first, min(first + step, len(distinct)))) for first in range(0, len(distinct), step)]
+        else:
+            prompt = self._model.prompts.get(self._arguments.get("prompt_name", ""), "")
+            tokenizer, prompted = self._model.tokenizer, [prompt + text for text in distinct]
+            # Models without a tokenizer of transformers take each text in a pass of its own.
+            keys: Sequence[int | str] = distinct
+            if distinct and callable(tokenizer):
+                keys = [len(ids) for ids in tokenizer(prompted, truncation=True)["input_ids"]]
+            alike: dict[int | str, list[int]] = {}
+            for index, key in enumerate(keys):
+                alike.setdefault(key, []).append(index)
+            passes = alike.values()
         with progress.task("encoding texts", len(distinct)) as advance:
-            for indices in self._passes(distinct):
+            for indices in passes:
                 part = [distinct[index] for index in indices]
                 # A pass that is not full is filled up with a text that is in it.
                 filler = part[:1] * (-len(part) % (self._rows or 1))
@@ -124,22 +140,6 @@ class SentenceTransformerEncoder:
         unit: NDArray[np.float32] = vectors / norms
         rows = {text: row for row, text in enumerate(distinct)}
         return unit[[rows[text] for text in texts]]
-
-    def _passes(self, texts: Sequence[str]) -> Iterable[list[int]]:
-        """Indices of the texts encoded in one call: a few batches, at a fixed shape of one number of tokens."""
-        step = self._batch_size * _BATCHES_A_STEP
-        if self._rows is None:
-            return [list(range(first, min(first + step, len(texts)))) for first in range(0, len(texts), step)]
-        prompt = self._model.prompts.get(self._arguments.get("prompt_name", ""), "")
-        tokenizer, prompted = self._model.tokenizer, [prompt + text for text in texts]
-        # Models without a tokenizer of transformers take each text in a pass of its own.
-        keys: Sequence[int | str] = texts
-        if texts and callable(tokenizer):
-            keys = [len(ids) for ids in tokenizer(prompted, truncation=True)["input_ids"]]
-        passes: dict[int | str, list[int]] = {}
-        for index, key in enumerate(keys):
-            passes.setdefault(key, []).append(index)
-        return passes.values()
 
     def _embed(self, texts: list[str]) -> NDArray[np.float32]:
         try:

@@ -63,7 +63,21 @@ def read_crosstask(folder: Path, order: StepOrder = "time") -> list[Procedure]:
         card = cards.get(task := files[video].stem.partition("_")[0])
         if card is None:
             raise InputError.at(files[video], f"task {task!r} is not in tasks_primary.txt", _RELEASE)
-        written = _read_steps(files[video], card)
+        written = []
+        for line, row in enumerate(read_lines(files[video], _RELEASE), start=1):
+            if not row.strip():
+                continue
+            try:
+                place, first, last = row.split(",")
+                number, start, end = int(place), float(first), float(last)
+            except ValueError:
+                raise InputError.at(files[video], f"{row!r} is not step,start,end", _RELEASE, line=line) from None
+            if not 0 <= start <= end < math.inf:
+                raise InputError.at(files[video], f"{row!r} holds no time span", _RELEASE, line=line)
+            if not 1 <= number <= len(card.steps):
+                problem = f"step {number} is not among the {len(card.steps)} steps of {card.name!r}"
+                raise InputError.at(files[video], problem, _RELEASE, line=line)
+            written.append(Step(card.steps[number - 1], start, end))
         steps = in_time_order(written) if order == "time" else tuple(written)
         procedures.append(Procedure("crosstask", video, card.name, steps, splits.get(video, "")))
     return procedures
@@ -84,23 +98,3 @@ def read_cards(path: Path) -> dict[str, TaskCard]:
             raise InputError.at(path, problem, _RELEASE, line=number)
         cards[task.strip()] = TaskCard(name.strip(), steps)
     return cards
-
-
-def _read_steps(path: Path, card: TaskCard) -> list[Step]:
-    """The steps of an annotation file, in file order."""
-    steps = []
-    for line, row in enumerate(read_lines(path, _RELEASE), start=1):
-        if not row.strip():
-            continue
-        try:
-            written, first, last = row.split(",")
-            number, start, end = int(written), float(first), float(last)
-        except ValueError:
-            raise InputError.at(path, f"{row!r} is not step,start,end", _RELEASE, line=line) from None
-        if not 0 <= start <= end < math.inf:
-            raise InputError.at(path, f"{row!r} holds no time span", _RELEASE, line=line)
-        if not 1 <= number <= len(card.steps):
-            problem = f"step {number} is not among the {len(card.steps)} steps of {card.name!r}"
-            raise InputError.at(path, problem, _RELEASE, line=line)
-        steps.append(Step(card.steps[number - 1], start, end))
-    return steps

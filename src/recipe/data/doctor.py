@@ -3,7 +3,7 @@
 A fault is reported and never raised, so that one damaged file does not hide the state of the other benchmarks.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +83,26 @@ def examine(root: Path, has_video: HasVideo | None = None, progress: Progress = 
         for name, benchmark in BENCHMARKS.items():
             diagnoses.append(_diagnosis(find_benchmark(root, name), name, benchmark, has_video))
             advance(1)
-    return Report(tuple(diagnoses), tuple(_misplaced(root)))
+
+    # What a benchmark publishes, where it is not looked for: directly in `root` and in the folders there.
+    misplaced = []
+    here = [name for name in BENCHMARKS if find_benchmark(root, name) == root]
+    places = [(root, here, sorted(root.glob("*.json")))]
+    for folder in sorted(path for path in root.iterdir() if path.is_dir() and not here):
+        places.append((folder, [folder.name], sorted((*folder.glob("*.json"), *folder.glob("*/*.json")))))
+    for folder, owners, files in places:
+        for name, benchmark in BENCHMARKS.items():
+            for marker in benchmark.markers if name not in owners else ():
+                if (folder / marker).is_dir():
+                    misplaced.append(MisplacedFile(folder / marker, name))
+        for path in files:
+            publisher = None
+            with suppress(InputError, OSError):
+                if path.stat().st_size <= _LARGEST:
+                    publisher = publisher_of(read_json(path))
+            if publisher is not None and publisher not in owners:
+                misplaced.append(MisplacedFile(path, publisher))
+    return Report(tuple(diagnoses), tuple(misplaced))
 
 
 def _diagnosis(folder: Path | None, name: str, benchmark: Benchmark, has_video: HasVideo | None) -> Diagnosis:
@@ -119,23 +138,3 @@ def _diagnosis(folder: Path | None, name: str, benchmark: Benchmark, has_video: 
         with_video=with_video if has_video else None,
         video_problem=video_problem,
     )
-
-
-def _misplaced(root: Path) -> Iterator[MisplacedFile]:
-    """What a benchmark publishes, where it is not looked for: directly in `root` and in the folders there."""
-    here = [name for name in BENCHMARKS if find_benchmark(root, name) == root]
-    places = [(root, here, sorted(root.glob("*.json")))]
-    for folder in sorted(path for path in root.iterdir() if path.is_dir() and not here):
-        places.append((folder, [folder.name], sorted((*folder.glob("*.json"), *folder.glob("*/*.json")))))
-    for folder, owners, files in places:
-        for name, benchmark in BENCHMARKS.items():
-            for marker in benchmark.markers if name not in owners else ():
-                if (folder / marker).is_dir():
-                    yield MisplacedFile(folder / marker, name)
-        for path in files:
-            publisher = None
-            with suppress(InputError, OSError):
-                if path.stat().st_size <= _LARGEST:
-                    publisher = publisher_of(read_json(path))
-            if publisher is not None and publisher not in owners:
-                yield MisplacedFile(path, publisher)

@@ -66,24 +66,25 @@ def read_egoprocel(folder: Path) -> list[Procedure]:
             rows = list(csv.reader(read_lines(files[video], _REMEDY)))
         except csv.Error as error:
             raise InputError.at(files[video], f"no table of three columns ({error})", _REMEDY) from None
-        steps = in_time_order(_step(files[video], number, row) for number, row in enumerate(rows, start=1) if row)
-        procedures.append(Procedure("egoprocel", video, goal, steps, split_of(video)))
+        steps = []
+        for line, row in enumerate(rows, start=1):
+            if not row:
+                continue
+            try:
+                first, last, label = row
+                start, end = float(first), float(last)
+            except ValueError:
+                problem = f"{','.join(row)!r} is not start,end,key-step"
+                raise InputError.at(files[video], problem, _REMEDY, line=line) from None
+            if not 0 <= start <= end < math.inf:
+                raise InputError.at(files[video], f"{first},{last} is no time span", _REMEDY, line=line)
+            text = _NUMBER.sub("", label.strip(), count=1).replace("_", " ").strip()
+            if not any(letter.isalpha() for letter in text):
+                problem = f"{label!r} holds no key-step's name"
+                raise InputError.at(files[video], problem, f"{_REMEDY}, not CrossTask's", line=line)
+            steps.append(Step(text, start, end))
+        procedures.append(Procedure("egoprocel", video, goal, in_time_order(steps), split_of(video)))
     return procedures
-
-
-def _step(path: Path, line: int, row: list[str]) -> Step:
-    try:
-        first, last, label = row
-        start, end = float(first), float(last)
-    except ValueError:
-        raise InputError.at(path, f"{','.join(row)!r} is not start,end,key-step", _REMEDY, line=line) from None
-    if not 0 <= start <= end < math.inf:
-        raise InputError.at(path, f"{first},{last} is no time span", _REMEDY, line=line)
-    text = _NUMBER.sub("", label.strip(), count=1).replace("_", " ").strip()
-    if not any(letter.isalpha() for letter in text):
-        problem = f"{label!r} holds no key-step's name"
-        raise InputError.at(path, problem, f"{_REMEDY}, not CrossTask's", line=line)
-    return Step(text, start, end)
 
 
 def split_of(video_id: str) -> str:

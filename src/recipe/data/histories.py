@@ -60,9 +60,10 @@ def with_histories(examples: Iterable[Example], histories: Mapping[str, History]
         )
     for example in examples:
         if (until := histories[example.example_id].until) != example.until:
+            read, cut = ("at no known time" if at is None else f"at {at:g} s" for at in (until, example.until))
             raise InputError(
-                f"the history of example {example.example_id!r} was read {_up_to(until)}, but the "
-                f"example is cut {_up_to(example.until)}; run `recipe perceive` on the examples that are used here."
+                f"the history of example {example.example_id!r} was read {read}, but the "
+                f"example is cut {cut}; run `recipe perceive` on the examples that are used here."
             )
     return [replace(example, history=histories[example.example_id].history) for example in examples]
 
@@ -86,7 +87,3 @@ def add_told_histories(
             [read] = with_histories([example], histories)
             kept.append(replace(example, told_history=read.history))
     return kept, absent
-
-
-def _up_to(until: float | None) -> str:
-    return "at no known time" if until is None else f"at {until:g} s"

@@ -76,18 +76,18 @@ def content_words(text: str) -> list[str]:
     >>> content_words("Carefully chop the 2 tomatoes."), content_words("chopped tomato")
     (['chop', '2', 'tomato'], ['chop', 'tomato'])
     """
-    words = (word for word in _WORD.findall(text.casefold()) if word not in _NO_CONTENT)
-    return [_stem(word) for word in words if not (word.endswith("ly") and len(word) > 4)]
-
-
-def _stem(word: str) -> str:
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            word = word.removesuffix(ending)
-            break
-    if len(word) > 3 and word[-1] == word[-2]:  # chopp(ed)
-        word = word[:-1]
-    return f"{word[:-1]}y" if word.endswith("i") else word  # berri(es)
+    stems = []
+    for word in _WORD.findall(text.casefold()):
+        if word in _NO_CONTENT or (word.endswith("ly") and len(word) > 4):
+            continue
+        for ending in _ENDINGS:
+            if word.endswith(ending) and len(word) - len(ending) >= 3:
+                word = word.removesuffix(ending)
+                break
+        if len(word) > 3 and word[-1] == word[-2]:  # chopp(ed)
+            word = word[:-1]
+        stems.append(f"{word[:-1]}y" if word.endswith("i") else word)  # berri(es)
+    return stems
 
 
 def new_words(text: str, known: Iterable[str]) -> list[str]:

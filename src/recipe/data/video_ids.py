@@ -22,7 +22,8 @@ _BRACKETS = re.compile(rf".*\[({_ID})\]", re.DOTALL)
 _TAIL = re.compile(rf"(.*)-({_ID})", re.DOTALL)
 _ALONE = re.compile(rf"(?<![A-Za-z0-9_-]){_ID}(?![A-Za-z0-9_-])")
 _ADDRESS = re.compile(rf"(?:youtu\.be/|[?&]v=|/(?:embed|live|shorts|v)/)({_ID})(?![A-Za-z0-9_-])")
-_LANGUAGE = re.compile(rf"(?:a[-_])?[a-z]{{2,3}}(?:[-_][A-Za-z0-9]{{1,8}})*?(?P<track>[-_]{_ID})?")
+LANGUAGE = re.compile(rf"(?:a[-_])?[a-z]{{2,3}}(?:[-_][A-Za-z0-9]{{1,8}})*?(?P<track>[-_]{_ID})?")
+"""The form of a language tag."""
 _DESCRIBED = frozenset({"sdh", "cc", "hi"})
 _AUTOMATIC = frozenset({"asr", "auto", "whisper", "whisperx"})
 _MEDIA = frozenset(("aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "opus", "wav", "webm"))
@@ -70,11 +71,6 @@ class VideoName(NamedTuple):
         return f"{self.language.lower().removeprefix('a-')}-".startswith(f"{language.lower()}-")
 
 
-def is_language(tag: str) -> bool:
-    """Whether a text has the form of a language tag."""
-    return _LANGUAGE.fullmatch(tag) is not None
-
-
 def normalised(language: str) -> str:
     """A language tag with hyphens in place of underscores; the id of a named track stays.
 
@@ -87,7 +83,7 @@ def normalised(language: str) -> str:
 
 def _track(language: str) -> str:
     """The id of a named track that ends a language tag, with its hyphen; empty where there is none."""
-    match = _LANGUAGE.fullmatch(language)
+    match = LANGUAGE.fullmatch(language)
     return (match["track"] or "") if match else ""
 
 
@@ -111,10 +107,10 @@ def video_name(name: str, *, suffix: bool = True) -> VideoName:
     while kept > 1 and any(parts[: kept - 1]):
         part, before = parts[kept - 1], parts[kept - 2] if kept > 2 else ""
         # `hi` is Hindi, or after a language a track for those who are hard of hearing.
-        marked = part.lower() in _MARKS and (part.lower() != "hi" or _LANGUAGE.fullmatch(before) is not None)
+        marked = part.lower() in _MARKS and (part.lower() != "hi" or LANGUAGE.fullmatch(before) is not None)
         if marked:
             marks.insert(0, part.lower())
-        elif not language and _LANGUAGE.fullmatch(part):
+        elif not language and LANGUAGE.fullmatch(part):
             language = part
         else:
             break
@@ -127,7 +123,7 @@ def video_name(name: str, *, suffix: bool = True) -> VideoName:
             video, _ = _identity(".".join(parts[:end]))
             if video and not _WORDS.fullmatch(video):
                 rest = [part for part in parts[end:kept] if part]
-                spoken = [part for part in rest if not language and _LANGUAGE.fullmatch(part.lower())]
+                spoken = [part for part in rest if not language and LANGUAGE.fullmatch(part.lower())]
                 language = language or (spoken[0].lower() if spoken else "")
                 marks = [part.lower() for part in rest if part not in spoken[:1]] + marks
                 break

@@ -96,15 +96,10 @@ def readings_table(
 
 def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
     """A colour for each regime or system; those of one name always have the same."""
-    spare = cycle(SPARE)
-    return {regime: _known_colour(regime) or next(spare) for regime in dict.fromkeys(regimes)}
-
-
-def _known_colour(regime: str) -> str | None:
-    if regime.startswith(CONTROL):
-        return GREY
-    name = regime.lower().replace(" ", "").replace("→", "->").replace("best-of", "best")
-    for reward, colour in REWARDS.items():
-        if name.endswith(reward):
-            return colour
-    return REGIMES["best"] if name.startswith("best") else REGIMES.get(name)
+    colours, spare = dict[str, str](), cycle(SPARE)
+    for regime in dict.fromkeys(regimes):
+        name = regime.lower().replace(" ", "").replace("→", "->").replace("best-of", "best")
+        of_reward = next((colour for reward, colour in REWARDS.items() if name.endswith(reward)), None)
+        known = of_reward or REGIMES.get("best" if name.startswith("best") else name)
+        colours[regime] = GREY if regime.startswith(CONTROL) else known or next(spare)
+    return colours

@@ -289,7 +289,7 @@ class LocalEngine(Engine):
                 seconds = round((time.monotonic() - began) / len(batch), 3)
                 means = choose.means() if isinstance(choose, _LogProbabilities) else [None] * len(batch)
                 for row, prompt, tokens, text, mean in zip(batch, prompts, written, texts, means, strict=True):
-                    count, finish = len(prompt.tokens), self._finish(tokens)
+                    count, finish = len(prompt.tokens), "stop" if tokens and tokens[-1] in self._ends else "length"
                     answer = Answer(text, count, len(tokens), seconds, logprob=mean, finish=finish, decoding=card)
                     yield row, answer
 
@@ -361,7 +361,8 @@ class LocalEngine(Engine):
                     yield places[row], piece
                 if ended:
                     seconds = round(time.monotonic() - began, 3)
-                    counts, finish = (len(prompts[row].tokens), len(tokens[row])), self._finish(tokens[row])
+                    counts = len(prompts[row].tokens), len(tokens[row])
+                    finish = "stop" if token in self._ends else "length"
                     yield places[row], Answer(texts[row].text, *counts, seconds, finish=finish, decoding=card)
 
     def log_likelihood(
@@ -409,10 +410,6 @@ class LocalEngine(Engine):
     def _decode(self, rows: list[list[int]]) -> list[str]:
         bare = [row[:-1] if row[-1] in self._ends else row for row in rows]
         return decode_completions(self._tokenizer, bare, self._opening)
-
-    def _finish(self, tokens: Sequence[int]) -> str:
-        """Why a completion ended."""
-        return "stop" if tokens and tokens[-1] in self._ends else "length"
 
 
 def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

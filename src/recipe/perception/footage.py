@@ -47,11 +47,6 @@ class VideoContainer(NamedTuple):
     stream: Any
     zero: Fraction
 
-    @property
-    def aspect(self) -> Fraction | None:
-        """Width of a pixel by its height; None where the file does not say."""
-        return self.stream.sample_aspect_ratio or None
-
     def seconds(self, stamp: int, stream: Any = None) -> float:
         """Seconds into the file of a time stamp of a stream, of the video stream where none is given."""
         return float(stamp * (stream or self.stream).time_base - self.zero)
@@ -201,7 +196,8 @@ class Footage:
         self._path = path
         self.end, self.complete, self._keyframes = find_ending(path)
         self._opened = open_container(path)
-        self.aspect = self._opened.aspect
+        self.aspect: Fraction | None = self._opened.stream.sample_aspect_ratio or None
+        """Width of a pixel by its height; None where the file does not say."""
         try:
             self._beginning: Iterator[TimedFrame] | None = self._decode(self._opened.container.demux(self.stream))
             first = next(self._beginning, None)
@@ -216,11 +212,6 @@ class Footage:
     def stream(self) -> Any:
         """The video stream of PyAV."""
         return self._opened.stream
-
-    @property
-    def rate(self) -> float:
-        """Frames a second on average; 0 where the file does not say."""
-        return float(self.stream.average_rate or self.stream.guessed_rate or 0)
 
     def keyframe(self, time: float) -> float:
         """The last time up to `time` at which decoding may begin, as far as the file's index knows; else -inf."""

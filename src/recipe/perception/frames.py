@@ -109,8 +109,9 @@ def probe(path: Path) -> VideoInfo:
     with open_footage(path) as footage:
         shape = pose(footage.first.frame, footage.aspect)
         height, width, _ = shape.shape
-        codec = str(footage.stream.codec_context.name)
-        return VideoInfo(footage.end, footage.rate, width, height, shape.rotation, codec, footage.complete)
+        stream = footage.stream
+        fps, codec = float(stream.average_rate or stream.guessed_rate or 0), str(stream.codec_context.name)
+        return VideoInfo(footage.end, fps, width, height, shape.rotation, codec, footage.complete)
 
 
 def read_frames(path: Path, config: FrameConfig, until: float | None = None, start: float = 0.0) -> Frames:

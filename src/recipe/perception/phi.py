@@ -47,25 +47,6 @@ _SEPARATORS = " -–—:,|"
 _UNIT = re.compile(r"\s*[a-z]+$", re.IGNORECASE)
 
 
-def read_steps(text: str, duration: float) -> list[Step]:
-    """The steps of an answer about a video of `duration` seconds, in their order, with the times that hold.
-
-    A step may carry a start, or a start and an end, before its text or behind it, bare or in brackets: `00:05 - 00:12
-    Pour`, `[0:05] Pour`, `Pour (5s to 12s)`. A number alone is no time, and `Stir for 30 seconds` is a duration. The
-    step stays without times where one is malformed (`00:75`), an end lies before its start, or a start lies at or after
-    the end of the video; an end after the end of the video is the end of the video. Where starts go back, the longest
-    sequence of steps whose starts do not keeps its times, the last where several are as long, so that one wrong time
-    costs one step its times.
-
-    >>> read_steps("Here you are:\\n00:05 - 00:12 Pour\\n[00:03] Stir\\n00:20 Serve (2 cups)", 15)
-    [Step(text='Pour', start=None, end=None), Step(text='Stir', start=3.0, end=None), \
-Step(text='Serve (2 cups)', start=None, end=None)]
-    """
-    # A line that begins with a time is a step, as one that begins with a number is.
-    lines = [f"- {line.strip()}" if _match(_BEFORE, line) else line for line in text.splitlines()]
-    return _in_order([step for line in every_list("\n".join(lines)) if (step := _step(line, duration)).text])
-
-
 def _match(patterns: Sequence[re.Pattern[str]], line: str) -> re.Match[str] | None:
     return next((match for pattern in patterns if (match := pattern.search(line))), None)
 
@@ -82,24 +63,6 @@ def _step(said: str, duration: float) -> Step:
     if start is None or start >= duration or (match["end"] and (end is None or end < start)):
         return Step(text)
     return Step(text, start, None if end is None else min(end, duration))
-
-
-def _in_order(steps: Sequence[Step]) -> list[Step]:
-    """The steps, without times but for the longest sequence whose starts do not decrease."""
-    timed = [(place, step.start) for place, step in enumerate(steps) if step.start is not None]
-    lasts: list[float] = []  # the smallest start that a sequence of each length can end with
-    lengths = []
-    for _, start in timed:
-        length = bisect_right(lasts, start)
-        lasts[length : length + 1] = [start]
-        lengths.append(length)
-    # From the end, the last start of each length: of one length they fall, so that none is later than the one behind.
-    kept, wanted = set[int](), len(lasts) - 1
-    for (place, _), length in zip(reversed(timed), reversed(lengths), strict=True):
-        if length == wanted:
-            kept.add(place)
-            wanted -= 1
-    return [step if place in kept or step.start is None else Step(step.text) for place, step in enumerate(steps)]
 
 
 Kind = Literal["history", "trace"]
@@ -196,20 +159,49 @@ def read_history(text: str, *, cut: bool = False) -> tuple[str, ...]:
 
 
 def read_trace(text: str, duration: float, *, cut: bool = False) -> tuple[Step, ...]:
-    """The steps in an answer (`final_answer`) about a video of `duration` seconds, with the times that hold (see
-    `read_steps`).
+    """The steps in an answer (`final_answer`) about a video of `duration` seconds, with the times that hold.
 
+    A step may carry a start, or a start and an end, before its text or behind it, bare or in brackets: `00:05 - 00:12
+    Pour`, `[0:05] Pour`, `Pour (5s to 12s)`. A number alone is no time, and `Stir for 30 seconds` is a duration. The
+    step stays without times where one is malformed (`00:75`), an end lies before its start, or a start lies at or after
+    the end of the video; an end after the end of the video is the end of the video. Where starts go back, the longest
+    sequence of steps whose starts do not keeps its times, the last where several are as long, so that one wrong time
+    costs one step its times. Repetitions that follow each other are one step.
+
+    >>> read_trace("Here you are:\\n00:05 - 00:12 Pour\\n[00:03] Stir\\n00:20 Serve (2 cups)", 15)
+    (Step(text='Pour', start=None, end=None), Step(text='Stir', start=3.0, end=None), \
+Step(text='Serve (2 cups)', start=None, end=None))
     >>> read_trace("1. 00:02 - 00:05 Boil water\\n2. 00:05 - 00:06 Boil water\\n3. Pour it", 60)
     (Step(text='Boil water', start=2.0, end=6.0), Step(text='Pour it', start=None, end=None))
     """
-    groups = groupby(read_steps(final_answer(text, cut=cut) or "", duration), lambda step: _letters(step.text))
+    # A line that begins with a time is a step, as one that begins with a number is.
+    written = (final_answer(text, cut=cut) or "").splitlines()
+    lines = [f"- {line.strip()}" if _match(_BEFORE, line) else line for line in written]
+    said = [step for line in every_list("\n".join(lines)) if (step := _step(line, duration)).text]
+
+    # The longest sequence of steps whose starts do not go back.
+    timed = [(place, step.start) for place, step in enumerate(said) if step.start is not None]
+    lasts: list[float] = []  # the smallest start that a sequence of each length can end with
+    lengths = []
+    for _, start in timed:
+        length = bisect_right(lasts, start)
+        lasts[length : length + 1] = [start]
+        lengths.append(length)
+    # From the end, the last start of each length: of one length they fall, so that none is later than the one behind.
+    kept, wanted = set[int](), len(lasts) - 1
+    for (place, _), length in zip(reversed(timed), reversed(lengths), strict=True):
+        if length == wanted:
+            kept.add(place)
+            wanted -= 1
+    said = [step if place in kept or step.start is None else Step(step.text) for place, step in enumerate(said)]
+
     steps = []
-    for _, group in groups:
+    for _, group in groupby(said, lambda step: _letters(step.text)):
         # One step for several of the same text, from the first start that is known to the latest end.
         repeats = list(group)
-        start = next((step.start for step in repeats if step.start is not None), None)
+        begins = [step.start for step in repeats if step.start is not None]
         ends = [step.end for step in repeats if step.end is not None]
-        steps.append(Step(repeats[0].text, start, max(ends, default=None)))
+        steps.append(Step(repeats[0].text, next(iter(begins), None), max(ends, default=None)))
     return () if [_letters(step.text) for step in steps] == [_NOTHING] else tuple(steps)
 
 
@@ -335,7 +327,8 @@ class PhiRun:
                 by_key |= described
                 left, new = len(distinct) - len(by_key), len(by_key) - known
                 if left and done == 2 * self._workers:  # each worker is past its start
-                    time_left = _span((time.monotonic() - began) / new * left)
+                    seconds = (time.monotonic() - began) / new * left
+                    time_left = f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 3600:.2g} hours"
                     LOADING.info("judged by the first %d clips, the other %d take about %s ...", new, left, time_left)
         new_answers = sum(isinstance(by_key[key], Description) for key in waiting)
         for key, description in by_key.items():
@@ -412,12 +405,3 @@ class PhiRun:
             by_key[key] = outcome.reason if isinstance(outcome, Refusal) else Description(outcome, duration)
             advance(1)
         return by_key
-
-
-def _span(seconds: float) -> str:
-    """A length of time, roughly.
-
-    >>> _span(50), _span(5400), _span(200_000)
-    ('50 s', '1.5 hours', '56 hours')
-    """
-    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 3600:.2g} hours"

@@ -30,30 +30,29 @@ class VideoFolder:
         name = PurePosixPath(video_id)
         if not name.name or name.is_absolute() or ".." in name.parts or ".." in PurePosixPath(source).parts:
             raise InputError.at(self.folder, f"{video_id!r} is no name of a video", "repair the annotation")
-        places = [self.folder, self.folder / source] if source else [self.folder]
-        # Not by Path.suffix: an id may hold dots, and may begin with one or with a hyphen.
-        matches = [file for place in places for file in self._files((place / name).parent).get(name.name, [])]
+        matches = []
+        for place in [self.folder, self.folder / source] if source else [self.folder]:
+            folder = (place / name).parent
+            if folder not in self._listed:
+                files: dict[str, list[Path]] = {}
+                try:
+                    entries = sorted(folder.iterdir())
+                except (FileNotFoundError, NotADirectoryError):
+                    entries = []
+                except OSError as error:
+                    problem = f"the folder cannot be read ({error.strerror})"
+                    raise InputError.at(folder, problem, "check its permissions") from None
+                for file in entries:
+                    # Not by Path.suffix: an id may hold dots, and may begin with one or with a hyphen.
+                    stem, dot, ending = file.name.rpartition(".")
+                    if dot + ending.lower() in EXTENSIONS and file.is_file():
+                        files.setdefault(stem, []).append(file)
+                self._listed[folder] = files
+            matches += self._listed[folder].get(name.name, [])
         if len({file.resolve() for file in matches}) > 1:
-            files = " and ".join(str(file.relative_to(self.folder)) for file in matches)
-            raise InputError.at(self.folder, f"more than one file for video {video_id!r}: {files}", "keep one of them")
+            named = " and ".join(str(file.relative_to(self.folder)) for file in matches)
+            raise InputError.at(self.folder, f"more than one file for video {video_id!r}: {named}", "keep one of them")
         return matches[0] if matches else None
-
-    def _files(self, place: Path) -> dict[str, list[Path]]:
-        if place not in self._listed:
-            files: dict[str, list[Path]] = {}
-            try:
-                entries = sorted(place.iterdir())
-            except (FileNotFoundError, NotADirectoryError):
-                entries = []
-            except OSError as error:
-                problem = f"the folder cannot be read ({error.strerror})"
-                raise InputError.at(place, problem, "check its permissions") from None
-            for file in entries:
-                stem, dot, ending = file.name.rpartition(".")
-                if dot + ending.lower() in EXTENSIONS and file.is_file():
-                    files.setdefault(stem, []).append(file)
-            self._listed[place] = files
-        return self._listed[place]
 
 
 def name_of(video: Example | Procedure) -> str:

@@ -113,12 +113,8 @@ def _without(part: Inside, hole: Inside) -> Inside:
     return lambda x, y: part(x, y) & ~hole(x, y)
 
 
-def _star(points: int, inner: float) -> Inside:
-    angles = [math.pi * (index / points - 0.5) for index in range(2 * points)]
-    radii = [1.0 if index % 2 == 0 else inner for index in range(2 * points)]
-    return _polygon(*((r * math.cos(a), r * math.sin(a)) for r, a in zip(radii, angles, strict=True)))
-
-
+_TIPS = [(1.0 if tip % 2 == 0 else 0.42, math.pi * (tip / 5 - 0.5)) for tip in range(10)]
+_STAR = _polygon(*((radius * math.cos(angle), radius * math.sin(angle)) for radius, angle in _TIPS))
 _BOX = _bar(-0.85, -0.85, 0.85, 0.85)
 _SLASH = _polygon((-1, 0.75), (0.75, -1), (1, -0.75), (-0.75, 1))
 _BACKSLASH = _polygon((-1, -0.75), (-0.75, -1), (1, 0.75), (0.75, 1))
@@ -131,7 +127,7 @@ SHAPES: Sequence[Inside] = (
     _BOX,
     _polygon((0, -1), (0.95, 0.8), (-0.95, 0.8)),
     _any(_bar(-0.33, -1, 0.33, 1), _bar(-1, -0.33, 1, 0.33)),
-    _star(5, 0.42),
+    _STAR,
     _without(_disc(1), _disc(0.48)),
     _without(_disc(1), _disc(0.78, 0.45, -0.2)),
     _disc(1, flat=0.45),
@@ -179,16 +175,6 @@ def draw_codes(world: World) -> dict[str, Code]:
         rng.shuffle(codes)
         looks.append(dict(zip(named, codes, strict=False)))
     return {step: Code(*looks[0][thing], *looks[1][verb]) for step, (verb, thing) in names.items()}
-
-
-def stencils(drawings: Sequence[Inside], size: int, margin: float) -> NDArray[np.float32]:
-    """Coverage [drawings, size, size] of each pixel, from 0 to 1; a drawing fills the square but for its margin."""
-    fine = size * _SUPERSAMPLING
-    axis = (np.arange(fine) + 0.5) / fine * 2 - 1
-    x, y = np.meshgrid(axis / (1 - margin), axis / (1 - margin))
-    drawn = np.stack([inside(x, y) for inside in drawings])
-    parts = drawn.reshape(-1, size, _SUPERSAMPLING, size, _SUPERSAMPLING)
-    return np.asarray(parts.mean((2, 4)), dtype=np.float32)
 
 
 class Painter:
@@ -248,7 +234,13 @@ class Painter:
     @cached_property
     def _stencils(self) -> torch.Tensor:
         """[symbols, 2, _STENCIL, _STENCIL]: where a symbol is, and where it or its border is."""
-        inside = torch.from_numpy(stencils((*SHAPES, *TOOLS), _STENCIL, _MARGIN))[:, None]
+        # Drawn several times finer and averaged; a drawing fills the square but for its margin.
+        fine = _STENCIL * _SUPERSAMPLING
+        axis = (np.arange(fine) + 0.5) / fine * 2 - 1
+        x, y = np.meshgrid(axis / (1 - _MARGIN), axis / (1 - _MARGIN))
+        drawn = np.stack([drawing(x, y) for drawing in (*SHAPES, *TOOLS)])
+        parts = drawn.reshape(-1, _STENCIL, _SUPERSAMPLING, _STENCIL, _SUPERSAMPLING)
+        inside = torch.from_numpy(np.asarray(parts.mean((2, 4)), dtype=np.float32))[:, None]
         reach = int(_MARGIN / 2 * _STENCIL) - 1
         return torch.cat([inside, max_pool2d(inside, 2 * reach + 1, stride=1, padding=reach)], 1)
 

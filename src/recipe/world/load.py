@@ -36,7 +36,18 @@ def load_world(folder: Path | Traversable | None = None) -> World:
     if not source.is_dir():
         raise InputError.at(str(source), "the folder does not exist", "give a folder with the world's TOML files")
     tables = [file for file in source.iterdir() if file.name.endswith(".toml") and file.is_file()]
-    files = {file.name: _read(file) for file in sorted(tables, key=lambda file: file.name)}
+    files: dict[str, dict[str, Any]] = {}
+    for file in sorted(tables, key=lambda file: file.name):
+        try:
+            content = read_toml(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError.at(file.name, f"not valid TOML ({error})", "repair the file") from None
+        if file.name != TALK and (unknown := set(content) - {"steps", "goals"}):
+            raise InputError.at(file.name, f"unknown table {min(unknown)!r}", "use steps and goals only")
+        for name, table in content.items():
+            if file.name != TALK and not isinstance(table, dict):
+                raise InputError.at(file.name, f"{name!r} is no table", f"write [{name}]", field=name)
+        files[file.name] = content
     if TALK not in files:
         remedy = "add what narrators say around their steps"
         raise InputError.at(f"{source}/{TALK}", "the file does not exist", remedy)
@@ -61,19 +72,6 @@ def load_world(folder: Path | Traversable | None = None) -> World:
                 raise InputError.at(name, f"the goal {goal!r} exists already", "give it another name")
             goals[goal] = _graph(name, goal, entry, wordings)
     return World(goals, wordings, talk)
-
-
-def _read(file: Path | Traversable) -> dict[str, Any]:
-    try:
-        content = read_toml(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError.at(file.name, f"not valid TOML ({error})", "repair the file") from None
-    if file.name != TALK and (unknown := set(content) - {"steps", "goals"}):
-        raise InputError.at(file.name, f"unknown table {min(unknown)!r}", "use steps and goals only")
-    for name, table in content.items():
-        if file.name != TALK and not isinstance(table, dict):
-            raise InputError.at(file.name, f"{name!r} is no table", f"write [{name}]", field=name)
-    return content
 
 
 def _add_wordings(name: str, table: Mapping[str, object], wordings: dict[str, tuple[str, ...]]) -> None:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from pydantic import field_validator
 
 from recipe.config import Settings
-from recipe.data.video_ids import is_language, normalised
+from recipe.data.video_ids import LANGUAGE, normalised
 from recipe.errors import HALVES, InputError, listed
 from recipe.types import Narration, Segment
 
@@ -136,7 +136,7 @@ class ReadingOptions(Settings):
     @field_validator("language")
     @classmethod
     def _language_tag(cls, tag: str | None) -> str | None:
-        if tag is not None and not is_language(tag.lower()):
+        if tag is not None and LANGUAGE.fullmatch(tag.lower()) is None:
             raise ValueError("this is no language tag; examples are en, pt-BR and zh-Hans")
         return tag and normalised(tag)
 

@@ -139,10 +139,29 @@ def read_json_lines(file: SourceFile, options: ReadingOptions, _report: ReadingR
     for number, row in objects(file, options.encoding):
         place = Place(file.label, number)
         where = partial(caption_place, place, "segments[{n}]{dot}", None)
-        if "sentences" in row:
+        name = "sentences" if "sentences" in row else "segments"
+        if name == "sentences":
             where = partial(caption_place, place._replace(field="sentences"), "", None)
+        captions: Sequence[Caption | Fault] | Fault
+        items = row.get(name)
+        if "segments" in row and "sentences" in row:
+            problem = "'segments' and 'sentences' are both given"
+            captions = Fault("segments and sentences", problem, "keep one of them", "sentences")
+        elif not isinstance(row.get("source"), str | None):
+            captions = BAD_SOURCE
+        elif not isinstance(items, list) or not items:
+            problem = "the list is empty or not a list" if name in row else "the narration has no segments"
+            remedy = "give 'segments' as a non-empty list of objects, or 'sentences' as a list of texts"
+            if name == "sentences":
+                remedy = "give 'sentences' as a non-empty list of strings"
+            captions = Fault("no captions", problem, remedy, name)
+        elif name == "segments":
+            captions = [caption(item) for item in items]
+        else:
+            blank = Fault("blank text", "an item is empty or not a string", "give non-empty strings")
+            captions = [Caption(item) if isinstance(item, str) and item.strip() else blank for item in items]
         title, url = row.get("title"), row.get("url")
-        yield Draft(place, row.get("video_id"), _captions(row), where, title, _source(row), ordered=True, url=url)
+        yield Draft(place, row.get("video_id"), captions, where, title, _source(row), ordered=True, url=url)
 
 
 def objects(file: SourceFile, encoding: str) -> Iterator[tuple[int, JsonObject]]:
@@ -172,27 +191,6 @@ def _source(row: JsonObject) -> str | None:
     """The source that a row names, if it names one."""
     source = row.get("source")
     return source.strip() or None if isinstance(source, str) else None
-
-
-def _captions(row: JsonObject) -> Sequence[Caption | Fault] | Fault:
-    """The captions of a line of JSON, or why there are none."""
-    if "segments" in row and "sentences" in row:
-        problem = "'segments' and 'sentences' are both given"
-        return Fault("segments and sentences", problem, "keep one of them", "sentences")
-    if not isinstance(row.get("source"), str | None):
-        return BAD_SOURCE
-    name = "sentences" if "sentences" in row else "segments"
-    items = row.get(name)
-    if not isinstance(items, list) or not items:
-        problem = "the list is empty or not a list" if name in row else "the narration has no segments"
-        remedy = "give 'segments' as a non-empty list of objects, or 'sentences' as a list of texts"
-        if name == "sentences":
-            remedy = "give 'sentences' as a non-empty list of strings"
-        return Fault("no captions", problem, remedy, name)
-    if name == "segments":
-        return [caption(item) for item in items]
-    blank = Fault("blank text", "an item is empty or not a string", "give non-empty strings")
-    return [Caption(item) if isinstance(item, str) and item.strip() else blank for item in items]
 
 
 NO_STEPS = Fault("no captions", "the list is missing, empty or not a list", "give 'steps' as a list of steps", "steps")
@@ -398,29 +396,30 @@ def read_whisperx(file: SourceFile, options: ReadingOptions, _report: ReadingRep
     if isinstance(value, list):
         value = {"snippets": value}
     name = next((name for name in _LISTS if isinstance(value, dict) and isinstance(value.get(name), list)), "")
-    captions: list[Caption | Fault] | Fault = _LAYOUT
+    read: list[Caption | Fault] = []
     kept: list[int] = []
-    if name:
-        read = [(n, item) for n, value in enumerate(value[name]) if (item := _transcribed(value)) is not None]
-        kept, captions = [n for n, _ in read], [item for _, item in read]
+    for n, item in enumerate(value[name] if name else ()):
+        if isinstance(item, dict) and isinstance(offsets := item.get("offsets"), dict):
+            times = _milliseconds(offsets.get("from")), _milliseconds(offsets.get("to"))
+            read.append(Caption(item.get("text"), *times))
+        elif isinstance(item, dict) and "tStartMs" in item:
+            pieces = item.get("segs")
+            pieces = [piece for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else []
+            texts = (piece.get("utf8") for piece in pieces)
+            text = " ".join("".join(text for text in texts if isinstance(text, str)).split())
+            if not text:  # an event that opens a window or a line and says nothing
+                continue
+            start, lasts = _milliseconds(item["tStartMs"]), _milliseconds(item.get("dDurationMs", 0))
+            read.append(Caption(text, start, _end(start, lasts)))
+        elif isinstance(item, dict) and "duration" in item and "end" not in item:
+            read.append(Caption(item.get("text"), item.get("start"), _end(item.get("start"), item["duration"])))
+        else:
+            read.append(caption(item))
+        kept.append(n)
+    captions: list[Caption | Fault] | Fault = read if name else _LAYOUT
     where = partial(caption_place, Place(file.label), f"{name}[{{n}}]{{dot}}", kept)
     source = options.source or _LISTS.get(name, "whisperx")
     yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=source)
-
-
-def _transcribed(item: object) -> Caption | Fault | None:
-    """The caption of an item; None for an event of json3 that opens a window or a line and says nothing."""
-    if isinstance(item, dict) and isinstance(offsets := item.get("offsets"), dict):
-        return Caption(item.get("text"), _milliseconds(offsets.get("from")), _milliseconds(offsets.get("to")))
-    if isinstance(item, dict) and "tStartMs" in item:
-        pieces = item.get("segs")
-        texts = [piece.get("utf8") for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else []
-        text = " ".join("".join(text for text in texts if isinstance(text, str)).split())
-        start, lasts = _milliseconds(item["tStartMs"]), _milliseconds(item.get("dDurationMs", 0))
-        return Caption(text, start, _end(start, lasts)) if text else None
-    if isinstance(item, dict) and "duration" in item and "end" not in item:
-        return Caption(item.get("text"), item.get("start"), _end(item.get("start"), item["duration"]))
-    return caption(item)
 
 
 def _milliseconds(time: object) -> object:

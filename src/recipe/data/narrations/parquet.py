@@ -58,10 +58,39 @@ def read_parquet(file: SourceFile, options: ReadingOptions, report: ReadingRepor
             if name not in kinds:
                 remedy = "give the columns video_id, text, start and end, or video_id and segments"
                 raise InputError.at(file.label, f"the file has no column {name!r}", remedy)
-        if spoken in lists:
-            yield from _videos(file.label, _rows(table, _COLUMNS, VIDEOS_AT_ONCE), options, report)
-        else:
-            yield from _segments(file.label, _rows(table, _COLUMNS, SEGMENTS_AT_ONCE), options)
+        captions: Sequence[Caption | Fault] | Fault
+        if spoken not in lists:  # a row a segment, those of a video together
+            rows = _rows(table, _COLUMNS, SEGMENTS_AT_ONCE)
+            with VideoLog() as videos:
+                for video_id, group in groupby(rows, key=lambda numbered: numbered[1]["video_id"]):
+                    members = list(group)
+                    numbers, first = [number for number, _ in members], members[0][1]
+                    place = Place(file.label, field=f"row {numbers[0]}")
+                    if isinstance(video_id, str) and not videos.add(video_id, f"row {numbers[0]}"):
+                        began = videos.place(video_id)
+                        problem = f"the rows of video {video_id!r} are not together: they began at {began}"
+                        raise InputError.at(file.label, problem, "sort the file by video_id", field=place.field)
+                    captions = [Caption(row["text"], row.get("start"), row.get("end")) for _, row in members]
+                    where = partial(caption_place, Place(file.label), "row {n}{comma}", numbers)
+                    title, source, url = first.get("title"), _source(first, options), first.get("url")
+                    yield Draft(place, video_id, captions, where, title, source, url=url)
+            return
+        for number, row in _rows(table, _COLUMNS, VIDEOS_AT_ONCE):
+            place = Place(file.label, field=f"row {number}")
+            video_id, title, source = row["video_id"], row.get("title"), _source(row, options)
+            if "segments" in row:
+                where = partial(caption_place, place, ".segments[{n}]{dot}", None)
+                items = row["segments"]
+                captions = _NO_LIST
+                if items is not None:
+                    captions = [_NO_SEGMENT if item is None else caption(item) for item in items]
+                yield Draft(place, video_id, captions, where, title, source, url=row.get("url"))
+                continue
+            text = row["text"]
+            none = [None] * len(text or ())
+            start, end = (none if row.get(name) is None else row[name] for name in ("start", "end"))
+            parsed = list_drafts(place, video_id, Lists(start, end, text, title, source), options, report)
+            yield from (draft._replace(url=row.get("url")) for draft in parsed)
 
 
 def rows_of(file: SourceFile, columns: Iterable[str]) -> Iterator[tuple[int, _Row]]:
@@ -124,42 +153,6 @@ def _rows(table: Any, columns: Iterable[str], at_once: int) -> Iterator[tuple[in
             yield number, row
 
 
-def _videos(
-    label: str, rows: Iterator[tuple[int, _Row]], options: ReadingOptions, report: ReadingReport
-) -> Iterator[Draft]:
-    for number, row in rows:
-        place = Place(label, field=f"row {number}")
-        video_id, title, source = row["video_id"], row.get("title"), _source(row, options)
-        if "segments" in row:
-            where = partial(caption_place, place, ".segments[{n}]{dot}", None)
-            items = row["segments"]
-            captions: Sequence[Caption | Fault] | Fault = _NO_LIST
-            if items is not None:
-                captions = [_NO_SEGMENT if item is None else caption(item) for item in items]
-            yield Draft(place, video_id, captions, where, title, source, url=row.get("url"))
-            continue
-        text = row["text"]
-        none = [None] * len(text or ())
-        start, end = (none if row.get(name) is None else row[name] for name in ("start", "end"))
-        parsed = list_drafts(place, video_id, Lists(start, end, text, title, source), options, report)
-        yield from (draft._replace(url=row.get("url")) for draft in parsed)
-
-
 def _source(row: _Row, options: ReadingOptions) -> str | None:
     source = row.get("source")
     return source if isinstance(source, str) else options.source
-
-
-def _segments(label: str, rows: Iterator[tuple[int, _Row]], options: ReadingOptions) -> Iterator[Draft]:
-    with VideoLog() as videos:
-        for video_id, group in groupby(rows, key=lambda numbered: numbered[1]["video_id"]):
-            members = list(group)
-            numbers, first = [number for number, _ in members], members[0][1]
-            place = Place(label, field=f"row {numbers[0]}")
-            if isinstance(video_id, str) and not videos.add(video_id, f"row {numbers[0]}"):
-                problem = f"the rows of video {video_id!r} are not together: they began at {videos.place(video_id)}"
-                raise InputError.at(label, problem, "sort the file by video_id", field=place.field)
-            captions = [Caption(row["text"], row.get("start"), row.get("end")) for _, row in members]
-            where = partial(caption_place, Place(label), "row {n}{comma}", numbers)
-            title, source, url = first.get("title"), _source(first, options), first.get("url")
-            yield Draft(place, video_id, captions, where, title, source, url=url)

@@ -9,7 +9,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -261,8 +261,16 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
     if file_name.endswith(FORMATS["howtocaption"].suffixes) or re.match(rb"\x80[\x02-\x05]", head):
         return "howtocaption"
     text = head.decode(encoding_of(head, encoding), "replace").lstrip("\ufeff \t\r\n")
-    if (procedures := _procedures(text)) is not None:
-        return procedures
+    if _LONG_PROCEDURE.match(text):
+        return "how2mine"
+    row = None
+    with suppress(ValueError, RecursionError):
+        row = json.loads(text.partition("\n")[0]) if text.startswith("{") else None
+    if isinstance(row, dict) and is_web_procedure(row, row.get("steps")):
+        return "how2mine"
+    # Procedures have a goal, steps, and nothing that narrations have.
+    if isinstance(row, dict) and row.keys() >= {"goal", "steps"} and not row.keys() & {"segments", "sentences"}:
+        return "procedures"
     if file_name.endswith(_LINES):
         return "jsonl"
     transcript = _SHAPES["whisperx"].match(text)
@@ -279,21 +287,6 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
         return "whisperx"
     # A file that the user named and that is JSON or empty is read as JSON lines, whose errors say most about it.
     return "jsonl" if not file.inside and text[:1] in ("", "{", "[") else None
-
-
-def _procedures(text: str) -> FormatName | None:
-    """The layout of procedures that the first line has: a goal, steps, and nothing that narrations have."""
-    if _LONG_PROCEDURE.match(text):
-        return "how2mine"
-    try:
-        row = json.loads(text.partition("\n")[0]) if text.startswith("{") else None
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(row, dict):
-        return None
-    if is_web_procedure(row, row.get("steps")):
-        return "how2mine"
-    return "procedures" if row.keys() >= {"goal", "steps"} and not row.keys() & {"segments", "sentences"} else None
 
 
 class VideoLog(AbstractContextManager["VideoLog"]):

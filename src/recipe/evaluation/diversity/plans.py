@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from recipe.config import JudgeConfig
@@ -45,15 +45,6 @@ class SampledPrompts(NamedTuple):
     """Prompts with fewer samples than asked for, kept all the same."""
     without: int
     """Prompts that were chosen and have fewer than two samples: in no mean."""
-
-
-def distinct_plans(keys: Sequence[Hashable], of: int = PLANS) -> int:
-    """Number of different plans among the first `of`; keys are equal where plans differ in wording only.
-
-    >>> distinct_plans([("boil", "steep"), ("boil", "steep"), ("steep",)])
-    2
-    """
-    return len(set(keys[:of]))
 
 
 def chosen_prompts(examples: Sequence[Example], count: int = PROMPTS, seed: int = 0) -> list[Example]:

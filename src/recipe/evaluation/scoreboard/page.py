@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from recipe.evaluation.measures import measure_named
 from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.scoreboard.accuracy import SPLIT_NAMES, judge_results
-from recipe.evaluation.scoreboard.sections import report_sections
+from recipe.evaluation.scoreboard.sections import account_section, differences_sections
 from recipe.evaluation.scoreboard.sources import ReportSources
 from recipe.evaluation.scoreboard.views import (
     NO_EXPLANATIONS,
@@ -56,7 +57,12 @@ def make_report(board: ReportSources, title: str) -> EvaluationReport:
             lead = f"leads {len(rows)} systems with" if len(rows) > 1 else "reaches"
             over = f"{SPLIT_NAMES.get(split, split)}, by {results.name}"
             leaders.append(f"{over}: {name} {lead} {best.mean:.1f}% macro accuracy{bounds}.")
-    return EvaluationReport(title, tuple(leaders), tuple(report_sections(board)), board, gather_views(board))
+    every = [source.scores for source in board.sources]
+    sections: list[Section] = []
+    for measure in dict.fromkeys(scores.measure for scores in every):
+        sections += measure_named(measure).sections([source.scores for source in board.of(measure)], every)
+    sections += [*differences_sections(board), account_section(board)]
+    return EvaluationReport(title, tuple(leaders), tuple(sections), board, gather_views(board))
 
 
 def render_page(report: EvaluationReport, grounds: PlanExplanations = NO_EXPLANATIONS) -> str:

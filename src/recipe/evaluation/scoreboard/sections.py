@@ -18,15 +18,6 @@ PAIRS = 28
 """Pairs of systems that are compared at most by one measure: all of eight."""
 
 
-def report_sections(board: ReportSources) -> list[Section]:
-    """All sections of a report. Raises ComputeError."""
-    every = [source.scores for source in board.sources]
-    sections = []
-    for name in dict.fromkeys(scored.measure for scored in every):
-        sections += measure_named(name).sections([source.scores for source in board.of(name)], every)
-    return [*sections, *differences_sections(board), account_section(board)]
-
-
 def differences_sections(board: ReportSources) -> list[Section]:
     """Every pair of systems that one measure measured alike; none where there is no pair with rows in common."""
     blocks: list[Table | Figure] = []

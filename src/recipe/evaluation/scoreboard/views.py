@@ -91,11 +91,6 @@ class ExampleViews:
     measures: tuple[str, ...]
     examples: tuple[ExampleView, ...]
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Ids of the examples that rows are about."""
-        return frozenset(view.example_id for view in self.examples)
-
 
 def gather_views(board: ReportSources) -> ExampleViews:
     """All rows by example; examples that no row is about are left out."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.errors import InputError
-from recipe.evaluation.diversity.plans import PLANS, distinct_plans
+from recipe.evaluation.diversity.plans import PLANS
 from recipe.evaluation.validity.readings import MOST_LINES, GraphPlan, PlanReader, WorldReader
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
@@ -192,7 +192,7 @@ def plan_metrics(scored: Sequence[ScoredPlan]) -> list[dict[str, float]]:
     shared = [name for name in (rows[0] if rows else {}) if all(name in row for row in rows)]
     distinct: dict[str, float] = {}
     if min(map(len, groups.values()), default=0) >= PLANS:
-        distinct = {name: float(distinct_plans([plan.key for plan in group])) for name, group in groups.items()}
+        distinct = {name: float(len({plan.key for plan in group[:PLANS]})) for name, group in groups.items()}
     return [
         {name: row[name] for name in shared} | ({"distinct": distinct[plan.example_id]} if distinct else {})
         for plan, row in zip(scored, rows, strict=True)
