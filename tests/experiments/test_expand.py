@@ -389,7 +389,7 @@ def test_a_check_names_every_missing_input(tmp_path: Path) -> None:
     assert checked.stages == ()
 
 
-def test_in_a_check_stages_that_are_done_take_no_time(tmp_path: Path) -> None:
+def test_in_a_check_stages_that_are_done_are_marked(tmp_path: Path) -> None:
     small = {"base": {"hidden_size": 32, "layers": 2, "head_size": 16, "vocabulary": 512}}
     config = experiment(source=WORLD, corpus={"encoder": {"name": "hash:64"}}, **small)
     whole = check_experiment(config, tmp_path / "run")
@@ -400,8 +400,4 @@ def test_in_a_check_stages_that_are_done_take_no_time(tmp_path: Path) -> None:
     (tmp_path / "run" / "base").mkdir()
     rest = check_experiment(config, tmp_path / "run")
     assert [stage.name for stage in rest.stages if stage.done] == ["base"]
-    known = {stage.name: stage.seconds for stage in whole.stages}
-    assert known["base"] is not None
-    assert known["report"] is None
-    assert sum(filter(None, known.values())) == pytest.approx(3600 * whole.hours)
-    assert next(stage.seconds for stage in rest.stages if stage.name == "base") is None
+    assert [stage.name for stage in rest.stages] == [stage.name for stage in whole.stages]

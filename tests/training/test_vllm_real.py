@@ -1,4 +1,4 @@
-"""Roll-outs and answers of vLLM itself, on a CPU in float32. Run by `make vllm`; docs/training.md says what it needs."""
+"""Roll-outs and answers of vLLM itself, on a CPU in float32. `make vllm` runs it; docs/training.md says how."""
 
 import json
 import os

@@ -37,9 +37,7 @@ Ids = Annotated[
 
 @app.command()
 @with_settings(
-    reading=SettingsTable(
-        ReadingOptions, tuple(ReadingOptions.model_fields), "How narrations are read (docs/data.md)"
-    ),
+    reading=SettingsTable(ReadingOptions, tuple(ReadingOptions.model_fields), "How narrations are read (docs/data.md)"),
     encoder=SettingsTable(
         EncoderConfig,
         ("name", "revision", "task", "dimension", "dtype", "trust_remote_code", "batch_size"),
@@ -50,9 +48,7 @@ Ids = Annotated[
 )
 @shows
 def build(
-    narrations: Annotated[
-        list[Path], typer.Argument(help="Files, folders or archives of narrations; docs/data.md.")
-    ],
+    narrations: Annotated[list[Path], typer.Argument(help="Files, folders or archives of narrations; docs/data.md.")],
     output: Annotated[Path, typer.Option(help="Corpus folder to write, or to resume.")],
     shard_size: Annotated[int, typer.Option(min=1, help="Narrations in a shard.")] = 4096,
     engine: Annotated[
