@@ -37,7 +37,7 @@ from recipe.evaluation.people.ratings import read_ratings
 from recipe.evaluation.scores import read_rows, read_scores
 from recipe.models.endpoint.wire import Unreadable, parse_completion, parse_piece
 from recipe.perception.frames import read_frames
-from recipe.perception.phi import read_history, read_steps, read_trace
+from recipe.perception.phi import read_history, read_trace
 from recipe.planning.predictions import read_predictions
 from recipe.planning.vidassist.methods import read_score
 from recipe.reward.watchdog import read_records
@@ -280,9 +280,12 @@ def targets() -> Mapping[str, Target]:
                 b"| Step | Action |\n|---|---|\n| 1 | a |\n",
             ),
         ),
-        "timed text": (_text(partial(read_steps, duration=60.0)), "p.txt", (b"00:05 - 00:12 Pour\n[0:03] Stir (5s)",)),
         "seen text": (_text(read_history), "p.txt", (b"1. Pour\n2. Stir\n", b"nothing yet")),
-        "trace text": (_text(partial(read_trace, duration=60.0)), "p.txt", (b"0:01 Pour\n0:09 - 0:12 Stir\n",)),
+        "trace text": (
+            _text(partial(read_trace, duration=60.0)),
+            "p.txt",
+            (b"0:01 Pour\n0:09 - 0:12 Stir\n", b"00:05 - 00:12 Pour\n[0:03] Stir (5s)"),
+        ),
         "video": (
             lambda path: read_frames(path, config.FrameConfig(count=2)),
             "v.mp4",

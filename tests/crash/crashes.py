@@ -80,6 +80,7 @@ ELSEWHERE = {
     "data pseudo": "one call of write_jsonl at the end",
     "data procedures": "one call of write_jsonl at the end",
     "world clip": "one call of atomic_path at the end",
+    "train config": "one of the next four, as the key `stage` of its file says",
     "train base": "tests/training/test_resume.py",
     "train sft": "tests/training/test_resume.py",
     "train grpo": "tests/training/test_resume.py, tests/training/test_killed_runs.py",

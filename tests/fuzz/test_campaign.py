@@ -60,8 +60,8 @@ def _twice_at_the_end(count: int) -> bytes:
     [
         pytest.param("submission", 3 * _twice_at_the_end(22_000), id="a name that comes again"),
         pytest.param("rating table", b",".join(b"c%d" % number for number in range(50_000)), id="many columns"),
-        pytest.param("timed text", b"Stir " + b"9" * 65_000 + b"m", id="a long number"),
-        pytest.param("timed text", b"Stir " + b"-" * 65_000 + b"m", id="a long rule"),
+        pytest.param("trace text", b"Stir " + b"9" * 65_000 + b"m", id="a long number"),
+        pytest.param("trace text", b"Stir " + b"-" * 65_000 + b"m", id="a long rule"),
     ],
 )
 def test_time_does_not_grow_with_the_square_of_the_input(name: str, data: bytes) -> None:

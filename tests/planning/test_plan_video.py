@@ -170,7 +170,7 @@ def test_real_clips_go_through_both_planners(
         video = shutil.copy(shared_data / "videos" / f"{name}.mp4", tmp_path)
         asked = ("plan", "--model", tiny_video_model, "--video", video, "--until", 5, "--goal", "cook", "--json",
                  "--max-tokens", 6, "--set", "frames.fps=1")  # fmt: skip
-        for phi in ((), ("--phi", tiny_video_model)):
+        for phi in ((), ("--phi", tiny_video_model, "--set", "frames.max_pixels=3136")):
             code, out, err = recipe(*asked, *phi)
             assert code == 0, err
             assert json.loads(out)["plans"]

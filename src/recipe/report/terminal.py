@@ -12,7 +12,9 @@ def terminal_table(table: Table) -> RichTable:
     """The table for rich, without its notes; columns of one group share a column, and bounds follow their mean."""
     title = f"{table.caption} ({table.about})" if table.about else table.caption
     drawn = RichTable(title=Text(title) if title else None)
-    drawn.add_column(Text(table.first), overflow="fold")
+    # Where the columns of numbers need all of the width, the names would be drawn in none.
+    longest = max((len(word) for row in table.rows for word in row.name.split()), default=0)
+    drawn.add_column(Text(table.first), overflow="fold", min_width=min(longest, 24))
     shared = [places for name, places in table.groups() if name]
     columns = sorted([*shared, *([index] for name, places in table.groups() if not name for index in places)])
     widths = [
