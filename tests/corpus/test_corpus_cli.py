@@ -137,7 +137,7 @@ def test_how_narrations_are_read_is_recorded_and_what_was_dropped_is_shown(tmp_p
     assert "1 caption below the smallest score" in run("info", tmp_path / "b")
     with pytest.raises(CorpusError, match=r"captions 'joined', not 'each', min_score 0\.5, not 0\.1"):
         build(pickled, tmp_path / "b", "--min-score", 0.1)
-    with pytest.raises(ConfigError, match="key 'reading.encoding'"):
+    with pytest.raises(ConfigError, match=r"key 'reading\.encoding'"):
         build(subtitles, tmp_path / "c", "--encoding", "klingon")
 
 

@@ -206,7 +206,8 @@ def test_histories_of_phi_take_the_place_of_annotated_ones(recipe: Recipe, cross
 def test_a_model_on_this_machine_plans(recipe: Recipe, crosstask: Path, tmp_path: Path, reading_model: Path) -> None:
     arguments: list[object] = [
         "vpa", "plan", "--root", crosstask, "--model", reading_model, "--recipe-model", reading_model, "--encoder",
-        "hash:64", "--set", "vidassist.max_tokens=150", "--horizon", 2, "--limit", 3, "--cache", tmp_path / "cache", "--json",
+        "hash:64", "--set", "vidassist.max_tokens=150", "--horizon", 2, "--limit", 3, "--cache",
+        tmp_path / "cache", "--json",
     ]  # fmt: skip
     code, out, err = recipe(*arguments, "--output", tmp_path / "a.jsonl")
     assert code == 0, err
