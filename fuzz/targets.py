@@ -120,7 +120,7 @@ QUESTIONS = (
 
 
 def _submission(path: Path) -> None:
-    checked = check_submission(path.read_bytes(), {one.example_id: one for one in QUESTIONS}, 2, elsewhere=("c",))
+    checked = check_submission(path.read_bytes(), {one.example_id: one for one in QUESTIONS}, 2, other_ids=("c",))
     for problem in checked.problems:
         problem.sentence()
 

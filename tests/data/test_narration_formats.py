@@ -363,7 +363,7 @@ def test_markup_is_stripped_and_numbers_stay(tmp_path: Path) -> None:
 
 
 def test_the_documentation_names_every_format_and_option() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "readers.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
     for name in (*FORMATS, *ReadingOptions.model_fields):
         assert f"| `{name}` |" in page
     for suffixes in (entry.suffixes for entry in FORMATS.values()):

@@ -61,6 +61,7 @@ NOT_RUN = {
     "recipe (corpus build|perceive) .*--devices (4|cuda:0,cuda:1)": "needs several GPUs",
     "curl|hf download|recipe corpus (publish|pull) .*(hf|s3|https)://": "needs a network",
     "pip install|python3 -m venv|site=|mkdir|printf|:|.venv-vllm": "installs packages",
+    "recipe corpus (build|search) .*/shared/": "needs a shared disk; tests/corpus/test_cluster.py runs a cluster",
     "for n in": "needs four GPUs",
     "for seed in|recipe evaluate agreement judge-1.json": "a loop with names to fill in, and what reads its files",
     "accelerate launch --multi_gpu|torchrun .*--nproc-per-node 4": "needs several GPUs, one of them two machines",
@@ -174,6 +175,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, serv
         plans = [{"example_id": row["example_id"], "steps": steps} for row in rows]
         write(path / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in plans))
     web = [{"example_id": row["example_id"], "goal": "brew tea", "history": [], "continuation": STEPS} for row in rows]
+    write(path / "held-out.txt", "dQw4w9WgXcQ\n")
+    niv = rows[0] | {"example_id": "niv/changing_tire_0003/2", "source": "niv", "video_id": "changing_tire_0003"}
+    write(path / "niv.jsonl", json.dumps(niv) + "\n")
+    write(path / "niv-youtube.csv", "benchmark_id,video_id\nchanging_tire_0003,dQw4w9WgXcQ\n")
     write(path / "how2bench.jsonl", "".join(json.dumps(row) + "\n" for row in web))
     roles = ("judge", "assessor", "frontier.asked")
     models = "".join(f'[{role}]\nmodel = "m"\nendpoint = "{server.url}"\n' for role in roles)
