@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from recipe.cli.console import Shown, out, progress, shows
+from recipe.cli.console import CommandOutput, out, progress, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import FLAGS, beside, opened
 from recipe.cli.reward_options import Config, Folder, settings
@@ -68,7 +68,7 @@ def audit(
     *,
     model: ModelConfig,
     sampling: SamplingConfig,
-) -> Shown:
+) -> CommandOutput:
     """Measure how well rewards distinguish true continuations from corruptions of them.
 
     The controls `length` and `relevance`, which read no corpus, are always audited beside the verifiers.
@@ -116,7 +116,9 @@ def audit(
         require_writable(prompts_output)
         _, prompts = audited_prompts(corpus, chosen, embeddings.stacked, extent)
         count = write_examples(prompts_output, prompt_examples(prompts))
-        return Shown({"prompts": count, "output": str(prompts_output)}, [f"{count} prompts in {prompts_output}"])
+        return CommandOutput(
+            {"prompts": count, "output": str(prompts_output)}, [f"{count} prompts in {prompts_output}"]
+        )
     scorers = {
         title: Verifier(corpus, _settings(name, config), embeddings=embeddings)
         for title, name in zip(titles, names, strict=True)
@@ -151,7 +153,7 @@ def audit(
     )
     written = [] if output is None else write_audit(result, output)
     lost = [f"- Unusable rows left out: {len(skipped)}; the first is {skipped[0]}"] if skipped else []
-    return Shown(result, [*lost, *_lines(result), *map(str, written)])
+    return CommandOutput(result, [*lost, *_lines(result), *map(str, written)])
 
 
 def _read(files: Sequence[Path], skip_bad: bool) -> "tuple[list[Procedure], list[str]]":

@@ -222,7 +222,7 @@ def print_lines(*lines: object) -> None:
         out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-class Shown(NamedTuple):
+class CommandOutput(NamedTuple):
     """The result of a command, as programs and as people read it."""
 
     value: object
@@ -233,7 +233,7 @@ class Shown(NamedTuple):
     """How the command ends once this is printed: by an exit code, or by an error."""
 
 
-def shows(command: Callable[..., Shown]) -> Callable[..., None]:
+def shows(command: Callable[..., CommandOutput]) -> Callable[..., None]:
     """Give a command `--json`, and print what it returns; one with the parameter `as_json` is told of the option."""
     signature = inspect.signature(command)
     knows = "as_json" in signature.parameters

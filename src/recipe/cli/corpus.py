@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recipe.cli.console import CommandGroup, Shown, progress, shows
+from recipe.cli.console import CommandGroup, CommandOutput, progress, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.data.narrations import Duplicates, ReadingOptions
@@ -66,7 +66,7 @@ def build(
     *,
     reading: ReadingOptions,
     encoder: EncoderConfig,
-) -> Shown:
+) -> CommandOutput:
     """Embed narrations into a corpus folder; the same command resumes a build that was stopped.
 
     Where two files hold the same video, list the better one first and pass --duplicates keep-first.
@@ -111,7 +111,7 @@ def info(
     ] = None,
     split: Annotated[str, typer.Option(help="Of the examples and procedures, only this split.")] = "",
     ids: Ids = None,
-) -> Shown:
+) -> CommandOutput:
     """Show what a corpus holds: counts, lengths, encoder, how it was read, size on disk and in memory.
 
     Example: recipe corpus info corpora/mine --against data/test.jsonl
@@ -129,7 +129,7 @@ def info(
     for copied in report.examples:
         lines.append(f"  {copied.video_id}: {100 * copied.similarity:.0f} % alike")
         lines += [f"    corpus    {copied.caption}", f"    excluded  {copied.excluded}"]
-    return Shown(report.as_dict(), lines)
+    return CommandOutput(report.as_dict(), lines)
 
 
 @app.command()
@@ -138,7 +138,7 @@ def verify(
     folder: Folder,
     sample: Annotated[int, typer.Option(min=0, help="Random segments to encode again and compare.")] = 256,
     seed: Annotated[int, typer.Option(min=0, help="Which segments these are.")] = 0,
-) -> Shown:
+) -> CommandOutput:
     """Compare every file of a corpus with its checksum, and a sample of its vectors with their texts.
 
     Example: recipe corpus verify corpora/mine --sample 1000
@@ -155,7 +155,7 @@ def verify(
             f"({result.tolerance:.0e} allowed); the bounds of their codes hold"
         )
     value = {"corpus": str(folder), "id": corpus.manifest["id"], "intact": True, **result._asdict()}
-    return Shown(value, lines)
+    return CommandOutput(value, lines)
 
 
 @app.command()
@@ -171,7 +171,7 @@ def publish(
         str, typer.Option(help="Terms of the texts, for the card: an id of the hub such as cc-by-4.0, or a text.")
     ] = "",
     private: Annotated[bool, typer.Option("--private", help="Make a new repository on the hub private.")] = False,
-) -> Shown:
+) -> CommandOutput:
     """Publish a corpus, with a card and checksums; the same command resumes what was stopped.
 
     The texts of the narrations are part of a corpus, and published with it.
@@ -197,7 +197,7 @@ def publish(
         lines.append(
             f"The release has another id than {folder} ({manifest['id'][:16]}): paths of this machine were removed."
         )
-    return Shown({"corpus": str(folder), "target": target, **release._asdict()}, lines)
+    return CommandOutput({"corpus": str(folder), "target": target, **release._asdict()}, lines)
 
 
 @app.command()
@@ -208,7 +208,7 @@ def pull(
     ],
     folder: Annotated[Path, typer.Argument(help="Corpus folder to make.")],
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub.")] = None,
-) -> Shown:
+) -> CommandOutput:
     """Copy a published corpus into a new folder and compare all checksums; the same command resumes.
 
     Example: recipe corpus pull hf://datasets/me/mine corpora/mine
@@ -225,7 +225,7 @@ def pull(
     if note := licence_note(manifest["encoder"]):
         _LOG.warning(note)
     counts = f"{manifest['narrations']:,} narrations, {manifest['segments']:,} segments"
-    return Shown(
+    return CommandOutput(
         {"corpus": str(folder), "source": source, **release._asdict()},
         [f"{folder}: {counts}; {release.files:,} files as published; corpus id {release.id[:16]}"],
     )
@@ -239,7 +239,7 @@ def search(
     k: Annotated[int, typer.Option("-k", min=1, help="Narrations to show.")] = 5,
     devices: Annotated[str, typer.Option(help="GPUs to search on in place of the processor: cuda:0.")] = "",
     actors: Annotated[int, typer.Option(min=0, help="Ray actors that each search a part; docs/corpus.md.")] = 0,
-) -> Shown:
+) -> CommandOutput:
     """Find the narrations that cover the steps best, in order, and the segments that do.
 
     Example: recipe corpus search corpora/mine "chop the onion" "fry it in butter" -k 3
@@ -302,7 +302,7 @@ def search(
     if not certificate.verified:
         advice = "`recipe corpus verify` does that once"
         lines.append(f"The corpus was copied or changed since its checksums were last compared; {advice}.")
-    return Shown({"certificate": certificate._asdict(), "hits": rows}, lines)
+    return CommandOutput({"certificate": certificate._asdict(), "hits": rows}, lines)
 
 
 def names(devices: str) -> tuple[str, ...]:
@@ -327,7 +327,7 @@ def searched(folder: Path, devices: str, actors: int) -> "Iterator[Corpus]":
         yield corpus
 
 
-def _summary(corpus: "Corpus") -> Shown:
+def _summary(corpus: "Corpus") -> CommandOutput:
     """A corpus in figures."""
     from recipe.corpus.leaks import Checked
     from recipe.corpus.store import summarise
@@ -359,7 +359,7 @@ def _summary(corpus: "Corpus") -> Shown:
     longest = max(summary["lengths"].values())
     for length, count in summary["lengths"].items():
         lines.append(f"  {length:>9} segments  {count:>9,}  {'#' * round(40 * count / longest)}")
-    return Shown(summary, lines)
+    return CommandOutput(summary, lines)
 
 
 def _pairs(pairs: Sequence[tuple[str, str]]) -> list[str]:

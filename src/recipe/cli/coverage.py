@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from recipe.cli.console import Shown, progress, shows
+from recipe.cli.console import CommandOutput, progress, shows
 from recipe.cli.reward_options import Config, Folder, settings
 
 
@@ -24,7 +24,7 @@ def coverage(
     limit: Annotated[int, typer.Option(min=1, help="Rows of the table, the least covered tasks first.")] = 25,
     seed: Annotated[int, typer.Option(help="Draws cuts and random narrations.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Folder for coverage.json and coverage.html.")] = None,
-) -> Shown:
+) -> CommandOutput:
     """Show how well the corpus covers each task, what the reward is worth there, and how many videos are missing.
 
     Example: recipe reward coverage --corpus corpora/mine --tasks examples.jsonl --target 85 --output coverage
@@ -48,4 +48,4 @@ def coverage(
     rest = len(report.tasks) - limit
     more = [f"{rest} more tasks; --limit shows them."] if rest > 0 else []
     sentences = (f"- {sentence}" for sentence in (report.answer, *report.cautions))
-    return Shown(report_json(report), [*sentences, coverage_table(report, limit), *more, *map(str, written)])
+    return CommandOutput(report_json(report), [*sentences, coverage_table(report, limit), *more, *map(str, written)])

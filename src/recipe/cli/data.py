@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.text import Text
 
-from recipe.cli.console import CommandGroup, Shown, err, progress, shows
+from recipe.cli.console import CommandGroup, CommandOutput, err, progress, shows
 from recipe.cli.pseudo import pseudo
 from recipe.cli.reword import reword
 
@@ -44,7 +44,7 @@ _LEFT_OUT = {
 
 @app.command("list")
 @shows
-def list_benchmarks(root: Root = None) -> Shown:
+def list_benchmarks(root: Root = None) -> CommandOutput:
     """Show which benchmarks can be read and, with --root, what is there.
 
     Example: recipe data list --root data
@@ -81,7 +81,7 @@ def list_benchmarks(root: Root = None) -> Shown:
             result.append({"name": name, "folder": str(folder) if folder else None} | about | counts)
             advance(1)
     columns = headings("role", "videos", "segments", "tasks", "unique steps", "splits")
-    return Shown(result, [Table("", "benchmark", columns, tuple(rows)), *lines])
+    return CommandOutput(result, [Table("", "benchmark", columns, tuple(rows)), *lines])
 
 
 @app.command("procedures")
@@ -91,7 +91,7 @@ def export_procedures(
     output: Annotated[Path, typer.Option(help="Procedures file to write, JSON lines.")],
     benchmark: Benchmarks = None,
     split: Split = None,
-) -> Shown:
+) -> CommandOutput:
     """Write annotated videos as they were performed, one a line; the same options always give the same bytes.
 
     Example: recipe data procedures --root data --benchmark captaincook4d --split test --output procedures.jsonl
@@ -128,7 +128,7 @@ def export_procedures(
         ),
         f"{result['procedures']:,} procedures written to {output}",
     ]
-    return Shown(result, lines)
+    return CommandOutput(result, lines)
 
 
 @app.command()
@@ -193,7 +193,7 @@ def prepare(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out unusable rows of --procedures and list them.")
     ] = False,
-) -> Shown:
+) -> CommandOutput:
     """Cut annotated videos into examples; the same options always give the same bytes.
 
     Example: recipe data prepare --root data --benchmark coin --benchmark crosstask --output examples.jsonl
@@ -295,7 +295,7 @@ def prepare(
         lines.append(f"left out of the procedures file: {len(own.skipped):,} unusable rows")
     if both := result["trained_and_tested"]:
         lines.append(f"note: {len(both):,} videos are trained on in one set and held out in another")
-    return Shown(result, [*lines, f"{len(examples):,} examples written to {output}"])
+    return CommandOutput(result, [*lines, f"{len(examples):,} examples written to {output}"])
 
 
 def _cut_count(text: str, option: str) -> "CutCount":
@@ -314,7 +314,7 @@ def doctor(
     videos: Annotated[
         Path | None, typer.Option(help="Folder of video files: count the annotated videos that have a file.")
     ] = None,
-) -> Shown:
+) -> CommandOutput:
     """Show for each benchmark which parts are there or missing, and which still work; exit code 1 where one is broken.
 
     Example: recipe data doctor data --videos videos
@@ -337,7 +337,7 @@ def doctor(
         lines.append(f"in the wrong place: {path} is of {other}; put it where `recipe data list` says")
     misplaced = [{"path": str(path), "belongs_to": other} for path, other in report.misplaced]
     value = {"folder": str(folder), "healthy": report.healthy, "benchmarks": result, "misplaced": misplaced}
-    return Shown(value, lines, 0 if report.healthy else 1)
+    return CommandOutput(value, lines, 0 if report.healthy else 1)
 
 
 def _diagnosed(diagnosis: "Diagnosis") -> tuple[dict[str, Any], list[str | Text]]:

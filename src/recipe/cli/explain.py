@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from recipe.cli.console import Shown, shows
+from recipe.cli.console import CommandOutput, shows
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
 from recipe.errors import InputError
 from recipe.reward.scorer import PromptGroup
@@ -43,7 +43,7 @@ def explain(
         typer.Option(help="Links to videos, as https://host/{video_id}?t={start}, none, or youtube."),
     ] = "",
     html: Annotated[Path | None, typer.Option(help="Write a page with the alignment as a picture.")] = None,
-) -> Shown:
+) -> CommandOutput:
     """Explain a plan's reward: the pooled narrations, each step's segments, and what each step adds.
 
     Example: recipe reward explain --corpus corpora/mine --goal "Make tea" --history "Boil water"
@@ -65,7 +65,7 @@ def explain(
     if html is not None:
         write_page(explanation, html, links, narrations)
     picture = [] if html is None else ["", f"picture: {html}"]
-    return Shown(as_row(explanation, links), [*_lines(explanation, links, narrations), *picture])
+    return CommandOutput(as_row(explanation, links), [*_lines(explanation, links, narrations), *picture])
 
 
 def _prompt(

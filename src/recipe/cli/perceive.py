@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import Shown, shows
+from recipe.cli.console import CommandOutput, shows
 from recipe.cli.data import Benchmarks, Root, known_benchmarks
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import MODEL, beside, opened
@@ -53,7 +53,7 @@ def perceive(
     *,
     model: ModelConfig,
     phi: PhiConfig,
-) -> Shown:
+) -> CommandOutput:
     """Describe videos as steps: the history of each example, or whole videos as weak supervision.
 
     Example: recipe perceive --examples test.jsonl --videos videos --model Qwen/Qwen2.5-VL-3B-Instruct --output h.jsonl
@@ -161,7 +161,7 @@ def perceive(
         "left out, because the video or the answer cannot be read": result.unreadable,
     }
     lines += [f"{len(ids):,} {reason}: {listed(list(ids))}" for reason, ids in reasons.items() if ids]
-    return Shown(counts, lines)
+    return CommandOutput(counts, lines)
 
 
 def _devices(devices: str, settings: ModelConfig) -> list[str]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from recipe.artifacts import require_writable
 from recipe.cli import console
-from recipe.cli.console import Shown, shows
+from recipe.cli.console import CommandOutput, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import MODEL, beside, opened, phi_settings
 from recipe.cli.reward_options import Config, Method, open_verifier
@@ -64,7 +64,7 @@ def plan(
     model: ModelConfig,
     sampling: SamplingConfig,
     frames: FrameConfig,
-) -> Shown:
+) -> CommandOutput:
     """Plan the rest of a procedure, or of every example in a file; a single plan is shown as it is written.
 
     Example: recipe plan --model runs/demo/best-of-n/model --goal "make tea" --history "boil the water" --count 8
@@ -102,7 +102,7 @@ def plan(
         planner = Planner(writer, sampling, template)
         if verifier is None and count == 1 and not as_json:
             _write_as_it_comes(planner, request)
-            return Shown(None)
+            return CommandOutput(None)
         return _plans(planner, request, count, verifier)
 
 
@@ -155,7 +155,7 @@ def _write_as_it_comes(planner: "Planner", request: "Request") -> None:
         console.out.print(line, highlight=False, soft_wrap=True)
 
 
-def _plans(planner: "Planner", request: "Request", count: int, verifier: "Verifier | None") -> Shown:
+def _plans(planner: "Planner", request: "Request", count: int, verifier: "Verifier | None") -> CommandOutput:
     """Plans for one request; with a verifier the best first, each with the narrated segments that support it."""
     from recipe.models.protocol import all_answered, read_plan
     from recipe.planning.rerank import rerank
@@ -193,7 +193,7 @@ def _plans(planner: "Planner", request: "Request", count: int, verifier: "Verifi
         for number, (step, ground) in enumerate(zip(steps, row.get("evidence", [None] * len(steps)), strict=True), 1):
             lines.append(Text.assemble(f"{number}. {step}", (f"  ← {ground}" if ground else "", "dim")))
         lines += _ending(row)
-    return Shown({"goal": request.goal, "history": list(request.history), "plans": rows}, lines)
+    return CommandOutput({"goal": request.goal, "history": list(request.history), "plans": rows}, lines)
 
 
 def _examples(
@@ -237,7 +237,7 @@ def _planned(
     count: int,
     verifier: "Verifier | None",
     output: Path,
-) -> Shown:
+) -> CommandOutput:
     """Plan for the examples, from words or from videos, and write the predictions."""
     from recipe.planning.planner import Request
     from recipe.planning.predictions import write_predictions
@@ -267,7 +267,7 @@ def _planned(
     reasons = [f"absent: {name}" for name in missing]
     for reason in (*reasons, *(f"no answer: {name}: {reason}" for name, reason in unanswered.items())):
         console.err.print(f"left out, {reason}", highlight=False, markup=False, soft_wrap=True)
-    return Shown(result, lines)
+    return CommandOutput(result, lines)
 
 
 def _ended(answer: "Answer", plan: "Plan | Malformed") -> dict[str, Any]:

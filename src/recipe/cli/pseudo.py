@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recipe.cli.console import Shown, progress, shows
+from recipe.cli.console import CommandOutput, progress, shows
 from recipe.cli.corpus import Exclude, ExcludeSplit, Ids
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.config import MiningConfig
@@ -34,7 +34,7 @@ def pseudo(
     report: Annotated[Path | None, typer.Option(help="Folder for quality.json and quality.md.")] = None,
     *,
     mining: MiningConfig,
-) -> Shown:
+) -> CommandOutput:
     """Mine continuations from a corpus as pseudo-labels; the same command resumes what was stopped.
 
     Example: recipe data pseudo --corpus corpora/mine --examples examples.jsonl --output pseudo.jsonl --report quality
@@ -96,4 +96,4 @@ def pseudo(
         result["quality"] = to_json(quality)
     excluded = (f"excluded: {check.line}" for check in checked if check.line)
     sentence = f"{len(mined.examples):,} examples written to {output}, their origins to {origins}"
-    return Shown(result, [*lines, *excluded, sentence, *map(str, written)])
+    return CommandOutput(result, [*lines, *excluded, sentence, *map(str, written)])

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import Shown, shows
+from recipe.cli.console import CommandOutput, shows
 
 FIGURES = (".png", ".svg")
 TITLE = "Evaluation of procedural planners"
@@ -52,7 +52,7 @@ def report(
             rich_help_panel=_SCORES,
         ),
     ] = "",
-) -> Shown:
+) -> CommandOutput:
     """Write a run's report.html again, or one page of what `recipe evaluate` measured beside the paper's tables.
 
     Of a training run with validation it writes validation.html: reward and measure against the KL divergence.
@@ -107,10 +107,10 @@ def report(
         lines.append(f"without rows beside them, so without examples: {', '.join(without)}")
     if lost := result["examples_without_rows"]:
         lines.append(f"examples without a row: {lost:,}")
-    return Shown(result, lines)
+    return CommandOutput(result, lines)
 
 
-def _run(folder: Path, figure: Path | None) -> Shown:
+def _run(folder: Path, figure: Path | None) -> CommandOutput:
     """Render the results in a run folder again.
 
     Entry points of `recipe.reports` say what writes the page, by the file of results in the folder, and those of
@@ -126,4 +126,4 @@ def _run(folder: Path, figure: Path | None) -> Shown:
     page: Path = pages[name].load()(folder)
     if figure is not None:
         figures[name].load()(folder, figure)
-    return Shown({"report": str(page), "figure": None if figure is None else str(figure)}, [f"report: {page}"])
+    return CommandOutput({"report": str(page), "figure": None if figure is None else str(figure)}, [f"report: {page}"])

@@ -13,7 +13,7 @@ from rich.text import Text as RichText
 
 from recipe.artifacts import to_json
 from recipe.cli import audit, coverage, explain
-from recipe.cli.console import CommandGroup, Shown, progress, shows
+from recipe.cli.console import CommandGroup, CommandOutput, progress, shows
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
 from recipe.errors import InputError
 from recipe.reward.scorer import PromptGroup, batches, score_or_raise
@@ -70,7 +70,7 @@ def score(
     pool: Pool = None,
     config: Config = None,
     output: Annotated[Path | None, typer.Option(help="Write the rewards here, JSON lines.")] = None,
-) -> Shown:
+) -> CommandOutput:
     """Score continuations, with every part of the reward; one without steps is scored as the formula says.
 
     Example: recipe reward score --corpus corpora/mine --goal "Make tea" --history "Boil water"
@@ -106,8 +106,8 @@ def score(
             advance(len(batch))
     if output is not None:
         write_jsonl(output, results)
-        return Shown(results, [f"{output}: {len(results)} prompts scored."])
-    return Shown(results, _rewards(results))
+        return CommandOutput(results, [f"{output}: {len(results)} prompts scored."])
+    return CommandOutput(results, _rewards(results))
 
 
 app.command("audit")(audit.audit)
@@ -137,7 +137,7 @@ def watch(
         Path,
         typer.Argument(metavar="RUN_DIR", help="Run folder, folder of JSON-lines files, or one such file."),
     ],
-) -> Shown:
+) -> CommandOutput:
     """Replay a run's completions: plan length, copies, repeats, reward, and warnings.
 
     Records of any trainer are accepted: JSON lines {"step", "goal", "history": [...], "completion", "reward"}.
@@ -170,4 +170,4 @@ def watch(
         "steps": [step._asdict() for step in steps],
         "findings": [finding._asdict() for finding in watchdog.findings],
     }
-    return Shown(value, [table, *(lines or [f"No warnings in {len(steps)} steps."])])
+    return CommandOutput(value, [table, *(lines or [f"No warnings in {len(steps)} steps."])])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recipe.cli.console import Shown, progress, shows
+from recipe.cli.console import CommandOutput, progress, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import MODEL, beside, opened
 from recipe.config import ModelConfig, SamplingConfig
@@ -50,7 +50,7 @@ def reword(
     *,
     model: ModelConfig,
     sampling: SamplingConfig,
-) -> Shown:
+) -> CommandOutput:
     """Reword goals and step labels as instructions, one request a video; `recipe data prepare --worded` uses them.
 
     Example: recipe data reword --root data --split test --endpoint http://localhost:8000/v1 --model m --output w.jsonl
@@ -99,7 +99,7 @@ def reword(
     write_procedures(output, result.videos)
     write_json(report_path, report)
     written = f"{report['videos']:,} videos written to {output}, the report to {report_path}"
-    return Shown(report, [*_tables(report), written])
+    return CommandOutput(report, [*_tables(report), written])
 
 
 def _videos(

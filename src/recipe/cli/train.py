@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recipe.artifacts import to_json
-from recipe.cli.console import Changes, CommandGroup, PlainGroup, Shown, finding_lines, json_text, progress, shows
+from recipe.cli.console import (
+    Changes,
+    CommandGroup,
+    CommandOutput,
+    PlainGroup,
+    finding_lines,
+    json_text,
+    progress,
+    shows,
+)
 from recipe.errors import RecipeError
 from recipe.progress import LOADING
 
@@ -36,7 +45,7 @@ DryRun = Annotated[
 
 @app.command()
 @shows
-def config(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> Shown:
+def config(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
     """Train what the key `stage` of the file names: base, sft, grpo or best-of-n; `recipe train CONFIG.toml` for short.
 
     Example: recipe train config configs/grpo-qwen2.5-3b.toml
@@ -46,7 +55,7 @@ def config(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False)
 
 @app.command()
 @shows
-def base(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> Shown:
+def base(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
     """Train a small language model from scratch, so that nothing has to be downloaded.
 
     Example: recipe train base base.toml
@@ -56,7 +65,7 @@ def base(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -
 
 @app.command()
 @shows
-def sft(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> Shown:
+def sft(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
     """Fine-tune on the reference continuations, from text or from videos; run it again to resume.
 
     Example: recipe train sft configs/sft-qwen2.5-3b.toml
@@ -66,7 +75,7 @@ def sft(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) ->
 
 @app.command()
 @shows
-def grpo(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> Shown:
+def grpo(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
     """Train on the verifier's reward, from text or from videos; run it again to resume.
 
     Example: recipe train grpo configs/grpo-qwen2.5-3b.toml
@@ -76,7 +85,7 @@ def grpo(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -
 
 @app.command(name="best-of-n")
 @shows
-def best_of_n(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> Shown:
+def best_of_n(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
     """Train in rounds on the best of N own plans by the verifier's reward; run it again to resume.
 
     Example: recipe train best-of-n configs/best-of-n-qwen2.5-3b.toml
@@ -96,7 +105,7 @@ def check(
         bool, typer.Option("--measure", help="Take two real steps, and print the hours of the run and its peak memory.")
     ] = False,
     changes: Changes = None,
-) -> Shown:
+) -> CommandOutput:
     """Look for data, corpus, model, packages, memory and disk of a run; with --measure also take two of its steps.
 
     Exit code 1 where something is missing. Nothing is written.
@@ -108,7 +117,9 @@ def check(
     return _checked(*read_training(config, changes or (), stage), measured=measure)
 
 
-def _checked(stage: "Stage", settings: Any, shown: dict[str, Any] | None = None, *, measured: bool = False) -> Shown:
+def _checked(
+    stage: "Stage", settings: Any, shown: dict[str, Any] | None = None, *, measured: bool = False
+) -> CommandOutput:
     """What a run needs and takes, below the settings in `shown`; exit code 1 where something is missing."""
     from recipe.training.preflight import check_run, estimate_lines, measurement_lines
 
@@ -125,7 +136,7 @@ def _checked(stage: "Stage", settings: Any, shown: dict[str, Any] | None = None,
         value["measurement"] = to_json(measurement)
     else:
         lines += estimate_lines(checked.estimate)
-    return Shown(value, lines, 0 if checked.ready else RecipeError.exit_code)
+    return CommandOutput(value, lines, 0 if checked.ready else RecipeError.exit_code)
 
 
 def _trainer(stage: "Stage", settings: Any) -> Callable[[], Path]:
@@ -162,7 +173,7 @@ def _trainer(stage: "Stage", settings: Any) -> Callable[[], Path]:
     return lambda: train_best_of_n(settings, verifier, progress(), use, measure)
 
 
-def _run(stage: "Stage | None", path: Path, changes: Sequence[str], dry_run: bool) -> Shown:
+def _run(stage: "Stage | None", path: Path, changes: Sequence[str], dry_run: bool) -> CommandOutput:
     """Train alone in the run's folder; shows where model and card are, and the last metrics.
 
     Of several processes the first one locks the folder, reports and prints.
@@ -205,4 +216,6 @@ def _run(stage: "Stage | None", path: Path, changes: Sequence[str], dry_run: boo
     notes = read_json(model.parent / "run.json").get("notes", [])
     numbers = (f"{name} {value:.4g}" for name, value in last.items() if isinstance(value, int | float))
     lines = [f"model: {model}", f"card: {card}", "last step: " + ", ".join(numbers), *notes]
-    return Shown({"model": str(model), "card": card, "config": resolved, "last_step": last, "notes": notes}, lines)
+    return CommandOutput(
+        {"model": str(model), "card": card, "config": resolved, "last_step": last, "notes": notes}, lines
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import CommandGroup, Shown, shows
+from recipe.cli.console import CommandGroup, CommandOutput, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import MODEL, beside, opened
 from recipe.config import ModelConfig
@@ -161,7 +161,7 @@ def _ablations(
     models: "Models",
     settings: tuple[ModelConfig, ModelConfig | None],
     output: Path,
-) -> Shown:
+) -> CommandOutput:
     """Plan by each setting, write each one's files beside `output`, and score them all on the same samples.
 
     Answers are shared, so that a request of two settings is paid for once.
@@ -217,7 +217,7 @@ def _ablations(
         )
         for of in scored
     )
-    return Shown(scored, [Table(f"{len(examples):,} samples of CrossTask, percent", "setting", headings, rows)])
+    return CommandOutput(scored, [Table(f"{len(examples):,} samples of CrossTask, percent", "setting", headings, rows)])
 
 
 app = CommandGroup(help="Plan the next actions of a closed set, as work on CrossTask does.")
@@ -237,7 +237,7 @@ def examples(
     protocol: ProtocolName = "shared",
     rule: RuleName = "vlamp",
     order: Order = "file",
-) -> Shown:
+) -> CommandOutput:
     """Write the samples of Visual Planning for Assistance for `recipe plan --examples` and `recipe perceive`.
 
     A sample of a video that has only begun has an empty history. The same options always give the same bytes.
@@ -254,7 +254,7 @@ def examples(
     written = write_examples(output, (sample.example() for sample in samples))
     videos = len({sample.video_id for sample in samples})
     start = sum(not sample.history for sample in samples)
-    return Shown(
+    return CommandOutput(
         {"output": str(output), "examples": written, "videos": videos, "without_history": start},
         [f"{written:,} examples of {videos:,} videos written to {output}; {start:,} of them have no history"],
     )
@@ -301,7 +301,7 @@ def plan(
     *,
     model: ModelConfig,
     vidassist: VidAssistConfig,
-) -> Shown:
+) -> CommandOutput:
     """Plan the next actions by propose, assess and search, or by a baseline; no answer is paid for twice.
 
     Example: recipe vpa plan --root data --model m --endpoint http://localhost:8000/v1 --output predictions.jsonl
@@ -347,7 +347,7 @@ def plan(
         f"actions proposed: {proposed or 'none'}",
         f"{spent['calls_spent']:,} answers were paid for now, with {spent['tokens_spent']:,} tokens read and written",
     ]
-    return Shown(result, [*lines, *count_sentences(counts)])
+    return CommandOutput(result, [*lines, *count_sentences(counts)])
 
 
 @app.command("trace")
@@ -355,7 +355,7 @@ def plan(
 def trace(
     file: Annotated[Path, typer.Argument(help="Trace that `recipe vpa plan` wrote.")],
     example: Annotated[str, typer.Option(help="Id of the example.")],
-) -> Shown:
+) -> CommandOutput:
     """Show the candidates of each action of a plan: who proposed them, in which words, and how they scored.
 
     Example: recipe vpa trace predictions.trace.jsonl --example crosstask/-9lVZgN7pGE/3
@@ -380,4 +380,4 @@ def trace(
         columns = headings("proposed as (cosine, margin)", *(name.replace("_", " ") for name in names), "total")
         lines.append(Table(f"{step.step}. {step.action}", "candidate", columns, tuple(rows)))
         lines += [f"no action in: {visible(lost)}" for lost in step.lost]
-    return Shown(to_json(steps), lines)
+    return CommandOutput(to_json(steps), lines)

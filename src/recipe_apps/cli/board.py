@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import CommandGroup, Shown, shows
+from recipe.cli.console import CommandGroup, CommandOutput, shows
 from recipe.cli.flags import with_settings
 from recipe.cli.models import JUDGE
 from recipe.cli.reward_options import service_token
@@ -37,11 +37,15 @@ Database = Annotated[
 ]
 Url = Annotated[str, typer.Option(envvar="RECIPE_BOARD_URL", help="Address of the board, such as http://host:8002.")]
 _NICE = 10
-"""How far workers and backups stand back: on a machine that also serves the pages, visitors go first."""
+"""Priority of workers and backups: on a machine that also serves the pages, visitors go first."""
 TokenFile = Annotated[Path | None, typer.Option(help="File with your token; or set RECIPE_TOKEN.")]
 BoardId = Annotated[str, typer.Argument(metavar="BOARD", help="Id of the board, as its address has it.")]
 _LOCAL = "http://127.0.0.1:8002"
-_SECONDS_A_DAY = 86_400
+
+
+def _lower_priority() -> None:
+    """Let other processes of this machine go first; a second call changes nothing."""
+    os.nice(max(0, _NICE - os.nice(0)))
 
 
 def _require_board() -> None:
@@ -72,7 +76,7 @@ def init(
         Path | None, typer.Option(help="With --demo: run folder of `recipe demo`. Default: runs/demo, if it is there.")
     ] = None,
     encoder: Annotated[str, typer.Option(help="With --demo: encoder of the proxy judge.")] = "minilm",
-) -> Shown:
+) -> CommandOutput:
     """Make a board: its tracks, scorers and control rows, and the owner's account.
 
     The owner's token is printed this once. Give one of CONFIG and --demo.
@@ -111,7 +115,7 @@ def init(
         f"  recipe board worker --database {database}",
         f"  recipe board serve --database {database}",
     ]
-    return Shown({"database": database, "tokens": tokens}, lines)
+    return CommandOutput({"database": database, "tokens": tokens}, lines)
 
 
 @app.command("upgrade")
@@ -180,7 +184,7 @@ def worker(
 
     from recipe.evaluation.measures import board_measures
 
-    os.nice(max(0, _NICE - os.nice(0)))
+    _lower_priority()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     known = board_measures()
     chosen = [measure for measure in known if measure != "judge" or model.endpoint]
@@ -215,7 +219,7 @@ def check(
     file: Annotated[Path, typer.Argument(help="Predictions, JSON lines, as `recipe plan` writes them.")],
     questions: Annotated[Path, typer.Option(help="The track's questions, as downloaded from the board.")],
     plans: Annotated[int, typer.Option(min=1, help="Plans that the track asks for of each question.")] = 1,
-) -> Shown:
+) -> CommandOutput:
     """Check predictions as the board will, without it: all problems at once, each with its line and field.
 
     Example: recipe board check predictions.jsonl --questions questions.jsonl
@@ -235,10 +239,10 @@ def check(
     problems = [{name: getattr(problem, name) for name in fields} for problem in checked.problems]
     value = {"ok": checked.ok, "plans": checked.plans, "sha": checked.sha, "problems": problems, "more": checked.more}
     if checked.ok:
-        return Shown(value, [f"{checked.plans:,} plans for {checked.examples:,} questions: ready to submit."])
+        return CommandOutput(value, [f"{checked.plans:,} plans for {checked.examples:,} questions: ready to submit."])
     count = len(checked.problems) + checked.more
     error = InputError(f"{file}: {count} problem{'s' * (count > 1)}; nothing was sent.")
-    return Shown(value, [problem.sentence() for problem in checked.problems], error)
+    return CommandOutput(value, [problem.sentence() for problem in checked.problems], error)
 
 
 @contextmanager
@@ -265,7 +269,7 @@ def submit(
     note: Annotated[str, typer.Option(help="A remark that the system's page shows.")] = "",
     private: Annotated[bool, typer.Option("--private", help="Show the row to you and the owner only.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it is scored, and show the figures.")] = False,
-) -> Shown:
+) -> CommandOutput:
     """Send predictions to a board. Sending the same ones again is harmless: a submission is known by its content.
 
     Example: recipe board submit predictions.jsonl --track world --system mine --url http://host:8002 --token-file token
@@ -283,7 +287,7 @@ def submit(
                 scored = client.wait(sent["id"], lambda: advance(0))["submission"]
             value, figures, state = client.submission(sent["id"]), [_jobs(scored)], scored["state"]
     known = "" if sent["new"] else " (sent before)"
-    return Shown(value, [f"{sent['id']}: {state}{known}", f"{url.rstrip('/')}/systems/{sent['id']}", *figures])
+    return CommandOutput(value, [f"{sent['id']}: {state}{known}", f"{url.rstrip('/')}/systems/{sent['id']}", *figures])
 
 
 @app.command("status")
@@ -292,7 +296,7 @@ def status(
     identity: Annotated[str, typer.Argument(metavar="[SUBMISSION]", help="Id of a submission.")] = "",
     url: Url = _LOCAL,
     token_file: TokenFile = None,
-) -> Shown:
+) -> CommandOutput:
     """Show a submission's states and figures; without an id, your submissions, the boards and the queue.
 
     Example: recipe board status --url http://host:8002 --token-file token
@@ -300,7 +304,7 @@ def status(
     with _client(url, token_file) as client:
         if identity:
             known = client.submission(identity)
-            return Shown(known, [_jobs(known["submission"])])
+            return CommandOutput(known, [_jobs(known["submission"])])
         index, mine = client.boards(), client.mine() if client.has_token else []
     from recipe.report.elements import Cell, Table, headings, row
 
@@ -314,7 +318,7 @@ def status(
     queue, columns = index["queue"], headings("board", "systems", "leader", "figure")
     note = f"{queue['queued']} jobs wait, {queue['running']} run, {len(queue['workers'])} workers are alive."
     table = Table(index["title"], "scorer", columns, tuple(rows), notes=(note,))
-    return Shown(index | {"submissions": mine}, [table, *map(_jobs, mine)])
+    return CommandOutput(index | {"submissions": mine}, [table, *map(_jobs, mine)])
 
 
 @app.command("rescore")
@@ -369,7 +373,7 @@ def backup(
     """
     from recipe_apps.board.backup import backup as write
 
-    os.nice(max(0, _NICE - os.nice(0)))
+    _lower_priority()
     console.print_lines(f"{write(database, output):,} rows in {output}")
 
 
@@ -430,14 +434,14 @@ def add_account(
         bool, typer.Option("--owner", help="An owner of the board, who sees and may do everything.")
     ] = False,
     display: Annotated[str, typer.Option(help="Name that pages show. Default: the name.")] = "",
-) -> Shown:
+) -> CommandOutput:
     """Make an account; its token is printed this once.
 
     Example: recipe board account add ann --display "Ann, University of X"
     """
     with _opened(database) as board:
         token = board.add_account(name, "owner" if owner else "submitter", display)
-    return Shown({"name": name, "token": token}, [f"token of {name}: {token}"])
+    return CommandOutput({"name": name, "token": token}, [f"token of {name}: {token}"])
 
 
 @account.command("token")
@@ -445,14 +449,14 @@ def add_account(
 def new_token(
     name: Annotated[str, typer.Argument(help="Name of the account.")],
     database: Database = _DEFAULT,
-) -> Shown:
+) -> CommandOutput:
     """Make a further token for an account, such as for one that was lost.
 
     Example: recipe board account token ann
     """
     with _opened(database) as board:
         token = board.new_token(name)
-    return Shown({"name": name, "token": token}, [f"token of {name}: {token}"])
+    return CommandOutput({"name": name, "token": token}, [f"token of {name}: {token}"])
 
 
 @account.command("revoke")
@@ -467,7 +471,7 @@ def revoke(name: Annotated[str, typer.Argument(help="Name of the account.")], da
 
 @account.command("list")
 @shows
-def accounts(database: Database = _DEFAULT) -> Shown:
+def accounts(database: Database = _DEFAULT) -> CommandOutput:
     """List the accounts of a board.
 
     Example: recipe board account list
@@ -482,7 +486,7 @@ def accounts(database: Database = _DEFAULT) -> Shown:
         row(of["name"], of["role"], of["display"], of["submissions"], "revoked" if of["revoked"] else "")
         for of in known
     )
-    return Shown(known, [Table("Accounts", "name", headings("role", "shown as", "submissions", "state"), rows)])
+    return CommandOutput(known, [Table("Accounts", "name", headings("role", "shown as", "submissions", "state"), rows)])
 
 
 def _jobs(submission: dict[str, Any]) -> "Table":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import Shown, shows
+from recipe.cli.console import CommandOutput, shows
 from recipe.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def demo(
     quick: Quick = False,
     seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
     workers: Workers = None,
-) -> Shown:
+) -> CommandOutput:
     """Run the whole method on the embedded world and write a report.
 
     Corpus, base planner, SFT, GRPO with the paper's reward, best-of-N by the verifier, exact evaluation on held-out cut
@@ -59,7 +59,7 @@ def run(
     controls: Annotated[bool, typer.Option("--controls", help="Train the controls beside the regimes.")] = False,
     changes: console.Changes = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List stages and what is missing; start nothing.")] = False,
-) -> Shown:
+) -> CommandOutput:
     """Run the experiment of a config, on your own narrations and benchmarks or on the embedded world; write a report.
 
     Without `kind` a config runs the whole method once. With kind = "comparison" it trains on several rewards, each with
@@ -76,7 +76,7 @@ def run(
     return _check(experiment, run_dir, data) if dry_run else _run(experiment, run_dir, data)
 
 
-def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Shown:
+def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> CommandOutput:
     """What an experiment needs, its stages and what is left; exit code 1 where something is missing."""
     from recipe.artifacts import to_json
 
@@ -90,10 +90,10 @@ def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Shown:
     if checked.stages:
         lines.append(f"{sum(stage.done for stage in checked.stages)} of {len(checked.stages)} stages are done")
     value = {"config": config.model_dump(mode="json")} | to_json(checked)
-    return Shown(value, lines, 0 if checked.ready else RecipeError.exit_code)
+    return CommandOutput(value, lines, 0 if checked.ready else RecipeError.exit_code)
 
 
-def _run(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Shown:
+def _run(config: "AnyExperiment", run_dir: Path, data: Path | None) -> CommandOutput:
     """Run an experiment; shows its findings, or its table as JSON."""
     from recipe_studies.experiments.settings import require_packages_of
 
@@ -104,4 +104,4 @@ def _run(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Shown:
     run_experiment(config, run_dir, data, console.progress())
     results = load_results(run_dir / "report.json")
     report = f"report: {run_dir / 'report.html'}"
-    return Shown(results.scores, [*(f"- {sentence}" for sentence in results.summary), report])
+    return CommandOutput(results.scores, [*(f"- {sentence}" for sentence in results.summary), report])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import Shown, shows
+from recipe.cli.console import CommandOutput, shows
 from recipe.cli.models import opened
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def reproduce(
         typer.Option(metavar="FILE.toml", help="Judges, assessor and frontier models (docs/studies.md)."),
     ] = None,
     as_json: bool = False,
-) -> Shown:
+) -> CommandOutput:
     """Run what the paper's tables need and write each table beside the paper's figures, with what holds here.
 
     Runs are shared between tables, run side by side, and resumed; what is done is skipped.
@@ -94,7 +94,7 @@ def reproduce(
         for sentence in dict.fromkeys(sentence for _, made in costs for sentence in made.missing):
             console.err.print(f"note: {sentence}", highlight=False, soft_wrap=True)
     if dry_run:
-        return Shown([cost for cost, _ in costs], tables_of_costs)
+        return CommandOutput([cost for cost, _ in costs], tables_of_costs)
     for table in () if as_json else tables_of_costs:  # before what may take days
         console.print_table(table)
     for _, model in endpoints.roles():
@@ -105,7 +105,7 @@ def reproduce(
     lines = [f"- {finding.table}: {finding.words}" for finding in measured]
     if left := len(results.findings) - len(measured):
         lines.append(f"- {left} claims were not measured: their regimes were not run.")
-    return Shown(results.findings, [*lines, f"report: {output / 'report.html'}"])
+    return CommandOutput(results.findings, [*lines, f"report: {output / 'report.html'}"])
 
 
 def _cost_tables(costs: "list[Estimate]") -> "Iterator[Table]":

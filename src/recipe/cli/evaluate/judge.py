@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import Shown, shows
+from recipe.cli.console import CommandOutput, shows
 from recipe.cli.evaluate.runner import Plans, measured
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import JUDGE, beside, opened
@@ -97,7 +97,7 @@ def judge(
     *,
     model: ModelConfig,
     judge: JudgeConfig,
-) -> Shown:
+) -> CommandOutput:
     """Judge plans by six criteria against the reference, beside control plans that show how far to trust the judge.
 
     Example: recipe evaluate judge plans.jsonl --examples test.jsonl --endpoint http://localhost:8000/v1 --output j.json
@@ -137,7 +137,7 @@ def judge(
         costs = estimate(cases, judge) if failures is None else estimate(cases, judge, failures.chat)
         if show_prompt:
             parts = (part for message in costs.first for part in (f"--- {message['role']} ---", message["content"]))
-            return Shown(costs.first, parts)
+            return CommandOutput(costs.first, parts)
         cost = Prices(model.price_in).cost(costs.prompt_tokens, 0)
         priced = "" if cost is None else f", at a cost of about {cost:,.2f} before answers"
         line = (
@@ -145,7 +145,7 @@ def judge(
             f"{costs.by_rule:,} plans {'score 0' if failures is None else 'fail'} by rule."
         )
         counted = {"calls": costs.calls, "prompt_tokens": costs.prompt_tokens, "by_rule": costs.by_rule, "cost": cost}
-        return Shown(counted, [line])
+        return CommandOutput(counted, [line])
 
     assert plans.output is not None
     spent: dict[str, float | None] = {}
@@ -218,7 +218,7 @@ def diversity(
     *,
     model: ModelConfig,
     judge: JudgeConfig,
-) -> Shown:
+) -> CommandOutput:
     """Compare all pairs of a prompt's samples, and take the mean: different procedures count, other words do not.
 
     Example: recipe evaluate diversity plans.jsonl --examples test.jsonl --judge gemini --endpoint URL --output d.json
@@ -244,7 +244,7 @@ def diversity(
         if chosen is None:
             raise InputError("the predictions are missing: give their file, or --chosen to write what to plan for.")
         written = {"prompts": len(to_plan), "chosen": str(chosen)}
-        return Shown(written, [f"{len(to_plan):,} prompts to plan for: {chosen}"])
+        return CommandOutput(written, [f"{len(to_plan):,} prompts to plan for: {chosen}"])
     planned = read_predictions(predictions)
     sampled = sampled_plans(to_plan, planned, read_examples(plans.examples), samples, fewer, judge)
     if dry_run:
@@ -252,7 +252,7 @@ def diversity(
         tokens = sum(len(message["content"]) for pair in pairs_asked for message in render(pair)) // 4
         value = {"prompts": len(sampled.prompts), "calls": len(pairs_asked), "prompt_tokens": tokens}
         calls = f"{len(pairs_asked):,} calls, about {tokens:,} tokens of prompts."
-        return Shown(value, [f"{len(sampled.prompts):,} prompts: {calls}"])
+        return CommandOutput(value, [f"{len(sampled.prompts):,} prompts: {calls}"])
     if plans.output is None:
         raise InputError("--output is missing: the scores file to write; or give --dry-run.")
     if not model.model:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import Shown, shows
+from recipe.cli.console import CommandOutput, shows
 from recipe.cli.evaluate.runner import Plans, measured
 from recipe.cli.reward_options import Config, Method, open_verifier
 
@@ -23,7 +23,7 @@ def match(
     encoder: Annotated[
         str, typer.Option(help="Encoder that matches lines: minilm, hash:256, hub id or folder.")
     ] = "minilm",
-) -> Shown:
+) -> CommandOutput:
     """Compare plans with the annotated continuation, step by step, beside plans that are no planner's: no judge.
 
     Example: recipe evaluate match predictions.jsonl --examples test.jsonl
@@ -66,7 +66,7 @@ def validity(
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded, too.")] = None,
     method: Method = None,
     config: Config = None,
-) -> Shown:
+) -> CommandOutput:
     """Score plans against their goals' task graphs, where every valid order is right: no judge, no network.
 
     Example: recipe evaluate validity predictions.jsonl --examples runs/demo/data/test.jsonl
@@ -111,7 +111,7 @@ def histories(
     skip_missing: Annotated[bool, typer.Option("--skip-missing", help="Leave out examples without a history.")] = False,
     output: Annotated[Path | None, typer.Option(help="File to write, JSON.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-) -> Shown:
+) -> CommandOutput:
     """Compare histories from a video with the annotated ones, step by step.
 
     Example: recipe evaluate histories --examples test.jsonl --histories phi.jsonl
@@ -145,7 +145,7 @@ def histories(
     )
     lost = f", {missing:,} without a history left out" if missing else ""
     caption = f"histories of {len(compared):,} examples{lost}"
-    return Shown(result, [Table(caption, "measure", headings("mean", "95% interval", "examples"), rows)])
+    return CommandOutput(result, [Table(caption, "measure", headings("mean", "95% interval", "examples"), rows)])
 
 
 @shows
@@ -160,7 +160,7 @@ def compare(
     ] = None,
     output: Annotated[Path | None, typer.Option(help="File to write, JSON.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap and of the sign flips.")] = 0,
-) -> Shown:
+) -> CommandOutput:
     """Compare two systems plan by plan: difference with interval, p-value of a permutation test, effect.
 
     Example: recipe evaluate compare rl.json base.json --examples test.jsonl
@@ -175,4 +175,4 @@ def compare(
     comparison = compare_systems(board.sources[0], board.sources[1], board.examples, metric or [], seed)
     if output is not None:
         write_json(output, to_json(comparison))
-    return Shown(comparison, comparison_tables(comparison))
+    return CommandOutput(comparison, comparison_tables(comparison))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recipe.cli.console import Shown, shows
+from recipe.cli.console import CommandOutput, shows
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def agreement(
     limit: Annotated[int | None, typer.Option(min=1, help="Plans on a sheet at most, drawn by --seed.")] = None,
     output: Annotated[Path | None, typer.Option(help="File to write: JSON, or CSV with --template.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap and of a sheet's order.")] = 0,
-) -> Shown:
+) -> CommandOutput:
     """Compare judges, people and the repeats of a judge on the same plans; or write a sheet for people to fill.
 
     Example: recipe evaluate agreement llama.json proxy.json --ratings ann.csv --examples test.jsonl
@@ -59,7 +59,7 @@ def agreement(
             if controls or not judgement.control
         ]
         rows = write_sheet(output, judged, board.examples, seed, limit)
-        return Shown({"rows": rows, "output": str(output)}, [f"{rows:,} plans to rate in {output}"])
+        return CommandOutput({"rows": rows, "output": str(output)}, [f"{rows:,} plans to rate in {output}"])
     if not files:
         raise InputError("there is nothing to compare; give scores of `recipe evaluate judge`.")
     between, within = agreement_of(gather(files, examples or []), read_people(ratings or []), controls, seed)
@@ -68,7 +68,7 @@ def agreement(
         write_json(output, result)
     named = {} if between is None else {"agreement": between}
     named |= {f"repeats of {name}": of for name, of in within.items()}
-    return Shown(result, [table for title, of in named.items() for table in _tables(of, title)])
+    return CommandOutput(result, [table for title, of in named.items() for table in _tables(of, title)])
 
 
 def _tables(agreement: "RaterAgreement", title: str) -> "Iterator[Table]":
@@ -130,7 +130,7 @@ def ratings(
     output: Annotated[Path, typer.Option(help="Scores file to write, JSON; verdicts go beside it.")],
     system: Annotated[str, typer.Option(help="Name of the system. Default: as in --judge.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-) -> Shown:
+) -> CommandOutput:
     """Turn ratings of people into scores and verdicts as a judge's, for reports and comparisons.
 
     Example: recipe evaluate ratings ann.csv bob.csv --judge judge.json --examples test.jsonl --output human.json
@@ -162,7 +162,7 @@ def ratings(
         mean = "no plan scored" if accuracy is None else f"accuracy {format_number(accuracy.mean, 1)}"
         lines.append(f"{group.name or 'examples'}: {group.counts.plans:,} plans, {mean}")
     lines += [f"left out: {count:,} {words}" for words, count in scores.extras["left_out"].items()]
-    return Shown(scores, lines)
+    return CommandOutput(scores, lines)
 
 
 @shows
@@ -171,7 +171,7 @@ def inspect(
     examples: Annotated[list[Path], typer.Option(help="The examples that were planned for.")],
     output: Annotated[Path, typer.Option(help="Folder of logs, or a file that ends in .json.")],
     control: Annotated[str, typer.Option(help="The plans of this control instead of the system's.")] = "",
-) -> Shown:
+) -> CommandOutput:
     """Write verdicts as a log that `inspect view` shows; Inspect AI itself is not needed.
 
     Example: recipe evaluate inspect judge.json --examples test.jsonl --output logs
@@ -187,4 +187,6 @@ def inspect(
     require_writable(target)
     write_log(target, log)
     count, view = len(log["samples"]), f"inspect view --log-dir {target.parent}"
-    return Shown({"samples": count, "output": str(target)}, [f"{count:,} samples in {target}; see them with: {view}"])
+    return CommandOutput(
+        {"samples": count, "output": str(target)}, [f"{count:,} samples in {target}; see them with: {view}"]
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import Shown, shows
+from recipe.cli.console import CommandOutput, shows
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Plans:
         scores = summarise(measure, named, rows, selection.examples, self.seed, left_out=skipped, decoding=decoding)
         return scores, rows
 
-    def show(self, scores: "Scores", rows: "Sequence[Row]") -> Shown:
+    def show(self, scores: "Scores", rows: "Sequence[Row]") -> CommandOutput:
         """Write the scores with their rows, if they have a file, and show them."""
         from recipe.evaluation.scores import rows_path, write_rows, write_scores
 
@@ -85,26 +85,26 @@ class Plans:
             write_scores(self.output, scores)
         return self.shown(scores)
 
-    def shown(self, scores: "Scores") -> Shown:
+    def shown(self, scores: "Scores") -> CommandOutput:
         """The scores as JSON and as tables."""
         from recipe.evaluation.measures import measure_named, terminal_tables
         from recipe.evaluation.scores import rows_path
 
         file = "" if self.output is None else rows_path(self.output).name
-        return Shown(scores, terminal_tables(measure_named(scores.measure), scores, file))
+        return CommandOutput(scores, terminal_tables(measure_named(scores.measure), scores, file))
 
 
-def measured(*without: str) -> Callable[[Callable[..., Shown]], Callable[..., Shown]]:
+def measured(*without: str) -> Callable[[Callable[..., CommandOutput]], Callable[..., CommandOutput]]:
     """Give the command of a measure the options that all share, but for some, as its argument `plans`.
 
     That scores and rows can be written is checked first.
     """
 
-    def decorate(command: Callable[..., Shown]) -> Callable[..., Shown]:
+    def decorate(command: Callable[..., CommandOutput]) -> Callable[..., CommandOutput]:
         signature = inspect.signature(command)
 
         @functools.wraps(command)
-        def run(**arguments: Any) -> Shown:
+        def run(**arguments: Any) -> CommandOutput:
             from recipe.artifacts import require_writable
             from recipe.evaluation.scores import rows_path
 
@@ -144,7 +144,7 @@ def further_command(name: str) -> Callable[..., None]:
 
     @shows
     @measured()
-    def command(plans: Plans) -> Shown:
+    def command(plans: Plans) -> CommandOutput:
         selection, _ = plans.read()
         measure = measure_named(name)()
         measure.require(selection.examples)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import Shown, shows
+from recipe.cli.console import CommandOutput, shows
 from recipe.cli.evaluate.runner import Plans, measured
 from recipe.cli.vpa import CrossTask, Order, ProtocolName, RuleName, TaxonomyName
 
@@ -51,7 +51,7 @@ def vpa(
     show_published: Annotated[
         bool, typer.Option("--published/--no-published", help="Show the paper's rows beside the results.")
     ] = True,
-) -> Shown:
+) -> CommandOutput:
     """Score plans over CrossTask's actions: success rate, accuracy and IoU of the next 1, 3 and 4 actions.
 
     Steps in free words are mapped to the nearest action. Every run reports whether its protocol is calibrated.
@@ -102,7 +102,7 @@ def vpa(
     shown = {"calibrated": calibration.calibrated, "apart": calibration.apart, "sentence": calibration.sentence}
     beside = [row._asdict() for row in others.rows if show_published or not row.published]
     value = to_json(scores) | {"calibration": shown, "beside": beside}
-    return Shown(value, [_table(scores, others, show_published)])
+    return CommandOutput(value, [_table(scores, others, show_published)])
 
 
 def _table(scores: "Scores", references: "VpaReferences", show_published: bool) -> "Table":
