@@ -8,11 +8,11 @@ Qwen2.5-0.5B (`0.5b`) or Qwen2.5-3B (`3b`). What random weights write cannot be 
 world's steps in drawn order, each with a number of its own, so that all are new to the encoder.
 
 The two trainers take turns; each trains from the same weights in each round, and its first step is not counted. The
-learning rate is too small to change what is sampled: both write the same completions, which is checked. Times of a
-part leave out the parts within it; on a CPU they are processor seconds, to be read with OMP_NUM_THREADS=1. Needs the
-extras `train` and, for the default encoder, `offline`.
+learning rate is too small to change what is sampled: on a CPU both write the same completions, which is checked; on a
+GPU, where sums have no fixed order, as many tokens. Times of a part leave out the parts within it; on a CPU they are
+processor seconds, to be read with OMP_NUM_THREADS=1. Needs the extras `train` and, for the default encoder, `offline`.
 
-`--device cuda` computes in bfloat16 on the first GPU; it has not been run yet.
+`--device cuda` computes in bfloat16 on the first GPU.
 """
 
 import argparse
@@ -80,6 +80,7 @@ class Clock(TrainerCallback):  # type: ignore[misc]
     def __init__(self) -> None:
         self.steps: list[dict[str, float]] = []
         self.written: list[list[list[int]]] = []
+        self.memory: int | None = None
         self._within: list[float] = []
         self._began = 0.0
 
@@ -182,14 +183,20 @@ def measure(model: Path | str, corpus: Path, folder: Path, options: argparse.Nam
             output = config.model_copy(update={"output": folder / f"{name}-{number}"})
             kept.append(train(name, output, policy, examples, verifier, plans))
     ours, theirs = ([step for clock in kept for step in clock.steps[1:]] for kept in clocks.values())
-    if any(clock.written != clocks[RECIPE][0].written for kept in clocks.values() for clock in kept):
-        raise SystemExit("the trainers wrote other completions; their times cannot be compared")
     written = [ids for step in clocks[RECIPE][0].written[1:] for ids in step]
+    compared = [
+        [len(ids) if options.device == "cuda" else ids for step in clock.written for ids in step]
+        for kept in clocks.values()
+        for clock in kept
+    ]
+    if any(completions != compared[0] for completions in compared):
+        raise SystemExit("the trainers wrote other completions; their times cannot be compared")
     return {
         "parameters": sum(weight.numel() for weight in policy.model.parameters()),
         "bf16": bool(config.bf16),
         "completions": len(written),
         "tokens": sum(map(len, written)),
+        "device_bytes": {name: kept[0].memory for name, kept in clocks.items()},
         **{name: medians(steps) for name, steps in ((RECIPE, ours), (BARE, theirs))},
         "times_TRL": statistics.median(a["step"] / b["step"] for a, b in zip(ours, theirs, strict=True)),
         "reward_share": statistics.median(step["reward"] / step["step"] for step in ours),
@@ -207,8 +214,11 @@ def opened(model: Path | str, examples: Sequence[Example], config: GRPOConfig) -
     shape.eos_token_id, shape.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
     attention = "sdpa" if torch.cuda.is_available() else "eager"
     dtype = torch.bfloat16 if config.bf16 else torch.float32
-    weights = transformers.AutoModelForCausalLM.from_config(shape, attn_implementation=attention, dtype=dtype)
-    return Checkpoint(weights, tokenizer)
+    # Drawn on the device, where billions of numbers take seconds, and held on the processor: only a trainer's copy
+    # takes the device's memory.
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        weights = transformers.AutoModelForCausalLM.from_config(shape, attn_implementation=attention, dtype=dtype)
+    return Checkpoint(weights.cpu(), tokenizer)
 
 
 def written_plans(examples: Sequence[Example]) -> Iterator[str]:
@@ -254,7 +264,11 @@ def train(
     trainer.accelerator.backward = clock.timed("backward", trainer.accelerator.backward)
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(clock)
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
     trainer.train()
+    if torch.cuda.is_available():
+        clock.memory = torch.cuda.max_memory_allocated()
     return clock
 
 
