@@ -1,40 +1,35 @@
-"""Shared by all commands: progress, results, and the end of a command by an error."""
+"""Shared by all commands: groups and help, progress, results, and the end of a command by an error."""
 
+import ast
 import errno
 import functools
 import inspect
 import io
 import json
 import logging
+import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import typer.main
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as RichProgress
 from rich.segment import Segment
 from rich.text import Text
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from recipe.artifacts import to_json
 from recipe.errors import COMMANDS, RecipeError, printable, shortened
 from recipe.progress import LOADING, Advance, LogLines, Progress
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
     from recipe.report.elements import Table
     from recipe.training.preflight import Finding
 
@@ -70,73 +65,129 @@ class PlainCommand(TyperCommand):
 
 
 class PlainGroup(TyperGroup):
-    """Commands that are listed with the whole first sentence of their help; other packages add theirs by entry points.
+    """Commands that are listed with the whole first sentence of their help, and imported when they are called.
 
-    `serve = "recipe_apps.cli.serve:serve"` in the group `recipe.commands` is `recipe serve`; what the group
-    `recipe.commands.reward` holds lies below `recipe reward`. An entry point names a function or a `CommandGroup`.
+    Other packages add theirs by entry points: `serve = "recipe_apps.cli.serve:serve"` in the group `recipe.commands` is
+    `recipe serve`; what the group `recipe.commands.reward` holds lies below `recipe reward`. An entry point names a
+    function or a `CommandGroup`.
     """
 
-    _entries: dict[str, EntryPoint] | None = None
+    places: ClassVar[Mapping[str, str]] = {}
+    """Where each command of this project is that is not imported with its group, as an entry point has it."""
+    further: ClassVar[str] = ""
+    """Another group of entry points that name commands here."""
+    _installed: dict[str, EntryPoint] | None = None
+    """The commands of other packages."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        self._add_entries(ctx)
-        return list(self.commands)
+        return list(dict.fromkeys((*self.places, *self.commands, *self._of_packages(ctx))))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands:
-            self._add_entries(ctx, cmd_name)
-        return self.commands.get(cmd_name)
+        """The command of a name, imported; None where there is none.
+
+        One of another package that cannot be loaded is said on standard error and left out: the other commands do not
+        depend on it.
+        """
+        if cmd_name in self.commands or (entry := self.entry(ctx, cmd_name)) is None:
+            return self.commands.get(cmd_name)
+        try:
+            loaded = entry.load()
+        except Exception as error:
+            if cmd_name in self.places:  # a fault of this program
+                raise
+            del self._of_packages(ctx)[cmd_name]
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            line = f"the command {cmd_name!r} of {entry.module} cannot be loaded ({reason}); "
+            err.print(f"{line}repair or remove its package.", markup=False, highlight=False, soft_wrap=True)
+            return None
+        self.commands[cmd_name] = self.made_command(cmd_name, loaded)
+        return self.commands[cmd_name]
+
+    def made_command(self, name: str, loaded: Any) -> Any:
+        """What Typer makes of a function or a `CommandGroup`."""
+        group = CommandGroup()
+        group.add_typer(loaded, name=name) if isinstance(loaded, typer.Typer) else group.command(name)(loaded)
+        return typer.main.get_group(group).commands[name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
-            entry = (self._entries or {}).get(name)
-            title = f"Commands of {entry.module.partition('.')[0]}" if entry else "Commands"
-            text = self.get_command(ctx, name).get_short_help_str(limit=_WHOLE)
-            sections.setdefault(title, []).append((name, text))
+            entry = self.entry(ctx, name)
+            package = entry.module.partition(".")[0] if entry and name not in self.places else ""
+            title = f"Commands of {package}" if package else "Commands"
+            described = None if entry is None or name in self.commands else described_command(entry)
+            if (command := described or self.get_command(ctx, name)) is not None:
+                sections.setdefault(title, []).append((name, command.get_short_help_str(limit=_WHOLE)))
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
 
-    def _add_entries(self, ctx: Any, only: str = "") -> None:
-        """Add the commands of other packages, or that of the name `only` where there is one.
+    def entry(self, ctx: Any, name: str) -> EntryPoint | None:
+        """Where a command is; None for one that was imported with its group, and for an unknown one."""
+        if name in self.places:  # no other package replaces it
+            return EntryPoint(name, self.places[name], "recipe.commands")
+        return self._of_packages(ctx).get(name)
 
-        One that cannot be loaded is said on standard error and left out: the other commands do not depend on it.
-        """
-        if self._entries is None:  # once a group: the metadata of every installed package is read
+    def _of_packages(self, ctx: Any) -> dict[str, EntryPoint]:
+        if self._installed is None:  # once a group: the metadata of every installed package is read
             names: list[str] = []
             while ctx.parent is not None:
                 names.insert(0, ctx.info_name)
                 ctx = ctx.parent
-            self._entries = {entry.name: entry for entry in entry_points(group=".".join(("recipe.commands", *names)))}
-        names = [only] if only in self._entries else list(self._entries)
-        for name in names:
-            if name in self.commands:
-                continue
-            entry = self._entries[name]
-            try:
-                loaded = entry.load()
-            except Exception as error:  # noqa: BLE001 - the code of another package
-                del self._entries[name]
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
-                line = (
-                    f"the command {name!r} of {entry.module} cannot be loaded ({reason}); repair or remove its package."
-                )
-                err.print(line, markup=False, highlight=False, soft_wrap=True)
-                continue
-            group = CommandGroup()
-            group.add_typer(loaded, name=name) if isinstance(loaded, typer.Typer) else group.command(name)(loaded)
-            self.commands.update(typer.main.get_group(group).commands)
+            groups = [".".join(("recipe.commands", *names)), *([self.further] if self.further else [])]
+            entries = (entry for group in groups for entry in entry_points(group=group))
+            self._installed = {
+                entry.name: entry for entry in entries if entry.name not in {*self.places, *self.commands}
+            }
+        return self._installed
 
 
 class CommandGroup(typer.Typer):
-    """Commands with help in plain text: it wraps at any width, and no word of it is cut."""
+    """Commands with help in plain text: it wraps at any width, and no word of it is cut.
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(cls=PlainGroup, no_args_is_help=True, rich_markup_mode=None, **settings)
+    Beside those that are added here there may be some at `places`, such as `"plan": "recipe.cli.plan:plan"`, which are
+    imported when they are called. `kind` may resolve names in its own way.
+    """
+
+    def __init__(
+        self, places: Mapping[str, str] | None = None, kind: type[PlainGroup] = PlainGroup, **settings: Any
+    ) -> None:
+        group = type(kind.__name__, (kind,), {"places": places or {}})
+        settings = {"cls": group, "callback": _no_options, "no_args_is_help": True, "rich_markup_mode": None} | settings
+        super().__init__(**settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunction], CommandFunction]:
         return super().command(name, cls=PlainCommand, **settings)
+
+
+def _no_options() -> None:
+    """The callback of a group that has no options: without one, Typer makes no group of fewer than two commands."""
+
+
+def described_command(entry: EntryPoint) -> TyperCommand | None:
+    """A command that has only the help of the one at `entry`; None where the text of its module does not tell it.
+
+    The list of a group is shown in this way because some modules take a second to import. The statement that defines
+    the function or the group is parsed alone, which is quicker than the whole module by ten times.
+    """
+    try:
+        loader: Any = getattr(find_spec(entry.module), "loader", None)
+        source = loader.get_source(entry.module) or ""
+    except (ImportError, AttributeError):  # no module, or one that is no text; whoever loads it learns why
+        return None
+    name = re.escape(entry.attr)
+    statement = re.search(rf"^(?:def {name}\(|{name} = ).*\n(?:[ \t)\]}}].*\n|\n)*", source, re.MULTILINE)
+    if statement is None:
+        return None
+    [parsed, *_] = ast.parse(statement[0]).body
+    if isinstance(parsed, ast.FunctionDef):
+        text = ast.get_docstring(parsed)
+    else:
+        given = getattr(getattr(parsed, "value", None), "keywords", ())
+        text = next(
+            (value.value.value for value in given if value.arg == "help" and hasattr(value.value, "value")), None
+        )
+    return TyperCommand(name=entry.name, help=text) if isinstance(text, str) else None
 
 
 class SafeConsole(Console):
@@ -178,6 +229,16 @@ class Bars:
 
     @contextmanager
     def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
+        from rich.progress import (  # help and results need no bars
+            BarColumn,
+            MofNCompleteColumn,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+        from rich.progress import Progress as RichProgress
+
         with self._lock:  # tasks of several threads share one display, which the last of them takes down
             if self._display is None:
                 columns = (
@@ -243,6 +304,8 @@ def shows(command: Callable[..., CommandOutput]) -> Callable[..., None]:
         as_json = arguments["as_json"] if knows else arguments.pop("as_json")
         shown = command(**arguments)
         if as_json:
+            from recipe.artifacts import to_json
+
             typer.echo(json_text(to_json(shown.value)))
         for line in () if as_json else shown.lines:
             if isinstance(line, str):

@@ -15,7 +15,7 @@ import typer
 from pydantic import create_model
 from pydantic.fields import FieldInfo
 
-from recipe.config import Settings, changed_values, parse_config, read_config
+from recipe.config import Settings, changed_values, documented_fields, parse_config, read_config
 
 Command = Callable[..., Any]
 _LONG = 60
@@ -142,7 +142,7 @@ def _option(table: str, name: str, field: FieldInfo, of: SettingsTable) -> inspe
         elif hasattr(bound, "le"):
             limits["max"] = bound.le
     default = of.defaults.get(name, None if field.is_required() else field.get_default(call_default_factory=True))
-    about = " ".join((field.description or "").split())
+    about = " ".join(documented_fields(of.kind).get(name, "").split())
     choices = [str(choice) for choice in get_args(kind)] if get_origin(kind) is Literal else []
     if len("|".join(choices)) > _LONG:
         limits["metavar"] = "<name>"

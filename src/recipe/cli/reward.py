@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text as RichText
 
 from recipe.artifacts import to_json
-from recipe.cli import audit, coverage, explain
 from recipe.cli.console import CommandGroup, CommandOutput, progress, shows
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
 from recipe.errors import InputError
@@ -52,10 +51,18 @@ class _Prompt:
     """Each a list of steps or the text of a completion; both may hold no step."""
 
 
-app = CommandGroup(help="Score continuations against a corpus, and show the evidence.")
+app = CommandGroup(
+    {
+        "score": "recipe.cli.reward:score",
+        "audit": "recipe.cli.audit:audit",
+        "coverage": "recipe.cli.coverage:coverage",
+        "explain": "recipe.cli.explain:explain",
+        "watch": "recipe.cli.reward:watch",
+    },
+    help="Score continuations against a corpus, and show the evidence.",
+)
 
 
-@app.command()
 @shows
 def score(
     folder: Folder,
@@ -110,11 +117,6 @@ def score(
     return CommandOutput(results, _rewards(results))
 
 
-app.command("audit")(audit.audit)
-app.command("coverage")(coverage.coverage)
-app.command("explain")(explain.explain)
-
-
 def _rewards(results: list[dict[str, Any]]) -> Iterator[RichText | Table]:
     for result in results:
         yield RichText(f"{result['goal']}, {after(result['history'])}", "bold")
@@ -130,7 +132,6 @@ def _rewards(results: list[dict[str, Any]]) -> Iterator[RichText | Table]:
         yield table
 
 
-@app.command()
 @shows
 def watch(
     records: Annotated[

@@ -223,11 +223,6 @@ def _ablations(
 app = CommandGroup(help="Plan the next actions of a closed set, as work on CrossTask does.")
 
 
-@app.callback()
-def vpa() -> None:
-    """Plan the next actions of a closed set, as work on CrossTask does."""
-
-
 @app.command("examples")
 @shows
 def examples(

@@ -1,9 +1,13 @@
 """Settings: frozen classes read from TOML, with errors that name the key; no heavy package is imported."""
 
+import ast
 import difflib
+import inspect
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import date, time
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
@@ -19,12 +23,43 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 class Settings(BaseModel):
     """Base of all settings: immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
     stage: ClassVar[str] = ""
     """Of settings of training: what the key `stage` of their file says."""
 
 
 Config = TypeVar("Config", bound=Settings)
+
+
+def documented_fields(kind: type[Settings]) -> dict[str, str]:
+    """The documentation below each field of a class and of its bases.
+
+    Help and the reference alone read it. Pydantic's `use_attribute_docstrings` would read it for every class that is
+    imported, and parse the whole module anew for each: 0.3 s of every command.
+    """
+    documented: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, Settings):
+            documented |= _documented_classes(base.__module__).get(base.__name__, {})
+    return documented
+
+
+@cache
+def _documented_classes(module: str) -> dict[str, dict[str, str]]:
+    """The documentation of the fields of each class of a module, read once."""
+    classes: dict[str, dict[str, str]] = {}
+    for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if not isinstance(statement, ast.ClassDef):
+            continue
+        fields = classes[statement.name] = {}
+        for field, below in zip(statement.body, statement.body[1:], strict=False):
+            match field, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    fields[name] = inspect.cleandoc(text)
+    return classes
 
 
 def load_config(path: Path, kind: type[Config], changes: Sequence[str] = ()) -> Config:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import CommandOutput, shows
-from recipe.cli.evaluate.runner import Plans, measured
-from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.console import CommandOutput
+from recipe.cli.evaluate.runner import Plans, measure_command
+from recipe.cli.flags import SettingsTable
 from recipe.cli.models import JUDGE, beside, opened
 from recipe.config import JudgeConfig, ModelConfig
 from recipe.errors import InputError
@@ -68,12 +68,11 @@ def read_judged(examples: Path, split: str, histories: Path | None, history: str
     return [replace(example, told_history=of.history) for example, of in zip(chosen, read, strict=True)]
 
 
-@with_settings(
+@measure_command(
+    "seed",
     model=JUDGE,
     judge=SettingsTable(JudgeConfig, ("temperature", "max_tokens", "seed", "repeats", "reasks", "history"), _PANEL),
 )
-@shows
-@measured("seed")
 def judge(
     plans: Plans,
     rubric: Annotated[
@@ -194,12 +193,13 @@ def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "F
     return FailurePrompt.read(path)
 
 
-@with_settings(
+@measure_command(
+    "predictions",
+    "missing",
+    "seed",
     model=JUDGE,
     judge=SettingsTable(JudgeConfig, ("temperature", "max_tokens", "seed", "reasks", "history"), _PANEL),
 )
-@shows
-@measured("predictions", "missing", "seed")
 def diversity(
     plans: Plans,
     predictions: Annotated[Path | None, typer.Argument(help="Predictions, JSON lines, several samples each.")] = None,

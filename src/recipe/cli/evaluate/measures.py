@@ -8,12 +8,11 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
-from recipe.cli.evaluate.runner import Plans, measured
+from recipe.cli.evaluate.runner import Plans, measure_command
 from recipe.cli.reward_options import Config, Method, open_verifier
 
 
-@shows
-@measured()
+@measure_command()
 def match(
     plans: Plans,
     annotated: Annotated[
@@ -39,8 +38,7 @@ def match(
     return plans.show(*plans.evaluate(measure, selection))
 
 
-@shows
-@measured()
+@measure_command()
 def validity(
     plans: Plans,
     graphs: Annotated[

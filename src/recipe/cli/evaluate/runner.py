@@ -11,7 +11,7 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
-from recipe.errors import InputError
+from recipe.cli.flags import SettingsTable, with_settings
 
 if TYPE_CHECKING:
     from recipe.evaluation.measures import Measure, PlanSelection
@@ -94,13 +94,15 @@ class Plans:
         return CommandOutput(scores, terminal_tables(measure_named(scores.measure), scores, file))
 
 
-def measured(*without: str) -> Callable[[Callable[..., CommandOutput]], Callable[..., CommandOutput]]:
-    """Give the command of a measure the options that all share, but for some, as its argument `plans`.
+def measure_command(
+    *without: str, **tables: SettingsTable
+) -> Callable[[Callable[..., CommandOutput]], Callable[..., None]]:
+    """Make the command of a measure: its own options, those that all measures share but for some, and its settings.
 
-    That scores and rows can be written is checked first.
+    The function gets the shared ones as `plans`. That scores and rows can be written is checked first.
     """
 
-    def decorate(command: Callable[..., CommandOutput]) -> Callable[..., CommandOutput]:
+    def decorate(command: Callable[..., CommandOutput]) -> Callable[..., None]:
         signature = inspect.signature(command)
 
         @functools.wraps(command)
@@ -128,27 +130,20 @@ def measured(*without: str) -> Callable[[Callable[..., CommandOutput]], Callable
             if name != "plans"
         ]
         run.__signature__ = signature.replace(parameters=[*first, *own, *last])  # type: ignore[attr-defined]
-        return run
+        shown = shows(run)
+        return with_settings(**tables)(shown) if tables else shown
 
     return decorate
 
 
-def further_command(name: str) -> Callable[..., None]:
-    """The command of a measure of an installed package, which is opened without settings."""
-    from recipe.evaluation.measures import measure_named
+def plain_command(kind: "type[Measure]") -> Callable[..., None]:
+    """The command of a measure without options of its own, which is opened without settings."""
 
-    try:
-        about = measure_named(name).__doc__
-    except InputError as error:  # only this command cannot be used
-        about = str(error)
-
-    @shows
-    @measured()
     def command(plans: Plans) -> CommandOutput:
         selection, _ = plans.read()
-        measure = measure_named(name)()
+        measure = kind()
         measure.require(selection.examples)
         return plans.show(*plans.evaluate(measure, selection))
 
-    command.__doc__ = about
-    return command
+    command.__doc__ = kind.__doc__
+    return measure_command()(command)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import CommandOutput, shows
-from recipe.cli.evaluate.runner import Plans, measured
+from recipe.cli.console import CommandOutput
+from recipe.cli.evaluate.runner import Plans, measure_command
 from recipe.cli.vpa import CrossTask, Order, ProtocolName, RuleName, TaxonomyName
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 _MEASURES = {"success_rate": "SR", "accuracy": "mAcc", "iou": "mIoU"}
 
 
-@shows
-@measured("predictions", "examples", "split", "missing")
+@measure_command("predictions", "examples", "split", "missing")
 def vpa(
     plans: Plans,
     root: CrossTask,
