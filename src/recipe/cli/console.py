@@ -50,7 +50,21 @@ TERMINATED = 143
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help has a section for each panel of options."""
+    """A command whose help has a section for each panel of options, and which says how a setting is given."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options; one that is unknown, but the name of a key of the settings, is answered by `--set`."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # of the Click in Typer, which does not export its class
+            unknown: Any = error if hasattr(error, "option_name") and hasattr(error, "possibilities") else None
+            if unknown is not None:
+                name = unknown.option_name.removeprefix("--").replace("-", "_")
+                keys = getattr(self.callback, "other_keys", {})
+                if ways := [f"--set {key}={value}" for key, value in keys.items() if key.partition(".")[2] == name]:
+                    unknown.message = f"{unknown.option_name} is a setting; use {' or '.join(ways)}."
+                    unknown.possibilities = None
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -153,8 +167,7 @@ class CommandGroup(typer.Typer):
         self, places: Mapping[str, str] | None = None, kind: type[PlainGroup] = PlainGroup, **settings: Any
     ) -> None:
         group = type(kind.__name__, (kind,), {"places": places or {}})
-        settings = {"cls": group, "callback": _no_options, "no_args_is_help": True, "rich_markup_mode": None} | settings
-        super().__init__(**settings)
+        super().__init__(cls=group, callback=_no_options, no_args_is_help=True, rich_markup_mode=None, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunction], CommandFunction]:
         return super().command(name, cls=PlainCommand, **settings)
@@ -170,23 +183,19 @@ def described_command(entry: EntryPoint) -> TyperCommand | None:
     The list of a group is shown in this way because some modules take a second to import. The statement that defines
     the function or the group is parsed alone, which is quicker than the whole module by ten times.
     """
+    name = re.escape(entry.attr)
     try:
         loader: Any = getattr(find_spec(entry.module), "loader", None)
         source = loader.get_source(entry.module) or ""
-    except (ImportError, AttributeError):  # no module, or one that is no text; whoever loads it learns why
+        statement = re.search(rf"^(?:def {name}\(|{name} = ).*\n(?:[ \t)\]}}].*\n|\n)*", source, re.MULTILINE)
+        parsed = ast.parse(statement[0] if statement else "pass").body[0]
+    except Exception:  # noqa: BLE001 - no module, none in Python, or none that can be read: who loads it says why
         return None
-    name = re.escape(entry.attr)
-    statement = re.search(rf"^(?:def {name}\(|{name} = ).*\n(?:[ \t)\]}}].*\n|\n)*", source, re.MULTILINE)
-    if statement is None:
-        return None
-    [parsed, *_] = ast.parse(statement[0]).body
     if isinstance(parsed, ast.FunctionDef):
         text = ast.get_docstring(parsed)
     else:
-        given = getattr(getattr(parsed, "value", None), "keywords", ())
-        text = next(
-            (value.value.value for value in given if value.arg == "help" and hasattr(value.value, "value")), None
-        )
+        words = getattr(getattr(parsed, "value", None), "keywords", ())
+        text = next((getattr(word.value, "value", None) for word in words if word.arg == "help"), None)
     return TyperCommand(name=entry.name, help=text) if isinstance(text, str) else None
 
 
@@ -345,7 +354,7 @@ def print_table(table: "Table") -> None:
     """A table on standard output, its notes below."""
     from recipe.report.terminal import terminal_table
 
-    out.print(terminal_table(table))
+    out.print(terminal_table(table, out.width))
     print_lines(*table.notes)
 
 

@@ -48,10 +48,13 @@ def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
         for table, of in tables.items()
         for name in of.flags
     }
-    others = [
-        f"{table}.{name}" for table, of in tables.items() for name in of.kind.model_fields if name not in of.flags
-    ]
-    some = others[0] if others else next(f"{table}.{name}" for table, name in options)
+    others = {
+        f"{table}.{name}": "true" if field.annotation is bool else "VALUE"
+        for table, of in tables.items()
+        for name, field in of.kind.model_fields.items()
+        if name not in of.flags
+    }
+    some = next(iter(others), None) or next(f"{table}.{name}" for table, name in options)
     further = [
         inspect.Parameter(
             "settings_file",
@@ -110,6 +113,7 @@ def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
         parameters = [*kept, *options.values(), *further]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": None}
+        run.other_keys = others  # type: ignore[attr-defined]
         return run
 
     return decorate

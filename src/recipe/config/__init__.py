@@ -14,6 +14,7 @@ from recipe.config.base import (
 )
 from recipe.config.corpus import CorpusConfig, EncoderConfig, MiningConfig
 from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
+from recipe.config.planning import PlanConfig
 from recipe.config.reward import GroundedConfig, RewardConfig
 from recipe.config.training import (
     BaseModelConfig,
@@ -46,6 +47,7 @@ __all__ = [
     "MiningConfig",
     "ModelConfig",
     "PhiConfig",
+    "PlanConfig",
     "Positive",
     "RewardConfig",
     "RewardTrainingSettings",
