@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
     from recipe.report.elements import Table
-    from recipe.training.preflight import Finding
+    from recipe.training.preflight import Requirement
 
 _WHOLE = 1000
 """Letters, more than any first sentence has."""
@@ -341,7 +341,7 @@ def shows(command: Callable[..., CommandOutput]) -> Callable[..., None]:
     return run
 
 
-def finding_lines(findings: "Sequence[Finding]") -> Iterator[str]:
+def finding_lines(findings: "Sequence[Requirement]") -> Iterator[str]:
     """A line for each thing that a run needs, and how many are missing."""
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:

@@ -129,10 +129,10 @@ def _request(
 def _write_as_it_comes(planner: "Planner", request: "Request") -> None:
     """Print a single plan while it is written."""
     from recipe.models.protocol import Answer, Refusal, all_answered, read_plan
-    from recipe.planning.planner import Draft
+    from recipe.planning.planner import PlanDraft
 
     shown, outcomes = 0, list[Answer | Refusal]()
-    for _, steps, outcome, before in planner.write([Draft(request)]):
+    for _, steps, outcome, before in planner.write([PlanDraft(request)]):
         outcomes += [] if outcome is None else [outcome]
         if before < shown:
             console.out.print("[dim]The steps above are the model's thought. Its plan:[/]")

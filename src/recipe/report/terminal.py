@@ -60,8 +60,13 @@ def terminal_table(table: Table, width_of_terminal: int) -> RenderableType:
     drawn.add_column(Text(table.first), overflow="fold", min_width=least[0])
     for heading, figures, needed in zip(titles, numeric, least[1:], strict=True):
         # Rich would take width from every column alike.
-        side = "right" if figures else "left"
-        drawn.add_column(Text(heading), justify=side, no_wrap=figures, overflow="fold", min_width=needed)
+        drawn.add_column(
+            Text(heading),
+            justify="right" if figures else "left",
+            no_wrap=figures,
+            overflow="fold",
+            min_width=needed,
+        )
     section = ""
     for number, row in enumerate(table.rows):
         if row.section not in ("", section):

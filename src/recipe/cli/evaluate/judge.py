@@ -10,7 +10,7 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput
-from recipe.cli.evaluate.runner import Plans, measure_command
+from recipe.cli.evaluate.runner import PlanOptions, measure_command
 from recipe.cli.flags import SettingsTable
 from recipe.cli.models import JUDGE, beside, opened
 from recipe.config import JudgeConfig, ModelConfig
@@ -74,7 +74,7 @@ def read_judged(examples: Path, split: str, histories: Path | None, history: str
     judge=SettingsTable(JudgeConfig, ("temperature", "max_tokens", "seed", "repeats", "reasks", "history"), _PANEL),
 )
 def judge(
-    plans: Plans,
+    plans: PlanOptions,
     rubric: Annotated[
         Literal["six-criteria", "critical-failures"],
         typer.Option(help="The paper's six criteria, or How2Score: the share of plans without a critical failure."),
@@ -201,7 +201,7 @@ def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "F
     judge=SettingsTable(JudgeConfig, ("temperature", "max_tokens", "seed", "reasks", "history"), _PANEL),
 )
 def diversity(
-    plans: Plans,
+    plans: PlanOptions,
     predictions: Annotated[Path | None, typer.Argument(help="Predictions, JSON lines, several samples each.")] = None,
     chosen: Annotated[
         Path | None, typer.Option(help="Write the chosen examples, JSON lines, to plan for; needs no predictions.")

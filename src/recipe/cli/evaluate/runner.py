@@ -43,7 +43,7 @@ _LAST: dict[str, tuple[Any, Any]] = {
 
 
 @dataclass(frozen=True)
-class Plans:
+class PlanOptions:
     """The options that measures share, and what is done by them."""
 
     predictions: Path = Path()
@@ -110,7 +110,7 @@ def measure_command(
             from recipe.artifacts import require_writable
             from recipe.evaluation.scores import rows_path
 
-            plans = Plans(**{name: arguments.pop(name) for name in (*_FIRST, *_LAST) if name not in without})
+            plans = PlanOptions(**{name: arguments.pop(name) for name in (*_FIRST, *_LAST) if name not in without})
             if plans.output is not None:
                 require_writable(plans.output)
                 require_writable(rows_path(plans.output))
@@ -139,7 +139,7 @@ def measure_command(
 def plain_command(kind: "type[Measure]") -> Callable[..., None]:
     """The command of a measure without options of its own, which is opened without settings."""
 
-    def command(plans: Plans) -> CommandOutput:
+    def command(plans: PlanOptions) -> CommandOutput:
         selection, _ = plans.read()
         measure = kind()
         measure.require(selection.examples)

@@ -7,7 +7,7 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput
-from recipe.cli.evaluate.runner import Plans, measure_command
+from recipe.cli.evaluate.runner import PlanOptions, measure_command
 from recipe.cli.vpa import CrossTask, Order, ProtocolName, RuleName, TaxonomyName
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _MEASURES = {"success_rate": "SR", "accuracy": "mAcc", "iou": "mIoU"}
 
 @measure_command("predictions", "examples", "split", "missing")
 def vpa(
-    plans: Plans,
+    plans: PlanOptions,
     root: CrossTask,
     baseline: Annotated[
         str | None,
