@@ -75,7 +75,7 @@ def test_lists_of_commands_import_no_command(words: list[str]) -> None:
         group = group.get_command(context, word) if word else group  # type: ignore[attr-defined]
     listed = " ".join(shown.split())
     for name in group.list_commands(context):  # type: ignore[attr-defined]
-        described = described_command(group.entry(context, name))  # type: ignore[attr-defined]
+        described = described_command(group.places.get(name) or group._of_packages(context)[name])  # type: ignore[attr-defined]
         made = group.get_command(context, name)  # type: ignore[attr-defined]
         assert described is not None
         assert described.get_short_help_str(1000) == made.get_short_help_str(1000)

@@ -86,8 +86,8 @@ class PlainGroup(TyperGroup):
     function or a `CommandGroup`.
     """
 
-    places: ClassVar[Mapping[str, str]] = {}
-    """Where each command of this project is that is not imported with its group, as an entry point has it."""
+    places: ClassVar[Mapping[str, EntryPoint]] = {}
+    """Where each command of this project is that is not imported with its group."""
     further: ClassVar[str] = ""
     """Another group of entry points that name commands here."""
     _installed: dict[str, EntryPoint] | None = None
@@ -102,8 +102,10 @@ class PlainGroup(TyperGroup):
         One of another package that cannot be loaded is said on standard error and left out: the other commands do not
         depend on it.
         """
-        if cmd_name in self.commands or (entry := self.entry(ctx, cmd_name)) is None:
-            return self.commands.get(cmd_name)
+        if cmd_name in self.commands:
+            return self.commands[cmd_name]
+        if (entry := self.places.get(cmd_name) or self._of_packages(ctx).get(cmd_name)) is None:
+            return None
         try:
             loaded = entry.load()
         except Exception as error:
@@ -126,7 +128,7 @@ class PlainGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
-            entry = self.entry(ctx, name)
+            entry = self.places.get(name) or self._of_packages(ctx).get(name)
             package = entry.module.partition(".")[0] if entry and name not in self.places else ""
             title = f"Commands of {package}" if package else "Commands"
             described = None if entry is None or name in self.commands else described_command(entry)
@@ -135,12 +137,6 @@ class PlainGroup(TyperGroup):
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
-
-    def entry(self, ctx: Any, name: str) -> EntryPoint | None:
-        """Where a command is; None for one that was imported with its group, and for an unknown one."""
-        if name in self.places:  # no other package replaces it
-            return EntryPoint(name, self.places[name], "recipe.commands")
-        return self._of_packages(ctx).get(name)
 
     def _of_packages(self, ctx: Any) -> dict[str, EntryPoint]:
         if self._installed is None:  # once a group: the metadata of every installed package is read
@@ -166,7 +162,8 @@ class CommandGroup(typer.Typer):
     def __init__(
         self, places: Mapping[str, str] | None = None, kind: type[PlainGroup] = PlainGroup, **settings: Any
     ) -> None:
-        group = type(kind.__name__, (kind,), {"places": places or {}})
+        entries = {name: EntryPoint(name, place, "recipe.commands") for name, place in (places or {}).items()}
+        group = type(kind.__name__, (kind,), {"places": entries})
         super().__init__(cls=group, callback=_no_options, no_args_is_help=True, rich_markup_mode=None, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunction], CommandFunction]:

@@ -3,11 +3,13 @@
 import ast
 import difflib
 import inspect
+import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import date, time
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
@@ -31,35 +33,26 @@ class Settings(BaseModel):
 Config = TypeVar("Config", bound=Settings)
 
 
+@cache
 def documented_fields(kind: type[Settings]) -> dict[str, str]:
     """The documentation below each field of a class and of its bases.
 
     Help and the reference alone read it. Pydantic's `use_attribute_docstrings` would read it for every class that is
-    imported, and parse the whole module anew for each: 0.3 s of every command.
+    imported, and parse the whole module for each: 0.3 s of every command. Here the statement of the class is parsed.
     """
     documented: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        if issubclass(base, Settings):
-            documented |= _documented_classes(base.__module__).get(base.__name__, {})
-    return documented
-
-
-@cache
-def _documented_classes(module: str) -> dict[str, dict[str, str]]:
-    """The documentation of the fields of each class of a module, read once."""
-    classes: dict[str, dict[str, str]] = {}
-    for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
-        if not isinstance(statement, ast.ClassDef):
+        if not issubclass(base, Settings):
             continue
-        fields = classes[statement.name] = {}
-        for field, below in zip(statement.body, statement.body[1:], strict=False):
+        source = inspect.getsource(sys.modules[base.__module__])
+        statement = re.search(rf"^class {base.__name__}\b.*\n(?:[ \t].*\n|\n)*", source, re.MULTILINE)
+        parsed = ast.parse(statement[0] if statement else "class Unknown: ...").body[0]
+        body = parsed.body if isinstance(parsed, ast.ClassDef) else []
+        for field, below in pairwise(body):
             match field, below:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(text))),
-                ):
-                    fields[name] = inspect.cleandoc(text)
-    return classes
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    documented[name] = inspect.cleandoc(text)
+    return documented
 
 
 def load_config(path: Path, kind: type[Config], changes: Sequence[str] = ()) -> Config:
@@ -147,18 +140,13 @@ def changed_values(values: Mapping[str, Any], changes: Sequence[str]) -> dict[st
                     f"--set {change!r}: key {table!r} is a value and no table; leave out what follows it."
                 )
             here[table] = here = dict(inner)
-        here[name] = _toml_value(text)
+        try:
+            read = read_toml(f"value = {text}")
+        except ValueError:
+            read = {}
+        value = read.get("value", text)
+        here[name] = text if len(read) > 1 or isinstance(value, date | time) else value
     return result
-
-
-def _toml_value(text: str) -> Any:
-    """A value as TOML reads it; the text itself where TOML reads none, or a date."""
-    try:
-        read = read_toml(f"value = {text}")
-    except ValueError:
-        return text
-    value = read.get("value")
-    return text if len(read) > 1 or isinstance(value, date | time) else value
 
 
 def parse_config(raw: dict[str, Any], kind: type[Config], origin: str, changes: Sequence[str] = ()) -> Config:

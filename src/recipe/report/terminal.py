@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from recipe.report.elements import Cell, Table, TableRow
+from recipe.report.elements import Cell, Table
 
 _NAME = 24
 """Letters of a word of a name that stay on one line, at most; longer ones fold."""
@@ -26,36 +26,39 @@ def terminal_table(table: Table, width_of_terminal: int) -> RenderableType:
     columns = sorted([*shared, *([index] for name, places in table.groups() if not name for index in places)])
     numbers = table.numeric()
     numeric = [any(numbers[index] for index in column) for column in columns]
-    texts = [
-        [_packed(table, column, [_text(row.cells[index]) for index in column]) for row in table.rows]
-        for column in columns
-    ]
-    titles = [
-        f"{group}\n{_packed(table, column, [table.headings[index].text for index in column])}"
-        if (group := table.headings[column[0]].group)
-        else table.headings[column[0]].text
-        for column in columns
-    ]
+    names = [f"{row.name}, {row.about}" if row.about else row.name for row in table.rows]
+
+    # The heading and the texts of each column; in a shared one, each figure stands below its own heading.
+    grid = [[heading.text for heading in table.headings], *([_text(cell) for cell in row.cells] for row in table.rows)]
+    widest = [max(len(line[index]) for line in grid) for index in range(len(table.headings))]
+    titles, texts = list[str](), list[list[str]]()
+    for column in columns:
+        packed = [line[column[0]] for line in grid]
+        if len(column) > 1:
+            packed = ["  ".join(line[index].rjust(widest[index]) for index in column) for line in grid]
+        group = table.headings[column[0]].group
+        titles.append(f"{group}\n{packed[0]}" if group else packed[0])
+        texts.append(packed[1:])
 
     # What each column needs at least: figures all of their width, texts their longest word.
     widths = [max([1, *map(len, shown)]) for shown in texts]
-    lines = 3 * (len(columns) + 1) + 1  # between the columns and around them
+    between = 3 * (len(columns) + 1) + 1
     for folded in (False, True):
         if folded:
             titles = [
                 title if "\n" in title else textwrap.fill(title, max(width, _longest([title], _WORD)))
                 for title, width in zip(titles, widths, strict=True)
             ]
-        least = [_longest([row.name for row in table.rows], _NAME)]
+        least = [_longest(names, _NAME)]
         for title, width, shown, figures in zip(titles, widths, texts, numeric, strict=True):
             needed = max(width, *map(len, title.split("\n"))) if figures else _longest([title, *shown], _WORD)
             least.append(needed)
-        if fits := sum(least) + lines <= width_of_terminal:
+        if fits := sum(least) + between <= width_of_terminal:
             break
 
     caption = Text(f"{table.caption} ({table.about})" if table.about else table.caption)
     if not fits:
-        return Group(*([Text(caption.plain, "italic")] if caption else []), *_records(table))
+        return Group(*([Text(caption.plain, "italic")] if caption else []), *_records(table, names))
     drawn = RichTable(title=caption or None)
     drawn.add_column(Text(table.first), overflow="fold", min_width=least[0])
     for heading, figures, needed in zip(titles, numeric, least[1:], strict=True):
@@ -75,15 +78,15 @@ def terminal_table(table: Table, width_of_terminal: int) -> RenderableType:
         section = row.section
         clear = (len(column) == 1 and row.cells[column[0]].clear for column in columns)
         cells = (Text(shown[number], "bold" if marked else "") for shown, marked in zip(texts, clear, strict=True))
-        drawn.add_row(Text(_name(row)), *cells)
+        drawn.add_row(Text(names[number]), *cells)
     return drawn
 
 
-def _records(table: Table) -> list[RenderableType]:
+def _records(table: Table, names: Sequence[str]) -> list[RenderableType]:
     """The rows below each other: its name, and below it each cell with its heading."""
     records = list[RenderableType]()
     section = ""
-    for row in table.rows:
+    for name, row in zip(names, table.rows, strict=True):
         if row.section not in ("", section):
             records.append(Text(row.section, "italic"))
         section = row.section
@@ -93,19 +96,8 @@ def _records(table: Table) -> list[RenderableType]:
         for heading, cell in zip(table.headings, row.cells, strict=True):
             words = f"{heading.group}, {heading.text}" if heading.group else heading.text
             cells.add_row(Text(words), Text(_text(cell), "bold" if cell.clear else ""))
-        records += [Text(_name(row), "bold"), Padding(cells, (0, 0, 0, 2), expand=False)]
+        records += [Text(name, "bold"), Padding(cells, (0, 0, 0, 2), expand=False)]
     return records
-
-
-def _packed(table: Table, column: Sequence[int], texts: Sequence[str]) -> str:
-    """The texts of a row in a column that a group shares, each below its heading."""
-    if len(column) == 1:
-        return texts[0]
-    widths = (
-        max([len(table.headings[index].text), *(len(_text(row.cells[index])) for row in table.rows)])
-        for index in column
-    )
-    return "  ".join(text.rjust(width) for text, width in zip(texts, widths, strict=True))
 
 
 def _longest(texts: Sequence[str], most: int) -> int:
@@ -113,10 +105,6 @@ def _longest(texts: Sequence[str], most: int) -> int:
     words = [word for text in texts for word in text.split()]
     numbers = [len(word) for word in words if any(map(str.isdigit, word)) and not any(map(str.isalpha, word))]
     return max([1, *numbers, min(max(map(len, words), default=1), most)])
-
-
-def _name(row: TableRow) -> str:
-    return f"{row.name}, {row.about}" if row.about else row.name
 
 
 def _text(cell: Cell) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput
-from recipe.cli.evaluate.runner import PlanOptions, measure_command
+from recipe.cli.evaluate.runner import PlanOptions, measure_command, open_embed
 from recipe.cli.flags import SettingsTable
 from recipe.cli.models import JUDGE, beside, opened
 from recipe.config import JudgeConfig, ModelConfig
@@ -19,7 +19,6 @@ from recipe.errors import InputError
 if TYPE_CHECKING:
     from recipe.evaluation.judge.critical import FailurePrompt
     from recipe.models.model import Model
-    from recipe.planning.admissible import Embed
     from recipe.types import Example
 
 PROXY = "proxy"
@@ -45,13 +44,6 @@ def asked_model(settings: ModelConfig) -> "Iterator[Model]":
         raise InputError("--endpoint is missing: the judge's address; or give --judge proxy, or a model folder.")
     with opened(settings.model_copy(update={"model": settings.model or PAPERS})) as model:
         yield model
-
-
-def _embed(encoder: str) -> "Embed":
-    from recipe.config import EncoderConfig
-    from recipe.corpus.encoders import open_encoder
-
-    return open_encoder(EncoderConfig(name=encoder)).encode
 
 
 def read_judged(examples: Path, split: str, histories: Path | None, history: str) -> "list[Example]":
@@ -115,7 +107,7 @@ def judge(
     from recipe.evaluation.judge.proxy import ProxyJudge
     from recipe.evaluation.judge.verdicts import verdict_rows, write_verdicts
     from recipe.evaluation.measures import summarise
-    from recipe.evaluation.scores import rows_path, write_scores
+    from recipe.evaluation.scores import rows_path
     from recipe.models.costs import Prices
     from recipe.models.sampling import distinct_decodings
     from recipe.planning.predictions import read_predictions
@@ -150,7 +142,7 @@ def judge(
     spent: dict[str, float | None] = {}
     asking: Judge
     if failures is None and model.model == PROXY:
-        asking = ProxyJudge(_embed(encoder), encoder, judge.history)
+        asking = ProxyJudge(open_embed(encoder), encoder, judge.history)
         judged = asking.judge(cases, console.progress())
     else:
         with asked_model(beside(model, plans.output)) as engine:
@@ -173,8 +165,7 @@ def judge(
     system = plans.system or plans.predictions.stem
     scores = summarise(measure, system, verdict_rows(judged), chosen, judge.seed, spent, left_out, decoding)
     write_verdicts(rows_path(plans.output), judged)
-    write_scores(plans.output, scores)
-    return plans.shown(scores)
+    return plans.show(scores)
 
 
 def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "FailurePrompt | None":
@@ -262,7 +253,7 @@ def diversity(
     spent: dict[str, float | None] = {}
     asking: DiversityJudge
     if model.model == PROXY:
-        asking = ProxyDiversityJudge(_embed(encoder), encoder)
+        asking = ProxyDiversityJudge(open_embed(encoder), encoder)
         pairs = compare_plans(asking, sampled.prompts, order_check, seed, console.progress())
     else:
         with asked_model(beside(model, plans.output)) as engine:

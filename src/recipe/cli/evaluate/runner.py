@@ -16,6 +16,7 @@ from recipe.cli.flags import SettingsTable, with_settings
 if TYPE_CHECKING:
     from recipe.evaluation.measures import Measure, PlanSelection
     from recipe.evaluation.scores import Row, Scores
+    from recipe.planning.admissible import Embed
     from recipe.types import Example
 
 _FIRST: dict[str, tuple[Any, Any]] = {
@@ -76,22 +77,25 @@ class PlanOptions:
         scores = summarise(measure, named, rows, selection.examples, self.seed, left_out=skipped, decoding=decoding)
         return scores, rows
 
-    def show(self, scores: "Scores", rows: "Sequence[Row]") -> CommandOutput:
-        """Write the scores with their rows, if they have a file, and show them."""
+    def show(self, scores: "Scores", rows: "Sequence[Row] | None" = None) -> CommandOutput:
+        """Write the scores, if they have a file, and their rows unless these are written; and show the scores."""
+        from recipe.evaluation.measures import measure_named, terminal_tables
         from recipe.evaluation.scores import rows_path, write_rows, write_scores
 
         if self.output is not None:
-            write_rows(rows_path(self.output), rows)
+            if rows is not None:
+                write_rows(rows_path(self.output), rows)
             write_scores(self.output, scores)
-        return self.shown(scores)
-
-    def shown(self, scores: "Scores") -> CommandOutput:
-        """The scores as JSON and as tables."""
-        from recipe.evaluation.measures import measure_named, terminal_tables
-        from recipe.evaluation.scores import rows_path
-
         file = "" if self.output is None else rows_path(self.output).name
         return CommandOutput(scores, terminal_tables(measure_named(scores.measure), scores, file))
+
+
+def open_embed(encoder: str, **given: Any) -> "Embed":
+    """The encoder of a name, opened; `given` are further arguments of its calls."""
+    from recipe.config import EncoderConfig
+    from recipe.corpus.encoders import open_encoder
+
+    return functools.partial(open_encoder(EncoderConfig(name=encoder)).encode, **given)
 
 
 def measure_command(
