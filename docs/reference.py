@@ -38,9 +38,10 @@ def settings(kind: type[config.Settings]) -> list[str]:
         "| key | default | meaning |",
         "| --- | --- | --- |",
     ]
+    documented = config.documented_fields(kind)
     for name, field in kind.model_fields.items():
         default = "required" if field.is_required() else f"`{field.default!r}`"
-        rows.append(f"| `{name}` | {_cell(default)} | {_cell(field.description or '')} |")
+        rows.append(f"| `{name}` | {_cell(default)} | {_cell(documented.get(name, ''))} |")
     return [*rows, ""]
 
 

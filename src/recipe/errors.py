@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 _PROJECT = "recipe-planner"
 _NAMED = 5
@@ -127,7 +126,7 @@ def install_command(extras: str) -> str:
         origin = json.loads(distribution(_PROJECT).read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
         origin = {}
-    folder = url2pathname(urlsplit(origin.get("url", "")).path) if "dir_info" in origin else ""
+    folder = unquote(urlsplit(origin.get("url", "")).path) if "dir_info" in origin else ""
     pins = f"-c {_near(str(pinned))} " if folder and (pinned := Path(folder, "constraints.txt")).is_file() else ""
     editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
     package = f"{_near(folder)}[{extras}]" if folder else f"{_PROJECT}[{extras}]"

@@ -84,7 +84,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 """A whole number from 0."""
 
 
-class Fault(NamedTuple):
+class FieldFault(NamedTuple):
     """What is wrong with a value, where it lies, and what to do."""
 
     field: str
@@ -92,14 +92,14 @@ class Fault(NamedTuple):
     remedy: str
 
 
-def faults_of(error: ValidationError, kind: Any, depth: int = 0) -> Iterator[Fault]:
+def faults_of(error: ValidationError, kind: Any, depth: int = 0) -> Iterator[FieldFault]:
     """The faults of a value of `kind`, which lies `depth` levels below what was read, in words.
 
     Unknown fields go first: a misspelt one leaves another missing.
     """
     for details in sorted(error.errors(include_url=False), key=lambda details: details["type"] not in _UNKNOWN):
         location = details["loc"][depth:]
-        yield Fault(field_name(location), *_worded(details, location, kind))
+        yield FieldFault(field_name(location), *_worded(details, location, kind))
 
 
 def field_name(location: Iterable[int | str]) -> str:

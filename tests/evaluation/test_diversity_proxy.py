@@ -15,7 +15,7 @@ from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.diversity.judges import CAP, ProxyDiversityJudge, Question, difference, nearest_level
 from recipe.evaluation.diversity.plans import PromptSamples, distinct_steps
 from recipe.evaluation.diversity.scores import compare_plans, prompt_diversity
-from recipe.evaluation.matching import Likeness, Scale
+from recipe.evaluation.matching import CosineScale, Likeness
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
@@ -29,7 +29,7 @@ def letters(texts: Sequence[str]) -> np.ndarray:
 
 
 def apart(first: Sequence[str], second: Sequence[str]) -> float:
-    return difference(first, second, Likeness(letters, Scale(0.1, 0.9), LETTERS))
+    return difference(first, second, Likeness(letters, CosineScale(0.1, 0.9), LETTERS))
 
 
 @pytest.mark.parametrize(

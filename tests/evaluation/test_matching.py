@@ -15,9 +15,9 @@ from recipe.corpus.encoders import open_encoder
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.matching import (
     FLOOR,
+    CosineScale,
     Likeness,
     NearestStep,
-    Scale,
     StepMatcher,
     calibrate,
     ordered_f1,
@@ -102,7 +102,7 @@ def letters(texts: Sequence[str]) -> np.ndarray:
 
 
 def test_the_scale_runs_from_chance_to_the_same() -> None:
-    likeness = Likeness(angles, Scale(0.5, 0.75), ["0", "60", "90", "51.3178", "30"])
+    likeness = Likeness(angles, CosineScale(0.5, 0.75), ["0", "60", "90", "51.3178", "30"])
     assert likeness.between(["0"], ["60", "90", "51.3178", "30"])[0].tolist() == pytest.approx([0, 0, 0.5, 1])
 
 
@@ -141,7 +141,7 @@ ANGLES = st.lists(st.integers(0, 180).map(str), min_size=1, max_size=4)
 @settings(max_examples=30)
 @given(ANGLES, ANGLES)
 def test_the_assignment_is_the_best_of_all(first: list[str], second: list[str]) -> None:
-    likeness = Likeness(angles, Scale(0.2, 1.0), first + second)
+    likeness = Likeness(angles, CosineScale(0.2, 1.0), first + second)
     pairs = likeness.pairs(first, second)
     table = likeness.between(first, second)
     if len(first) > len(second):
@@ -155,7 +155,7 @@ def test_the_assignment_is_the_best_of_all(first: list[str], second: list[str]) 
 
 @given(st.lists(st.sampled_from(LETTERS), min_size=1, max_size=8))
 def test_a_list_is_paired_with_itself_in_place_whatever_it_repeats(steps: list[str]) -> None:
-    pairs = Likeness(letters, Scale(0.1, 0.9), steps).pairs(steps, steps)
+    pairs = Likeness(letters, CosineScale(0.1, 0.9), steps).pairs(steps, steps)
     assert [(pair.first, pair.second) for pair in pairs] == [(i, i) for i in range(len(steps))]
 
 
@@ -164,12 +164,12 @@ def test_a_list_is_paired_with_itself_in_place_whatever_it_repeats(steps: list[s
     [("bca", "ada", (2, 2)), ("abc", "ada", (0, 0)), ("ab", "cada", (0, 1)), ("ba", "cada", (1, 3))],
 )
 def test_of_equal_steps_the_one_nearest_in_place_is_taken(first: str, second: str, expected: tuple[int, int]) -> None:
-    [pair] = Likeness(letters, Scale(0.1, 0.9), first + second).pairs(first, second)
+    [pair] = Likeness(letters, CosineScale(0.1, 0.9), first + second).pairs(first, second)
     assert (pair.first, pair.second) == expected
 
 
 def test_nothing_is_paired_with_nothing_and_by_chance() -> None:
-    likeness = Likeness(letters, Scale(0.1, 0.9), "ab")
+    likeness = Likeness(letters, CosineScale(0.1, 0.9), "ab")
     assert likeness.pairs([], ["a"]) == likeness.pairs(["a"], []) == likeness.pairs(["a"], ["b"]) == []
     assert likeness.between([], ["a"]).shape == (0, 1)
 
@@ -181,7 +181,7 @@ def example(reference: Sequence[str], history: Sequence[str] = ("180",), goal: s
 
 DEGREES = st.lists(st.integers(0, 35).map(lambda place: str(10 * place)), max_size=5)
 WANTED = st.lists(st.integers(0, 35).map(lambda place: str(10 * place)), min_size=1, max_size=5)
-HALF_TURN = Scale(0.0, 0.75)
+HALF_TURN = CosineScale(0.0, 0.75)
 """With the floor of two thirds a cosine of one half: within 60 degrees."""
 
 

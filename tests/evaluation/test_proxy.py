@@ -15,7 +15,7 @@ from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.proxy import ProxyJudge, verdict_of
 from recipe.evaluation.judge.verdicts import CRITERIA
-from recipe.evaluation.matching import Likeness, Scale
+from recipe.evaluation.matching import CosineScale, Likeness
 from recipe.types import Example, Unscored, Verdict
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
@@ -33,7 +33,7 @@ def words(texts: Sequence[str]) -> np.ndarray:
 
 def by_words(steps: Sequence[str], example: Example = EXAMPLE) -> dict[str, int]:
     texts = (example.goal, *example.history, *example.continuation, *steps)
-    found = verdict_of(Case(example, tuple(steps)), Likeness(words, Scale(0.1, 0.9), texts))
+    found = verdict_of(Case(example, tuple(steps)), Likeness(words, CosineScale(0.1, 0.9), texts))
     return {name: getattr(found, name) for name in CRITERIA}
 
 

@@ -24,6 +24,13 @@ HEAVY = {
 }  # fmt: skip
 
 
+LIGHT = {
+    "recipe", "recipe.children", "recipe.cli", "recipe.cli.console", "recipe.errors", "recipe.progress",
+    "recipe_apps", "recipe_apps.cli", "recipe_studies", "recipe_studies.cli",
+}  # fmt: skip
+"""All modules of this project that the list of commands may import: none of a command, and no settings."""
+
+
 def loaded_by(code: str) -> set[str]:
     report = f"import sys\n{code}\nprint(*{{name.partition('.')[0] for name in sys.modules}}, sep='\\n')"
     result = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
@@ -41,6 +48,38 @@ def loaded_by(code: str) -> set[str]:
 )
 def test_no_heavy_package_is_loaded(code: str) -> None:
     assert loaded_by(code) & HEAVY == set()
+
+
+@pytest.mark.parametrize("words", [[], ["evaluate"]])
+def test_lists_of_commands_import_no_command(words: list[str]) -> None:
+    """A list of commands is shown before anything slow is imported, and says what each command's own help says."""
+    script = (
+        "import io, sys, contextlib\nfrom recipe.cli import app\nshown = io.StringIO()\n"
+        f"with contextlib.suppress(SystemExit), contextlib.redirect_stdout(shown):\n    app({[*words, '--help']})\n"
+        "print(*sys.modules)\nprint(shown.getvalue())\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded, _, shown = result.stdout.partition("\n")
+    own = {name for name in loaded.split() if name.partition(".")[0] in ("recipe", "recipe_apps", "recipe_studies")}
+    assert own <= LIGHT | {"recipe.cli.evaluate", "recipe.evaluation"}
+    assert words or "pydantic" not in loaded.split()  # which Typer itself imports to read the words of a command
+
+    import typer.main
+
+    from recipe.cli import app
+    from recipe.cli.console import described_command
+
+    group, context = typer.main.get_command(app), None
+    for word in (*words, ""):
+        context = typer.Context(group, context, word)  # type: ignore[arg-type]
+        group = group.get_command(context, word) if word else group  # type: ignore[attr-defined]
+    listed = " ".join(shown.split())
+    for name in group.list_commands(context):  # type: ignore[attr-defined]
+        described = described_command(group.places.get(name) or group._of_packages(context)[name])  # type: ignore[attr-defined]
+        made = group.get_command(context, name)  # type: ignore[attr-defined]
+        assert described is not None
+        assert described.get_short_help_str(1000) == made.get_short_help_str(1000)
+        assert f"{name} {made.get_short_help_str(1000)}" in listed
 
 
 def test_another_package_adds_commands_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

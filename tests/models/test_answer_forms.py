@@ -19,7 +19,7 @@ from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.models.endpoint.wire import parse_completion
 from recipe.models.protocol import Answer, Engine, Refusal, read_plan, unanswered
 from recipe.perception.phi import read_history, read_trace
-from recipe.planning.planner import Draft, Planner, Request
+from recipe.planning.planner import PlanDraft, Planner, Request
 from recipe.planning.predictions import Prediction
 from recipe.planning.vidassist.methods import ModelProposer, assess
 from recipe.planning.vidassist.search import Candidate, State
@@ -91,7 +91,7 @@ def planned(answer: Answer) -> tuple[str, ...]:
 
 def streamed(answer: Answer) -> tuple[str, ...]:
     steps: tuple[str, ...] = ()
-    for written in Planner(Pieces(answer), SamplingConfig()).write([Draft(Request("cook rice"))]):
+    for written in Planner(Pieces(answer), SamplingConfig()).write([PlanDraft(Request("cook rice"))]):
         steps = steps[: written.before] + written.steps
     return steps
 

@@ -34,7 +34,19 @@ def examples(tmp_path: Path) -> Path:
 
 
 def test_a_goal_is_planned(recipe: Command, tiny_model: Path) -> None:
-    asked = ("plan", "--model", tiny_model, "--goal", "w1", "--history", "w2", "--count", 2, "--max-tokens", 8)
+    asked = (
+        "plan",
+        "--model",
+        tiny_model,
+        "--goal",
+        "w1",
+        "--history",
+        "w2",
+        "--count",
+        2,
+        "--set",
+        "sampling.max_tokens=8",
+    )
     code, out, _ = recipe(*asked, "--json")
     found = json.loads(out)
     assert code == 0
@@ -55,7 +67,8 @@ def test_plans_are_ranked_with_their_evidence(recipe: Command, tiny_model: Path,
     for sample, text in enumerate(texts):
         request = ModelRequest(Request("w1").chat(model.prompt), SamplingConfig(), sample)
         recorded.keep(model.key(request), Answer(text)._asdict())
-    asked = ("plan", "--model", tiny_model, "--goal", "w1", "--count", 4, "--replay", "--cache", tmp_path / "cache")
+    asked = ("plan", "--model", tiny_model, "--goal", "w1", "--count", 4, "--set", "model.replay=true",
+             "--set", f"model.cache={tmp_path / 'cache'}")  # fmt: skip
     code, out, _ = recipe(*asked, "--corpus", tmp_path / "corpus", "--json")
     plans = json.loads(out)["plans"]
     assert code == 0
@@ -64,7 +77,7 @@ def test_plans_are_ranked_with_their_evidence(recipe: Command, tiny_model: Path,
     for plan in plans:
         assert len(plan["evidence"]) == len(plan["steps"])
         assert set(plan["evidence"]) <= {*said, None}
-    code, grounded, _ = recipe(*asked, "--corpus", tmp_path / "corpus", "--verifier", "grounded", "--json")
+    code, grounded, _ = recipe(*asked, "--corpus", tmp_path / "corpus", "--set", "plan.verifier=grounded", "--json")
     assert code == 0
     assert [p["reward"] for p in json.loads(grounded)["plans"]] != [p["reward"] for p in json.loads(out)["plans"]]
     code, out, _ = recipe(*asked, "--corpus", tmp_path / "corpus")
@@ -74,7 +87,7 @@ def test_plans_are_ranked_with_their_evidence(recipe: Command, tiny_model: Path,
 def test_a_file_is_planned_and_measured(recipe: Command, tiny_model: Path, examples: Path, tmp_path: Path) -> None:
     output = tmp_path / "predictions.jsonl"
     asked = ("plan", "--model", tiny_model, "--examples", examples, "--split", "a", "--output", output)
-    code, out, _ = recipe(*asked, "--count", 3, "--max-tokens", 8, "--json")
+    code, out, _ = recipe(*asked, "--count", 3, "--set", "sampling.max_tokens=8", "--json")
     assert (code, json.loads(out)["predictions"]) == (0, 6)
     assert [one.sample for one in read_predictions(output)] == [0, 1, 2, 0, 1, 2]
     card = decoding_of(SamplingConfig(max_tokens=8))
@@ -106,7 +119,7 @@ def test_a_file_is_planned_and_measured(recipe: Command, tiny_model: Path, examp
         (("--examples", "none.jsonl", "--output", "p.jsonl"), "none.jsonl: the file does not exist"),
         (("--goal", "x"), "there is no model in this folder"),
         (("--goal", "x", "--corpus", "none"), "none"),
-        (("--goal", "x", "--verifier", "grounded"), "--corpus"),
+        (("--goal", "x", "--set", "plan.verifier=grounded"), "--corpus"),
     ],
 )
 def test_wrong_usage_is_one_clear_sentence(
@@ -135,7 +148,7 @@ def test_answers_of_an_endpoint_say_how_they_ended(recipe: Command, examples: Pa
 
     output = tmp_path / "plans.jsonl"
     with serving(answer) as server:
-        asked = ("plan", "--endpoint", server.url, "--model", "m", "--concurrency", 1)
+        asked = ("plan", "--endpoint", server.url, "--model", "m", "--set", "model.concurrency=1")
         code, out, _ = recipe(*asked, "--examples", examples, "--output", output, "--json")
         assert code == 0
         code, single, _ = recipe(*asked, "--goal", goals[2], "--json")

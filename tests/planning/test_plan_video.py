@@ -45,7 +45,17 @@ def examples(tmp_path: Path) -> list[Example]:
 
 
 def test_a_video_is_planned_from_as_far_as_it_may_be_seen(recipe: Command, tiny_video_model: Path, clip: Path) -> None:
-    asked = ("plan", "--model", tiny_video_model, "--video", clip, "--goal", "dig a hole", "--max-tokens", 12)
+    asked = (
+        "plan",
+        "--model",
+        tiny_video_model,
+        "--video",
+        clip,
+        "--goal",
+        "dig a hole",
+        "--set",
+        "sampling.max_tokens=12",
+    )
     plans = {}
     for until in ("00:01", "1", "3.5", ""):
         code, out, _ = recipe(*asked, *(("--until", until) if until else ()), "--json")
@@ -56,7 +66,17 @@ def test_a_video_is_planned_from_as_far_as_it_may_be_seen(recipe: Command, tiny_
 
 
 def test_a_single_plan_is_streamed_as_it_would_be_sampled(recipe: Command, tiny_video_model: Path, clip: Path) -> None:
-    asked = ("plan", "--model", tiny_video_model, "--video", clip, "--goal", "dig a hole", "--max-tokens", 12)
+    asked = (
+        "plan",
+        "--model",
+        tiny_video_model,
+        "--video",
+        clip,
+        "--goal",
+        "dig a hole",
+        "--set",
+        "sampling.max_tokens=12",
+    )
     code, streamed, _ = recipe(*asked)
     sampled = json.loads(recipe(*asked, "--json")[1])["plans"][0]["steps"]
     assert code == 0
@@ -68,17 +88,27 @@ def test_a_single_plan_is_streamed_as_it_would_be_sampled(recipe: Command, tiny_
 
 
 def test_a_planner_that_reads_is_told_the_video_by_phi(recipe: Command, tiny_video_model: Path, clip: Path) -> None:
-    asked = ("plan", "--model", tiny_video_model, "--video", clip, "--goal", "dig a hole", "--max-tokens", 8)
+    asked = (
+        "plan",
+        "--model",
+        tiny_video_model,
+        "--video",
+        clip,
+        "--goal",
+        "dig a hole",
+        "--set",
+        "sampling.max_tokens=8",
+    )
     pytest.importorskip("openai")
     from tests.models.endpoint_server import completion, serving
 
     with serving(lambda *_: completion("<think>1. run</think>1. boil\n2. dig")) as server:
-        code, out, _ = recipe(*asked, "--phi", "m", "--phi-endpoint", server.url, "--json")
+        code, out, _ = recipe(*asked, "--set", "plan.phi=m", "--set", f"plan.phi_endpoint={server.url}", "--json")
     found = json.loads(out)
     assert code == 0
     assert found["history"] == ["boil", "dig"]
     code, again, _ = recipe(
-        "plan", "--model", tiny_video_model, "--goal", "dig a hole", "--max-tokens", 8, "--json",
+        "plan", "--model", tiny_video_model, "--goal", "dig a hole", "--set", "sampling.max_tokens=8", "--json",
         *(word for step in found["history"] for word in ("--history", step)),
     )  # fmt: skip
     assert json.loads(again)["plans"] == found["plans"]
@@ -89,10 +119,10 @@ def test_a_file_is_planned_from_its_videos_and_what_is_missing_is_listed(
 ) -> None:
     output = tmp_path / "predictions.jsonl"
     asked = ("plan", "--model", tiny_video_model, "--examples", tmp_path / "examples.jsonl", "--output", output,
-             "--videos", clip.parent, "--max-tokens", 8)  # fmt: skip
+             "--videos", clip.parent, "--set", "sampling.max_tokens=8")  # fmt: skip
     code, _, err = recipe(*asked)
     assert (code, "toy/v2" in err, output.exists()) == (1, True, False)
-    code, out, _ = recipe(*asked, "--skip-missing", "--json")
+    code, out, _ = recipe(*asked, "--set", "plan.skip_missing=true", "--json")
     assert (code, json.loads(out)["missing"]) == (0, ["toy/v2"])
     assert [one.example_id for one in read_predictions(output)] == ["e1"]
 
@@ -102,12 +132,20 @@ def test_a_file_is_planned_from_what_phi_told(
 ) -> None:
     told = [History(one.example_id, ("dig", "boil"), until=one.until) for one in examples]
     write_histories(tmp_path / "histories.jsonl", told)
-    asked = ("plan", "--model", tiny_video_model, "--examples", tmp_path / "examples.jsonl", "--max-tokens", 8)
+    asked = (
+        "plan",
+        "--model",
+        tiny_video_model,
+        "--examples",
+        tmp_path / "examples.jsonl",
+        "--set",
+        "sampling.max_tokens=8",
+    )
     code, _, _ = recipe(*asked, "--output", tmp_path / "p.jsonl", "--histories", tmp_path / "histories.jsonl")
     assert code == 0
     code, out, _ = recipe(
         "plan", "--model", tiny_video_model, "--goal", "dig a hole", "--history", "dig", "--history", "boil",
-        "--max-tokens", 8, "--json",
+        "--set", "sampling.max_tokens=8", "--json",
     )  # fmt: skip
     assert list(read_predictions(tmp_path / "p.jsonl")[0].steps) == json.loads(out)["plans"][0]["steps"]
     write_histories(tmp_path / "histories.jsonl", told[:1])
@@ -119,7 +157,8 @@ def test_a_file_is_planned_from_what_phi_told(
         tmp_path / "q.jsonl",
         "--histories",
         tmp_path / "histories.jsonl",
-        "--skip-missing",
+        "--set",
+        "plan.skip_missing=true",
         "--json",
     )
     assert (code, json.loads(out)["missing"], json.loads(out)["predictions"]) == (0, ["e2"], 1)
@@ -128,7 +167,7 @@ def test_a_file_is_planned_from_what_phi_told(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--goal", "x", "--until", "00:41"), "--until and --phi go with --video"),
+        (("--goal", "x", "--until", "00:41"), "--until and plan.phi go with --video"),
         (("--goal", "x", "--video", "none.mp4"), "none.mp4: the file does not exist"),
         (("--goal", "x", "--video", "CLIP", "--until", "0:75"), "--until '0:75' is no time"),
         (("--goal", "x", "--video", "CLIP", "--until", "9:00"), "cut point"),
@@ -136,8 +175,14 @@ def test_a_file_is_planned_from_what_phi_told(
         (("--video", "CLIP"), "the goal is empty"),
         (("--goal", "x", "--videos", "."), "go with --examples"),
         (("--examples", "EXAMPLES", "--output", "p", "--videos", ".", "--histories", "h"), "exclude each other"),
-        (("--examples", "EXAMPLES", "--output", "p", "--skip-missing"), "--skip-missing goes with --videos"),
-        (("--examples", "EXAMPLES", "--output", "p", "--skip-missing", "--videos", "EMPTY"), "2 videos are missing"),
+        (
+            ("--examples", "EXAMPLES", "--output", "p", "--set", "plan.skip_missing=true"),
+            "plan.skip_missing goes with --videos",
+        ),
+        (
+            ("--examples", "EXAMPLES", "--output", "p", "--set", "plan.skip_missing=true", "--videos", "EMPTY"),
+            "2 videos are missing",
+        ),
     ],
 )
 def test_wrong_usage_is_one_clear_sentence(
@@ -159,7 +204,7 @@ def test_wrong_usage_is_one_clear_sentence(
 def test_a_planner_that_cannot_see_says_what_helps(recipe: Command, tiny_model: Path, clip: Path) -> None:
     code, _, err = recipe("plan", "--model", tiny_model, "--video", clip, "--goal", "w1")
     assert code == 1
-    assert "--phi" in err
+    assert "plan.phi" in err
 
 
 @pytest.mark.real_data
@@ -169,8 +214,8 @@ def test_real_clips_go_through_both_planners(
     for name in ("cooking", "making_cake", "wood_board"):
         video = shutil.copy(shared_data / "videos" / f"{name}.mp4", tmp_path)
         asked = ("plan", "--model", tiny_video_model, "--video", video, "--until", 5, "--goal", "cook", "--json",
-                 "--max-tokens", 6, "--set", "frames.fps=1")  # fmt: skip
-        for phi in ((), ("--phi", tiny_video_model, "--set", "frames.max_pixels=3136")):
+                 "--set", "sampling.max_tokens=6", "--set", "frames.fps=1")  # fmt: skip
+        for phi in ((), ("--set", f"plan.phi={tiny_video_model}", "--set", "frames.max_pixels=3136")):
             code, out, err = recipe(*asked, *phi)
             assert code == 0, err
             assert json.loads(out)["plans"]
@@ -186,16 +231,16 @@ def test_an_endpoint_plans_and_tells(recipe: Command, clip: Path) -> None:
 
     with serving(answer) as server:
         asked = ("plan", "--model", "m", "--endpoint", server.url, "--video", clip, "--goal", "make tea")
-        code, out, _ = recipe(*asked, "--phi", "p", "--phi-endpoint", server.url, "--json")
+        code, out, _ = recipe(*asked, "--set", "plan.phi=p", "--set", f"plan.phi_endpoint={server.url}", "--json")
         assert (code, json.loads(out)["history"]) == (0, ["boil the water"])
         [plan] = json.loads(out)["plans"]
         assert (plan["sample"], plan["steps"], "malformed" in plan) == (0, ["steep the tea", "serve it"], False)
-        code, out, _ = recipe(*asked, "--phi", "p", "--phi-endpoint", server.url)
+        code, out, _ = recipe(*asked, "--set", "plan.phi=p", "--set", f"plan.phi_endpoint={server.url}")
         assert (code, out.splitlines()) == (0, ["1. steep the tea", "2. serve it"])
         code, out, _ = recipe(*asked)
         assert (code, out.splitlines()) == (0, ["1. boil the water"])
-    code, _, err = recipe("plan", "--model", "m", "--goal", "x", "--phi-endpoint", "http://localhost:1/v1")
-    assert (code, "--phi-endpoint goes with --phi" in err) == (1, True)
+    code, _, err = recipe("plan", "--model", "m", "--goal", "x", "--set", "plan.phi_endpoint=http://localhost:1/v1")
+    assert (code, "the endpoint of Phi goes with its model" in err) == (1, True)
 
 
 def test_plans_of_examples_are_resumed_and_replayed(recipe: Command, examples: list[Example], tmp_path: Path) -> None:
@@ -206,12 +251,12 @@ def test_plans_of_examples_are_resumed_and_replayed(recipe: Command, examples: l
     with serving(lambda body, before: completion("1. dig\n2. rest")) as server:
         asked = ("plan", "--model", "m", "--endpoint", server.url, "--examples", tmp_path / "examples.jsonl")
         words = (*asked, "--count", 2, "--output", tmp_path / "p.jsonl")
-        code, _, err = recipe(*words, "--max-calls", 3)
+        code, _, err = recipe(*words, "--set", "model.max_calls=3")
         assert (code, "3 of 3 calls" in err, (tmp_path / "p.jsonl").exists()) == (1, True, False)
         assert recipe(*words)[0] == 0
         before = read_predictions(tmp_path / "p.jsonl")
         assert len(server.requests) == len(before) == 4
-        assert recipe(*words, "--replay")[0] == 0
+        assert recipe(*words, "--set", "model.replay=true")[0] == 0
         assert read_predictions(tmp_path / "p.jsonl") == before
-        code, _, err = recipe(*words, "--replay", "--seed", 1)
+        code, _, err = recipe(*words, "--set", "model.replay=true", "--set", "sampling.seed=1")
         assert (code, "0 of 1 completions are recorded" in err, len(server.requests)) == (1, True, 4)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.models.protocol import Answer, ReplayEngine
-from recipe.planning.planner import Draft, GrowingPlan, Planner, Request
+from recipe.planning.planner import GrowingPlan, PlanDraft, Planner, Request
 from recipe.text import plan_steps, planner_messages
 
 TEXTS = st.text(st.sampled_from("ab12.)-* \n\r`:S"), max_size=60) | st.text(max_size=40)
@@ -46,7 +46,7 @@ def test_plans_are_written_side_by_side_and_one_can_be_stopped() -> None:
     request = Request("make tea", ("boil water",))
     texts = ["1. steep\n2. pour\n3. drink", "1. pour\n2. steep"]
     planner = Planner(ReplayEngine.record([planner_messages(request.goal, request.history)], [texts]))
-    drafts = [Draft(request, 0), Draft(request, 1)]
+    drafts = [PlanDraft(request, 0), PlanDraft(request, 1)]
     written = list(planner.write(drafts))
     for draft, text in enumerate(texts):
         own = [one for one in written if one.draft == draft]

@@ -1,5 +1,6 @@
 """One table value on a page, in Markdown and on a terminal."""
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -24,9 +25,9 @@ TABLE = Table(
 )
 
 
-def on_terminal(table: Table) -> str:
-    console = Console(width=100, record=True, file=StringIO())
-    console.print(terminal_table(table))
+def on_terminal(table: Table, width: int = 100) -> str:
+    console = Console(width=width, record=True, file=StringIO())
+    console.print(terminal_table(table, width))
     return console.export_text()
 
 
@@ -48,6 +49,43 @@ def test_columns_of_one_group_share_a_column_of_the_terminal() -> None:
     assert any("a [judge]" in line and "base <b>" in line for line in lines)
     [first] = [line for line in lines if "base <b>" in line]
     assert first.split("│")[4].split() == ["0.0", "–"]
+
+
+WIDE = Table(
+    caption="Coverage",
+    first="task",
+    headings=headings("a sentence", *(f"figure {number}" for number in range(9))),
+    rows=tuple(
+        row(
+            f"arrange the ingredients of dish {number}",
+            "It is covered by antidisestablishmentarianism and by several other narrations",
+            *(Cell(Interval(number + part / 7, number - 1.0, number + 1.0), 3).split()[part % 2] for part in range(9)),
+        )
+        for number in range(3)
+    ),
+)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("columns", range(1, 11))
+def test_a_narrow_terminal_folds_texts_and_cuts_no_figure(width: int, columns: int) -> None:
+    """Texts fold first, and what does not fit then is one record below the other."""
+    narrow = replace(
+        WIDE,
+        headings=WIDE.headings[:columns],
+        rows=tuple(row._replace(cells=row.cells[:columns]) for row in WIDE.rows),
+    )
+    for table in (TABLE, narrow):
+        shown = on_terminal(table, width)
+        assert max(map(len, shown.splitlines())) <= width
+        assert "…" not in shown
+        words = {word.rstrip(",") for word in shown.replace("│", " ").split()}
+        for one in table.rows:
+            for cell in one.cells:
+                if cell.numeric:
+                    assert all(part in words for text in (cell.text, cell.small) for part in text.split(" ") if part)
+        for heading in table.headings:
+            assert all(word in shown for word in heading.text.split())
 
 
 @pytest.mark.parametrize(

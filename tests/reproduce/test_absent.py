@@ -27,7 +27,7 @@ from recipe_studies.reproduce.data import (
     ANNOTATED,
     LEFT_OUT,
     PROMPTS,
-    Prompts,
+    HistorySource,
     example_counts,
     require_all_files,
     weak_file,
@@ -103,7 +103,7 @@ def test_the_common_set_is_what_has_every_file(tmp_path: Path) -> None:
                 (videos / f"{video}.mp4").touch()
         wanted = [name for name, ok in zip(names, (told[0] and first, told[1] and second, told[2]), strict=True) if ok]
         for clean in (False, True):
-            settings = Prompts(PHI, histories, clean, videos, ("niv",))
+            settings = HistorySource(PHI, histories, clean, videos, ("niv",))
             if not wanted:
                 with pytest.raises(InputError, match="none of 3"):
                     write_prompts(tmp_path, settings, SILENT)

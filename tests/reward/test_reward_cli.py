@@ -65,7 +65,7 @@ def test_rows_of_a_file_and_of_the_command_line_agree(folder: Path) -> None:
 def test_tables_show_every_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recipe.cli.console.out.width", 160)
     shown = recipe("score", "--corpus", folder, *ASKED, "--continuation", "[bold] pour", "--continuation", "")
-    for part in ("A(h + c)", "rho", "below tau", "-0.200", "[bold] pour", "(holds no steps)"):
+    for part in ("A(h + c)", "rho", "below tau", "−0.200", "[bold] pour", "(holds no steps)"):
         assert part in shown
 
 

@@ -51,7 +51,7 @@ ADDED = {
     "recipe train grpo": GRPO,
     "recipe train best-of-n": f"{NARROW} --set rounds=1 --set n=2 --set prompts_per_round=2",
     "recipe perceive .*--videos videos --model": "--max-tokens 40 --set phi.frames.count=2 --temperature 1",
-    "recipe plan": "--max-tokens 40",
+    "recipe plan": "--set sampling.max_tokens=40",
     "(CUDA_VISIBLE_DEVICES=\\S+ )?recipe reproduce (?!.*--quick)": "--dry-run",
     "recipe evaluate judge .*--split test --(endpoint|judge)": "--controls 2",
 }

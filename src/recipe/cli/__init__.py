@@ -1,4 +1,4 @@
-"""The command line: thin commands over the rooms, each importing what it needs only when it runs."""
+"""The command line: thin commands over the rooms, each imported when it is called, with what it needs."""
 
 import sys
 from pathlib import Path
@@ -8,11 +8,27 @@ import typer
 
 from recipe import __version__
 from recipe.children import safe_path
-from recipe.cli import corpus, data, evaluate, perceive, plan, report, reward, train, vpa, world
 from recipe.cli.console import CommandGroup, run
 from recipe.errors import InputError
 
-app = CommandGroup(name="recipe", pretty_exceptions_enable=False, add_completion=False)
+app = CommandGroup(
+    {
+        "perceive": "recipe.cli.perceive:perceive",
+        "plan": "recipe.cli.plan:plan",
+        "report": "recipe.cli.report:report",
+        "docs": "recipe.cli:docs",
+        "corpus": "recipe.cli.corpus:app",
+        "data": "recipe.cli.data:app",
+        "world": "recipe.cli.world:app",
+        "train": "recipe.cli.train:app",
+        "vpa": "recipe.cli.vpa:app",
+        "reward": "recipe.cli.reward:app",
+        "evaluate": "recipe.cli.evaluate:app",
+    },
+    name="recipe",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
 
 
 def show_version(requested: bool) -> None:
@@ -36,19 +52,6 @@ def recipe(
     """
 
 
-app.add_typer(corpus.app, name="corpus")
-app.add_typer(data.app, name="data")
-app.add_typer(world.app, name="world")
-app.add_typer(train.app, name="train")
-app.command("perceive")(perceive.perceive)
-app.command("plan")(plan.plan)
-app.add_typer(vpa.app, name="vpa")
-app.add_typer(reward.app, name="reward")
-app.add_typer(evaluate.app, name="evaluate")
-app.command("report")(report.report)
-
-
-@app.command("docs")
 def docs(
     page: Annotated[str, typer.Argument(metavar="PAGE", help="Such as `data` for docs/data.md.")] = "index",
 ) -> None:

@@ -1,42 +1,37 @@
-"""Shared by all commands: progress, results, and the end of a command by an error."""
+"""Shared by all commands: groups and help, progress, results, and the end of a command by an error."""
 
+import ast
 import errno
 import functools
 import inspect
 import io
 import json
 import logging
+import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import typer.main
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as RichProgress
 from rich.segment import Segment
 from rich.text import Text
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from recipe.artifacts import to_json
 from recipe.errors import COMMANDS, RecipeError, printable, shortened
 from recipe.progress import LOADING, Advance, LogLines, Progress
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
     from recipe.report.elements import Table
-    from recipe.training.preflight import Finding
+    from recipe.training.preflight import Requirement
 
 _WHOLE = 1000
 """Letters, more than any first sentence has."""
@@ -55,7 +50,21 @@ TERMINATED = 143
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help has a section for each panel of options."""
+    """A command whose help has a section for each panel of options, and which says how a setting is given."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options; one that is unknown, but the name of a key of the settings, is answered by `--set`."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # of the Click in Typer, which does not export its class
+            unknown: Any = error if hasattr(error, "option_name") and hasattr(error, "possibilities") else None
+            if unknown is not None:
+                name = unknown.option_name.removeprefix("--").replace("-", "_")
+                keys = getattr(self.callback, "other_keys", {})
+                if ways := [f"--set {key}={value}" for key, value in keys.items() if key.partition(".")[2] == name]:
+                    unknown.message = f"{unknown.option_name} is a setting; use {' or '.join(ways)}."
+                    unknown.possibilities = None
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -70,73 +79,121 @@ class PlainCommand(TyperCommand):
 
 
 class PlainGroup(TyperGroup):
-    """Commands that are listed with the whole first sentence of their help; other packages add theirs by entry points.
+    """Commands that are listed with the whole first sentence of their help, and imported when they are called.
 
-    `serve = "recipe_apps.cli.serve:serve"` in the group `recipe.commands` is `recipe serve`; what the group
-    `recipe.commands.reward` holds lies below `recipe reward`. An entry point names a function or a `CommandGroup`.
+    Other packages add theirs by entry points: `serve = "recipe_apps.cli.serve:serve"` in the group `recipe.commands` is
+    `recipe serve`; what the group `recipe.commands.reward` holds lies below `recipe reward`. An entry point names a
+    function or a `CommandGroup`.
     """
 
-    _entries: dict[str, EntryPoint] | None = None
+    places: ClassVar[Mapping[str, EntryPoint]] = {}
+    """Where each command of this project is that is not imported with its group."""
+    further: ClassVar[str] = ""
+    """Another group of entry points that name commands here."""
+    _installed: dict[str, EntryPoint] | None = None
+    """The commands of other packages."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        self._add_entries(ctx)
-        return list(self.commands)
+        return list(dict.fromkeys((*self.places, *self.commands, *self._of_packages(ctx))))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands:
-            self._add_entries(ctx, cmd_name)
-        return self.commands.get(cmd_name)
+        """The command of a name, imported; None where there is none.
+
+        One of another package that cannot be loaded is said on standard error and left out: the other commands do not
+        depend on it.
+        """
+        if cmd_name in self.commands:
+            return self.commands[cmd_name]
+        if (entry := self.places.get(cmd_name) or self._of_packages(ctx).get(cmd_name)) is None:
+            return None
+        try:
+            loaded = entry.load()
+        except Exception as error:
+            if cmd_name in self.places:  # a fault of this program
+                raise
+            del self._of_packages(ctx)[cmd_name]
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            line = f"the command {cmd_name!r} of {entry.module} cannot be loaded ({reason}); "
+            err.print(f"{line}repair or remove its package.", markup=False, highlight=False, soft_wrap=True)
+            return None
+        self.commands[cmd_name] = self.made_command(cmd_name, loaded)
+        return self.commands[cmd_name]
+
+    def made_command(self, name: str, loaded: Any) -> Any:
+        """What Typer makes of a function or a `CommandGroup`."""
+        group = CommandGroup()
+        group.add_typer(loaded, name=name) if isinstance(loaded, typer.Typer) else group.command(name)(loaded)
+        return typer.main.get_group(group).commands[name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
-            entry = (self._entries or {}).get(name)
-            title = f"Commands of {entry.module.partition('.')[0]}" if entry else "Commands"
-            text = self.get_command(ctx, name).get_short_help_str(limit=_WHOLE)
-            sections.setdefault(title, []).append((name, text))
+            entry = self.places.get(name) or self._of_packages(ctx).get(name)
+            package = entry.module.partition(".")[0] if entry and name not in self.places else ""
+            title = f"Commands of {package}" if package else "Commands"
+            described = None if entry is None or name in self.commands else described_command(entry)
+            if (command := described or self.get_command(ctx, name)) is not None:
+                sections.setdefault(title, []).append((name, command.get_short_help_str(limit=_WHOLE)))
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
 
-    def _add_entries(self, ctx: Any, only: str = "") -> None:
-        """Add the commands of other packages, or that of the name `only` where there is one.
-
-        One that cannot be loaded is said on standard error and left out: the other commands do not depend on it.
-        """
-        if self._entries is None:  # once a group: the metadata of every installed package is read
+    def _of_packages(self, ctx: Any) -> dict[str, EntryPoint]:
+        if self._installed is None:  # once a group: the metadata of every installed package is read
             names: list[str] = []
             while ctx.parent is not None:
                 names.insert(0, ctx.info_name)
                 ctx = ctx.parent
-            self._entries = {entry.name: entry for entry in entry_points(group=".".join(("recipe.commands", *names)))}
-        names = [only] if only in self._entries else list(self._entries)
-        for name in names:
-            if name in self.commands:
-                continue
-            entry = self._entries[name]
-            try:
-                loaded = entry.load()
-            except Exception as error:  # noqa: BLE001 - the code of another package
-                del self._entries[name]
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
-                line = (
-                    f"the command {name!r} of {entry.module} cannot be loaded ({reason}); repair or remove its package."
-                )
-                err.print(line, markup=False, highlight=False, soft_wrap=True)
-                continue
-            group = CommandGroup()
-            group.add_typer(loaded, name=name) if isinstance(loaded, typer.Typer) else group.command(name)(loaded)
-            self.commands.update(typer.main.get_group(group).commands)
+            groups = [".".join(("recipe.commands", *names)), *([self.further] if self.further else [])]
+            entries = (entry for group in groups for entry in entry_points(group=group))
+            self._installed = {
+                entry.name: entry for entry in entries if entry.name not in {*self.places, *self.commands}
+            }
+        return self._installed
 
 
 class CommandGroup(typer.Typer):
-    """Commands with help in plain text: it wraps at any width, and no word of it is cut."""
+    """Commands with help in plain text: it wraps at any width, and no word of it is cut.
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(cls=PlainGroup, no_args_is_help=True, rich_markup_mode=None, **settings)
+    Beside those that are added here there may be some at `places`, such as `"plan": "recipe.cli.plan:plan"`, which are
+    imported when they are called. `kind` may resolve names in its own way.
+    """
+
+    def __init__(
+        self, places: Mapping[str, str] | None = None, kind: type[PlainGroup] = PlainGroup, **settings: Any
+    ) -> None:
+        entries = {name: EntryPoint(name, place, "recipe.commands") for name, place in (places or {}).items()}
+        group = type(kind.__name__, (kind,), {"places": entries})
+        super().__init__(cls=group, callback=_no_options, no_args_is_help=True, rich_markup_mode=None, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunction], CommandFunction]:
         return super().command(name, cls=PlainCommand, **settings)
+
+
+def _no_options() -> None:
+    """The callback of a group that has no options: without one, Typer makes no group of fewer than two commands."""
+
+
+def described_command(entry: EntryPoint) -> TyperCommand | None:
+    """A command that has only the help of the one at `entry`; None where the text of its module does not tell it.
+
+    The list of a group is shown in this way because some modules take a second to import. The statement that defines
+    the function or the group is parsed alone, which is quicker than the whole module by ten times.
+    """
+    name = re.escape(entry.attr)
+    try:
+        loader: Any = getattr(find_spec(entry.module), "loader", None)
+        source = loader.get_source(entry.module) or ""
+        statement = re.search(rf"^(?:def {name}\(|{name} = ).*\n(?:[ \t)\]}}].*\n|\n)*", source, re.MULTILINE)
+        parsed = ast.parse(statement[0] if statement else "pass").body[0]
+    except Exception:  # noqa: BLE001 - no module, none in Python, or none that can be read: who loads it says why
+        return None
+    if isinstance(parsed, ast.FunctionDef):
+        text = ast.get_docstring(parsed)
+    else:
+        words = getattr(getattr(parsed, "value", None), "keywords", ())
+        text = next((getattr(word.value, "value", None) for word in words if word.arg == "help"), None)
+    return TyperCommand(name=entry.name, help=text) if isinstance(text, str) else None
 
 
 class SafeConsole(Console):
@@ -178,6 +235,16 @@ class Bars:
 
     @contextmanager
     def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
+        from rich.progress import (  # help and results need no bars
+            BarColumn,
+            MofNCompleteColumn,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+        from rich.progress import Progress as RichProgress
+
         with self._lock:  # tasks of several threads share one display, which the last of them takes down
             if self._display is None:
                 columns = (
@@ -243,6 +310,8 @@ def shows(command: Callable[..., CommandOutput]) -> Callable[..., None]:
         as_json = arguments["as_json"] if knows else arguments.pop("as_json")
         shown = command(**arguments)
         if as_json:
+            from recipe.artifacts import to_json
+
             typer.echo(json_text(to_json(shown.value)))
         for line in () if as_json else shown.lines:
             if isinstance(line, str):
@@ -269,7 +338,7 @@ def shows(command: Callable[..., CommandOutput]) -> Callable[..., None]:
     return run
 
 
-def finding_lines(findings: "Sequence[Finding]") -> Iterator[str]:
+def finding_lines(findings: "Sequence[Requirement]") -> Iterator[str]:
     """A line for each thing that a run needs, and how many are missing."""
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:
@@ -282,7 +351,7 @@ def print_table(table: "Table") -> None:
     """A table on standard output, its notes below."""
     from recipe.report.terminal import terminal_table
 
-    out.print(terminal_table(table))
+    out.print(terminal_table(table, out.width))
     print_lines(*table.notes)
 
 

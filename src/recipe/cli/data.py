@@ -8,8 +8,6 @@ import typer
 from rich.text import Text
 
 from recipe.cli.console import CommandGroup, CommandOutput, err, progress, shows
-from recipe.cli.pseudo import pseudo
-from recipe.cli.reword import reword
 
 if TYPE_CHECKING:
     from recipe.data.doctor import Diagnosis
@@ -17,10 +15,10 @@ if TYPE_CHECKING:
     from recipe.report.elements import Table
     from recipe.types import Procedure
 
-app = CommandGroup(help="Turn benchmark folders into training and test examples.")
-
-app.command("pseudo")(pseudo)
-app.command("reword")(reword)
+app = CommandGroup(
+    {"pseudo": "recipe.cli.pseudo:pseudo", "reword": "recipe.cli.reword:reword"},
+    help="Turn benchmark folders into training and test examples.",
+)
 
 Root = Annotated[Path | None, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")]
 Benchmarks = Annotated[

@@ -141,6 +141,8 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
         table.add_row(name, Text(step.text), adds, bar, pool, similarity, time, segment)
         if number == history:
             table.add_row("", Text("the history ends here", "dim italic"), end_section=True)
+    for column in table.columns:  # the texts fold, and no figure is cut
+        column.no_wrap, column.overflow = column.header not in ("step", where), "fold"
     yield ""
     yield table
     if not explanation.continuation:

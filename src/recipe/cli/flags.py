@@ -15,7 +15,7 @@ import typer
 from pydantic import create_model
 from pydantic.fields import FieldInfo
 
-from recipe.config import Settings, changed_values, parse_config, read_config
+from recipe.config import Settings, changed_values, documented_fields, parse_config, read_config
 
 Command = Callable[..., Any]
 _LONG = 60
@@ -48,10 +48,13 @@ def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
         for table, of in tables.items()
         for name in of.flags
     }
-    others = [
-        f"{table}.{name}" for table, of in tables.items() for name in of.kind.model_fields if name not in of.flags
-    ]
-    some = others[0] if others else next(f"{table}.{name}" for table, name in options)
+    others = {
+        f"{table}.{name}": "true" if field.annotation is bool else "VALUE"
+        for table, of in tables.items()
+        for name, field in of.kind.model_fields.items()
+        if name not in of.flags
+    }
+    some = next(iter(others), None) or next(f"{table}.{name}" for table, name in options)
     further = [
         inspect.Parameter(
             "settings_file",
@@ -110,6 +113,7 @@ def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
         parameters = [*kept, *options.values(), *further]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": None}
+        run.other_keys = others  # type: ignore[attr-defined]
         return run
 
     return decorate
@@ -142,7 +146,7 @@ def _option(table: str, name: str, field: FieldInfo, of: SettingsTable) -> inspe
         elif hasattr(bound, "le"):
             limits["max"] = bound.le
     default = of.defaults.get(name, None if field.is_required() else field.get_default(call_default_factory=True))
-    about = " ".join((field.description or "").split())
+    about = " ".join(documented_fields(of.kind).get(name, "").split())
     choices = [str(choice) for choice in get_args(kind)] if get_origin(kind) is Literal else []
     if len("|".join(choices)) > _LONG:
         limits["metavar"] = "<name>"

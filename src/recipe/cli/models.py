@@ -32,13 +32,13 @@ def beside(settings: ModelConfig, output: Path | None) -> ModelConfig:
 
 
 def phi_settings(planner: ModelConfig, phi: str | None, endpoint: str | None) -> ModelConfig | None:
-    """The settings of Phi, asked as the planner is but for `--phi` and `--phi-endpoint`; None without Phi.
+    """The settings of Phi, asked as the planner is but for its own model and endpoint; None without Phi.
 
     Raises InputError for an endpoint without a model.
     """
     if phi is None:
         if endpoint:
-            raise InputError("--phi-endpoint goes with --phi; give the model's name there.")
+            raise InputError("the endpoint of Phi goes with its model; give the model's name by --phi or plan.phi.")
         return None
     return planner.model_copy(update={"model": phi, "endpoint": endpoint, "revision": None})
 

@@ -12,10 +12,10 @@ from recipe.artifacts import require_writable
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
 from recipe.cli.flags import SettingsTable, with_settings
-from recipe.cli.models import MODEL, beside, opened, phi_settings
-from recipe.cli.reward_options import Config, Method, open_verifier
+from recipe.cli.models import ASKED, beside, opened, phi_settings
+from recipe.cli.reward_options import open_verifier
 from recipe.clock import read_clock
-from recipe.config import FrameConfig, ModelConfig, SamplingConfig
+from recipe.config import FrameConfig, ModelConfig, PlanConfig, SamplingConfig
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 
 @with_settings(
-    model=MODEL,
-    sampling=SettingsTable(SamplingConfig, ("temperature", "max_tokens", "seed"), "How plans are sampled"),
+    model=SettingsTable(ModelConfig, ("model", "endpoint"), ASKED),
+    sampling=SettingsTable(SamplingConfig, ("temperature",), ASKED),
+    plan=SettingsTable(PlanConfig),
     frames=SettingsTable(FrameConfig),
 )
 @shows
@@ -36,33 +37,20 @@ def plan(
     history: Annotated[list[str] | None, typer.Option(help="A step already done; repeat for each.")] = None,
     video: Annotated[Path | None, typer.Option(help="Video that shows what has been done.")] = None,
     until: Annotated[str, typer.Option(help="Moment of the video to plan from: 00:41, 1:02:03 or seconds.")] = "",
-    phi: Annotated[
-        str | None,
-        typer.Option(help="Model that describes the video for a planner that reads text (Socratic)."),
-    ] = None,
-    phi_endpoint: Annotated[str | None, typer.Option(help="Address of the endpoint that serves --phi.")] = None,
-    prompt: Annotated[
-        str,
-        typer.Option(help="plain, one-example or a file (docs/planning.md). Default: what the model was trained with."),
-    ] = "",
     count: Annotated[int, typer.Option(min=1, help="Plans to sample for each prompt.")] = 1,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded and ranked.")] = None,
-    method: Method = None,
-    config: Config = None,
     examples: Annotated[Path | None, typer.Option(help="Examples file to plan for.")] = None,
     split: Annotated[str, typer.Option(help="Only examples of this split.")] = "",
     videos: Annotated[Path | None, typer.Option(help="With --examples: folder of their videos to plan from.")] = None,
     histories: Annotated[
         Path | None, typer.Option(help="With --examples: histories that `recipe perceive` wrote.")
     ] = None,
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Leave out examples without a video or a history of Phi.")
-    ] = False,
     output: Annotated[Path | None, typer.Option(help="Predictions file to write.")] = None,
     as_json: bool = False,
     *,
     model: ModelConfig,
     sampling: SamplingConfig,
+    plan: PlanConfig,
     frames: FrameConfig,
 ) -> CommandOutput:
     """Plan the rest of a procedure, or of every example in a file; a single plan is shown as it is written.
@@ -71,33 +59,33 @@ def plan(
 
     Example: recipe plan --model Qwen/Qwen2.5-VL-3B-Instruct --video clip.mp4 --until 00:41 --goal "make tea"
     """
-    if corpus is None and (method or config):
-        raise InputError("--verifier and --config go with --corpus; give the corpus folder.")
-    describing = phi_settings(model, phi, phi_endpoint)
+    if corpus is None and (plan.verifier or plan.config):
+        raise InputError("plan.verifier and plan.config go with --corpus; give the corpus folder.")
+    describing = phi_settings(model, plan.phi, plan.phi_endpoint)
     from recipe.planning.planner import Planner
     from recipe.prompting import open_prompt
 
-    template = open_prompt(prompt) if prompt else None
+    template = open_prompt(plan.prompt) if plan.prompt else None
     if examples is not None:
         if output is None:
             raise InputError("--examples needs --output, the predictions file to write.")
-        if goal or history or video or until or phi:
-            raise InputError(
-                "--examples goes without --goal, --history, --video, --until and --phi; see --videos and --histories."
-            )
-        chosen, missing = _examples(examples, split, videos, histories, skip_missing)
+        if goal or history or video or until or describing:
+            given = "--goal, --history, --video, --until and plan.phi"
+            raise InputError(f"--examples goes without {given}; see --videos and --histories.")
+        chosen, missing = _examples(examples, split, videos, histories, plan.skip_missing)
         require_writable(output)
-        verifier = None if corpus is None else open_verifier(corpus, config, method)
+        verifier = None if corpus is None else open_verifier(corpus, plan.config, plan.verifier)
         with opened(beside(model, output), frames) as writer:
             return _planned(
                 Planner(writer, sampling, template), chosen, missing, videos, frames, count, verifier, output
             )
     if output is not None:
         raise InputError("--output goes with --examples; use --json for a single goal.")
-    if videos or histories or skip_missing:
-        raise InputError("--videos, --histories and --skip-missing go with --examples; give --video for a single goal.")
+    if videos or histories or plan.skip_missing:
+        given = "--videos, --histories and plan.skip_missing"
+        raise InputError(f"{given} go with --examples; give --video for a single goal.")
     request = _request(goal, tuple(history or ()), video, until, describing, frames)
-    verifier = None if corpus is None else open_verifier(corpus, config, method)
+    verifier = None if corpus is None else open_verifier(corpus, plan.config, plan.verifier)
     with opened(model, frames) as writer:
         planner = Planner(writer, sampling, template)
         if verifier is None and count == 1 and not as_json:
@@ -115,7 +103,7 @@ def _request(
     request = Request(goal, history)  # before minutes are spent on the video
     if video is None:
         if until or phi:
-            raise InputError("--until and --phi go with --video; give the video that shows what has been done.")
+            raise InputError("--until and plan.phi go with --video; give the video that shows what has been done.")
         return request
     if history:
         raise InputError("--history and --video exclude each other; give one of them.")
@@ -141,10 +129,10 @@ def _request(
 def _write_as_it_comes(planner: "Planner", request: "Request") -> None:
     """Print a single plan while it is written."""
     from recipe.models.protocol import Answer, Refusal, all_answered, read_plan
-    from recipe.planning.planner import Draft
+    from recipe.planning.planner import PlanDraft
 
     shown, outcomes = 0, list[Answer | Refusal]()
-    for _, steps, outcome, before in planner.write([Draft(request)]):
+    for _, steps, outcome, before in planner.write([PlanDraft(request)]):
         outcomes += [] if outcome is None else [outcome]
         if before < shown:
             console.out.print("[dim]The steps above are the model's thought. Its plan:[/]")
@@ -211,7 +199,7 @@ def _examples(
     if videos is not None and histories is not None:
         raise InputError("--videos and --histories exclude each other; a planner sees frames or reads words.")
     if skip_missing and videos is None and histories is None:
-        raise InputError("--skip-missing goes with --videos or --histories; give what some examples lack.")
+        raise InputError("plan.skip_missing goes with --videos or --histories; give what some examples lack.")
     if histories is not None:
         known = read_histories(histories)
         described = [example for example in examples if example.example_id in known]
@@ -263,7 +251,11 @@ def _planned(
     result |= {"malformed": malformed, "missing": list(missing), "unanswered": unanswered}
     lines = [f"{written} plans for {len(examples) - len(unanswered)} examples in {output}; {empty} without steps."]
     lines += [f"{number} of {written}: {reason}" for reason, number in malformed.items()]
-    lines += [f"{cut} of {written} ended at the limit of tokens; allow more with --max-tokens"] if cut else []
+    lines += (
+        [f"{cut} of {written} ended at the limit of tokens; allow more with --set sampling.max_tokens=NUMBER"]
+        if cut
+        else []
+    )
     reasons = [f"absent: {name}" for name in missing]
     for reason in (*reasons, *(f"no answer: {name}: {reason}" for name, reason in unanswered.items())):
         console.err.print(f"left out, {reason}", highlight=False, markup=False, soft_wrap=True)
@@ -282,4 +274,4 @@ def _ending(row: dict[str, Any]) -> Iterator[Text]:
     if reason := row.get("malformed"):
         yield Text(f"no steps: {reason}", "dim")
     if row.get("cut"):
-        yield Text("The answer ended at the limit of tokens; allow more with --max-tokens.", "dim")
+        yield Text("The answer ended at the limit of tokens; allow more with --set sampling.max_tokens=NUMBER.", "dim")

@@ -3,22 +3,21 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import BeforeValidator, Field
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text as RichText
 
 from recipe.artifacts import to_json
-from recipe.cli import audit, coverage, explain
 from recipe.cli.console import CommandGroup, CommandOutput, progress, shows
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
 from recipe.errors import InputError
 from recipe.reward.scorer import PromptGroup, batches, score_or_raise
 from recipe.rows import Steps, Text, Texts, read_rows
 from recipe.text import plan_steps
+
+if TYPE_CHECKING:
+    from recipe.report.elements import Table
 
 ROWS = 16
 """Rows of the table of `watch`, at most."""
@@ -33,8 +32,8 @@ COLUMNS = {
     "clipped": "cut",
 }
 """Statistics of `watch`, with their headings."""
-NUMBERS = {"length": "{:.1f}", "reward": "{:.3f}", "length_pay": "{:+.2f}"}
-"""Formats of those that are no shares."""
+DIGITS = {"length": 1, "reward": 3, "length_pay": 2}
+"""After the point, of those that are no shares."""
 
 
 def _written_steps(plan: object) -> object:
@@ -52,10 +51,18 @@ class _Prompt:
     """Each a list of steps or the text of a completion; both may hold no step."""
 
 
-app = CommandGroup(help="Score continuations against a corpus, and show the evidence.")
+app = CommandGroup(
+    {
+        "score": "recipe.cli.reward:score",
+        "audit": "recipe.cli.audit:audit",
+        "coverage": "recipe.cli.coverage:coverage",
+        "explain": "recipe.cli.explain:explain",
+        "watch": "recipe.cli.reward:watch",
+    },
+    help="Score continuations against a corpus, and show the evidence.",
+)
 
 
-@app.command()
 @shows
 def score(
     folder: Folder,
@@ -110,27 +117,20 @@ def score(
     return CommandOutput(results, _rewards(results))
 
 
-app.command("audit")(audit.audit)
-app.command("coverage")(coverage.coverage)
-app.command("explain")(explain.explain)
+def _rewards(results: list[dict[str, Any]]) -> "Iterator[Table]":
+    from recipe.report.elements import Cell, Table, headings, row
 
-
-def _rewards(results: list[dict[str, Any]]) -> Iterator[RichText | Table]:
+    columns = headings("R", "A(h)", "A(h + c)", "rho", "gate", "narration")
     for result in results:
-        yield RichText(f"{result['goal']}, {after(result['history'])}", "bold")
-        table = Table("R", "A(h)", "A(h + c)", "rho", "gate", "narration", box=None, padding=(0, 1))
-        for column in table.columns:
-            column.no_wrap = True
-        table.add_column("continuation")
+        rows = []
         for reward in result["rewards"]:
-            numbers = (f"{reward[key]:.3f}" for key in ("total", "aligned_history", "aligned_full", "rho"))
+            numbers = (Cell(reward[key], 3) for key in ("total", "aligned_history", "aligned_full", "rho"))
             gate = "below tau" if reward["gated"] else "open"
             plan = "\n".join(reward["continuation"]) or "(holds no steps)"
-            table.add_row(*numbers, gate, escape(reward["best_video_id"] or "none"), escape(plan))
-        yield table
+            rows.append(row(plan, *numbers, gate, reward["best_video_id"] or "none"))
+        yield Table(f"{result['goal']}, {after(result['history'])}", "continuation", columns, tuple(rows))
 
 
-@app.command()
 @shows
 def watch(
     records: Annotated[
@@ -144,14 +144,12 @@ def watch(
 
     Example: recipe reward watch runs/demo/best-of-n
     """
+    from recipe.report.elements import Cell, Table, headings, row
     from recipe.reward.watchdog import read_records, replay
 
     watchdog = replay(read_records(records))
     # Means over stretches of steps of equal length.
-    table = Table("step", box=None, padding=(0, 1))
-    for heading in COLUMNS.values():
-        table.add_column(heading, justify="right")
-    steps = watchdog.steps
+    steps, rows = watchdog.steps, []
     size = -(-len(steps) // ROWS)
     for start in range(0, len(steps), size):
         stretch = steps[start : start + size]
@@ -160,8 +158,9 @@ def watch(
         for name in COLUMNS:
             values: list[Any] = [value for step in stretch if (value := getattr(step, name)) is not None]
             mean = sum(values) / len(values) if values else None
-            cells.append("-" if mean is None else NUMBERS[name].format(mean) if name in NUMBERS else f"{mean:.0%}")
-        table.add_row(str(first) if first == last else f"{first}-{last}", *cells)
+            cells.append(Cell(mean, DIGITS.get(name, 0), percent=name not in DIGITS, signed=name == "length_pay"))
+        rows.append(row(str(first) if first == last else f"{first}-{last}", *cells))
+    table = Table("", "step", headings(*COLUMNS.values()), tuple(rows))
     lines = []
     for finding in watchdog.findings:
         ended = "" if finding.until is None else f" (until step {finding.until})"

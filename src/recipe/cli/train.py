@@ -34,8 +34,7 @@ class TrainGroup(PlainGroup):
         return super().resolve_command(ctx, ["config", *args] if named else args)
 
 
-app = CommandGroup(help="Train a planner: from scratch, SFT, GRPO or best of N on the verifier.")
-app.info.cls = TrainGroup
+app = CommandGroup(kind=TrainGroup, help="Train a planner: from scratch, SFT, GRPO or best of N on the verifier.")
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Settings of the run.")]
 DryRun = Annotated[

@@ -54,7 +54,7 @@ TaxonomyName = Annotated[
 ]
 
 
-class Source(NamedTuple):
+class SampleSource(NamedTuple):
     """The samples to plan for, the closed set of actions, and the videos that may be shown."""
 
     root: Path | None
@@ -70,7 +70,7 @@ class Source(NamedTuple):
     order: "StepOrder" = "file"
 
 
-def read_samples(source: Source, config: VidAssistConfig) -> "Samples":
+def read_samples(source: SampleSource, config: VidAssistConfig) -> "Samples":
     """The examples to plan for, their admissible actions, and demonstrations.
 
     Raises InputError for options that do not go together.
@@ -129,7 +129,7 @@ def read_samples(source: Source, config: VidAssistConfig) -> "Samples":
 
 def _planned(
     samples: "Samples",
-    source: Source,
+    source: SampleSource,
     config: VidAssistConfig,
     models: "Models",
     settings: tuple[ModelConfig, ModelConfig | None],
@@ -156,7 +156,7 @@ def _planned(
 
 
 def _ablations(
-    samples: "dict[Source, Samples]",
+    samples: "dict[SampleSource, Samples]",
     config: VidAssistConfig,
     models: "Models",
     settings: tuple[ModelConfig, ModelConfig | None],
@@ -221,11 +221,6 @@ def _ablations(
 
 
 app = CommandGroup(help="Plan the next actions of a closed set, as work on CrossTask does.")
-
-
-@app.callback()
-def vpa() -> None:
-    """Plan the next actions of a closed set, as work on CrossTask does."""
 
 
 @app.command("examples")
@@ -323,7 +318,7 @@ def plan(
     target = trace or trace_of(output)
     require_writable(output)
     require_writable(target)
-    source = Source(root, examples, actions, histories, limit, card, encoder, protocol, rule, order)
+    source = SampleSource(root, examples, actions, histories, limit, card, encoder, protocol, rule, order)
     settings, recipe = beside(model, output), None
     if recipe_model is not None:
         named = {"model": recipe_model, "endpoint": recipe_endpoint, "revision": recipe_revision}

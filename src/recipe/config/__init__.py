@@ -7,12 +7,14 @@ from recipe.config.base import (
     Settings,
     changed_values,
     check_table,
+    documented_fields,
     load_config,
     parse_config,
     read_config,
 )
 from recipe.config.corpus import CorpusConfig, EncoderConfig, MiningConfig
 from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
+from recipe.config.planning import PlanConfig
 from recipe.config.reward import GroundedConfig, RewardConfig
 from recipe.config.training import (
     BaseModelConfig,
@@ -45,6 +47,7 @@ __all__ = [
     "MiningConfig",
     "ModelConfig",
     "PhiConfig",
+    "PlanConfig",
     "Positive",
     "RewardConfig",
     "RewardTrainingSettings",
@@ -56,6 +59,7 @@ __all__ = [
     "VllmSettings",
     "changed_values",
     "check_table",
+    "documented_fields",
     "load_config",
     "parse_config",
     "read_config",

@@ -1,5 +1,6 @@
-"""Settings of a planner of next actions; where VidAssist's own are not known, the defaults are ours."""
+"""Settings of `recipe plan`, and of a planner of next actions; where VidAssist's own are not known, they are ours."""
 
+from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -12,6 +13,23 @@ Proposers = Literal["both", "original", "recipe"]
 ValueName = Literal["generation", "mapping", "evaluation", "task_graph"]
 VALUES: tuple[ValueName, ...] = get_args(ValueName)
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class PlanConfig(Settings):
+    """How `recipe plan` asks a planner, which examples it leaves out, and by which reward it ranks plans."""
+
+    prompt: str | None = None
+    """`plain`, `one-example` or a file (docs/planning.md). Left out: what the model was trained with."""
+    phi: str | None = None
+    """Model that describes the video for a planner that reads text (Socratic)."""
+    phi_endpoint: str | None = None
+    """Address of the endpoint that serves `phi`."""
+    skip_missing: bool = False
+    """Leave out examples without a video or a history of Phi."""
+    verifier: Literal["paper", "grounded", "r0", "length"] | None = None
+    """The paper's reward, or the grounded one; `r0` and `length` are controls. Left out: as `config` says."""
+    config: Path | None = None
+    """Reward settings, a TOML file; the paper's by default."""
 
 
 class VidAssistConfig(Settings):

@@ -29,8 +29,8 @@ from recipe.corpus.layout import (
     STAGED,
     STAGING,
     TABLES,
+    BuildPlan,
     Manifest,
-    Plan,
     ShardRecord,
     corpus_id,
     file_records,
@@ -93,7 +93,7 @@ def build_corpus(
         # On a cluster this machine encodes nothing: its processor may lack what the workers' devices have.
         settings = on_device(config.encoder, devices[0]) if devices else config.encoder
         encoder = open_encoder(settings, emulate=engine == "ray")
-    plan = Plan(
+    plan = BuildPlan(
         format=FORMAT,
         encoder=encoder.identity,
         shard_size=config.shard_size,
@@ -135,7 +135,7 @@ def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
     return all((output / SHARDS / shard["name"]).is_dir() for shard in manifest["shards"])
 
 
-def _bind(output: Path, plan: Plan) -> None:
+def _bind(output: Path, plan: BuildPlan) -> None:
     """Bind the folder to one build: record `plan` in a new folder, compare it in one that was begun."""
     begun = next((output / name for name in (MANIFEST, PLAN) if (output / name).is_file()), None)
     if begun is None:
@@ -351,7 +351,7 @@ def _inputs_file(config: CorpusConfig, files: list[InputRecord] | None) -> JsonO
 
 
 def _conclude(
-    output: Path, plan: Plan, staged: Sequence[ShardRecord], read: JsonObject | None, inputs: JsonObject | None
+    output: Path, plan: BuildPlan, staged: Sequence[ShardRecord], read: JsonObject | None, inputs: JsonObject | None
 ) -> None:
     """Write the manifest and the record of the input where they are new, and remove what only a build needs.
 

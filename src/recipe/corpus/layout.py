@@ -67,7 +67,7 @@ _SEGMENT_COLUMNS = pa.schema(
 )
 
 
-class Plan(TypedDict):
+class BuildPlan(TypedDict):
     """What a build is bound to from its first shard to its last."""
 
     format: int
@@ -86,7 +86,7 @@ class FileRecord(TypedDict):
     sha256: str
 
 
-class Counts(TypedDict):
+class CorpusCounts(TypedDict):
     """What a shard or a corpus holds; `timed` are the narrations with times."""
 
     narrations: int
@@ -94,7 +94,7 @@ class Counts(TypedDict):
     segments: int
 
 
-class ShardRecord(Counts):
+class ShardRecord(CorpusCounts):
     """One shard in the manifest; `content` is a hash over its texts and times."""
 
     name: str
@@ -102,7 +102,7 @@ class ShardRecord(Counts):
     files: dict[str, FileRecord]
 
 
-class Manifest(Plan, Counts):
+class Manifest(BuildPlan, CorpusCounts):
     """The whole corpus in figures; `id` is a hash over everything that defines it."""
 
     read: dict[str, Any] | None
@@ -111,12 +111,12 @@ class Manifest(Plan, Counts):
     id: str
 
 
-_MANIFEST, _PLAN = TypeAdapter(Manifest), TypeAdapter(Plan)
+_MANIFEST, _PLAN = TypeAdapter(Manifest), TypeAdapter(BuildPlan)
 
 
-def total_counts(shards: Sequence[ShardRecord]) -> Counts:
+def total_counts(shards: Sequence[ShardRecord]) -> CorpusCounts:
     """The counts of a corpus of these shards."""
-    return Counts(
+    return CorpusCounts(
         narrations=sum(shard["narrations"] for shard in shards),
         timed=sum(shard["timed"] for shard in shards),
         segments=sum(shard["segments"] for shard in shards),
@@ -125,7 +125,7 @@ def total_counts(shards: Sequence[ShardRecord]) -> Counts:
 
 def corpus_id(manifest: Mapping[str, Any]) -> str:
     """The hash over all that defines a corpus: its settings, its reading and the checksums of its shards."""
-    return fingerprint([{key: manifest[key] for key in (*get_type_hints(Plan), "read")}, manifest["shards"]])
+    return fingerprint([{key: manifest[key] for key in (*get_type_hints(BuildPlan), "read")}, manifest["shards"]])
 
 
 def padded(dimension: int) -> int:

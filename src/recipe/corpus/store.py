@@ -273,7 +273,7 @@ def summarise(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-class Match(NamedTuple):
+class StepMatch(NamedTuple):
     """A step and the segment that covers it, by index, with their cosine similarity."""
 
     step: int
@@ -281,11 +281,11 @@ class Match(NamedTuple):
     similarity: float
 
 
-def best_matches(W: NDArray[np.float32]) -> list[Match]:
+def best_matches(W: NDArray[np.float32]) -> list[StepMatch]:
     """The monotone assignment of the highest sum, for W [M steps, L segments]; of equal ones, the earliest.
 
     >>> best_matches(np.float32([[0.5, 1.0, 0.0], [1.0, 0.0, 0.75]]))
-    [Match(step=0, segment=1, similarity=1.0), Match(step=1, segment=2, similarity=0.75)]
+    [StepMatch(step=0, segment=1, similarity=1.0), StepMatch(step=1, segment=2, similarity=0.75)]
     """
     D = np.array(W, dtype=np.float64)
     for i in range(1, len(D)):
@@ -294,6 +294,6 @@ def best_matches(W: NDArray[np.float32]) -> list[Match]:
     end = D.shape[1]
     for i in reversed(range(len(D))):
         k = int(np.argmax(D[i, :end]))
-        matches.append(Match(i, k, float(W[i, k])))
+        matches.append(StepMatch(i, k, float(W[i, k])))
         end = k + 1
     return matches[::-1]

@@ -29,7 +29,7 @@ Role = Literal["in-domain", "zero-shot", "test only"]
 """What the paper does with a benchmark: train and test on it, or only test; `test only` are tests of others."""
 
 
-class Part(NamedTuple):
+class PublishedPart(NamedTuple):
     """A file or folder that a benchmark is published in."""
 
     path: str
@@ -57,7 +57,7 @@ class Benchmark:
     home: str
     download: str
     """What to fetch and how to lay it out in the benchmark's folder."""
-    parts: tuple[Part, ...]
+    parts: tuple[PublishedPart, ...]
     markers: tuple[str, ...]
     """Paths in its folder, by any of which it is recognised; `*` stands for any characters."""
     read: Callable[[Path], list[Procedure]]
@@ -82,7 +82,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         licence="research use, including sharing and modifying",
         home="https://coin-dataset.github.io",
         download="COIN.json of github.com/coin-dataset/annotations",
-        parts=(Part("COIN.json", "all videos"),),
+        parts=(PublishedPart("COIN.json", "all videos"),),
         markers=("COIN.json",),
         read=read_coin,
         published=11_827,
@@ -98,9 +98,9 @@ BENCHMARKS: dict[str, Benchmark] = {
             "github.com/facebookresearch/VLaMP, meta_data/crosstask, in splits/"
         ),
         parts=(
-            Part("crosstask_release/tasks_primary.txt", "tasks and their steps"),
-            Part("crosstask_release/annotations", "all videos"),
-            *(Part(f"splits/{name}.txt", "split") for name in ("train", "validation", "test")),
+            PublishedPart("crosstask_release/tasks_primary.txt", "tasks and their steps"),
+            PublishedPart("crosstask_release/annotations", "all videos"),
+            *(PublishedPart(f"splits/{name}.txt", "split") for name in ("train", "validation", "test")),
         ),
         markers=("crosstask_release",),
         read=read_crosstask,
@@ -114,9 +114,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         home="https://github.com/CaptainCook4D/annotations",
         download="annotation_json/, data_splits/ and task_graphs/ of github.com/CaptainCook4D/annotations",
         parts=(
-            Part(ANNOTATIONS, "all videos"),
-            Part("data_splits/recordings_data_split_combined.json", "split"),
-            Part("task_graphs", "task graphs", needed=False),
+            PublishedPart(ANNOTATIONS, "all videos"),
+            PublishedPart("data_splits/recordings_data_split_combined.json", "split"),
+            PublishedPart("task_graphs", "task graphs", needed=False),
         ),
         markers=(ANNOTATIONS,),
         read=read_captaincook4d,
@@ -133,7 +133,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         licence="none stated on the annotations; videos under the licences of the six collections",
         home="https://sid2697.github.io/egoprocel",
         download="annotations/ of the OneDrive folder that the home page links to",
-        parts=tuple(Part(f"annotations/{name}", "the videos of this collection", needed=False) for name in COLLECTIONS),
+        parts=tuple(
+            PublishedPart(f"annotations/{name}", "the videos of this collection", needed=False) for name in COLLECTIONS
+        ),
         markers=tuple(f"annotations/{name}" for name in COLLECTIONS),
         read=read_egoprocel,
         own_ids="(?:" + "|".join(map(re.escape, COLLECTIONS)) + ")/.+",
@@ -146,8 +148,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         home="https://github.com/WenliangGuo/SCHEMA",
         download="niv_train.json and niv_valid.json of github.com/WenliangGuo/SCHEMA, dataset/niv",
         parts=(
-            Part("niv_valid.json", "test videos"),
-            Part("niv_train.json", "training videos", needed=False),
+            PublishedPart("niv_valid.json", "test videos"),
+            PublishedPart("niv_train.json", "training videos", needed=False),
         ),
         markers=("niv_valid.json", "niv_train.json"),
         read=read_niv,
@@ -162,8 +164,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         home="https://docs.ego-exo4d-data.org",
         download="`egoexo --parts annotations --benchmarks keystep -o DIR`: annotations/keystep_{train,val}.json",
         parts=(
-            Part("annotations/keystep_val.json", "test videos"),
-            Part("annotations/keystep_train.json", "training videos", needed=False),
+            PublishedPart("annotations/keystep_val.json", "test videos"),
+            PublishedPart("annotations/keystep_train.json", "training videos", needed=False),
         ),
         markers=("annotations/keystep_val.json", "annotations/keystep_train.json"),
         read=read_egoexo4d,
@@ -179,9 +181,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         home="https://github.com/robert80203/EgoPER_official",
         download="on request from the authors: annotation.json, and {training,validation,test}.txt of each recipe",
         parts=(
-            Part(EGOPER_ANNOTATIONS, "all videos"),
+            PublishedPart(EGOPER_ANNOTATIONS, "all videos"),
             *(
-                Part(f"{recipe}/{name}.txt", f"split of {recipe}", False, f"{recipe.title()}/{name}.txt")
+                PublishedPart(f"{recipe}/{name}.txt", f"split of {recipe}", False, f"{recipe.title()}/{name}.txt")
                 for recipe in RECIPES
                 for name in ("training", "validation", "test")
             ),
@@ -203,7 +205,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "the files of huggingface.co/datasets/how2everything/how2bench, named how2bench*.jsonl, .jsonl.zst, "
             ".parquet or .arrow"
         ),
-        parts=(Part("how2bench.jsonl", "all procedures", other_path="how2bench*.*"),),
+        parts=(PublishedPart("how2bench.jsonl", "all procedures", other_path="how2bench*.*"),),
         markers=("how2bench*.jsonl*", "how2bench*.parquet", "how2bench*.arrow"),
         read=read_how2bench,
         published=7_000,

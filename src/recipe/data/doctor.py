@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from recipe.artifacts import read_json
-from recipe.data.benchmarks import BENCHMARKS, Benchmark, Part, Summary, find_benchmark, summarise
+from recipe.data.benchmarks import BENCHMARKS, Benchmark, PublishedPart, Summary, find_benchmark, summarise
 from recipe.data.layout import publisher_of
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
@@ -41,7 +41,7 @@ class Diagnosis:
     name: str
     folder: Path | None
     state: State
-    missing: tuple[Part, ...] = ()
+    missing: tuple[PublishedPart, ...] = ()
     """Parts that are not there."""
     problem: str = ""
     """Why nothing can be read, in one sentence."""

@@ -15,7 +15,7 @@ from recipe.types import Example, Supervision
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Row:
+class _ExampleRow:
     """An example as its line has it."""
 
     example_id: Text
@@ -50,7 +50,7 @@ def read_examples(path: Path, split: str = "", *, questions: bool = False) -> li
     or unknown, for an `example_id` that occurs twice, and for a split that no example is in.
     """
     examples = []
-    for line, row in read_rows(path, _Row, unique=("example_id",)):
+    for line, row in read_rows(path, _ExampleRow, unique=("example_id",)):
         done = len(row.history)
         if not questions and not row.continuation:
             raise InputError.at(path, "the field is missing", "add it", line=line, field="continuation")

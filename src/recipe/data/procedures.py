@@ -29,7 +29,7 @@ class _StepRow:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _ProcedureRow:
     """A procedure as its line has it."""
 
     source: Text
@@ -69,7 +69,7 @@ def read_procedures(path: Path, on_bad: Literal["error", "skip"] = "error") -> P
     lines: dict[tuple[str, str], int] = {}
     for line, text in text_lines(path):
         try:
-            row = parse_row(path, line, text, _Row)
+            row = parse_row(path, line, text, _ProcedureRow)
             last = 0.0
             for index, step in enumerate(row.steps):
                 if step.start is None:

@@ -46,7 +46,7 @@ _BROKEN = (
 _AGAIN = "fetch it again from its publisher; nothing of it was executed"
 
 
-class Entry(NamedTuple):
+class DictEntry(NamedTuple):
     """One entry of a pickled dict: its key, and its value or what is wrong with it as (reason, problem, remedy)."""
 
     key: object
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
     fault: tuple[str, str, str] | None = None
 
 
-def unpickled(path: Path, encoding: str) -> Iterator[Entry]:
+def unpickled(path: Path, encoding: str) -> Iterator[DictEntry]:
     """The entries of a pickled dict of dicts, lists, strings and numbers; `encoding` is for Python 2's strings.
 
     A value of bytes is JSON under zlib. Tuples come as lists; what is no plain data within a value comes as its name.
@@ -80,15 +80,15 @@ def unpickled(path: Path, encoding: str) -> Iterator[Entry]:
                     raise InputError(*rest)
                 key, fault = rest
                 if fault is not None:
-                    yield Entry(key, None, tuple(fault))
+                    yield DictEntry(key, None, tuple(fault))
                     continue
                 if (body := _frame(child.stdout)) is None:
                     break
                 try:
-                    yield Entry(key, json.loads(body))
+                    yield DictEntry(key, json.loads(body))
                 except (ValueError, RecursionError) as error:
                     problem = f"the zipped entry is not JSON ({error})"
-                    yield Entry(key, None, ("damaged zip", problem, "fetch the file again"))
+                    yield DictEntry(key, None, ("damaged zip", problem, "fetch the file again"))
             problem = f"reading it did not end within {seconds} s of processor time or within the memory"
             raise InputError.at(path, f"{problem}, which captions of its size do", _AGAIN)
         finally:

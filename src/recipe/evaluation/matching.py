@@ -109,7 +109,7 @@ class StepMatcher:
     steps of the reference the first counts. No result depends on the texts of other plans.
     """
 
-    def __init__(self, embed: Embed, scale: "Scale | None" = None, floor: float = FLOOR) -> None:
+    def __init__(self, embed: Embed, scale: "CosineScale | None" = None, floor: float = FLOOR) -> None:
         """Without a scale it is calibrated; raises ComputeError for an encoder that tells no steps apart."""
         self._embed = embed
         self.scale = calibrate(embed) if scale is None else scale
@@ -153,7 +153,7 @@ class StepMatcher:
         return np.where([[line == step for step in steps] for line in lines], 1.0, cosines)
 
 
-class Scale(NamedTuple):
+class CosineScale(NamedTuple):
     """The two ends of the scale, as cosines."""
 
     chance: float
@@ -168,7 +168,7 @@ class StepPair(NamedTuple):
     likeness: float
 
 
-def calibrate(embed: Embed) -> Scale:
+def calibrate(embed: Embed) -> CosineScale:
     """The ends of the scale of an encoder. Raises ComputeError for one that tells no steps apart."""
     world = load_world()
     goals = [graph for graph in world.goals.values() if not graph.held_out]
@@ -178,7 +178,7 @@ def calibrate(embed: Embed) -> Scale:
     return scale
 
 
-def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> Scale:
+def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> CosineScale:
     """The ends that the steps of these goals give; steps that any goal shares are steps of one goal."""
     sets = [set(goal) for goal in goals]
     steps = sorted(set().union(*sets))
@@ -187,13 +187,13 @@ def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> Scale:
     above = np.triu_indices(len(steps), k=1)
     cosines, together = (vectors @ vectors.T)[above], (member @ member.T)[above] > 0
     ends = (float(np.percentile(cosines[chosen], PERCENTILE)) for chosen in (~together, together))
-    return Scale(*(round(end, _DECIMALS) for end in ends))
+    return CosineScale(*(round(end, _DECIMALS) for end in ends))
 
 
 class Likeness:
     """Compares texts under one encoder's scale; holds their vectors."""
 
-    def __init__(self, embed: Embed, calibration: Scale, texts: Sequence[str]) -> None:
+    def __init__(self, embed: Embed, calibration: CosineScale, texts: Sequence[str]) -> None:
         """Embed all `texts` that will be compared, each once and in sorted order."""
         self.calibration = calibration
         distinct = sorted(set(texts))

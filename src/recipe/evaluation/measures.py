@@ -23,6 +23,7 @@ import numpy as np
 
 from recipe.data.benchmarks import BENCHMARKS, PAPERS
 from recipe.errors import InputError, listed
+from recipe.evaluation import MEASURES
 from recipe.evaluation.controls import control_sentences
 from recipe.evaluation.judge.plans import EMPTY, MISSING, SHORTENED, Missing
 from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics, readings_table, regime_colours
@@ -37,15 +38,6 @@ from recipe.types import Example
 
 GROUP = "recipe.measures"
 """The group of entry points that name measures."""
-_BUILT_IN = {
-    "judge": "recipe.evaluation.judge.measures:RubricMeasure",
-    "proxy": "recipe.evaluation.judge.measures:ProxyMeasure",
-    "critical-failures": "recipe.evaluation.judge.measures:CriticalFailuresMeasure",
-    "diversity": "recipe.evaluation.diversity.scores:DiversityMeasure",
-    "validity": "recipe.evaluation.validity.scores:ValidityMeasure",
-    "match": "recipe.evaluation.match:MatchMeasure",
-    "vpa": "recipe.evaluation.vpa.run:VpaMeasure",
-}
 ROLES = {"in-domain": "in-domain datasets", "zero-shot": "zero-shot datasets"}
 """Splits of the paper's datasets, in words."""
 ALL = "all"
@@ -228,20 +220,15 @@ class Measure:
 @cache
 def measures() -> dict[str, EntryPoint]:
     """Every measure by name: those of this program, then those that installed packages add."""
-    own = [EntryPoint(name, value, GROUP) for name, value in _BUILT_IN.items()]
+    own = [EntryPoint(name, value, GROUP) for name, value in MEASURES.items()]
     return {
-        entry.name: entry for entry in (*own, *entry_points(group=GROUP)) if entry.name not in _BUILT_IN or entry in own
+        entry.name: entry for entry in (*own, *entry_points(group=GROUP)) if entry.name not in MEASURES or entry in own
     }
 
 
 def board_measures() -> list[str]:
     """The measures that a board's settings can open: not those that need a prompt file or several plans."""
     return [name for name in measures() if name not in ("critical-failures", "diversity")]
-
-
-def further_measures() -> list[str]:
-    """The names of the measures that installed packages add."""
-    return [name for name in measures() if name not in _BUILT_IN]
 
 
 def measure_named(name: str) -> type[Measure]:
@@ -251,7 +238,7 @@ def measure_named(name: str) -> type[Measure]:
     try:
         loaded: type[Measure] = measures()[name].load()
     except (ImportError, AttributeError) as error:
-        if name in _BUILT_IN:
+        if name in MEASURES:
             raise
         raise InputError(f"measure {name!r} cannot be opened ({error}); repair or remove its package.") from None
     return loaded

@@ -140,7 +140,7 @@ class Prompts:
                 continue
             if self._video is None:
                 problem = "it reads text only and was shown a video"
-                remedy = "give a Qwen2.5-VL, or put the video into words with --phi"
+                remedy = "give a Qwen2.5-VL, or name one that puts the video into words, by --phi or plan.phi"
                 raise InputError.at(f"model {self._name!r}", problem, remedy)
             tokens, [clip] = self._tokens(chat), shown
             if tokens.count(self.video_token) != 1:

@@ -54,7 +54,7 @@ class GrowingPlan:
         return steps[len(known) :] if steps[: len(known)] == known else steps
 
 
-class Draft(NamedTuple):
+class PlanDraft(NamedTuple):
     """One plan to be written: a sample of a request."""
 
     request: "Request"
@@ -124,7 +124,7 @@ class Planner:
         chats = [request.chat(self._prompt) for request in requests]
         return self._engine.outcomes(chats, count, self._sampling, progress)
 
-    def write(self, drafts: Sequence[Draft], stopped: Stopped = lambda _: False) -> Iterator[WrittenSteps]:
+    def write(self, drafts: Sequence[PlanDraft], stopped: Stopped = lambda _: False) -> Iterator[WrittenSteps]:
         """The steps of several plans as they are written side by side; each draft's last has its outcome.
 
         A draft that is `stopped` is written no further and has none. Raises as the engine's `stream_all`.

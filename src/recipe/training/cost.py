@@ -48,7 +48,7 @@ def training_seconds(config: AnyTraining, rates: Rates, examples: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class StepMeasurement:
     """What two steps of a run took."""
 
     step_seconds: float
@@ -88,7 +88,7 @@ class _Measured(Exception):
     """Ends a run after its second step."""
 
 
-def measure(config: AnyTraining) -> Measurement:
+def measure(config: AnyTraining) -> StepMeasurement:
     """Two real steps of a run, in a folder that is removed; the second one counts.
 
     Raises as the training does: ComputeError where memory does not suffice, InputError for what cannot be read.
@@ -150,4 +150,4 @@ def measure(config: AnyTraining) -> Measurement:
         step, plan = clock.seconds(titles[type(config)]), None
         whole = step * config.steps if isinstance(config, BaseModelConfig) else 0.0
         rates = Rates(base_seconds=whole, sft_step_seconds=step, grpo_step_seconds=step, plan_seconds=0)
-    return Measurement(step, plan, (STARTING + training_seconds(config, rates, examples)) / 3600, memory)
+    return StepMeasurement(step, plan, (STARTING + training_seconds(config, rates, examples)) / 3600, memory)

@@ -28,7 +28,7 @@ from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError, in
 from recipe.memory import available
 from recipe.prompting import open_prompt
 from recipe.text import planner_messages
-from recipe.training.cost import Measurement
+from recipe.training.cost import StepMeasurement
 
 if TYPE_CHECKING:
     from recipe.models.checkpoints import Reader
@@ -43,7 +43,7 @@ KEPT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Requirement:
     """One thing that a run needs."""
 
     subject: str
@@ -52,7 +52,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class MemoryEstimate:
     """What a run holds at least, by a rule of thumb; activations, logits and the cache of roll-outs come on top."""
 
     parameters: int
@@ -70,8 +70,8 @@ class Preflight:
     """What a run needs and holds."""
 
     stage: Stage
-    findings: tuple[Finding, ...]
-    estimate: Estimate | None
+    findings: tuple[Requirement, ...]
+    estimate: MemoryEstimate | None
     """None where the model's size is not known."""
     ready: bool = field(default=False)
     """Whether nothing is missing."""
@@ -92,7 +92,7 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
             findings.append(check("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read"))
         if config.input == "video" and find_spec("av") is None:
             problem = f"Packages for videos are not installed; run: {install_command('video')}."
-            findings.append(Finding("videos", "missing", problem))
+            findings.append(Requirement("videos", "missing", problem))
         elif config.input == "video":
             findings.append(check("videos", lambda: _videos(config)))
     if isinstance(config, RewardTrainingSettings):
@@ -100,7 +100,7 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
             findings.append(check("corpus", lambda: _corpus(corpus, installed)))
         else:
             asked = f"{config.reward_service}: the service is asked when the run starts"
-            findings.append(Finding("reward", "note", asked))
+            findings.append(Requirement("reward", "note", asked))
         if (model := config.reward.grounded.language_model) not in ("", "policy") and installed:
             findings += model_findings(model, None, [], "reward.language_model")
         if isinstance(config, BestOfNConfig) and config.plans is not None:
@@ -122,11 +122,11 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
             estimate = _estimate(config, reader)
             findings += _room(estimate)
         except RecipeError as error:
-            findings.append(Finding("model", "missing", str(error)))
+            findings.append(Requirement("model", "missing", str(error)))
     return Preflight(stage, tuple(findings), estimate, all(finding.state != "missing" for finding in findings))
 
 
-def estimate_lines(estimate: Estimate | None) -> list[str]:
+def estimate_lines(estimate: MemoryEstimate | None) -> list[str]:
     """An estimate in lines of text."""
     if estimate is None:
         return ["no estimate: the model's size is not known"]
@@ -140,7 +140,7 @@ def estimate_lines(estimate: Estimate | None) -> list[str]:
     ]
 
 
-def measurement_lines(measured: Measurement) -> list[str]:
+def measurement_lines(measured: StepMeasurement) -> list[str]:
     """What two steps took, in lines of text."""
     plan = "" if measured.plan_seconds is None else f", {measured.plan_seconds:.3g} s a plan"
     return [
@@ -169,13 +169,13 @@ def duration(seconds: float) -> str:
     return f"about {seconds / 60:.0f} minutes" if seconds < 7200 else f"about {seconds / 3600:,.1f} hours"
 
 
-def check(subject: str, look: Callable[[], str | tuple[State, str]]) -> Finding:
+def check(subject: str, look: Callable[[], str | tuple[State, str]]) -> Requirement:
     """What looking for a thing says, or `missing` with the error that it raises."""
     try:
         sentence = look()
     except (RecipeError, OSError) as error:
-        return Finding(subject, "missing", str(error))
-    return Finding(subject, "ok", sentence) if isinstance(sentence, str) else Finding(subject, *sentence)
+        return Requirement(subject, "missing", str(error))
+    return Requirement(subject, "ok", sentence) if isinstance(sentence, str) else Requirement(subject, *sentence)
 
 
 def _packages(config: AnyTraining) -> str:
@@ -260,7 +260,9 @@ def _from_hub(name: str, revision: str | None) -> tuple[State, str]:
     return "note", f"{name!r}{at} is not in the local cache; it would be downloaded from the hub, its size is not known"
 
 
-def model_findings(name: str, revision: str | None, into: "list[Reader]", subject: str = "model") -> Iterator[Finding]:
+def model_findings(
+    name: str, revision: str | None, into: "list[Reader]", subject: str = "model"
+) -> Iterator[Requirement]:
     """Whether a model is there; what reads chats for it goes into `into`."""
     from recipe.models.checkpoints import load_reader  # noqa: PLC0415 - loads torch
     from recipe.models.local import Prompts  # noqa: PLC0415
@@ -355,7 +357,7 @@ def _existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
-def _estimate(config: AnyTraining, reader: "list[Reader]") -> Estimate:
+def _estimate(config: AnyTraining, reader: "list[Reader]") -> MemoryEstimate:
     """Weights, and 16 bytes for each trained number: itself, its gradient and Adam's two means, in float32.
 
     The model is built on the meta device, where it takes no memory. Raises ConfigError where it has no projection of a
@@ -399,7 +401,7 @@ def _estimate(config: AnyTraining, reader: "list[Reader]") -> Estimate:
     free = available()
     if torch.cuda.is_available():
         free, _ = torch.cuda.mem_get_info(0)
-    return Estimate(
+    return MemoryEstimate(
         parameters,
         trained,
         memory | {"process": PROCESS},
@@ -409,18 +411,18 @@ def _estimate(config: AnyTraining, reader: "list[Reader]") -> Estimate:
     )
 
 
-def _room(estimate: Estimate) -> Iterator[Finding]:
+def _room(estimate: MemoryEstimate) -> Iterator[Requirement]:
     """Whether memory and disk suffice."""
     needed, free = sum(estimate.memory.values()), estimate.memory_free
     if free is not None:
         sentence = f"about {size(needed)} and activations, {size(free)} are free"
         if needed > free:
-            yield Finding("memory", "missing", f"{sentence}; take a smaller model or a device with more memory")
+            yield Requirement("memory", "missing", f"{sentence}; take a smaller model or a device with more memory")
         else:
-            yield Finding("memory", "ok", sentence)
+            yield Requirement("memory", "ok", sentence)
     written = sum(estimate.disk.values())
     sentence = f"about {size(written)} are written, {size(estimate.disk_free)} are free"
     if written > estimate.disk_free:
-        yield Finding("disk", "missing", f"{sentence}; free some space or set another `output`")
+        yield Requirement("disk", "missing", f"{sentence}; free some space or set another `output`")
     else:
-        yield Finding("disk", "ok", sentence)
+        yield Requirement("disk", "ok", sentence)

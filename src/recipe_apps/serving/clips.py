@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
-class Clip:
+class StoredClip:
     """A clip on disk."""
 
     path: Path
@@ -38,7 +38,7 @@ class ClipStore:
     def __init__(self, settings: PageSettings) -> None:
         self._settings = settings
         self.folder = Path(tempfile.mkdtemp(prefix="recipe-clips-"))
-        self._clips: dict[str, Clip] = {}
+        self._clips: dict[str, StoredClip] = {}
         self._lock = threading.Lock()
         self._receiving = 0
         self._probing = asyncio.Semaphore(settings.decoders)
@@ -84,7 +84,7 @@ class ClipStore:
                 problem = f"The clip is {minutes:.0f} minutes long; this page takes at most {most:.0f}."
                 raise Refusal("bad_clip", problem)
             with self._lock:
-                self._clips[identity] = Clip(path, info.duration, time.monotonic())
+                self._clips[identity] = StoredClip(path, info.duration, time.monotonic())
         except BaseException:  # a client that goes away in between leaves nothing either
             path.unlink(missing_ok=True)
             raise
@@ -100,7 +100,7 @@ class ClipStore:
             "complete": info.complete,
         }
 
-    def require(self, identity: str, until: float) -> Clip:
+    def require(self, identity: str, until: float) -> StoredClip:
         """A clip that has a beginning of `until` seconds. Raises Refusal where there is none."""
         with self._lock:
             clip = self._clips.get(identity)

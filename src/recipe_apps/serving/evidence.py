@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from recipe.evaluation.matching import FLOOR, Likeness, Scale, calibrate
+from recipe.evaluation.matching import FLOOR, CosineScale, Likeness, calibrate
 from recipe.explain.explain import pooled_narration, step_grounds, when
 from recipe.explain.records import Links
 from recipe.reward.embeddings import LruCache
@@ -44,7 +44,7 @@ class CorpusEvidence:
     def __init__(self, verifier: Verifier, links: Links | None = None) -> None:
         self.verifier = verifier
         self._links = links or Links()
-        self._scale: Scale = calibrate(verifier.embed)
+        self._scale: CosineScale = calibrate(verifier.embed)
         self._rewards = LruCache[PromptedPlan, Reward](_REWARDS_KEPT)
 
     def coverage(self, prompts: Sequence[Prompt]) -> list[Row]:

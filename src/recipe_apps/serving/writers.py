@@ -10,7 +10,7 @@ from recipe.config import FrameConfig
 from recipe.errors import RecipeError
 from recipe.models.protocol import Answer, Refusal, unanswered
 from recipe.perception.phi import Phi, read_history
-from recipe.planning.planner import Draft, Planner, Request
+from recipe.planning.planner import PlanDraft, Planner, Request
 from recipe_apps.serving.clips import ClipStore
 from recipe_apps.serving.evidence import CorpusEvidence, Row
 from recipe_apps.serving.runs import Run, Runs
@@ -78,7 +78,7 @@ class Writer(threading.Thread):
 
     def _write(self, runs: Sequence[Run]) -> None:
         numbered = [(run, number) for run in runs for number in range(len(run.plans))]
-        drafts = [Draft(run.request, number, run.seed) for run, number in numbered if run.request is not None]
+        drafts = [PlanDraft(run.request, number, run.seed) for run, number in numbered if run.request is not None]
         for index, steps, outcome, before in self._planner.write(drafts, lambda draft: numbered[draft][0].over):
             run, number = numbered[index]
             run.plans[number] = run.plans[number][:before]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from recipe_studies.experiments.settings import AnyExperiment
 
 
-class History(StrEnum):
+class HistoryForm(StrEnum):
     """The form in which the planner is given the history."""
 
     text = "text"
@@ -28,7 +28,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by sid
 @shows
 def demo(
     output: Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/demo, runs/video-demo")] = None,
-    history: Annotated[History, typer.Option("--input", help="Form of the planner's history.")] = History.text,
+    history: Annotated[HistoryForm, typer.Option("--input", help="Form of the planner's history.")] = HistoryForm.text,
     quick: Quick = False,
     seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
     workers: Workers = None,
@@ -44,7 +44,7 @@ def demo(
     """
     from recipe_studies.experiments.settings import demo_config
 
-    folder = "demo" if history is History.text else "video-demo"
+    folder = "demo" if history is HistoryForm.text else "video-demo"
     config = demo_config(history.value, quick=quick, seed=seed, workers=workers)
     return _run(config, output or Path("runs") / folder, None)
 

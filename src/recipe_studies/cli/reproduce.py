@@ -14,7 +14,7 @@ from recipe.cli.models import opened
 
 if TYPE_CHECKING:
     from recipe.report.elements import Table
-    from recipe_studies.reproduce.cost import Estimate
+    from recipe_studies.reproduce.cost import RemainingCost
 
 
 @shows
@@ -108,7 +108,7 @@ def reproduce(
     return CommandOutput(results.findings, [*lines, f"report: {output / 'report.html'}"])
 
 
-def _cost_tables(costs: "list[Estimate]") -> "Iterator[Table]":
+def _cost_tables(costs: "list[RemainingCost]") -> "Iterator[Table]":
     from recipe.report.elements import NONE, Cell, Table, headings, row
 
     rows = (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from recipe.data.benchmarks import BENCHMARKS, find_benchmark
 from recipe.prompting import open_prompt
-from recipe.training.preflight import Finding, check, encoder_at_hand, model_findings
+from recipe.training.preflight import Requirement, check, encoder_at_hand, model_findings
 from recipe_studies.experiments.expand import expand, read_inputs
 from recipe_studies.experiments.schedule import finished_stages, require_run_folder
 from recipe_studies.experiments.settings import (
@@ -29,7 +29,7 @@ class StageState:
 class ExperimentCheck:
     """The inputs and stages of an experiment."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[Requirement, ...]
     stages: tuple[StageState, ...]
     """Empty where an input is missing that they depend on."""
     ready: bool
@@ -60,21 +60,21 @@ def check_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = N
         findings.append(check("encoder", lambda: encoder_at_hand({"name": config.corpus.encoder.name}, True)))
     source, root = config.source, data or Path()
     if isinstance(source, WorldSource):
-        findings.append(Finding("data", "ok", "drawn from the embedded world"))
+        findings.append(Requirement("data", "ok", "drawn from the embedded world"))
     else:
         for file in dict.fromkeys((*source.procedures, *source.narrations, *source.wrong_narrations)):
             problem = "" if (root / file).exists() else ": the file does not exist; give its folder with --data"
-            findings.append(Finding("data", "missing" if problem else "ok", f"{root / file}{problem}"))
+            findings.append(Requirement("data", "missing" if problem else "ok", f"{root / file}{problem}"))
         known = source.known if isinstance(source, ProceduresSource) else ()
         for name in dict.fromkeys((*source.benchmarks, *known)):
             if name not in BENCHMARKS:
                 sentence = f"benchmark {name!r} is unknown; known are {', '.join(BENCHMARKS)}"
-                findings.append(Finding("data", "missing", sentence))
+                findings.append(Requirement("data", "missing", sentence))
             elif (folder := find_benchmark(root, name)) is not None:
-                findings.append(Finding("data", "ok", f"benchmark {name} in {folder}"))
+                findings.append(Requirement("data", "ok", f"benchmark {name} in {folder}"))
             else:
                 origin = f"{BENCHMARKS[name].download}; home page {BENCHMARKS[name].home}"
-                findings.append(Finding("data", "missing", f"benchmark {name} is not in {root}; {origin}"))
+                findings.append(Requirement("data", "missing", f"benchmark {name} is not in {root}; {origin}"))
     findings.append(check("output", folder_state))
     ready = all(finding.state != "missing" for finding in findings)
     stages = expand(study, read_inputs(config, data)) if ready else []

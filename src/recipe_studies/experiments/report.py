@@ -48,7 +48,6 @@ from recipe_studies.experiments.page import rerender
 from recipe_studies.experiments.probes import PROBES
 from recipe_studies.experiments.results import (
     Alarm,
-    Cost,
     LawPoint,
     ProbePlan,
     Provenance,
@@ -56,6 +55,7 @@ from recipe_studies.experiments.results import (
     ShownPlan,
     ShownPrompt,
     StageTime,
+    StepTimes,
     run_provenance,
 )
 from recipe_studies.experiments.schedule import stage_times
@@ -158,7 +158,7 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
     for regime, steps in spent.items():
         if steps:
             reward, step = (fmean(part) for part in zip(*steps, strict=True))
-            costs.append(Cost(regime, reward, step, fmean(own / whole for own, whole in steps)))
+            costs.append(StepTimes(regime, reward, step, fmean(own / whole for own, whole in steps)))
     # The learning law is made of the differences to the base.
     metric = results.main_metric()
     gain = {

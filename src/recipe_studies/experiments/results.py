@@ -75,7 +75,7 @@ def run_provenance(device: str, **more: Any) -> Provenance:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class StepTimes:
     """Time of a training step, and what of it went to the reward: means over the steps of all runs, in seconds."""
 
     regime: str
@@ -235,7 +235,7 @@ class Results:
     prompts: tuple[ShownPrompt, ...] = ()
     hand_made: tuple[ProbePlan, ...] = ()
     """The probe plans."""
-    costs: tuple[Cost, ...] = ()
+    costs: tuple[StepTimes, ...] = ()
     alarms: tuple[Alarm, ...] = ()
     caveats: tuple[str, ...] = ()
 

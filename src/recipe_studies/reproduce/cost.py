@@ -113,7 +113,7 @@ class RoleCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class RemainingCost:
     """The cost of what is left to do at a scale."""
 
     scale: str
@@ -163,7 +163,7 @@ class EndpointCalls:
         return self.calls * (CALL_SECONDS + TOKEN_SECONDS * self.sizes[1]) / self.model.concurrency
 
 
-def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, workers: int = 1) -> Estimate:
+def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, workers: int = 1) -> RemainingCost:
     """The cost of the stages that are not in `done`, by name; what those left below the scale's `folder` is counted."""
     finished, scale = set(done), made.scale
     counts = {below: _counts(made, below, finished, folder) for below in ("", VIDEO)}
@@ -238,7 +238,7 @@ def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, w
     trained = sum(isinstance(stage.settings, Training) for stage in left)
     encoder = scale.corpus.encoder
     vector = encoder.dimension or VECTORS.get(encoder.name, 1024)
-    return Estimate(
+    return RemainingCost(
         scale=made.name,
         training_runs=trained,
         stages=len(made.stages),

@@ -113,7 +113,7 @@ def supervise(folder: Path, settings: Supervision, progress: Progress) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class HistorySource:
     """Where the histories of test examples come from; without a file they are simulated with these errors."""
 
     phi: TextNoise
@@ -129,7 +129,7 @@ class Prompts:
     """Hash of `histories`."""
 
 
-def write_prompts(folder: Path, settings: Prompts, progress: Progress) -> None:
+def write_prompts(folder: Path, settings: HistorySource, progress: Progress) -> None:
     """Write the test examples that every system can be tested on, with the history that the planner is told.
 
     Raises InputError where none is left, and what `with_histories` raises.

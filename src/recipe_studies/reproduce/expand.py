@@ -45,7 +45,7 @@ from recipe_studies.reproduce.data import (
     PSEUDO,
     QUALITY,
     TRACES,
-    Prompts,
+    HistorySource,
     PseudoLabels,
     Supervision,
     mine_pseudo_labels,
@@ -286,7 +286,7 @@ def _add_text(
     if study.data is None:
         drawn = data.DataSettings(WorldSource(**scale.world), 0)
         stages.add("data", data.draw_world, drawn, (TRAIN, TEST, DOCUMENTS, NARRATIONS), gpu=False)
-        _add_supervision(stages, Supervision(study.phi), Prompts(study.phi))
+        _add_supervision(stages, Supervision(study.phi), HistorySource(study.phi))
         corpus = data.FilesCorpus(scale.corpus, CORPUS, (Path(NARRATIONS),))
         if study.corpus is None:
             stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), (NARRATIONS,))
@@ -325,7 +325,7 @@ def _add_cut_data(
     root: Path,
     benchmarks: tuple[str, ...],
     supervision: Supervision,
-    prompts: Prompts,
+    prompts: HistorySource,
     folder: str = "",
 ) -> None:
     """Examples that are cut from benchmarks, and the corpus of the narrations beside them. Raises InputError."""
@@ -353,14 +353,14 @@ def _add_cut_data(
         stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), (TEST,), ignored=INPUT_PATHS, folder=folder)
 
 
-def _add_supervision(stages: StageList, supervision: Supervision, prompts: Prompts, folder: str = "") -> None:
+def _add_supervision(stages: StageList, supervision: Supervision, prompts: HistorySource, folder: str = "") -> None:
     """What is trained on, and apart from it what is tested: files that the test lacks must not change the training."""
     places, written = ("traces", "histories", "videos"), (PROMPTS, LEFT_OUT["test"])
     stages.add("supervision", supervise, supervision, SUPERVISED, (TRAIN,), ignored=places, gpu=False, folder=folder)
     stages.add("prompts", write_prompts, prompts, written, (TRAIN, TEST), ignored=places, gpu=False, folder=folder)
 
 
-def _perceived(study: PaperStudy, root: Path, videos: "VideoSizes") -> tuple[Supervision, Prompts]:
+def _perceived(study: PaperStudy, root: Path, videos: "VideoSizes") -> tuple[Supervision, HistorySource]:
     """What Phi read of the benchmarks' videos, from files where they are given.
 
     Test examples of the Video configuration's datasets need a video for every table, so that all tables are of the
@@ -369,7 +369,7 @@ def _perceived(study: PaperStudy, root: Path, videos: "VideoSizes") -> tuple[Sup
     traces, histories = (file if file.is_file() else None for file in (root / TRACES, root / HISTORIES))
     contents = ["" if file is None else file_sha256(file) for file in (traces, histories)]
     tested = {name: sorted(sizes) for name, own in videos.items() if (sizes := own.get("test"))}
-    prompts = Prompts(
+    prompts = HistorySource(
         study.phi,
         histories,
         videos=root / "videos" if tested else None,
@@ -388,7 +388,7 @@ def _add_drawn_video(stages: StageList, runs: list[Run], study: PaperStudy, scal
     outputs = (TRAIN, TEST, DOCUMENTS, NARRATIONS)
     stages.add("data", data.draw_world, drawn, outputs, gpu=False, folder=VIDEO)
     perceived = Supervision(study.phi, cuts="annotated")
-    _add_supervision(stages, perceived, Prompts(study.phi, clean=True), VIDEO)
+    _add_supervision(stages, perceived, HistorySource(study.phi, clean=True), VIDEO)
     given = {"seed": 0, **config.base, "examples": DOCUMENTS, "output": BASE}
     base = parse_config(given, BaseModelConfig, "[base]")
     stages.add("base", train, Training(base), (BASE,), (DOCUMENTS,), folder=VIDEO)

@@ -42,7 +42,7 @@ DATASETS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MeasuredFigure:
     """One measured number of a table."""
 
     regime: str
@@ -57,7 +57,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClaimFinding:
     """A claim of the paper, and what the measured difference says of it."""
 
     table: str
@@ -91,10 +91,10 @@ class TableFigures:
 
     name: str
     columns: tuple[str, ...]
-    figures: tuple[Figure, ...]
-    findings: tuple[Finding, ...]
+    figures: tuple[MeasuredFigure, ...]
+    findings: tuple[ClaimFinding, ...]
     prompts: tuple[ShownPrompt, ...] = ()
-    controls: tuple[Figure, ...] = ()
+    controls: tuple[MeasuredFigure, ...] = ()
     """Figures of plans that no planner made, on benchmarks; their regimes begin with `control: `."""
     not_beaten: tuple[str, ...] = ()
     """A sentence for each regime that does not beat every control."""
@@ -137,20 +137,20 @@ class Values:
             raise ComputeError(f"{first!r} and {second!r} have different numbers of seeds.")
         return seeded_interval(ours - theirs, self.datasets, self.clusters)
 
-    def figure(self, regime: str, column: str, published: float | None = None) -> Figure:
+    def figure(self, regime: str, column: str, published: float | None = None) -> MeasuredFigure:
         """The mean over datasets of a regime, with its interval over seeds and prompts and the mean of each seed."""
         labels, rows = np.asarray(self.datasets), self.table[regime]
         seeds = (float(np.mean([row[labels == name].mean() for name in np.unique(labels)])) for row in rows)
         value = seeded_interval(rows, self.datasets, self.clusters)
-        return Figure(regime, column, value, tuple(seeds), published)
+        return MeasuredFigure(regime, column, value, tuple(seeds), published)
 
-    def finding(self, paper: PaperTable, claim: Claim, column: str) -> Finding:
+    def finding(self, paper: PaperTable, claim: Claim, column: str) -> ClaimFinding:
         """What becomes of a claim in a column."""
         if not {claim.first, claim.second} <= set(self.table):
-            return Finding(paper.name, claim.sentence, claim.source, column, "not measured")
+            return ClaimFinding(paper.name, claim.sentence, claim.source, column, "not measured")
         difference = self.difference(claim.first, claim.second)
         verdict = verdict_on(difference, claim)
-        return Finding(paper.name, claim.sentence, claim.source, column, verdict, difference, claim.margin)
+        return ClaimFinding(paper.name, claim.sentence, claim.source, column, verdict, difference, claim.margin)
 
 
 def measure_table(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
@@ -169,7 +169,7 @@ def measure_table(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigu
     columns = list(columns_of(values.datasets, per_dataset=paper.per_dataset))
     bounds = [load_values(folder, measured, "scores", "accuracy", reading) for reading in BOUNDS]
     # A figure for each row and column, then for each frontier model; all by each reading of what has no value.
-    by_reading: list[list[Figure]] = []
+    by_reading: list[list[MeasuredFigure]] = []
     for own in (values, *bounds):
         by_reading.append([])
         for row in paper.rows:
@@ -249,7 +249,9 @@ def load_values(
     )
 
 
-def _with_readings(figures: Sequence[Figure], least: Sequence[Figure], most: Sequence[Figure]) -> list[Figure]:
+def _with_readings(
+    figures: Sequence[MeasuredFigure], least: Sequence[MeasuredFigure], most: Sequence[MeasuredFigure]
+) -> list[MeasuredFigure]:
     """The figures with their readings, where what is missing makes a difference to any of them."""
     if list(least) == list(most):
         return list(figures)
@@ -263,7 +265,7 @@ def _with_readings(figures: Sequence[Figure], least: Sequence[Figure], most: Seq
 
 def _controls(
     folder: Path, paper: PaperTable, values: Values, trained: Mapping[str, Array]
-) -> tuple[list[Figure], list[str]]:
+) -> tuple[list[MeasuredFigure], list[str]]:
     """Figures of the controls, and the regimes that do not beat them; none where no controls were scored.
 
     A control and a regime are compared on the prompts that have both. Controls that were `trained` are compared with
@@ -283,7 +285,7 @@ def _controls(
     for name, own in trained.items():
         title = f"{CONTROL}{regime(name).title}"
         compared.append((title, replace(values, table={**values.table, title: own}), rewarded))
-    figures: list[Figure] = []
+    figures: list[MeasuredFigure] = []
     differences: list[Difference] = []
     for title, both, regimes in compared:
         for column, datasets in columns_of(both.datasets, per_dataset=paper.per_dataset):
@@ -331,8 +333,8 @@ def verdict_on(difference: Interval, claim: Claim) -> Verdict:
 def _diversity(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
     """Diversity of the prompts that were compared, and the accuracy of the same prompts."""
     runs = [run for name in paper.regimes for run in made.runs_of(name)]
-    by_reading: dict[str, list[Figure]] = {}
-    findings: list[Finding] = []
+    by_reading: dict[str, list[MeasuredFigure]] = {}
+    findings: list[ClaimFinding] = []
     for reading in ("", *BOUNDS):
         diverse = load_values(folder, runs, "diversity", "diversity", reading)
         known = {name: ("", cluster) for name, cluster in zip(diverse.names, diverse.clusters, strict=True)}

@@ -16,7 +16,7 @@ from recipe.stats import Interval
 from recipe_studies.experiments.page import plans_side_by_side, run_section
 from recipe_studies.experiments.results import Provenance
 from recipe_studies.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
-from recipe_studies.reproduce.findings import DATASETS, Finding, TableFigures
+from recipe_studies.reproduce.findings import DATASETS, ClaimFinding, TableFigures
 from recipe_studies.reproduce.study import names, regime
 from recipe_studies.reproduce.tables import PERCENTAGES, TABLES, table, weak
 
@@ -72,7 +72,7 @@ class StudyResults:
     scales: tuple[ScaleResults, ...]
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[ClaimFinding, ...]:
         """The claims of all tables, scale by scale."""
         return tuple(finding for scale in self.scales for made in scale.tables for finding in made.findings)
 

@@ -11,7 +11,7 @@ from recipe.data.benchmarks import PAPERS, find_benchmark
 from recipe.progress import Progress
 from recipe_studies.experiments.results import run_provenance
 from recipe_studies.experiments.schedule import finished_stages, run_stages, stage_times
-from recipe_studies.reproduce.cost import Estimate, estimate
+from recipe_studies.reproduce.cost import RemainingCost, estimate
 from recipe_studies.reproduce.data import (
     HISTORIES,
     QUALITY,
@@ -29,7 +29,7 @@ from recipe_studies.reproduce.tables import ALL, TABLES, PaperTable, published_s
 _LOG = logging.getLogger(__name__)
 
 
-def study_cost(study: PaperStudy, output: Path, workers: int = 1) -> list[tuple[Estimate, ScaleRuns]]:
+def study_cost(study: PaperStudy, output: Path, workers: int = 1) -> list[tuple[RemainingCost, ScaleRuns]]:
     """What is left to do at each scale, and its cost. Raises as `reproduce` before anything is run."""
     made = [restrict(study, expand(study, name)) for name in study.scales]
     return [

@@ -72,7 +72,7 @@ class Regime(Settings):
         return self
 
 
-class Cost(Rates):
+class ScaleCost(Rates):
     """What a scale costs on one device, for `--dry-run`; `source` says whether that was measured."""
 
     source: str
@@ -117,7 +117,7 @@ class Scale(Settings):
     sampling: SamplingConfig = SamplingConfig()
     samples: Positive = 1
     """Plans of each prompt whose accuracies are averaged; 1 is the paper's Score@1, more its mean with less noise."""
-    cost: Cost
+    cost: ScaleCost
 
 
 PHI = TextNoise(drop=0.15, swap=0.15, alien=0.15, repeat=0.08, stop=0.05)

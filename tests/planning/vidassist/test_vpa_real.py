@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from recipe.cli.vpa import Source, read_samples
+from recipe.cli.vpa import SampleSource, read_samples
 from recipe.config.planning import VidAssistConfig
 
 pytestmark = pytest.mark.real_data
 
 
 def test_the_samples_of_the_protocol(shared_data: Path) -> None:
-    source = Source(shared_data, None, None, None, None, False, "hash:64")
+    source = SampleSource(shared_data, None, None, None, None, False, "hash:64")
     examples, actions, shown = read_samples(source, VidAssistConfig(few_shot=3))
     assert len(examples) == 4123
     goals = {example.goal for example in examples}

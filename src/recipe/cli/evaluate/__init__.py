@@ -1,55 +1,46 @@
-"""Commands of `recipe evaluate`, by measure; those of measures of installed packages are made on demand."""
+"""Commands of `recipe evaluate`: one for each measure, and those that compare what measures wrote.
 
-from importlib.metadata import entry_points
+A measure is a class and its line in `recipe.evaluation.MEASURES`, or an entry point of an installed package: its
+command is made with the options that all measures share. One with options of its own is a function below
+`measure_command`, and its line here.
+"""
+
 from typing import Any
 
-import typer
-
 from recipe.cli.console import CommandGroup, PlainGroup
-from recipe.cli.evaluate import judge, measures, people, runner, vpa
+from recipe.evaluation import MEASURES
+
+_BY_JUDGE = ("proxy", "critical-failures")
+"""Measures that `recipe evaluate judge` takes by an option."""
 
 
 class MeasureGroup(PlainGroup):
-    """The commands, and one for each further measure."""
+    """The commands, and one for each measure of an installed package."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """The names, those of further measures last."""
-        names = super().list_commands(ctx)
-        if not entry_points(group="recipe.measures"):
-            return names  # help loads NumPy and SciPy for a further measure only
-        from recipe.evaluation.measures import further_measures
+    further = "recipe.measures"
 
-        return [*names, *further_measures()]
+    def made_command(self, name: str, loaded: Any) -> Any:
+        if isinstance(loaded, type):
+            from recipe.cli.evaluate.runner import plain_command
 
-    def get_command(self, ctx: Any, name: str) -> Any:
-        """The command of a name."""
-        if (own := super().get_command(ctx, name)) is not None:
-            return own
-        from recipe.evaluation.measures import further_measures
-
-        if name not in further_measures():
-            return None
-        made = CommandGroup()
-        made.command(name)(runner.further_command(name))
-        return typer.main.get_command(made)
+            loaded = plain_command(loaded)
+        return super().made_command(name, loaded)
 
 
-app = CommandGroup(help="Measure how good plans and histories are.")
-app.info.cls = MeasureGroup
-
-
-@app.callback()
-def evaluate() -> None:
-    """Measure how good plans and histories are."""
-
-
-app.command("judge")(judge.judge)
-app.command("diversity")(judge.diversity)
-app.command("validity")(measures.validity)
-app.command("match")(measures.match)
-app.command("vpa")(vpa.vpa)
-app.command("histories")(measures.histories)
-app.command("compare")(measures.compare)
-app.command("agreement")(people.agreement)
-app.command("ratings")(people.ratings)
-app.command("inspect")(people.inspect)
+app = CommandGroup(
+    {name: place for name, place in MEASURES.items() if name not in _BY_JUDGE}
+    | {
+        "judge": "recipe.cli.evaluate.judge:judge",
+        "diversity": "recipe.cli.evaluate.judge:diversity",
+        "validity": "recipe.cli.evaluate.measures:validity",
+        "match": "recipe.cli.evaluate.measures:match",
+        "vpa": "recipe.cli.evaluate.vpa:vpa",
+        "histories": "recipe.cli.evaluate.measures:histories",
+        "compare": "recipe.cli.evaluate.measures:compare",
+        "agreement": "recipe.cli.evaluate.people:agreement",
+        "ratings": "recipe.cli.evaluate.people:ratings",
+        "inspect": "recipe.cli.evaluate.people:inspect",
+    },
+    MeasureGroup,
+    help="Measure how good plans and histories are.",
+)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import CommandOutput, shows
-from recipe.cli.evaluate.runner import Plans, measured
-from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.console import CommandOutput
+from recipe.cli.evaluate.runner import PlanOptions, measure_command, open_embed
+from recipe.cli.flags import SettingsTable
 from recipe.cli.models import JUDGE, beside, opened
 from recipe.config import JudgeConfig, ModelConfig
 from recipe.errors import InputError
@@ -19,7 +19,6 @@ from recipe.errors import InputError
 if TYPE_CHECKING:
     from recipe.evaluation.judge.critical import FailurePrompt
     from recipe.models.model import Model
-    from recipe.planning.admissible import Embed
     from recipe.types import Example
 
 PROXY = "proxy"
@@ -47,13 +46,6 @@ def asked_model(settings: ModelConfig) -> "Iterator[Model]":
         yield model
 
 
-def _embed(encoder: str) -> "Embed":
-    from recipe.config import EncoderConfig
-    from recipe.corpus.encoders import open_encoder
-
-    return open_encoder(EncoderConfig(name=encoder)).encode
-
-
 def read_judged(examples: Path, split: str, histories: Path | None, history: str) -> "list[Example]":
     """The examples of a file, with Phi's histories of another as `told_history`. Raises InputError."""
     from recipe.data.examples import read_examples
@@ -68,14 +60,13 @@ def read_judged(examples: Path, split: str, histories: Path | None, history: str
     return [replace(example, told_history=of.history) for example, of in zip(chosen, read, strict=True)]
 
 
-@with_settings(
+@measure_command(
+    "seed",
     model=JUDGE,
     judge=SettingsTable(JudgeConfig, ("temperature", "max_tokens", "seed", "repeats", "reasks", "history"), _PANEL),
 )
-@shows
-@measured("seed")
 def judge(
-    plans: Plans,
+    plans: PlanOptions,
     rubric: Annotated[
         Literal["six-criteria", "critical-failures"],
         typer.Option(help="The paper's six criteria, or How2Score: the share of plans without a critical failure."),
@@ -116,7 +107,7 @@ def judge(
     from recipe.evaluation.judge.proxy import ProxyJudge
     from recipe.evaluation.judge.verdicts import verdict_rows, write_verdicts
     from recipe.evaluation.measures import summarise
-    from recipe.evaluation.scores import rows_path, write_scores
+    from recipe.evaluation.scores import rows_path
     from recipe.models.costs import Prices
     from recipe.models.sampling import distinct_decodings
     from recipe.planning.predictions import read_predictions
@@ -151,7 +142,7 @@ def judge(
     spent: dict[str, float | None] = {}
     asking: Judge
     if failures is None and model.model == PROXY:
-        asking = ProxyJudge(_embed(encoder), encoder, judge.history)
+        asking = ProxyJudge(open_embed(encoder), encoder, judge.history)
         judged = asking.judge(cases, console.progress())
     else:
         with asked_model(beside(model, plans.output)) as engine:
@@ -174,8 +165,7 @@ def judge(
     system = plans.system or plans.predictions.stem
     scores = summarise(measure, system, verdict_rows(judged), chosen, judge.seed, spent, left_out, decoding)
     write_verdicts(rows_path(plans.output), judged)
-    write_scores(plans.output, scores)
-    return plans.shown(scores)
+    return plans.show(scores)
 
 
 def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "FailurePrompt | None":
@@ -194,14 +184,15 @@ def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "F
     return FailurePrompt.read(path)
 
 
-@with_settings(
+@measure_command(
+    "predictions",
+    "missing",
+    "seed",
     model=JUDGE,
     judge=SettingsTable(JudgeConfig, ("temperature", "max_tokens", "seed", "reasks", "history"), _PANEL),
 )
-@shows
-@measured("predictions", "missing", "seed")
 def diversity(
-    plans: Plans,
+    plans: PlanOptions,
     predictions: Annotated[Path | None, typer.Argument(help="Predictions, JSON lines, several samples each.")] = None,
     chosen: Annotated[
         Path | None, typer.Option(help="Write the chosen examples, JSON lines, to plan for; needs no predictions.")
@@ -262,7 +253,7 @@ def diversity(
     spent: dict[str, float | None] = {}
     asking: DiversityJudge
     if model.model == PROXY:
-        asking = ProxyDiversityJudge(_embed(encoder), encoder)
+        asking = ProxyDiversityJudge(open_embed(encoder), encoder)
         pairs = compare_plans(asking, sampled.prompts, order_check, seed, console.progress())
     else:
         with asked_model(beside(model, plans.output)) as engine:

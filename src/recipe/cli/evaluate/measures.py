@@ -8,14 +8,13 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
-from recipe.cli.evaluate.runner import Plans, measured
+from recipe.cli.evaluate.runner import PlanOptions, measure_command
 from recipe.cli.reward_options import Config, Method, open_verifier
 
 
-@shows
-@measured()
+@measure_command()
 def match(
-    plans: Plans,
+    plans: PlanOptions,
     annotated: Annotated[
         list[Path] | None,
         typer.Option(help="More examples whose steps the control of labels draws from, such as those of training."),
@@ -39,10 +38,9 @@ def match(
     return plans.show(*plans.evaluate(measure, selection))
 
 
-@shows
-@measured()
+@measure_command()
 def validity(
-    plans: Plans,
+    plans: PlanOptions,
     graphs: Annotated[
         Path | None,
         typer.Option(help="Task graphs: a JSON file, a folder of them, or CaptainCook4D. Default: the embedded world."),

@@ -11,11 +11,12 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
-from recipe.errors import InputError
+from recipe.cli.flags import SettingsTable, with_settings
 
 if TYPE_CHECKING:
     from recipe.evaluation.measures import Measure, PlanSelection
     from recipe.evaluation.scores import Row, Scores
+    from recipe.planning.admissible import Embed
     from recipe.types import Example
 
 _FIRST: dict[str, tuple[Any, Any]] = {
@@ -43,7 +44,7 @@ _LAST: dict[str, tuple[Any, Any]] = {
 
 
 @dataclass(frozen=True)
-class Plans:
+class PlanOptions:
     """The options that measures share, and what is done by them."""
 
     predictions: Path = Path()
@@ -76,31 +77,36 @@ class Plans:
         scores = summarise(measure, named, rows, selection.examples, self.seed, left_out=skipped, decoding=decoding)
         return scores, rows
 
-    def show(self, scores: "Scores", rows: "Sequence[Row]") -> CommandOutput:
-        """Write the scores with their rows, if they have a file, and show them."""
+    def show(self, scores: "Scores", rows: "Sequence[Row] | None" = None) -> CommandOutput:
+        """Write the scores, if they have a file, and their rows unless these are written; and show the scores."""
+        from recipe.evaluation.measures import measure_named, terminal_tables
         from recipe.evaluation.scores import rows_path, write_rows, write_scores
 
         if self.output is not None:
-            write_rows(rows_path(self.output), rows)
+            if rows is not None:
+                write_rows(rows_path(self.output), rows)
             write_scores(self.output, scores)
-        return self.shown(scores)
-
-    def shown(self, scores: "Scores") -> CommandOutput:
-        """The scores as JSON and as tables."""
-        from recipe.evaluation.measures import measure_named, terminal_tables
-        from recipe.evaluation.scores import rows_path
-
         file = "" if self.output is None else rows_path(self.output).name
         return CommandOutput(scores, terminal_tables(measure_named(scores.measure), scores, file))
 
 
-def measured(*without: str) -> Callable[[Callable[..., CommandOutput]], Callable[..., CommandOutput]]:
-    """Give the command of a measure the options that all share, but for some, as its argument `plans`.
+def open_embed(encoder: str, **given: Any) -> "Embed":
+    """The encoder of a name, opened; `given` are further arguments of its calls."""
+    from recipe.config import EncoderConfig
+    from recipe.corpus.encoders import open_encoder
 
-    That scores and rows can be written is checked first.
+    return functools.partial(open_encoder(EncoderConfig(name=encoder)).encode, **given)
+
+
+def measure_command(
+    *without: str, **tables: SettingsTable
+) -> Callable[[Callable[..., CommandOutput]], Callable[..., None]]:
+    """Make the command of a measure: its own options, those that all measures share but for some, and its settings.
+
+    The function gets the shared ones as `plans`. That scores and rows can be written is checked first.
     """
 
-    def decorate(command: Callable[..., CommandOutput]) -> Callable[..., CommandOutput]:
+    def decorate(command: Callable[..., CommandOutput]) -> Callable[..., None]:
         signature = inspect.signature(command)
 
         @functools.wraps(command)
@@ -108,7 +114,7 @@ def measured(*without: str) -> Callable[[Callable[..., CommandOutput]], Callable
             from recipe.artifacts import require_writable
             from recipe.evaluation.scores import rows_path
 
-            plans = Plans(**{name: arguments.pop(name) for name in (*_FIRST, *_LAST) if name not in without})
+            plans = PlanOptions(**{name: arguments.pop(name) for name in (*_FIRST, *_LAST) if name not in without})
             if plans.output is not None:
                 require_writable(plans.output)
                 require_writable(rows_path(plans.output))
@@ -128,27 +134,20 @@ def measured(*without: str) -> Callable[[Callable[..., CommandOutput]], Callable
             if name != "plans"
         ]
         run.__signature__ = signature.replace(parameters=[*first, *own, *last])  # type: ignore[attr-defined]
-        return run
+        shown = shows(run)
+        return with_settings(**tables)(shown) if tables else shown
 
     return decorate
 
 
-def further_command(name: str) -> Callable[..., None]:
-    """The command of a measure of an installed package, which is opened without settings."""
-    from recipe.evaluation.measures import measure_named
+def plain_command(kind: "type[Measure]") -> Callable[..., None]:
+    """The command of a measure without options of its own, which is opened without settings."""
 
-    try:
-        about = measure_named(name).__doc__
-    except InputError as error:  # only this command cannot be used
-        about = str(error)
-
-    @shows
-    @measured()
-    def command(plans: Plans) -> CommandOutput:
+    def command(plans: PlanOptions) -> CommandOutput:
         selection, _ = plans.read()
-        measure = measure_named(name)()
+        measure = kind()
         measure.require(selection.examples)
         return plans.show(*plans.evaluate(measure, selection))
 
-    command.__doc__ = about
-    return command
+    command.__doc__ = kind.__doc__
+    return measure_command()(command)

@@ -6,23 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from recipe.cli import console
-from recipe.cli.console import CommandOutput, shows
-from recipe.cli.evaluate.runner import Plans, measured
+from recipe.cli.console import CommandOutput
+from recipe.cli.evaluate.runner import PlanOptions, measure_command, open_embed
 from recipe.cli.vpa import CrossTask, Order, ProtocolName, RuleName, TaxonomyName
 
 if TYPE_CHECKING:
     from recipe.evaluation.scores import Scores
     from recipe.evaluation.vpa.run import VpaReferences
-    from recipe.planning.admissible import Embed
     from recipe.report.elements import Table
 
 _MEASURES = {"success_rate": "SR", "accuracy": "mAcc", "iou": "mIoU"}
 
 
-@shows
-@measured("predictions", "examples", "split", "missing")
+@measure_command("predictions", "examples", "split", "missing")
 def vpa(
-    plans: Plans,
+    plans: PlanOptions,
     root: CrossTask,
     baseline: Annotated[
         str | None,
@@ -63,8 +61,6 @@ def vpa(
     from functools import partial
 
     from recipe.artifacts import to_json
-    from recipe.config import EncoderConfig
-    from recipe.corpus.encoders import open_encoder
     from recipe.evaluation.measures import select_plans, summarise
     from recipe.evaluation.scores import rows_path, write_rows, write_scores
     from recipe.evaluation.vpa.baselines import FLOORS
@@ -75,9 +71,7 @@ def vpa(
     if (baseline is None) == (predictions is None):
         raise typer.BadParameter("give one of --baseline and --predictions.", param_hint="--baseline")
 
-    def embed() -> "Embed":
-        return partial(open_encoder(EncoderConfig(name=encoder)).encode, progress=console.progress())
-
+    embed = partial(open_embed, encoder, progress=console.progress())
     task, seed = open_task(root, protocol, rule, order, taxonomy == "133", training), plans.seed
     examples, decoding = [sample.example() for sample in task.samples], tuple[Decoding, ...]()
     if baseline is not None:

@@ -53,7 +53,7 @@ _UNIT = 2.0**-23
 """What the matrix units may lose of a float32 sum at each addition: they cut off where others round."""
 
 
-class Part(NamedTuple):
+class DeviceShards(NamedTuple):
     """Consecutive shards on one device; `first` is the number of their first narration."""
 
     segments: Segments
@@ -71,7 +71,7 @@ def divide(shards: Sequence[Shard], devices: int) -> Iterator[range]:
 
 def place(
     shards: Sequence[Shard], first: int, device: torch.device, precision: Precision, progress: Progress = SILENT
-) -> Part:
+) -> DeviceShards:
     """Shards on a device, copied piece by piece. Raises ConfigError where its free memory is too small."""
     d = shards[0].embeddings.shape[1]
     starts = np.cumsum([0, *(shard.offsets[-1] for shard in shards)])
@@ -104,7 +104,7 @@ def place(
     known = NarrationBounds(
         *(torch.from_numpy(np.ascontiguousarray(values)).to(device) for values in (scale, residual, norm))
     )
-    return Part(segments(vectors, np.concatenate([*offsets, starts[-1:]])), known, first)
+    return DeviceShards(segments(vectors, np.concatenate([*offsets, starts[-1:]])), known, first)
 
 
 class GpuQueries(NamedTuple):
@@ -143,7 +143,7 @@ def gpu_queries(queries: Queries, precision: Precision) -> GpuQueries:
 class GpuScores:
     """Scores of Q queries with the narrations of all parts: `BoundedScores`; the sums stay on their devices."""
 
-    def __init__(self, parts: Sequence[Part], queries: GpuQueries) -> None:
+    def __init__(self, parts: Sequence[DeviceShards], queries: GpuQueries) -> None:
         self.method = "int8" if queries.vectors.dtype == torch.int8 else "float16"
         self._firsts = [part.first for part in parts]
         # All scans are started before the first result is awaited.
