@@ -18,8 +18,9 @@ from recipe.progress import SILENT
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
-from recipe_studies.experiments.stages import Sampling, request_from_perceived_history, sample
+from recipe_studies.experiments.stages import Sampling, sample
 from recipe_studies.experiments.study import TRAIN, PlanSet
+from recipe_studies.experiments.video import request_from_perceived_history
 from recipe_studies.reproduce import measures
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.measures import (

@@ -21,8 +21,8 @@ from recipe.planning.predictions import Prediction, read_predictions
 from recipe.progress import Progress
 from recipe.types import Example, Verdict
 from recipe_studies.experiments.models import EndpointModel, open_stage_model
-from recipe_studies.experiments.stages import request_from_perceived_history
 from recipe_studies.experiments.study import TRAIN
+from recipe_studies.experiments.video import request_from_perceived_history
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.study import JudgeModel
 
