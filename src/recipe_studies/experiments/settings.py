@@ -131,6 +131,9 @@ class Experiment(StudySettings):
             values = getattr(self, name, ())
             if len(set(values)) < len(values):
                 raise ValueError(f"something stands twice in {name}; name each once")
+        for name, kind in (("compared", "reward"), ("rewards", "reward"), ("arms", "arm")):
+            if "validity" in getattr(self, name, ()) and not self.has_world:
+                raise ValueError(f"{kind} 'validity' is known on a world only; leave it out of {name}")
         if self.best_of > self.samples:
             raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
         if self.prompt and not self.model:
@@ -168,8 +171,6 @@ class ExperimentConfig(Experiment):
 
     @model_validator(mode="after")
     def _can_be_run(self) -> Self:
-        if not self.has_world and "validity" in self.compared:
-            raise ValueError("reward 'validity' is known on a world only; leave it out of compared")
         if not self.has_world and self.validation:
             raise ValueError(
                 "[validation] has a use on a world only: no part of the benchmarks is kept for it; remove it"
@@ -189,12 +190,6 @@ class ComparisonConfig(Experiment):
     """What chooses among the base's samples, and also rewards the plans of every run."""
     verifiers: Mapping[VerifierName, dict[str, Any]] = Field(default_factory=dict)
     """Keys of RewardConfig for a verifier that differs from its defaults."""
-
-    @model_validator(mode="after")
-    def _can_be_run(self) -> Self:
-        if "validity" in self.rewards and not self.has_world:
-            raise ValueError("reward 'validity' is known on a world only; leave it out")
-        return self
 
 
 class VisionSettings(Settings):
@@ -341,8 +336,6 @@ class TeachingConfig(Experiment):
     @model_validator(mode="after")
     def _can_be_run(self) -> Self:
         if isinstance(self.source, ProceduresSource):
-            if "validity" in self.arms:
-                raise ValueError("arm 'validity' is known on a world only; leave it out")
             if not self.source.narrations and {"narrations", "paper"} & {*self.arms}:
                 raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
             if not (self.model or self.source.known or self.source.known_share):
@@ -436,8 +429,8 @@ def demo_config(
     return config.model_copy(update={"seed": seed, "workers": workers or config.workers, **seeds})
 
 
-def require_packages_of(config: Experiment) -> None:
-    """Raises MissingExtra for all extras that the experiment's stages lack."""
+def require_packages_of(config: Experiment) -> str:
+    """That all packages are installed, in words. Raises MissingExtra for all extras that the stages lack."""
     from recipe.corpus.encoders import encoder_extra
 
     needed = {"cpu": "corpus search", "train": "training", "report": "the report"}
@@ -445,3 +438,4 @@ def require_packages_of(config: Experiment) -> None:
     if any("wandb" in stage.get("metrics", ()) for stage in (config.grpo, getattr(config, "sft", {}))):
         needed["wandb"] = "metrics = ['wandb']"
     require_packages(needed)
+    return "all are installed"

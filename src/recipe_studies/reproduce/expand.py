@@ -142,6 +142,20 @@ class ScaleRuns:
     what differs from the scale in what the study is given."""
     on_world: bool
 
+    @property
+    def placed(self) -> list[Stage]:
+        """Its stages as those of the whole study: their names and paths begin with the folder of the scale."""
+        return [
+            replace(
+                stage,
+                name=f"{self.name}/{stage.name}",
+                needs=tuple(f"{self.name}/{need}" for need in stage.needs),
+                outputs=tuple(f"{self.name}/{output}" for output in stage.outputs),
+                folder=str(Path(self.name, stage.folder)),
+            )
+            for stage in self.stages
+        ]
+
     def runs_of(self, name: str) -> list[Run]:
         """The runs of a regime, one for each seed."""
         return [run for run in self.runs if run.regime == name]
@@ -508,7 +522,7 @@ def _add_measures(
     stages.add(f"scores-{run.name}", measures.score, judged, (scores,), read, gpu=on_gpu, folder=folder)
     if diverse:
         judge = study.endpoints.diversity_judge or study.endpoints.judge
-        compared = measures.Diversity(plans, diversity, samples, on_world, judge)
+        compared = measures.Scoring(plans, diversity, samples, on_world, judge)
         name, on_gpu = f"diversity-{run.name}", judge is None
         stages.add(name, measures.measure_diversity, compared, (diversity,), read, gpu=on_gpu, folder=folder)
     own_rows = [row for row in table("vpa").rows if row.regime == run.regime]

@@ -52,12 +52,14 @@ def reproduce(
         devices = tuple(map(str, range(torch.cuda.device_count())))
     output.mkdir(parents=True, exist_ok=True)
     with locked(output):
-        for name, part in asked.items() if study.strict else ():
-            first = [stage for stage in part.stages if stage.name.removeprefix(f"{VIDEO}-") in DATA_STAGES]
-            run_stages(output / name, first, workers, progress, devices)
-            require_all_files(output / name)
+        stages = [stage for part in asked.values() for stage in part.placed]
+        if study.strict:
+            first = [stage for stage in stages if Path(stage.name).name.removeprefix(f"{VIDEO}-") in DATA_STAGES]
+            run_stages(output, first, workers, progress, devices)
+            for name in asked:
+                require_all_files(output / name)
+        run_stages(output, stages, workers, progress, devices, keep_going=True)
         for name, part in asked.items():
-            run_stages(output / name, part.stages, workers, progress, devices, keep_going=True)
             for run in (*part.runs, *part.frontier):
                 if not run.same_as:
                     _write_rows(output / name, run)
