@@ -41,7 +41,6 @@ def check_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = N
     Raises ConfigError for settings of a stage that cannot be used.
     """
     study = study_of(config)
-
     findings = [check("packages", lambda: require_packages_of(config))]
     installed = findings[0].state != "missing"
     if config.model and installed:

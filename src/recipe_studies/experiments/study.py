@@ -302,7 +302,7 @@ def _comparison(config: ComparisonConfig) -> Study:
 
 
 def _ranked(config: ComparisonConfig | TeachingConfig, arms: Sequence[Arm]) -> Study:
-    """A study of several seeds: each regime against the base, whose samples every ranker chooses among."""
+    """A study of several seeds: every regime is compared with the base, and every ranker chooses among its samples."""
     rankers = (Ranker(name, None if name == "relevance" else _verifier(config, name)) for name in config.rankers)
     choices = {f"best of {config.best_of}, {ranker}": ranker for ranker in config.rankers}
     trained = tuple(map(Contrast, dict.fromkeys(arm.regime for arm in arms[1:])))
