@@ -22,6 +22,7 @@ from recipe.artifacts import file_sha256, read_json
 from recipe.progress import SILENT
 from recipe_studies.experiments.schedule import RECORDS
 from recipe_studies.reproduce import study as studies
+from recipe_studies.reproduce.expand import expand
 from recipe_studies.reproduce.run import reproduce
 from recipe_studies.reproduce.study import PaperStudy
 
@@ -41,7 +42,8 @@ REGIMES = ("base", "sft-annotated", "sft-ht100m", "rl")
 def run(configs: Path, output: Path) -> None:
     """The study, in a process of its own."""
     studies.configs = lambda: configs
-    reproduce(PaperStudy(("main", "regimes"), ("micro",), None, seeds=(0,), regimes=REGIMES), output, 2, SILENT)
+    study = PaperStudy(("main", "regimes"), ("micro",), None, seeds=(0,), regimes=REGIMES)
+    reproduce(study, [expand(study, "micro")], output, 2, SILENT)
 
 
 def outcome(output: Path) -> dict[str, Any]:

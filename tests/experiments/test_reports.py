@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("numba")
 pytest.importorskip("matplotlib")
 
-from recipe.artifacts import JsonObject, read_json, write_json, write_jsonl
+from recipe.artifacts import JsonObject, read_json, read_jsonl, write_json, write_jsonl
 from recipe.config import BestOfNConfig, CorpusConfig, EncoderConfig, RewardConfig
 from recipe.data.examples import read_examples, write_examples
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
@@ -144,6 +144,11 @@ def test_a_comparison_on_a_world(compared: Path) -> None:
             assert [row.steps for row in planned] == [row.steps for row in rewarded]
             assert all(row.reward is not None for row in rewarded)
     results = reported(compared, COMPARED)
+    for plans in study_of(COMPARED).plan_sets:
+        rows = [row for _, row in read_jsonl(compared / "rows" / Path(plans.file).name)]
+        assert [row["plan"] for row in rows] == [list(row.steps) for row in read_predictions(compared / plans.file)]
+        assert {(row["regime"], row["seed"]) for row in rows} == {(plans.regime, plans.seed)}
+        assert all({"goal", "history", "continuation", "score", *COMPARED.rankers} <= row.keys() for row in rows)
     regimes = ("RL, paper", "RL, exact validity")
     assert results.regimes() == (BASE, *regimes, "best of 3, paper", "best of 3, relevance", "reference")
     score = {(row.split, row.regime): row.metrics for row in results.scores}

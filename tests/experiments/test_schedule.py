@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,23 @@ def test_a_stage_needs_what_it_reads_and_works_in_its_folder(tmp_path: Path) -> 
     (tmp_path / RECORDS).mkdir()
     run_stages(tmp_path, made, 1, SILENT)
     assert (tmp_path / "sub" / "y").read_text() == "1"
+
+
+def test_stages_of_several_runs_share_the_workers_and_each_run_keeps_its_records(tmp_path: Path) -> None:
+    made: list[Stage] = []
+    for run in ("one", "two"):
+        for stage in stages():
+            placed = {"name": f"{run}/{stage.name}", "needs": tuple(f"{run}/{need}" for need in stage.needs)}
+            made.append(replace(stage, **placed, folder=run, outputs=tuple(f"{run}/{name}" for name in stage.outputs)))
+    run_stages(tmp_path, made, 2, SILENT)
+    assert (tmp_path / "two" / "second.txt").read_text() == "a"
+    assert set(stage_times(tmp_path / "one")) == {"first", "second", "last"}
+    run_stages(tmp_path / "one", stages(), 1, SILENT)  # the same run, alone: nothing is done twice
+    assert (tmp_path / "one" / "last.txt").read_text() == "z"
+    (tmp_path / "three").mkdir()
+    (tmp_path / "three" / "mine.txt").touch()
+    with pytest.raises(InputError, match=r"three.*holds no run"):
+        run_stages(tmp_path, [replace(made[0], name="three/last")], 1, SILENT)
 
 
 def test_an_identity_is_json_without_places_and_speed() -> None:

@@ -18,13 +18,13 @@ from recipe.progress import SILENT
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
-from recipe_studies.experiments.stages import Sampling, request_from_perceived_history, sample
+from recipe_studies.experiments.stages import Sampling, sample
 from recipe_studies.experiments.study import TRAIN, PlanSet
+from recipe_studies.experiments.video import request_from_perceived_history
 from recipe_studies.reproduce import measures
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.measures import (
     CONTROLS,
-    Diversity,
     Scoring,
     measure_diversity,
     score,
@@ -77,7 +77,7 @@ def test_the_proxy_judges_benchmarks(tmp_path: Path, examples: list[Example], mo
     found = rows(tmp_path / "scores.jsonl")
     assert all(row["accuracy"] > 90 for row in found[::2])
     assert all(row["accuracy"] == 0 for row in found[1::2])
-    measure_diversity(tmp_path, Diversity("plans.jsonl", "diversity.jsonl", 2, True, None), SILENT)
+    measure_diversity(tmp_path, Scoring("plans.jsonl", "diversity.jsonl", 2, True, None), SILENT)
     assert {row["diversity"] for row in rows(tmp_path / "diversity.jsonl")} <= {0.0, 0.25}  # nothing is of no use
 
 

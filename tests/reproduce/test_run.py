@@ -66,6 +66,11 @@ def test_a_study_end_to_end(tmp_path: Path, configs: Path) -> None:
         rows = [row for _, row in read_jsonl(run / "scores" / f"{name}.jsonl")]
         assert len(rows) == 8
         assert all(0 <= row["accuracy"] <= 100 for row in rows)
+        plans = [row for _, row in read_jsonl(run / "rows" / f"{name}.jsonl")]
+        assert [(row["example_id"], row["accuracy"]) for row in plans] == [
+            (row["example_id"], row["accuracy"]) for row in rows
+        ]
+        assert all(row["goal"] and row["history"] != [] and isinstance(row["plan"], list) for row in plans)
     trained = json.loads((run / "runs" / "sft-ht100m-0" / "sft" / "run.json").read_text())
     assert trained["finished"]
     assert (run / "data" / "pseudo-quality" / "quality.md").is_file()

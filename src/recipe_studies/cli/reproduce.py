@@ -85,22 +85,29 @@ def reproduce(
         changes=tuple(changes or ()),
         strict=strict,
     )
+    from recipe_studies.experiments.schedule import finished_stages
+    from recipe_studies.reproduce.cost import estimate
+    from recipe_studies.reproduce.expand import expand, restrict
     from recipe_studies.reproduce.run import reproduce as run
-    from recipe_studies.reproduce.run import study_cost
 
-    costs = study_cost(study, output, workers)
-    tables_of_costs = _cost_tables([cost for cost, _ in costs])
+    wholes = [expand(study, name) for name in study.scales]
+    asked = [restrict(study, whole) for whole in wholes]
+    costs = []
+    for part in asked:
+        folder = output / part.name
+        costs.append(estimate(part, finished_stages(folder, part.stages), folder, workers))
+    tables_of_costs = _cost_tables(costs)
     if not as_json:
-        for sentence in dict.fromkeys(sentence for _, made in costs for sentence in made.missing):
+        for sentence in dict.fromkeys(sentence for part in asked for sentence in part.missing):
             console.err.print(f"note: {sentence}", highlight=False, soft_wrap=True)
     if dry_run:
-        return CommandOutput([cost for cost, _ in costs], tables_of_costs)
+        return CommandOutput(costs, tables_of_costs)
     for table in () if as_json else tables_of_costs:  # before what may take days
         console.print_table(table)
     for _, model in endpoints.roles():
         with opened(model):  # an address or a key that cannot be used ends the call now, and not after the training
             pass
-    results = run(study, output, workers, console.progress(), shlex.join(["recipe", *sys.argv[1:]]))
+    results = run(study, wholes, output, workers, console.progress(), shlex.join(["recipe", *sys.argv[1:]]))
     measured = [finding for finding in results.findings if finding.verdict != "not measured"]
     lines = [f"- {finding.table}: {finding.words}" for finding in measured]
     if left := len(results.findings) - len(measured):

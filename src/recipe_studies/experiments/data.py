@@ -24,7 +24,7 @@ from recipe.world.examples import TextNoise, draw_examples, draw_parts, noisy_ex
 from recipe.world.graph import World
 from recipe.world.load import load_world
 from recipe.world.narrator import goal_narrations, narrate, step_lists
-from recipe.world.validity import PlanKey, plan_key
+from recipe.world.validity import plan_key
 from recipe_studies.experiments.settings import FilesSource, ProceduresSource, TeachingWorld, WorldSource
 from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, NARRATIONS, TEST, TRAIN, VALIDATION
 
@@ -84,20 +84,18 @@ def draw_validation(folder: Path, settings: DataSettings, progress: Progress) ->
     Raises InputError where the world has too few.
     """
     world, drawn, count = load_world(), settings.source.train, settings.validation
-
-    def cut(example: Example) -> tuple[str, PlanKey]:
-        return example.goal, plan_key(world, example.goal, example.history)
-
     with progress.task("drawing validation prompts"):
-        used = {cut(example) for file in (TRAIN, TEST) for example in read_examples(folder / file)}
+        known = [example for file in (TRAIN, TEST) for example in read_examples(folder / file)]
+        used = {(example.goal, plan_key(world, example.goal, example.history)) for example in known}
         # The first examples of a seed are the training examples, so that these are of other videos, too.
         draws = draw_examples(world, "train", drawn + VALIDATION_DRAWS * count, settings.seed)
         chosen: list[Example] = []
         for example in draws[drawn:]:
             if len(chosen) == count:
                 break
-            if (key := cut(example)) not in used:
-                used.add(key)
+            cut = example.goal, plan_key(world, example.goal, example.history)
+            if cut not in used:
+                used.add(cut)
                 chosen.append(replace(example, split="validation"))
         if len(chosen) < count:
             problem = f"the world has {len(chosen)} cut points left for {count} validation prompts"

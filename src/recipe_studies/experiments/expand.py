@@ -15,6 +15,7 @@ from recipe.world.load import load_world
 from recipe_studies.experiments import data, video
 from recipe_studies.experiments.probes import PROBES, ProbeRewards, reward_probes
 from recipe_studies.experiments.report import write_report
+from recipe_studies.experiments.results import ROWS
 from recipe_studies.experiments.schedule import Stage, StageList, run_stages
 from recipe_studies.experiments.settings import (
     AnyExperiment,
@@ -204,7 +205,7 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
         probes = ProbeRewards(study.reward, config.has_world, seed)
         stages.add("probes", reward_probes, probes, (PROBES,), (TEST, CORPUS))
         every_file.append(PROBES)
-    pages = ("report.json", "report.html", *(["clips.png"] if isinstance(config, VideoConfig) else []))
+    pages = ("report.json", "report.html", ROWS, *(["clips.png"] if isinstance(config, VideoConfig) else []))
     stages.add("report", write_report, config, pages, every_file)
     return stages
 

@@ -7,7 +7,7 @@ from recipe.data.benchmarks import BENCHMARKS, find_benchmark
 from recipe.prompting import open_prompt
 from recipe.training.preflight import Requirement, check, encoder_at_hand, model_findings
 from recipe_studies.experiments.expand import expand, read_inputs
-from recipe_studies.experiments.schedule import finished_stages, require_run_folder
+from recipe_studies.experiments.schedule import finished_stages, run_state
 from recipe_studies.experiments.settings import (
     AnyExperiment,
     ProceduresSource,
@@ -41,16 +41,7 @@ def check_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = N
     Raises ConfigError for settings of a stage that cannot be used.
     """
     study = study_of(config)
-
-    def package_state() -> str:
-        require_packages_of(config)
-        return "all are installed"
-
-    def folder_state() -> str:
-        require_run_folder(run_dir)
-        return f"{run_dir}: {'a run that is continued' if run_dir.is_dir() else 'a new run'}"
-
-    findings = [check("packages", package_state)]
+    findings = [check("packages", lambda: require_packages_of(config))]
     installed = findings[0].state != "missing"
     if config.model and installed:
         findings += model_findings(config.model, None, [])
@@ -75,7 +66,7 @@ def check_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = N
             else:
                 origin = f"{BENCHMARKS[name].download}; home page {BENCHMARKS[name].home}"
                 findings.append(Requirement("data", "missing", f"benchmark {name} is not in {root}; {origin}"))
-    findings.append(check("output", folder_state))
+    findings.append(check("output", lambda: f"{run_dir}: {run_state(run_dir)}"))
     ready = all(finding.state != "missing" for finding in findings)
     stages = expand(study, read_inputs(config, data)) if ready else []
     done = {*finished_stages(run_dir, stages)}

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from statistics import fmean
 
 import torch
@@ -47,6 +47,7 @@ from recipe_studies.experiments.over_optimisation import read_validations
 from recipe_studies.experiments.page import rerender
 from recipe_studies.experiments.probes import PROBES
 from recipe_studies.experiments.results import (
+    ROWS,
     Alarm,
     LawPoint,
     ProbePlan,
@@ -57,6 +58,7 @@ from recipe_studies.experiments.results import (
     StageTime,
     StepTimes,
     run_provenance,
+    write_plan_rows,
 )
 from recipe_studies.experiments.schedule import stage_times
 from recipe_studies.experiments.settings import AnyExperiment, VideoConfig
@@ -87,12 +89,18 @@ STAGES = {
 
 
 def write_report(run_dir: Path, config: AnyExperiment, progress: Progress) -> None:
-    """Write `report.json`, `report.html` and, for video, `clips.png`, a picture of what the planner is shown."""
+    """Write the rows of all plans, `report.json`, `report.html` and, for video, `clips.png`, a picture of what the
+    planner is shown.
+    """
     with progress.task("writing the report", 3) as advance:
         measured = measure(run_dir, study_of(config))
         if isinstance(config, VideoConfig) and measured.world is not None:
             draw_clips(measured.world, [examples[0] for examples in measured.prompts.values()], run_dir / "clips.png")
         advance(1)
+        for plans in measured.study.plan_sets:
+            scored = measured.plans[plans.regime][plans.seed]
+            rows = ((measured.examples[plan.example_id], plan.sample, plan.texts, plan.metrics()) for plan in scored)
+            write_plan_rows(run_dir / ROWS / PurePath(plans.file).name, plans.regime, plans.seed, rows)
         results = collect(run_dir, measured)
         # Keys stay in order, because the page shows them so.
         write_json(run_dir / "report.json", to_json(results), sort_keys=False)

@@ -2,27 +2,33 @@
 
 Every part is optional. A run on the embedded world fills them all; a run on real data has no exact validity
 and leaves out what it cannot know. A number that is not known is None or absent, never 0.
+
+Beside them, the plans of every run of a study lie in `rows/RUN.jsonl`, each plan a flat row with its prompt and its
+measures.
 """
 
 import os
 import platform
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from recipe.artifacts import installed, read_json
+from recipe.artifacts import JsonObject, installed, read_json, write_jsonl
 from recipe.errors import ComputeError
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.validity.measure import Difference, PlanLengths, RegimeScores, Reranking
 from recipe.evaluation.validity.readings import PlanLine
 from recipe.rows import from_json
 from recipe.stats import Interval
+from recipe.types import Example
 
 SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 """Names in words of the embedded world's test splits; other splits are shown by their own names."""
 
-
+ROWS = "rows"
+"""Folder of the rows of plans, in a run folder or the folder of a scale."""
 MAIN = {
     "score": "Exact validity",
     "matched_ordered_f1": "Matched step F1 in order",
@@ -256,3 +262,33 @@ class Results:
 def load_results(path: Path) -> Results:
     """Read `report.json`; raises InputError naming the part that is missing or of the wrong kind."""
     return from_json(read_json(path), Results, str(path))
+
+
+def write_plan_rows(
+    path: Path,
+    regime: str,
+    seed: int | None,
+    plans: Iterable[tuple[Example, int, Sequence[str], Mapping[str, float | bool | None]]],
+) -> None:
+    """Write the plans of a run, a line each: the regime and its seed, the prompt, the plan, and each measure by name.
+
+    `plans` are examples, numbers of samples, steps, and measures; a measure that is not known is null or absent.
+    """
+    rows: list[JsonObject] = []
+    for example, sample, steps, measures in plans:
+        row: JsonObject = {
+            "regime": regime,
+            "seed": seed,
+            "example_id": example.example_id,
+            "sample": sample,
+            "source": example.source,
+            "split": example.split,
+            "goal": example.goal,
+            "history": example.history,
+            # As Phi read the history, where a study has that.
+            "told_history": example.told_history,
+            "continuation": example.continuation,
+            "plan": steps,
+        }
+        rows.append({**row, **measures})
+    write_jsonl(path, rows)

@@ -1,8 +1,9 @@
 """Runs the stages of a study in worker processes, several at a time, and skips what an earlier run finished.
 
 A stage's record under `stages/` holds its identity, that is, all that decides its output, and its times once it is
-done. A stage that is done is skipped. A stage that was interrupted continues from its outputs. A stage whose identity
-changed starts from nothing.
+done. The name of a stage may begin with a folder, as in `tiny/base`: the stage is then of the run in that folder, which
+holds the record. A stage that is done is skipped. A stage that was interrupted continues from its outputs. A stage
+whose identity changed starts from nothing.
 """
 
 import multiprocessing
@@ -142,9 +143,11 @@ def run_stages(
     path. Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that
     holds something else, that an earlier version began, or that another process is at work in.
     """
-    require_run_folder(run_dir)
     context = multiprocessing.get_context("spawn")
-    with locked(run_dir), ExitStack() as stack:
+    with ExitStack() as stack:
+        for folder in dict.fromkeys(run_dir / PurePath(stage.name).parent for stage in stages):
+            run_state(folder)
+            stack.enter_context(locked(folder))
         finished = {*finished_stages(run_dir, stages)}
         pending = {stage.name: stage for stage in stages if stage.name not in finished}
         advance = stack.enter_context(progress.task("stages", len(stages)))
@@ -181,12 +184,22 @@ def run_stages(
         raise RecipeError(f"stage {name}: {first}{rest}") from first
 
 
-def require_run_folder(run_dir: Path) -> None:
-    """A stage that starts from nothing removes its outputs; in a folder of something else they could be anything."""
-    if not run_dir.is_dir() or (run_dir / RECORDS).is_dir():
-        return
-    if any(not path.name.startswith(".") for path in run_dir.iterdir()):
+def run_state(run_dir: Path) -> str:
+    """Whether a folder holds a run or is a new one, in words. Raises InputError for a folder of something else.
+
+    A stage that starts from nothing removes its outputs; in such a folder they could be anything.
+    """
+    if (run_dir / RECORDS).is_dir():
+        return "a run that is continued"
+    if run_dir.is_dir() and any(not path.name.startswith(".") for path in run_dir.iterdir()):
         raise InputError.at(run_dir, "the folder is not empty and holds no run", "choose another folder")
+    return "a new run"
+
+
+def record_file(run_dir: Path, name: str) -> Path:
+    """The record of a stage, in `stages/` of the run that its name begins with."""
+    stage = PurePath(name)
+    return run_dir / stage.parent / RECORDS / f"{stage.name}.json"
 
 
 def finished_stages(run_dir: Path, stages: Sequence[Stage]) -> list[str]:
@@ -197,7 +210,7 @@ def finished_stages(run_dir: Path, stages: Sequence[Stage]) -> list[str]:
     """
     finished = []
     for stage in stages:
-        record = run_dir / RECORDS / f"{stage.name}.json"
+        record = record_file(run_dir, stage.name)
         if not record.exists():
             continue
         state = read_json(record)
@@ -432,7 +445,7 @@ def _start_worker(events: "Queue[Event]", device: str | None) -> None:
 
 
 def _work(run_dir: Path, stage: Stage) -> None:
-    record = run_dir / RECORDS / f"{stage.name}.json"
+    record = record_file(run_dir, stage.name)
     if not record.exists() or read_json(record)["identity"] != stage.identity:
         for output in stage.outputs:
             remove(run_dir / output)

@@ -6,13 +6,14 @@ The packaged experiments (`demo.toml`, `video_demo.toml`) and those in `configs/
 from collections.abc import Mapping, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from recipe.config import (
     BaseModelConfig,
     BestOfNConfig,
+    Config,
     CorpusConfig,
     Fraction,
     GRPOConfig,
@@ -35,28 +36,12 @@ Optimiser = Literal["grpo", "best-of-n"]
 RankerName = Literal["paper", "grounded", "relevance"]
 """What chooses among samples: a verifier, or R0, which reads no corpus (recipe.reward.baselines)."""
 
-# What --quick cuts an experiment down to.
-QUICK_STAGES = {
-    # With fewer steps plans do not read as English.
-    "base": {"steps": 250},
-    "sft": {"epochs": 1},
-    "grpo": {"steps": 4},
-    "best_of_n": {"n": 2, "rounds": 1, "epochs": 1},
-}
-QUICK_VALIDATION = {"prompts": 16}
-QUICK_DATA = {"documents": 5000, "train": 64, "test": 16}
-QUICK_NARRATIONS = 200
-QUICK_VISION = {"attribute_steps": 6, "word_steps": 6, "align_steps": 6, "batch": 16}
-QUICK_SEEDS = QUICK_VIDEO_SAMPLES = 2
-QUICK_TEACHING = {
-    "world": {"narrations": 4, "background": 2, "lists": 2, "validation": 16},
-    "procedures": {"covering": 1, "lists": 1, "validation": 16},
-}
-
 
 class WorldSource(Settings):
     """Narrations and examples drawn from the embedded world, whose truth is known exactly."""
 
+    quick: ClassVar[Mapping[str, Any]] = {"narrations": 200, "documents": 5000, "train": 64, "test": 16}
+    """What `--quick` puts in place of the settings' own values (`quick_settings`)."""
     type: Literal["world"] = "world"
     narrations: Positive = 1500
     """Narrations of the verification corpus."""
@@ -71,6 +56,7 @@ class WorldSource(Settings):
 class FilesSource(Settings):
     """Narrations and benchmark folders as published, below one folder of data."""
 
+    quick: ClassVar[Mapping[str, Any]] = {"documents": 5000, "train": 64, "test": 16}
     type: Literal["files"]
     narrations: Annotated[tuple[Path, ...], Field(min_length=1)]
     """Narration files or folders of any form that a corpus is built from; the first one that holds a video wins."""
@@ -95,18 +81,14 @@ class FilesSource(Settings):
         return self
 
 
-class Experiment(Settings):
-    """What every experiment has: a source of data and the settings of each stage that differ from their defaults."""
+class StudySettings(Settings):
+    """What every study has, an experiment or a scale of the paper's tables: a model and the settings of its stages."""
 
     title: str
-    source: Annotated[WorldSource | FilesSource, Field(discriminator="type")]
-    corpus: CorpusConfig = CorpusConfig()
+    """Of the report; of a scale, as the paper's tables call it, where they do."""
     model: str = ""
     """A model to start from, a folder or hub id, in place of a base that is trained from nothing by `base`."""
-    prompt: str = ""
-    """What the given model and all runs from it are asked with, as `prompt` of a training run (docs/planning.md)."""
-    noise: dict[Literal["drop", "swap", "alien", "repeat", "stop"], Fraction] = Field(default_factory=dict)
-    """Noise of the base's training text from a world, where it differs from `recipe.world.examples.TextNoise`."""
+    corpus: CorpusConfig = CorpusConfig()
     base: dict[str, Any] = Field(default_factory=dict)
     """Keys of BaseModelConfig but for the paths."""
     grpo: dict[str, Any] = Field(default_factory=dict)
@@ -114,6 +96,23 @@ class Experiment(Settings):
     best_of_n: dict[str, Any] = Field(default_factory=dict)
     """Keys of BestOfNConfig but for the paths, for runs in best-of-N rounds."""
     sampling: SamplingConfig = SamplingConfig()
+
+
+class Experiment(StudySettings):
+    """What every experiment has: a source of data and the settings of each stage that differ from their defaults."""
+
+    quick: ClassVar[Mapping[str, Any]] = {
+        # With fewer steps plans do not read as English.
+        "base": {"steps": 250},
+        "sft": {"epochs": 1},
+        "grpo": {"steps": 4},
+        "best_of_n": {"n": 2, "rounds": 1, "epochs": 1},
+    }
+    source: Annotated[WorldSource | FilesSource, Field(discriminator="type")]
+    prompt: str = ""
+    """What the given model and all runs from it are asked with, as `prompt` of a training run (docs/planning.md)."""
+    noise: dict[Literal["drop", "swap", "alien", "repeat", "stop"], Fraction] = Field(default_factory=dict)
+    """Noise of the base's training text from a world, where it differs from `recipe.world.examples.TextNoise`."""
     samples: Annotated[int, Field(ge=2)] = 10
     """Plans sampled for each test prompt and regime."""
     best_of: Annotated[int, Field(ge=2)] = 8
@@ -132,6 +131,9 @@ class Experiment(Settings):
             values = getattr(self, name, ())
             if len(set(values)) < len(values):
                 raise ValueError(f"something stands twice in {name}; name each once")
+        for name, kind in (("compared", "reward"), ("rewards", "reward"), ("arms", "arm")):
+            if "validity" in getattr(self, name, ()) and not self.has_world:
+                raise ValueError(f"{kind} 'validity' is known on a world only; leave it out of {name}")
         if self.best_of > self.samples:
             raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
         if self.prompt and not self.model:
@@ -169,8 +171,6 @@ class ExperimentConfig(Experiment):
 
     @model_validator(mode="after")
     def _can_be_run(self) -> Self:
-        if not self.has_world and "validity" in self.compared:
-            raise ValueError("reward 'validity' is known on a world only; leave it out of compared")
         if not self.has_world and self.validation:
             raise ValueError(
                 "[validation] has a use on a world only: no part of the benchmarks is kept for it; remove it"
@@ -191,16 +191,11 @@ class ComparisonConfig(Experiment):
     verifiers: Mapping[VerifierName, dict[str, Any]] = Field(default_factory=dict)
     """Keys of RewardConfig for a verifier that differs from its defaults."""
 
-    @model_validator(mode="after")
-    def _can_be_run(self) -> Self:
-        if "validity" in self.rewards and not self.has_world:
-            raise ValueError("reward 'validity' is known on a world only; leave it out")
-        return self
-
 
 class VisionSettings(Settings):
     """How the visual tower is built and pre-trained (`recipe_studies.vision.pretraining`)."""
 
+    quick: ClassVar[Mapping[str, Any]] = {"attribute_steps": 6, "word_steps": 6, "align_steps": 6, "batch": 16}
     depth: Positive = 3
     hidden_size: Positive = 128
     """Of the tower; its feed-forward layers are twice as wide."""
@@ -223,6 +218,7 @@ class VisionSettings(Settings):
 class VideoConfig(Experiment):
     """A video planner from nothing, SFT and GRPO with several seeds, and controls with other views of the history."""
 
+    quick: ClassVar[Mapping[str, Any]] = {**Experiment.quick, "samples": 2, "best_of": 2}
     kind: Literal["video"]
     source: WorldSource
     controls: Literal[False] = False
@@ -244,6 +240,13 @@ class TeachingWorld(WorldSource):
     Prompts of training, validation and test are cut points of the other goals that no two of them share.
     """
 
+    quick: ClassVar[Mapping[str, Any]] = {
+        **WorldSource.quick,
+        "narrations": 4,
+        "background": 2,
+        "lists": 2,
+        "validation": 16,
+    }
     narrations: Positive = 32
     """Narrations of each taught goal in the corpus that covers them."""
     background: Positive = 16
@@ -263,6 +266,7 @@ class ProceduresSource(Settings):
     the other, or its steps, is the corpus. So no prompt's own video is in the corpus.
     """
 
+    quick: ClassVar[Mapping[str, Any]] = {**FilesSource.quick, "covering": 1, "lists": 1, "validation": 16}
     type: Literal["procedures"]
     procedures: tuple[Path, ...] = ()
     """Files of procedures (docs/data.md) to be taught; rows that cannot be used are left out and counted."""
@@ -332,8 +336,6 @@ class TeachingConfig(Experiment):
     @model_validator(mode="after")
     def _can_be_run(self) -> Self:
         if isinstance(self.source, ProceduresSource):
-            if "validity" in self.arms:
-                raise ValueError("arm 'validity' is known on a world only; leave it out")
             if not self.source.narrations and {"narrations", "paper"} & {*self.arms}:
                 raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
             if not (self.model or self.source.known or self.source.known_share):
@@ -393,23 +395,27 @@ def load_experiment(
         raise ConfigError(f"{path}: an experiment on video has controls of its own; leave out --controls.")
     if not quick:
         return config
-    source = QUICK_DATA | ({"narrations": QUICK_NARRATIONS} if config.has_world else {})
+    smaller = quick_settings(config)
     fewer: dict[str, Any] = {"title": f"{config.title} (quick: proves nothing)"}
-    fewer |= {name: getattr(config, name) | cut for name, cut in QUICK_STAGES.items() if hasattr(config, name)}
     if validation := getattr(config, "validation", None):
-        fewer["validation"] = validation | QUICK_VALIDATION
+        fewer["validation"] = validation | {"prompts": 16}
     if isinstance(config, ComparisonConfig | VideoConfig):
-        fewer["seeds"] = config.seeds[:QUICK_SEEDS]
-    if isinstance(config, VideoConfig):
-        fewer["vision"] = config.vision.model_copy(update=QUICK_VISION)
-        fewer |= {"samples": QUICK_VIDEO_SAMPLES, "best_of": QUICK_VIDEO_SAMPLES}
-    if isinstance(config, TeachingConfig):
-        source |= QUICK_TEACHING[config.source.type]
-    smaller = config.model_copy(update={**fewer, "source": config.source.model_copy(update=source)})
+        fewer["seeds"] = config.seeds[:2]
     if isinstance(smaller, TeachingConfig):
-        levels = (0, smaller.covering) if smaller.levels else ()
-        smaller = smaller.model_copy(update={"seeds": smaller.seeds[:1], "levels": levels})
-    return smaller
+        fewer |= {"seeds": smaller.seeds[:1], "levels": (0, smaller.covering) if smaller.levels else ()}
+    return smaller.model_copy(update=fewer)
+
+
+def quick_settings(settings: Config) -> Config:
+    """The same settings with a fraction of the work, as the `quick` of their class and of those within them says."""
+    cut: dict[str, Any] = {}
+    for name in type(settings).model_fields:
+        value, fewer = getattr(settings, name), getattr(settings, "quick", {}).get(name)
+        if isinstance(value, Settings):
+            cut[name] = quick_settings(value)
+        elif fewer is not None:
+            cut[name] = value | fewer if isinstance(fewer, Mapping) else fewer
+    return settings.model_copy(update=cut)
 
 
 def demo_config(
@@ -423,8 +429,8 @@ def demo_config(
     return config.model_copy(update={"seed": seed, "workers": workers or config.workers, **seeds})
 
 
-def require_packages_of(config: Experiment) -> None:
-    """Raises MissingExtra for all extras that the experiment's stages lack."""
+def require_packages_of(config: Experiment) -> str:
+    """That all packages are installed, in words. Raises MissingExtra for all extras that the stages lack."""
     from recipe.corpus.encoders import encoder_extra
 
     needed = {"cpu": "corpus search", "train": "training", "report": "the report"}
@@ -432,3 +438,4 @@ def require_packages_of(config: Experiment) -> None:
     if any("wandb" in stage.get("metrics", ()) for stage in (config.grpo, getattr(config, "sft", {}))):
         needed["wandb"] = "metrics = ['wandb']"
     require_packages(needed)
+    return "all are installed"

@@ -1,6 +1,5 @@
 """The stages that train, sample and reward: each reads what earlier stages left and leaves its own outputs."""
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,12 +16,11 @@ from recipe.config import (
     SFTConfig,
 )
 from recipe.data.examples import read_examples
-from recipe.planning.planner import Planner, Request
+from recipe.planning.planner import Planner
 from recipe.planning.predictions import read_predictions, write_predictions
 from recipe.progress import Progress
 from recipe.prompting import open_prompt
 from recipe.reward.scorer import Scorer
-from recipe.types import Example
 from recipe_studies.experiments import video
 from recipe_studies.experiments.models import open_stage_model
 from recipe_studies.experiments.study import CORPUS, TEST, TRAIN, PlanSet
@@ -131,7 +129,8 @@ def sample(folder: Path, settings: Sampling, progress: Progress) -> None:
         prompt = open_prompt(settings.prompt) if settings.prompt else model.prompt
         planner = Planner(model, settings.sampling, prompt)
         for plans in settings.plans:
-            predictions = planner.predict(examples, settings.samples, progress, _requests(settings, plans))
+            requests = video.view_request(plans.view, settings.videos, settings.frames)
+            predictions = planner.predict(examples, settings.samples, progress, requests)
             temperature = settings.sampling.temperature if settings.sampling.imitate == "none" else None
             # Greedy plans have no density, and what an imitated checkpoint samples from is no softmax.
             if settings.reference and temperature:
@@ -154,24 +153,6 @@ def sample(folder: Path, settings: Sampling, progress: Progress) -> None:
                 verifier = Verifier(Corpus.open(folder / CORPUS), settings.reward)
                 predictions = reward_predictions(verifier, examples, predictions, progress)
             write_predictions(folder / plans.file, predictions)
-
-
-def _requests(settings: Sampling, plans: PlanSet) -> Callable[[Example], Request]:
-    """From a test example to the request that a plan set's view makes of it."""
-    if plans.view == "perceived":
-        return request_from_perceived_history
-    if plans.view == "video" and settings.videos is not None:
-        from recipe.perception.frames import VideoClips
-        from recipe.perception.videos import VideoFolder
-
-        clips = VideoClips(VideoFolder(settings.videos), settings.frames)
-        return lambda example: Request(example.goal, video=clips(example))
-    return video.view_request(plans.view)
-
-
-def request_from_perceived_history(example: Example) -> Request:
-    """The request for a test example: its goal, and its history as Phi read it where that is known."""
-    return Request(example.goal, example.history if example.told_history is None else example.told_history)
 
 
 @dataclass(frozen=True, slots=True)

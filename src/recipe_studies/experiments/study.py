@@ -11,6 +11,7 @@ The four kinds of settings become four functions from TOML to arms. Paths are be
     rl/REWARD-SEED/                  a comparison: a training run for every reward and seed
     plans/REWARD-SEED.jsonl          plans of a run, without rewards
     rewarded/RANKER/REWARD-SEED.jsonl   the same plans with a ranker's rewards
+    rows/RUN.jsonl                   plans of a run with their prompts, rewards and all measures
     corpus-wrong/                    controls: a corpus of another domain
     controls/NAME-SEED/              controls: a training run for every control and seed
     corpora/NAME/ teach/ARM-SEED/    teaching: corpora that cover the tasks or do not; a training run for every arm
@@ -19,7 +20,7 @@ The four kinds of settings become four functions from TOML to arms. Paths are be
     plans/RUN-SEED-VIEW.jsonl        video: plans of a run for one view of the history
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Literal
@@ -297,9 +298,14 @@ def _comparison(config: ComparisonConfig) -> Study:
             name, regime, exact = f"{reward}-{seed}", REWARD_REGIMES[reward], reward == "validity"
             run = run_config(config, "grpo", f"rl/{name}", seed, verifier)
             arms.append(Arm(name, f"grpo-{name}", run, (PlanSet(regime, f"plans/{name}.jsonl", seed),), regime, exact))
+    return _ranked(config, arms)
+
+
+def _ranked(config: ComparisonConfig | TeachingConfig, arms: Sequence[Arm]) -> Study:
+    """A study of several seeds: every regime is compared with the base, and every ranker chooses among its samples."""
     rankers = (Ranker(name, None if name == "relevance" else _verifier(config, name)) for name in config.rankers)
     choices = {f"best of {config.best_of}, {ranker}": ranker for ranker in config.rankers}
-    trained = tuple(Contrast(REWARD_REGIMES[reward]) for reward in config.rewards)
+    trained = tuple(map(Contrast, dict.fromkeys(arm.regime for arm in arms[1:])))
     return Study(
         config=config,
         arms=tuple(arms),
@@ -374,31 +380,26 @@ def _teaching(config: TeachingConfig) -> Study:
             run = run_config(config, table, folder, seed, reward, **fixed)
         plans = PlanSet(regime, f"plans/{name}-{seed}.jsonl", seed)
         arms.append(Arm(f"{name}-{seed}", f"teach-{name}-{seed}", run, (plans,), regime, exact))
-    rankers = [Ranker(name, None if name == "relevance" else _verifier(config, name)) for name in config.rankers]
+    levels: list[Ranker] = []
     for level in law:
         corpus = CORPUS if level == covering else f"corpora/{level}"
-        rankers.append(Ranker(f"narrations-{level}", grounded, corpus, base_only=True))
+        levels.append(Ranker(f"narrations-{level}", grounded, corpus, base_only=True))
         if corpus != CORPUS:
             corpora[corpus] = level
-    choices: dict[str, str] = {f"best of {config.best_of}, {name}": name for name in config.rankers}
-    choices |= {f"best of {config.best_of}, {level} covering {unit}": f"narrations-{level}" for level in law}
-    regimes = list(dict.fromkeys(arm.regime for arm in arms[1:]))
-    against_base = tuple(map(Contrast, regimes))
+    chosen = {f"best of {config.best_of}, {level} covering {unit}": f"narrations-{level}" for level in law}
+    study = _ranked(config, arms)
+    regimes = [contrast.regime for contrast in study.seed_contrasts]
     controls = [regime for regime in regimes if regime.startswith(CONTROL)]
     arm_regimes = {ARM_REGIMES[arm] for arm in config.arms}
     tested = [name for name in regimes if name not in controls and name.removesuffix(ROUNDS) in arm_regimes]
-    return Study(
-        config=config,
-        arms=tuple(arms),
-        contrasts=(*against_base, *map(Contrast, choices)),
-        seeds=config.seeds,
-        seed_contrasts=against_base,
-        choices=choices,
-        rankers=tuple(rankers),
-        compares_references=True,
+    return replace(
+        study,
+        contrasts=(*study.contrasts, *map(Contrast, chosen)),
+        choices={**study.choices, **chosen},
+        rankers=(*study.rankers, *levels),
         judged=not config.has_world,
         shown=(BASE, *tested),
-        settings={f"verifier {name}": given for name, given in config.verifiers.items()} | {"SFT": config.sft},
+        settings={**study.settings, "SFT": config.sft},
         controls=tuple(Contrast(regime, control) for regime in tested for control in controls),
         corpora=corpora,
         law=law,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipe.artifacts import atomic_path, write_json
+from recipe.config import FrameConfig
 from recipe.data.examples import read_examples
 from recipe.planning.planner import Request
 from recipe.progress import Progress
@@ -158,16 +159,34 @@ class ShownHistories:
         return self._clips.render(self._shown[example.example_id], draw)
 
 
-def view_request(view: View) -> Callable[[Example], Request]:
-    """The request that a view makes of a test example; clips are drawn on the unseen background."""
+def view_request(
+    view: View, videos: Path | None = None, frames: FrameConfig | None = None
+) -> Callable[[Example], Request]:
+    """The request that a view makes of a test example.
+
+    A clip is of the example's video in the folder `videos`; without one it is drawn, on the unseen background.
+    """
     if view == "text":
         return Request.of
+    if view == "perceived":
+        return request_from_perceived_history
     if view == "goal":
         return lambda example: Request(example.goal)
+    if view == "video" and videos is not None:
+        from recipe.perception.frames import VideoClips
+        from recipe.perception.videos import VideoFolder
+
+        filmed = VideoClips(VideoFolder(videos), frames or FrameConfig())
+        return lambda example: Request(example.goal, video=filmed(example))
     drawn = drawn_clips(TEST_SEED, unseen=True)
     views: dict[View, Clips] = {"video": drawn, "other": drawn.other, "blank": drawn.blank}
     clips = views[view]
     return lambda example: Request(example.goal, video=clips(example))
+
+
+def request_from_perceived_history(example: Example) -> Request:
+    """The request for a test example: its goal, and its history as Phi read it where that is known."""
+    return Request(example.goal, example.history if example.told_history is None else example.told_history)
 
 
 def draw_clips(world: World, examples: Sequence[Example], target: Path) -> None:

@@ -18,21 +18,28 @@ from recipe.evaluation.judge.plans import actionable
 from recipe.models.costs import Prices
 from recipe.planning.predictions import read_predictions
 from recipe.training.cost import STARTING, training_seconds
-from recipe_studies.experiments.data import DataSettings, FilesCorpus, WorldCorpus
+from recipe_studies.experiments.data import (
+    DataSettings,
+    FilesCorpus,
+    WorldCorpus,
+    build_files_corpus,
+    build_world_corpus,
+)
 from recipe_studies.experiments.models import EndpointModel, count_answers
-from recipe_studies.experiments.schedule import Stage
+from recipe_studies.experiments.schedule import Stage, Work
 from recipe_studies.experiments.settings import FilesSource
-from recipe_studies.experiments.stages import Sampling, Training
+from recipe_studies.experiments.stages import Sampling, Training, sample
 from recipe_studies.experiments.study import TRAIN
-from recipe_studies.experiments.video import VisionPretraining
+from recipe_studies.experiments.video import align, learn_symbols, learn_word_embeddings
 from recipe_studies.reproduce.data import PROMPTS as PROMPT_FILE
 from recipe_studies.reproduce.expand import VIDEO, ScaleRuns
 from recipe_studies.reproduce.measures import (
     DIVERSITY_PROMPTS,
-    Diversity,
     NextActions,
-    Scoring,
+    measure_diversity,
+    next_actions,
     sampled_prompts,
+    score,
     score_controls,
 )
 
@@ -60,17 +67,19 @@ THINKING = 1024
 """Longest answer from which on it is assumed to hold thoughts, a quarter of what it may be in all."""
 CALL_SECONDS, TOKEN_SECONDS = 1.0, 0.02
 """That an answer takes, assumed: reading the prompt, and each token that is written."""
-KINDS = {
-    Training: "",
-    FilesCorpus: "corpus",
-    WorldCorpus: "corpus",
-    VisionPretraining: "visual pre-training",
-    Sampling: "plans",
-    Scoring: "scores",
-    Diversity: "diversity",
-    NextActions: "VPA",
+KINDS: Mapping[Work, str] = {
+    build_files_corpus: "corpus",
+    build_world_corpus: "corpus",
+    learn_symbols: "visual pre-training",
+    learn_word_embeddings: "visual pre-training",
+    align: "visual pre-training",
+    sample: "plans",
+    score: "scores",
+    score_controls: "scores",
+    measure_diversity: "diversity",
+    next_actions: "VPA",
 }
-"""Kinds of stages by their settings, in the order in which they are shown; training is told apart further."""
+"""Kinds of stages by their work; training is told apart by its settings, and all else is data."""
 TRAINING_KINDS = {
     BaseModelConfig: "training, base model",
     SFTConfig: "training, SFT",
@@ -201,7 +210,7 @@ def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, w
     on_device = {name: value for name, value in seconds.items() if name not in waiting}
     by_kind: dict[str, list[str]] = {}
     for stage in left:
-        kind = KINDS.get(type(stage.settings), "scores" if stage.work is score_controls else "data")
+        kind = KINDS.get(stage.work, "data")
         if isinstance(stage.settings, Training):
             kind = TRAINING_KINDS[type(stage.settings.config)]
         elif isinstance(stage.settings, Sampling) and stage.name in waiting:
@@ -293,9 +302,9 @@ def _endpoint_calls(
     if isinstance(own, Sampling) and isinstance(own.model, EndpointModel):
         model, settings = own.model, own.sampling
         role, sizes, calls, reasks = f"frontier {own.plans[0].regime}", PLANNED, prompts, 0
-    elif model is None or (isinstance(own, Scoring) and own.on_world):
+    elif model is None or (stage.work is score and own.on_world):
         return None
-    elif isinstance(own, Diversity):
+    elif stage.work is measure_diversity:
         role, sizes, settings = "diversity_judge", COMPARED, model.settings
         if known is not None:
             calls = len(questions(sampled_prompts(known, own), ORDER_CHECKED))
@@ -305,7 +314,7 @@ def _endpoint_calls(
         reasks = calls * settings.reasks
     else:
         role, sizes, settings = "judge", JUDGED, model.settings
-        if isinstance(own, Scoring):
+        if stage.work is score:
             calls = prompts * own.samples
             if known is not None:
                 plans = read_predictions(known / own.plans)

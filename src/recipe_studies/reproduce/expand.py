@@ -10,6 +10,7 @@ Paths below the folder of a scale:
     runs/REGIME-SEED/           sft/ and grpo/: training runs, as `recipe train` makes them
     plans/RUN.jsonl             sampled plans of a run
     scores/RUN.jsonl            the accuracy of each plan
+    rows/RUN.jsonl              plans of a run with their prompts and accuracies
     diversity/RUN.jsonl         the diversity of each prompt's plans
     vpa/RUN.jsonl               the measures of each sample of Visual Planning for Assistance; of VidAssist's
                                 rows, too, whose plans, traces and manifests are in plans/
@@ -35,7 +36,18 @@ from recipe_studies.experiments.expand import INPUT_PATHS, add_vision_stages, be
 from recipe_studies.experiments.schedule import Stage, StageList
 from recipe_studies.experiments.settings import FilesSource, VideoConfig, WorldSource, demo_config
 from recipe_studies.experiments.stages import Sampling, Training, sample, train
-from recipe_studies.experiments.study import ALIGNED, BASE, CORPUS, DOCUMENTS, NARRATIONS, TEST, TRAIN, WRONG, PlanSet
+from recipe_studies.experiments.study import (
+    ALIGNED,
+    BASE,
+    CORPUS,
+    DOCUMENTS,
+    NARRATIONS,
+    TEST,
+    TRAIN,
+    WRONG,
+    PlanSet,
+    base_config,
+)
 from recipe_studies.reproduce import measures
 from recipe_studies.reproduce.data import (
     ANNOTATED,
@@ -129,6 +141,20 @@ class ScaleRuns:
     """Tables and datasets that cannot be had, a sentence each: what is missing and where it comes from. Before them,
     what differs from the scale in what the study is given."""
     on_world: bool
+
+    @property
+    def placed(self) -> list[Stage]:
+        """Its stages as those of the whole study: their names and paths begin with the folder of the scale."""
+        return [
+            replace(
+                stage,
+                name=f"{self.name}/{stage.name}",
+                needs=tuple(f"{self.name}/{need}" for need in stage.needs),
+                outputs=tuple(f"{self.name}/{output}" for output in stage.outputs),
+                folder=str(Path(self.name, stage.folder)),
+            )
+            for stage in self.stages
+        ]
 
     def runs_of(self, name: str) -> list[Run]:
         """The runs of a regime, one for each seed."""
@@ -389,8 +415,8 @@ def _add_drawn_video(stages: StageList, runs: list[Run], study: PaperStudy, scal
     stages.add("data", data.draw_world, drawn, outputs, gpu=False, folder=VIDEO)
     perceived = Supervision(study.phi, cuts="annotated")
     _add_supervision(stages, perceived, HistorySource(study.phi, clean=True), VIDEO)
-    given = {"seed": 0, **config.base, "examples": DOCUMENTS, "output": BASE}
-    base = parse_config(given, BaseModelConfig, "[base]")
+    base = base_config(config)
+    assert base is not None
     stages.add("base", train, Training(base), (BASE,), (DOCUMENTS,), folder=VIDEO)
     add_vision_stages(stages, video.VisionPretraining(config.vision, base.hidden_size, 0), VIDEO)
     corpus = data.FilesCorpus(config.corpus, CORPUS, (Path(NARRATIONS),))
@@ -496,7 +522,7 @@ def _add_measures(
     stages.add(f"scores-{run.name}", measures.score, judged, (scores,), read, gpu=on_gpu, folder=folder)
     if diverse:
         judge = study.endpoints.diversity_judge or study.endpoints.judge
-        compared = measures.Diversity(plans, diversity, samples, on_world, judge)
+        compared = measures.Scoring(plans, diversity, samples, on_world, judge)
         name, on_gpu = f"diversity-{run.name}", judge is None
         stages.add(name, measures.measure_diversity, compared, (diversity,), read, gpu=on_gpu, folder=folder)
     own_rows = [row for row in table("vpa").rows if row.regime == run.regime]

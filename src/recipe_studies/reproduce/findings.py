@@ -38,7 +38,6 @@ Array = NDArray[np.float64]
 WORLD_SPLITS = {"test_cuts": IN_DOMAIN, "test_goals": ZERO_SHOT}
 """The world's held-out cut points are of goals that are trained on, its held-out goals are not."""
 ACCURACY = "accuracy"
-DATASETS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 
 
 @dataclass(frozen=True, slots=True)

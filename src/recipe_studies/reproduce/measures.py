@@ -21,8 +21,8 @@ from recipe.planning.predictions import Prediction, read_predictions
 from recipe.progress import Progress
 from recipe.types import Example, Verdict
 from recipe_studies.experiments.models import EndpointModel, open_stage_model
-from recipe_studies.experiments.stages import request_from_perceived_history
 from recipe_studies.experiments.study import TRAIN
+from recipe_studies.experiments.video import request_from_perceived_history
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.study import JudgeModel
 
@@ -45,7 +45,7 @@ VIDASSIST_CACHE = "answers/vidassist"
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """The accuracy of each plan of a file: the first `samples` of each prompt."""
+    """What is measured of the plans of a file, of the first `samples` of each prompt."""
 
     plans: str
     output: str
@@ -126,20 +126,9 @@ def embed() -> "Embed":
     return open_encoder(ENCODER).encode
 
 
-@dataclass(frozen=True, slots=True)
-class Diversity:
-    """The procedural diversity of each prompt's plans."""
-
-    plans: str
-    output: str
-    samples: int
-    on_world: bool
-    judge: JudgeModel | None
-
-
-def measure_diversity(folder: Path, settings: Diversity, progress: Progress) -> None:
-    """Write one row for each prompt: example, diversity from 0 to 1 (null without an answer), and where answers are
-    missing the diversity with them as 0 and as the best.
+def measure_diversity(folder: Path, settings: Scoring, progress: Progress) -> None:
+    """Write one row for each prompt: example, procedural diversity from 0 to 1 (null without an answer), and where
+    answers are missing the diversity with them as 0 and as the best.
     """
     from recipe.evaluation.diversity.judges import LlmDiversityJudge, ProxyDiversityJudge
     from recipe.evaluation.diversity.scores import compare_plans, prompt_diversity
@@ -159,7 +148,7 @@ def measure_diversity(folder: Path, settings: Diversity, progress: Progress) -> 
     write_jsonl(folder / settings.output, rows)
 
 
-def sampled_prompts(folder: Path, settings: Diversity) -> "list[PromptSamples]":
+def sampled_prompts(folder: Path, settings: Scoring) -> "list[PromptSamples]":
     """The prompts of the diversity table with their plans. Raises InputError where the test holds none of COIN."""
     from recipe.evaluation.diversity.plans import chosen_prompts, sampled_plans
 

@@ -14,9 +14,9 @@ from recipe.report.plots import Line, Mark, Point, curves, inline_svg, intervals
 from recipe.rows import from_json
 from recipe.stats import Interval
 from recipe_studies.experiments.page import plans_side_by_side, run_section
-from recipe_studies.experiments.results import Provenance
+from recipe_studies.experiments.results import SPLITS, Provenance
 from recipe_studies.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
-from recipe_studies.reproduce.findings import DATASETS, ClaimFinding, TableFigures
+from recipe_studies.reproduce.findings import TableFigures
 from recipe_studies.reproduce.study import names, regime
 from recipe_studies.reproduce.tables import PERCENTAGES, TABLES, table, weak
 
@@ -26,7 +26,6 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
 
 RESULTS, PAGE, MARKDOWN = "results.json", "report.html", "report.md"
-NAMES = {**DATASETS, "in-domain": "in-domain", "zero-shot": "zero-shot"}
 MEASURES = {
     "success_rate": "SR",
     "accuracy": "mAcc",
@@ -252,7 +251,7 @@ def column_title(column: str) -> str:
     if "." in column:
         horizon, measure = column.split(".")
         return f"T = {horizon}, {MEASURES[measure]}"
-    return NAMES.get(column, column)
+    return SPLITS.get(column, column)
 
 
 def regime_title(name: str) -> str:

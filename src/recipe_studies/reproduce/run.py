@@ -2,25 +2,27 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from recipe.artifacts import locked, read_json, to_json, write_json
+from recipe.artifacts import locked, read_json, read_jsonl, to_json, write_json
 from recipe.data.benchmarks import PAPERS, find_benchmark
+from recipe.data.examples import read_examples
+from recipe.planning.predictions import read_predictions
 from recipe.progress import Progress
-from recipe_studies.experiments.results import run_provenance
+from recipe_studies.experiments.results import ROWS, run_provenance, write_plan_rows
 from recipe_studies.experiments.schedule import finished_stages, run_stages, stage_times
-from recipe_studies.reproduce.cost import RemainingCost, estimate
 from recipe_studies.reproduce.data import (
     HISTORIES,
+    PROMPTS,
     QUALITY,
     TRACES,
     example_counts,
     left_out_sentences,
     require_all_files,
 )
-from recipe_studies.reproduce.expand import DATA_STAGES, VIDEO, ScaleRuns, expand, restrict
+from recipe_studies.reproduce.expand import DATA_STAGES, VIDEO, Run, ScaleRuns, expand, restrict
 from recipe_studies.reproduce.findings import measure_table
 from recipe_studies.reproduce.page import RESULTS, ScaleResults, StudyResults, rerender
 from recipe_studies.reproduce.study import PaperStudy, names
@@ -29,24 +31,17 @@ from recipe_studies.reproduce.tables import ALL, TABLES, PaperTable, published_s
 _LOG = logging.getLogger(__name__)
 
 
-def study_cost(study: PaperStudy, output: Path, workers: int = 1) -> list[tuple[RemainingCost, ScaleRuns]]:
-    """What is left to do at each scale, and its cost. Raises as `reproduce` before anything is run."""
-    made = [restrict(study, expand(study, name)) for name in study.scales]
-    return [
-        (estimate(part, finished_stages(output / part.name, part.stages), output / part.name, workers), part)
-        for part in made
-    ]
-
-
-def reproduce(study: PaperStudy, output: Path, workers: int, progress: Progress, command: str = "") -> StudyResults:
+def reproduce(
+    study: PaperStudy, wholes: Sequence[ScaleRuns], output: Path, workers: int, progress: Progress, command: str = ""
+) -> StudyResults:
     """Run what is missing, several runs beside each other, and write the tables; returns them.
 
-    Tables that earlier calls finished with the same settings are written again beside those of this call.
-    With several GPUs there is a worker on each, without any there are `workers`. Raises what the stages raise; what is
-    done stays, and the same call goes on from there; with `study.strict` InputError before anything is trained where
-    examples lack files.
+    `wholes` is what can be done at each scale (`expand`). Tables that earlier calls finished with the same settings are
+    written again beside those of this call. With several GPUs there is a worker on each, without any there are
+    `workers`. Raises what the stages raise; what is done stays, and the same call goes on from there; with
+    `study.strict` InputError before anything is trained where examples lack files.
     """
-    plans = {name: expand(study, name) for name in study.scales}
+    plans = {whole.name: whole for whole in wholes}
     asked = {name: restrict(study, whole) for name, whole in plans.items()}
     # The GPUs that runs are spread over: those that the environment shows, else all.
     if named := os.environ.get("CUDA_VISIBLE_DEVICES"):
@@ -57,12 +52,17 @@ def reproduce(study: PaperStudy, output: Path, workers: int, progress: Progress,
         devices = tuple(map(str, range(torch.cuda.device_count())))
     output.mkdir(parents=True, exist_ok=True)
     with locked(output):
-        for name, part in asked.items() if study.strict else ():
-            first = [stage for stage in part.stages if stage.name.removeprefix(f"{VIDEO}-") in DATA_STAGES]
-            run_stages(output / name, first, workers, progress, devices)
-            require_all_files(output / name)
+        stages = [stage for part in asked.values() for stage in part.placed]
+        if study.strict:
+            first = [stage for stage in stages if Path(stage.name).name.removeprefix(f"{VIDEO}-") in DATA_STAGES]
+            run_stages(output, first, workers, progress, devices)
+            for name in asked:
+                require_all_files(output / name)
+        run_stages(output, stages, workers, progress, devices, keep_going=True)
         for name, part in asked.items():
-            run_stages(output / name, part.stages, workers, progress, devices, keep_going=True)
+            for run in (*part.runs, *part.frontier):
+                if not run.same_as:
+                    _write_rows(output / name, run)
             for sentence in left_out_sentences([*example_counts(output / name)]):
                 _LOG.warning("%s: %s", name, sentence)
         # Scales of earlier calls in the same folder are shown, too.
@@ -82,6 +82,15 @@ def reproduce(study: PaperStudy, output: Path, workers: int, progress: Progress,
         write_json(output / RESULTS, to_json(results), sort_keys=False)
         rerender(output)
     return results
+
+
+def _write_rows(folder: Path, run: Run) -> None:
+    """Write the plans of a run below the folder of a scale, each with its prompt and its accuracy."""
+    examples = {example.example_id: example for example in read_examples(folder / run.folder / PROMPTS)}
+    scores = {(row.pop("example_id"), row.pop("sample")): row for _, row in read_jsonl(folder / run.file("scores"))}
+    plans = (row for row in read_predictions(folder / run.file("plans")) if (row.example_id, row.sample) in scores)
+    rows = ((examples[row.example_id], row.sample, row.steps, scores[row.example_id, row.sample]) for row in plans)
+    write_plan_rows(folder / run.file(ROWS), run.regime, run.seed, rows)
 
 
 def finished_tables(whole: ScaleRuns, folder: Path) -> list[PaperTable]:

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from recipe.config import (
-    CorpusConfig,
     Fraction,
     FrameConfig,
     JudgeConfig,
@@ -32,7 +31,7 @@ from recipe.errors import ConfigError, EncoderMismatch, InputError
 from recipe.training.cost import Rates
 from recipe.world.examples import TextNoise
 from recipe_studies.experiments.models import EndpointModel
-from recipe_studies.experiments.settings import TABLES
+from recipe_studies.experiments.settings import TABLES, StudySettings, quick_settings
 
 EngineName = Literal["transformers", "vllm"]
 
@@ -84,16 +83,22 @@ class ScaleCost(Rates):
     """Of a corpus that is built; the default is MiniLM on one core."""
 
 
-class Scale(Settings):
+class Scale(StudySettings):
     """One size of the policy: the model, and the settings that the paper does not give."""
 
-    title: str
-    """As the paper's tables call it, where they do."""
-    model: str = ""
-    """Hub id or folder; empty: a small model that is trained from nothing, by `base`."""
+    quick: ClassVar[Mapping[str, Any]] = {
+        "world": {"narrations": 200, "documents": 1500, "train": 48, "test": 12},
+        "documents": 1500,
+        "train": 48,
+        "test": 12,
+        "base": {"steps": 60},
+        "sft": {"epochs": 1},
+        "grpo": {"steps": 3},
+        "best_of_n": {"n": 2, "rounds": 1, "epochs": 1},
+        "samples": 2,
+    }
     video_model: str = ""
     """Of the Video configuration; empty: none, or at the tiny scale one that is built and pre-trained."""
-    corpus: CorpusConfig = CorpusConfig()
     world: dict[str, int] = Field(default_factory=dict)
     """Keys of WorldSource that differ from its defaults, with `data = world`."""
     documents: Positive = 16000
@@ -104,17 +109,13 @@ class Scale(Settings):
     """Test videos of each benchmark; left out: all."""
     pseudo: Positive | None = None
     """Pseudo-labelled examples; left out: as many as there are training examples."""
-    base: dict[str, Any] = Field(default_factory=dict)
     sft: dict[str, Any] = Field(default_factory=dict)
-    grpo: dict[str, Any] = Field(default_factory=dict)
-    best_of_n: dict[str, Any] = Field(default_factory=dict)
     video_sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of `sft` that differ with videos of benchmarks."""
     video_grpo: dict[str, Any] = Field(default_factory=dict)
     """Keys of `grpo` that differ with videos of benchmarks."""
     frames: FrameConfig = FrameConfig()
     """Which frames are read of them, in training and at the test."""
-    sampling: SamplingConfig = SamplingConfig()
     samples: Positive = 1
     """Plans of each prompt whose accuracies are averaged; 1 is the paper's Score@1, more its mean with less noise."""
     cost: ScaleCost
@@ -250,33 +251,17 @@ def _file(kind: Literal["regimes", "scales"], name: str) -> Path:
     return configs() / kind / f"{name}.toml"
 
 
-QUICK: Mapping[str, Any] = {
-    "world": {"narrations": 200, "documents": 1500, "train": 48, "test": 12},
-    "documents": 1500,
-    "train": 48,
-    "test": 12,
-    "base": {"steps": 60},
-    "sft": {"epochs": 1},
-    "grpo": {"steps": 3},
-    "best_of_n": {"n": 2, "rounds": 1, "epochs": 1},
-    "samples": 2,
-}
-"""What `--quick` puts in place of a scale's own values."""
-
-
 def sized(name: str, *, quick: bool, changes: Sequence[str] = ()) -> Scale:
     """A scale, with `quick` the same with a fraction of the work, then with `changes`, as KEY=VALUE, set in it.
 
     Raises ConfigError.
     """
-    chosen = scale(name)
-    if quick:
-        chosen = chosen.model_copy(update=merged_tables({key: getattr(chosen, key) for key in QUICK}, QUICK))
+    chosen = quick_settings(scale(name)) if quick else scale(name)
     if not changes:
         return chosen
     changed = parse_config(changed_values(chosen.model_dump(), changes), Scale, f"scale {name!r}", changes)
-    for table in ("base", "sft", "grpo", "best_of_n"):
-        check_table(getattr(changed, table), TABLES[table], f"scale {name!r}, [{table}]")
+    for table, stage in TABLES.items():
+        check_table(getattr(changed, table, {}), stage, f"scale {name!r}, [{table}]")
     return changed
 
 

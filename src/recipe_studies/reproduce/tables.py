@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.resources import as_file, files
 from typing import Literal
 
-from recipe.config import Settings, load_config
+from recipe.config import Settings, parse_config, read_config
 from recipe.config.planning import Proposers
 from recipe.errors import ConfigError
 from recipe.evaluation.published import published
@@ -100,14 +100,8 @@ class PaperTable(Settings):
         return table.value(group, row.row, column) if known and column in keys else None
 
 
-class PaperTables(Settings):
-    """The file of the paper's tables."""
-
-    tables: tuple[PaperTable, ...]
-
-
 with as_file(files("recipe_studies.reproduce") / "paper_tables.toml") as _path:
-    TABLES = load_config(_path, PaperTables).tables
+    TABLES = tuple(parse_config(row, PaperTable, str(_path)) for row in read_config(_path)["tables"])
 
 
 def weak(kind: str, percent: int) -> str:
