@@ -313,8 +313,6 @@ def test_what_cannot_be_loaded_is_told_in_one_sentence(hub: str, given_: dict[st
 def test_a_hub_that_refuses_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
-    from recipe.corpus import sentence_transformer
-
     for kind, message in ((RepositoryNotFoundError, "no such model"), (RevisionNotFoundError, "no revision 'v9'")):
 
         def refuse(*_: Any, kind: Any = kind, **__: Any) -> None:
@@ -323,7 +321,7 @@ def test_a_hub_that_refuses_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> No
             except OSError as error:
                 raise OSError("a long explanation\nin lines") from error
 
-        monkeypatch.setattr(sentence_transformer, "SentenceTransformer", refuse)
+        monkeypatch.setattr("sentence_transformers.SentenceTransformer", refuse)
         with pytest.raises(RecipeError, match=message):
             open_encoder(EncoderConfig(name="some/model", revision="v9"))
 

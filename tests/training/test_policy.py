@@ -7,8 +7,9 @@ import torch
 from peft import get_peft_model
 
 from recipe.config import LoraSettings
-from recipe.models import checkpoints
-from recipe.models.checkpoints import Checkpoint, use_bf16
+from recipe.models import devices
+from recipe.models.checkpoints import Checkpoint
+from recipe.models.devices import use_bf16
 from recipe.training.policy import load_policy, lora_config, sample, save_model
 
 
@@ -84,7 +85,7 @@ def test_draws_follow_the_models_probabilities(policy: Checkpoint) -> None:
 def test_a_processor_without_bfloat16_trains_in_float32_and_one_warning_says_so(
     native_bfloat16: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    checkpoints._warn_of_float32.cache_clear()
+    devices._warn_of_float32.cache_clear()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert [use_bf16(asked) for asked in (None, False)] == [False, False]
     assert not caplog.records

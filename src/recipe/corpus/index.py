@@ -41,8 +41,8 @@ class Index:
         self.manifest = manifest
         self.shards = shards
         self._isa, self._threads = isa, threads
-        self._firsts = np.array([shard.first for shard in shards])
         self._starts = np.cumsum([0, *map(len, shards)])
+        self._shifts = np.array([shard.first for shard in shards]) - self._starts[:-1]
         self.dimension: int = manifest["encoder"]["dimension"]
         """d, the length of the vectors."""
         self.verified = all(shard.verified for shard in shards)
@@ -102,10 +102,10 @@ class Index:
                 certified = certify(scores, exact, k, max(8 * k, len(self) // 8), self.verified)
             for query, result in zip(batch, certified, strict=True):
                 hits, certificate = result or self._scan(query, k)
-                # Narrations by their numbers in the corpus, where not all of its shards are open.
-                shard = np.searchsorted(self._starts, [hit.narration for hit in hits], side="right") - 1
-                shift = (self._firsts - self._starts[:-1])[shard].tolist()
-                hits = [Hit(hit.narration + by, hit.score) for hit, by in zip(hits, shift, strict=True)]
+                if self._shifts.any():  # not all shards are open: narrations have other numbers in the corpus
+                    shard = np.searchsorted(self._starts, [hit.narration for hit in hits], side="right") - 1
+                    shift = self._shifts[shard].tolist()
+                    hits = [Hit(hit.narration + by, hit.score) for hit, by in zip(hits, shift, strict=True)]
                 results.append(SearchResult(hits, certificate))
         return results
 

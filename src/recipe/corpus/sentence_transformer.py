@@ -1,29 +1,35 @@
-"""Encoders that are sentence-transformers models, Jina v3 among them."""
+"""Encoders that are sentence-transformers models, Jina v3 among them.
+
+sentence-transformers and transformers take ten seconds to import. Only what `Bert` does not compute loads them.
+"""
 
 import hashlib
 import importlib.util
 import logging
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import huggingface_hub
 import numpy as np
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 from numpy.typing import NDArray
-from sentence_transformers import SentenceTransformer
-from transformers.utils.peft_utils import find_adapter_config_file
 
 from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
+from recipe.corpus.bert import Bert
 from recipe.corpus.encoders import JINA_TASK, EncoderIdentity, is_jina_v3
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError, first_line
-from recipe.models.checkpoints import computes_bfloat16, model_errors, quiet_loading
+from recipe.models.devices import computes_bfloat16
 from recipe.progress import SILENT, Progress
 from recipe.text import whole_text
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 _LOG = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -40,8 +46,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 class SentenceTransformerEncoder:
     """A sentence-transformers model; its vectors are cut to the dimension asked for and normalised in float32.
 
-    With `fixed_shape`, a text's vector does not depend on the other texts, to the last bit. `emulate`: as in
-    `open_encoder`.
+    With `fixed_shape`, a text's vector does not depend on the other texts, to the last bit; with `Bert` it never does.
+    `emulate`: as in `open_encoder`.
     Raises ConfigError for a task, dimension, device or number format that is not there and for code of an unpinned
     model, MissingExtra, and RecipeError where the model cannot be loaded.
     """
@@ -63,17 +69,25 @@ class SentenceTransformerEncoder:
         rows = min(config.batch_size, _CPU_ROWS if self._device.type == "cpu" else _GPU_ROWS)
         self._rows = rows if fixed_shape else None
         source = str(location) if location.is_dir() else config.name
-        before = torch.get_rng_state()
-        self._model = _load(config, source, self._device, self._dtype)
-        drawn = not torch.equal(before, torch.get_rng_state())
-        self._arguments = _task_arguments(self._model, config, source, self._task)
         probe = ["a text to see the dimension"]
-        vectors = self._embed(probe)
-        if drawn:  # transformers draws what weights lack at random; what no vector depends on may be lacking
+        self._bert: Bert | None = None
+        if self._task is None:
+            # Another kind of model, or a damaged one: sentence-transformers reads it, or says why not.
+            with suppress(Exception):
+                self._bert = Bert(location, self._device, _DTYPES[self._dtype])
+        if self._bert is None:
+            before = torch.get_rng_state()
             self._model = _load(config, source, self._device, self._dtype)
-            _task_arguments(self._model, config, source, self._task)
-            if not np.allclose(vectors, self._embed(probe), rtol=0, atol=1e-3 * np.abs(vectors).max()):
-                raise _unusable(config, ValueError("its weights lack tensors that vectors depend on"))
+            drawn = not torch.equal(before, torch.get_rng_state())
+            self._arguments = _task_arguments(self._model, config, source, self._task)
+            vectors = self._embed(probe)
+            if drawn:  # transformers draws what weights lack at random; what no vector depends on may be lacking
+                self._model = _load(config, source, self._device, self._dtype)
+                _task_arguments(self._model, config, source, self._task)
+                if not np.allclose(vectors, self._embed(probe), rtol=0, atol=1e-3 * np.abs(vectors).max()):
+                    raise _unusable(config, ValueError("its weights lack tensors that vectors depend on"))
+        else:
+            vectors = self._bert.embed(self._bert.tokens(probe)).cpu().numpy()
         full = vectors.shape[1]
         self._dimension = config.dimension or full
         if self._dimension > full:
@@ -113,7 +127,10 @@ class SentenceTransformerEncoder:
         vectors = np.empty((len(distinct), self._dimension), dtype=np.float32)
         # Indices of the texts encoded in one call: a few batches, at a fixed shape those of one number of tokens.
         passes: Iterable[list[int]]
-        if self._rows is None:
+        if self._bert is not None:
+            tokens = self._bert.tokens(distinct)
+            passes = self._bert.blocks([len(ids) for ids in tokens])
+        elif self._rows is None:
             step = self._batch_size * _BATCHES_A_STEP
             passes = [list(range(first, min(first + step, len(distinct)))) for first in range(0, len(distinct), step)]
         else:
@@ -129,11 +146,14 @@ class SentenceTransformerEncoder:
             passes = alike.values()
         with progress.task("encoding texts", len(distinct)) as advance:
             for indices in passes:
-                part = [distinct[index] for index in indices]
-                # A pass that is not full is filled up with a text that is in it.
-                filler = part[:1] * (-len(part) % (self._rows or 1))
-                vectors[indices] = self._embed(part + filler)[: len(part), : self._dimension]
-                advance(len(part))
+                if self._bert is not None:
+                    embedded = self._embed([tokens[index] for index in indices])
+                else:
+                    part = [distinct[index] for index in indices]
+                    # A pass that is not full is filled up with a text that is in it.
+                    embedded = self._embed(part + part[:1] * (-len(part) % (self._rows or 1)))
+                vectors[indices] = embedded[: len(indices), : self._dimension]
+                advance(len(indices))
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not (np.isfinite(norms).all() and (norms > 0).all()):
             raise ComputeError(f"encoder {self._name!r} gave a vector that is zero or not finite.")
@@ -141,8 +161,11 @@ class SentenceTransformerEncoder:
         rows = {text: row for row, text in enumerate(distinct)}
         return unit[[rows[text] for text in texts]]
 
-    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+    def _embed(self, texts: list[str] | list[list[int]]) -> NDArray[np.float32]:
+        """Float32 [n, d] of texts, or of the word pieces of a block."""
         try:
+            if self._bert is not None:
+                return self._bert.embed(texts).cpu().numpy()
             embedded: NDArray[np.float32] = self._model.encode(
                 texts,
                 batch_size=self._rows or self._batch_size,
@@ -199,7 +222,11 @@ def _dtype(config: EncoderConfig, device: torch.device, emulate: bool) -> Litera
     return "bfloat16"
 
 
-def _load(config: EncoderConfig, source: str, device: torch.device, dtype: str) -> SentenceTransformer:
+def _load(config: EncoderConfig, source: str, device: torch.device, dtype: str) -> "SentenceTransformer":
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - see the top
+
+    from recipe.models.checkpoints import model_errors, quiet_loading  # noqa: PLC0415 - see the top
+
     with model_errors(config.name, partial(_unusable, config)), quiet_loading():
         return SentenceTransformer(
             source,
@@ -210,13 +237,19 @@ def _load(config: EncoderConfig, source: str, device: torch.device, dtype: str) 
         )
 
 
-def _task_arguments(model: SentenceTransformer, config: EncoderConfig, source: str, task: str | None) -> dict[str, str]:
+def _task_arguments(
+    model: "SentenceTransformer", config: EncoderConfig, source: str, task: str | None
+) -> dict[str, str]:
     """The arguments that select a task: an adapter to load, a prompt of that name, an argument; or several of them.
 
     Raises ConfigError for a task that the model does not have, MissingExtra.
     """
     if task is None:
         return {}
+    from transformers.utils.peft_utils import find_adapter_config_file  # noqa: PLC0415 - see the top
+
+    from recipe.models.checkpoints import model_errors, quiet_loading  # noqa: PLC0415 - see the top
+
     arguments = {}
     if task in model.prompts:
         arguments["prompt_name"] = task

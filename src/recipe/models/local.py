@@ -25,11 +25,11 @@ from recipe.models.checkpoints import (
     end_tokens,
     load_checkpoint,
     model_errors,
-    open_device,
     sampling_settings,
     thought_opening,
 )
 from recipe.models.decoding import Choose, complete, draws, log_likelihood, steps, uniforms
+from recipe.models.devices import open_device
 from recipe.models.protocol import (
     Answer,
     Chat,

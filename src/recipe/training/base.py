@@ -23,7 +23,7 @@ from recipe.artifacts import write_jsonl
 from recipe.config import BaseModelConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError, MissingExtra
-from recipe.models.checkpoints import use_bf16
+from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
 from recipe.training import ranks

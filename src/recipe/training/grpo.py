@@ -25,7 +25,8 @@ from recipe.artifacts import write_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError
-from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening, use_bf16
+from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening
+from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.reward.language_model import Likelihood
 from recipe.reward.scorer import Scorer

@@ -30,7 +30,8 @@ from trl import GRPOTrainer
 from recipe.artifacts import write_jsonl
 from recipe.config import Metrics, TrainingSettings
 from recipe.errors import ComputeError, InputError, MissingExtra
-from recipe.models.checkpoints import quiet_loading, use_bf16
+from recipe.models.checkpoints import quiet_loading
+from recipe.models.devices import use_bf16
 from recipe.models.vision import VideoProcessor
 from recipe.progress import SILENT, Advance, Progress
 from recipe.training import ranks

@@ -366,7 +366,7 @@ def _estimate(config: AnyTraining, reader: "list[Reader]") -> MemoryEstimate:
     import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
 
-    from recipe.models.checkpoints import use_bf16  # noqa: PLC0415 - loads torch
+    from recipe.models.devices import use_bf16  # noqa: PLC0415 - loads torch
     from recipe.training.base import base_shape  # noqa: PLC0415 - loads torch
 
     shape: Any = base_shape(config, config.vocabulary) if isinstance(config, BaseModelConfig) else reader[0].config

@@ -16,7 +16,8 @@ from trl import SFTTrainer
 from recipe.config import SFTConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
-from recipe.models.checkpoints import Checkpoint, end_of_turn, use_bf16
+from recipe.models.checkpoints import Checkpoint, end_of_turn
+from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan
 from recipe.training import ranks

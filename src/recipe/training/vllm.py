@@ -17,7 +17,7 @@ from trl.generation import vllm_generation
 
 from recipe.config import GRPOConfig
 from recipe.errors import ConfigError, MissingExtra
-from recipe.models.checkpoints import use_bf16
+from recipe.models.devices import use_bf16
 from recipe.reward.watchdog import Finding
 from recipe.training import ranks
 from recipe.training.loop import SilentGRPOTrainer

@@ -19,7 +19,8 @@ from torch.nn.functional import cross_entropy, normalize
 from transformers import DynamicCache, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from recipe.errors import ConfigError
-from recipe.models.checkpoints import Checkpoint, end_of_turn, use_bf16
+from recipe.models.checkpoints import Checkpoint, end_of_turn
+from recipe.models.devices import use_bf16
 from recipe.models.vision import Patches, VideoProcessor, fast_vision, mrope_positions
 from recipe.progress import Advance
 from recipe.text import format_plan, planner_messages

@@ -96,7 +96,7 @@ def certify(
     results: list[SearchResult | None] = []
     for query, fitting in enumerate(fits):
         best = order[starts[query] : starts[query + 1]][:k]
-        hits = [Hit(int(narrations[at]), float(values[at])) for at in best]
+        hits = [Hit(*pair) for pair in zip(narrations[best].tolist(), values[best].tolist(), strict=True)]
         if fitting:
             proof = Certificate(scores.method, hits[-1].score, float(bounds[query]), int(counts[query]), verified)
             results.append(SearchResult(hits, proof))
