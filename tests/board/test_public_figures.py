@@ -173,6 +173,8 @@ def test_of_guesses_among_known_plans_many_explanations_fit(
             means = values[:, chosen].mean(axis=1)
             values = values[np.abs(means - figure["mean"]) <= 0.5 * 10**-KIND.digits]
             counts.append(len(values))
+    share = len(values) / 1_000  # intervals of a sample of them tell how many agree
+    values = np.random.default_rng(0).permutation(values)[:1_000]
     for name, figure in {**found["datasets"], "": found["value"]}.items():
         chosen = [place for place, dataset in enumerate(datasets) if name in ("", dataset)]
         made = macro_intervals(
@@ -183,7 +185,7 @@ def test_of_guesses_among_known_plans_many_explanations_fit(
         ]
         values = values[agree]
         counts.append(len(values))
-    assert counts[-1] > 300, counts
+    assert counts[-1] * share > 300, counts
 
 
 def test_a_dataset_is_shown_where_enough_of_it_is_answered(

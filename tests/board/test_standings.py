@@ -145,23 +145,3 @@ def test_refusing_does_not_beat_answering(board: Board) -> None:
         for page in (f"/boards/{scorer}", f"/systems/{cheat}"):
             assert rows["cheat"]["no_place"] in client.get(page).text
         assert rows["cheat"]["no_place"] not in client.get(f"/systems/{honest}").text
-
-
-def row(**changed: Any) -> dict[str, Any]:
-    interval = {"mean": 0.5, "low": 0.4, "high": 0.6}
-    plain = {
-        "place": "1", "submission": "abc", "system": "mine", "by": "me", "account": "ann", "control": "",
-        "value": interval, "datasets": {"one": interval, "two": None}, "gap": None,
-        "unscored": 0, "unscored_share": 0.0, "no_place": "", "created": 1.0, "link": "",
-    }  # fmt: skip
-    return plain | changed
-
-
-def test_csv_holds_the_figures_and_no_formula() -> None:
-    no_bounds = {"mean": 0.1, "low": None, "high": None}
-    formula = row(system='=HYPERLINK("x")', by="+1", link="@a")
-    given = [row(), formula, row(system='a,"b"', gap=no_bounds)]
-    rows = list(csv.DictReader(io.StringIO(as_csv(given, ["one", "two"]))))
-    assert [one["system"] for one in rows] == ["mine", '\'=HYPERLINK("x")', 'a,"b"']
-    assert rows[1]["by"] == "'+1"
-    assert (rows[0]["value"], rows[0]["one"], rows[0]["two"], rows[2]["gap"]) == ("0.5", "0.5", "", "0.1")

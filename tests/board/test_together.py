@@ -143,7 +143,18 @@ work.Worker(Board.open(sys.argv[1]), "dying", ["validity"], lease=0.5, poll=0.01
 """
 
 
-@pytest.mark.parametrize("state", ["queued", "taken", "scoring", "writing", "after"])
+@pytest.mark.parametrize(
+    ("database", "state"),
+    [
+        ("sqlite", "queued"),
+        ("postgresql", "taken"),
+        ("sqlite", "scoring"),
+        ("sqlite", "writing"),
+        ("postgresql", "writing"),
+        ("postgresql", "after"),
+    ],
+    indirect=["database"],
+)
 def test_a_worker_that_is_killed_in_any_state(board: Board, database: str, state: str) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, database, state], check=False, env=os.environ)
     assert done.returncode == -signal.SIGKILL

@@ -77,14 +77,6 @@ def legal(board: Board) -> None:
     assert last == {(row.submission, row.scorer): row.state for row in ask(board, select(Job))}
 
 
-def test_control_rows_are_queued_and_scored(board: Board) -> None:
-    waiting = in_state(board, "queued")
-    assert waiting == CONTROLS
-    assert score_all(board) == waiting
-    assert scored(board) == in_state(board, "scored") == waiting
-    legal(board)
-
-
 @given(st.lists(st.text("a \u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\r\n", min_size=1), min_size=1, max_size=4))
 def test_what_ends_a_line_elsewhere_ends_no_row(texts: list[str]) -> None:
     rows = [{"example_id": text, "sample": place, "steps": [text]} for place, text in enumerate(texts)]

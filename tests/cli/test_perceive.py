@@ -74,20 +74,16 @@ def histories(recipe: Recipe, server: Server, *more: object) -> Any:
 
 
 def test_histories_are_told_written_and_usable(told: Recipe) -> None:
+    priced = ("--json", "--set", "model.price_in=1", "--set", "model.price_out=2")
     with serving(tells) as server:
-        outcome = histories(told, server, "--json", "--set", "model.price_in=1", "--set", "model.price_out=2")
+        outcome = histories(told, server, *priced)
         assert outcome.code == 0, outcome.err
         found = json.loads(outcome.out)
         assert (found["rows"], found["asked"], found["empty"]) == (3, 3, ["e1"])
         assert (found["tokens_in"], found["tokens_out"]) == (300, 30)
         assert found["cost"] == pytest.approx(360e-6)
         before = (told.folder / "h.jsonl").read_bytes(), Path(found["manifest"]).read_bytes()
-        assert (
-            json.loads(
-                histories(told, server, "--json", "--set", "model.price_in=1", "--set", "model.price_out=2").out
-            )["asked"]
-            == 0
-        )
+        assert json.loads(histories(told, server, *priced).out)["asked"] == 0
         assert len(server.requests) == 3
     assert before == ((told.folder / "h.jsonl").read_bytes(), Path(found["manifest"]).read_bytes())
     known = read_histories(told.folder / "h.jsonl")
@@ -155,10 +151,7 @@ def test_what_is_missing_is_listed_and_left_out_by_option_only(told: Recipe) -> 
 @pytest.mark.parametrize(
     ("reply", "because"),
     [
-        (
-            Reply(401, '{"error": {"message": "who are you"}}'),
-            "/v1: the endpoint answers 401: 'who are you'; check",
-        ),
+        (Reply(401, '{"error": {"message": "who are you"}}'), "/v1: the endpoint answers 401: 'who are you'; check"),
         (Reply(500, "oops"), r"/v1: the endpoint answers 500: 'oops' \(2 tries in .* the same command resumes"),
         (Reply(body="<html>sign in</html>", kind="text/html"), "no chat completion: '<html>sign in</html>'"),
     ],
@@ -203,16 +196,6 @@ def test_no_folder_of_videos(told: Recipe) -> None:
     words = ("perceive", "--model", "m", "--examples", "cut.jsonl", "--output", "h", "--videos")
     told.refuses(*words, "nowhere", because="nowhere: the folder does not exist")
     told.refuses(*words, "empty", because="empty: this is a file, not a folder")
-
-
-def test_a_budget_ends_the_run_and_the_next_goes_on(told: Recipe) -> None:
-    with serving(tells) as server:
-        words = (*TELL, "--examples", "cut.jsonl", "--output", "h.jsonl", "--endpoint", server.url)
-        told.refuses(*words, "--max-calls", 2, because="2 of 2 calls", leaves="h.jsonl.cache")
-        assert len(server.requests) == 2
-        assert told(*words, "--max-calls", 1).code == 0
-        assert told(*words, "--replay").code == 0
-        assert len(server.requests) == 3
 
 
 def test_killed_at_any_moment_it_goes_on_and_writes_the_same(told: Recipe) -> None:

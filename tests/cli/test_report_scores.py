@@ -63,12 +63,6 @@ def test_page_and_tables_are_written_and_told(tmp_path: Path, scores: Path, vali
     assert "## Accuracy by proxy (hash)" in tables.read_text("utf-8")
 
 
-def test_without_json_the_same_is_said_in_words(tmp_path: Path, scores: Path) -> None:
-    code, output = invoke(scores, "--output", tmp_path / "r.html")
-    assert code == 0
-    assert "without rows beside them" in output
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -1,10 +1,41 @@
-"""Miniature benchmarks, invented here, in the exact layouts that are published."""
+"""Miniature benchmarks, invented here, in the exact layouts that are published, and the commands that read them."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from recipe.cli import data
+from recipe.cli.console import run
+
+
+class Recipe:
+    """Runs `recipe data ...` in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capfd = monkeypatch, capfd
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        self._monkeypatch.setenv("COLUMNS", "200")
+        self._monkeypatch.setattr("sys.argv", ["recipe data", *map(str, arguments)])
+        self._capfd.readouterr()
+        try:
+            code = run(data.app)
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return code, *self._capfd.readouterr()
+
+    def json(self, *arguments: object) -> Any:
+        code, out, _ = self(*arguments, "--json")
+        assert code == 0
+        return json.loads(out)
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Recipe:
+    return Recipe(monkeypatch, capfd)
+
 
 CARDS = """501
 Brew Mint Tea
@@ -168,7 +199,7 @@ def egoexo4d(tmp_path: Path) -> Path:
     nodes = [(0, "Flat kite", None), (1, "Preparation", 0), (2, "Unroll the tail", 1), (3, "Tape the tear", 0)]
     tree = {"Mend a Kite": {str(number): egoexo_node(number, *rest) for number, *rest in nodes}}
     train = [
-        egoexo_take("hill_kite_02_1", "Mend a Kite", (3, "Tape the tear", 8.5, 11.0), (2, "Unroll the tail", 0.5, 8.5)),
+        egoexo_take("hill_kite_02_1", "Mend a Kite", (3, "Tape the tear", 8.5, 11.0), (2, "Unroll the tail", 0.5, 8.5))
     ]
     val = [
         egoexo_take(

@@ -397,23 +397,20 @@ def test_a_person_of_egoprocel_is_trained_on_or_held_out() -> None:
     ],
 )
 def test_the_real_files_hold_what_is_published(shared_data: Path, name: str, counts: tuple[Any, ...]) -> None:
-    assert summarise(read(shared_data / name)) == counts
-
-
-@pytest.mark.real_data
-def test_the_real_steps_are_read_as_they_are(shared_data: Path) -> None:
-    coin = {procedure.video_id: procedure for procedure in read(shared_data / "coin")}
-    assert coin["LtRSn-ntcLY"].goal == "replace CD drive with SSD"
-    assert coin["LtRSn-ntcLY"].steps[0] == Step("take out the laptop CD drive", 60.0, 69.0)
-    cards = read_cards(shared_data / "crosstask" / CARDS)
-    assert (len(cards), sum(len(card.steps) for card in cards.values())) == (18, 133)
-    cook = read(shared_data / "captaincook4d")
-    assert sum(map(len, missing_steps(shared_data / "captaincook4d").values())) == 287
-    assert sum(len({s.text for s in p.steps}) < len(p.steps) for p in cook) == 51
-    assert sum(any(b.start < a.end for a, b in pairwise(p.steps)) for p in cook) == 222
-    assert not any(step.text.partition("-")[0].strip().isalpha() for p in cook for step in p.steps)
-    niv = read(shared_data / "niv")
-    assert "perform cardio pulmonary resuscitation" in {procedure.goal for procedure in niv}
+    procedures = read(shared_data / name)
+    assert summarise(procedures) == counts
+    known = {procedure.video_id: procedure for procedure in procedures}
+    if name == "coin":
+        assert known["LtRSn-ntcLY"].goal == "replace CD drive with SSD"
+        assert known["LtRSn-ntcLY"].steps[0] == Step("take out the laptop CD drive", 60.0, 69.0)
+    if name == "crosstask":
+        assert sum(len(card.steps) for card in read_cards(shared_data / name / CARDS).values()) == 133
+    if name == "captaincook4d":
+        assert sum(map(len, missing_steps(shared_data / name).values())) == 287
+        assert sum(any(b.start < a.end for a, b in pairwise(p.steps)) for p in procedures) == 222
+        assert not any(step.text.partition("-")[0].strip().isalpha() for p in procedures for step in p.steps)
+    if name == "niv":
+        assert "perform cardio pulmonary resuscitation" in {procedure.goal for procedure in procedures}
 
 
 @pytest.mark.real_data

@@ -123,17 +123,6 @@ def test_the_whole_release_of_howto100m_as_one_archive(tmp_path: Path) -> None:
     assert report.files == {"howto100m": 1}
 
 
-def test_howto100m_tables(tmp_path: Path) -> None:
-    folder = tmp_path / "captions"
-    folder.mkdir()
-    (folder / "-tCQ4tCQdWE.csv").write_text('start,end,text\n3.92,5.9,"jam, and bowl"\n0.41,3.91,nan\n')
-    (folder / ".DS_Store").write_text("")
-    (narration,) = read(folder)
-    assert narration == Narration(
-        "-tCQ4tCQdWE", (Segment("nan", 0.41, 3.91), Segment("jam, and bowl", 3.92, 5.9)), source="howto100m"
-    )
-
-
 def test_htm_align(tmp_path: Path) -> None:
     rows = {"-3CEg4y7mQM": [[0, 1.5, 2.0, "hello everyone"], [1, 10.739, 17.535, "add oil"]], "b": [[0, 0, 1, "hi"]]}
     (tmp_path / "htm_align.json").write_text(json.dumps(rows))
@@ -333,33 +322,6 @@ def test_rolling_captions_say_each_line_once(tmp_path: Path) -> None:
     assert report.collapsed == 3
     kept = read(tmp_path / "v.en.vtt", rolling="keep", bad="skip")
     assert texts(kept[0])[2] == "peel the apple cut it"
-
-
-def test_rolling_captions_are_known_without_word_times(tmp_path: Path) -> None:
-    shown = [(0, 3, "a"), (3, 3.01, "a"), (3.01, 5, "a\nb"), (5, 5.01, "b"), (5.01, 7, "b\nc")]
-    cues = [
-        f"{number}\n00:00:0{start:.3f} --> 00:00:0{end:.3f}\n{text}\n".replace(".", ",")
-        for number, (start, end, text) in enumerate(shown, start=1)
-    ]
-    (tmp_path / "v.srt").write_text("\n".join(cues))
-    assert texts(read(tmp_path / "v.srt")[0]) == ["a", "b", "c"]
-
-
-def test_a_line_said_twice_is_no_rolling_caption(tmp_path: Path) -> None:
-    cues = [f"00:0{k}.000 --> 00:0{k + 1}.000\n{text}\n" for k, text in enumerate(["stir", "stir", "add", "salt"])]
-    (tmp_path / "v.vtt").write_text("WEBVTT\n\n" + "\n".join(cues))
-    assert texts(read(tmp_path / "v.vtt")[0]) == ["stir", "stir", "add", "salt"]
-
-
-def test_markup_is_stripped_and_numbers_stay(tmp_path: Path) -> None:
-    (tmp_path / "v.vtt").write_text(
-        "WEBVTT\n\nSTYLE\n::cue { color: red }\n\nNOTE\na note\n\nid 7\n01:00:00.000 --> 01:00:02.500\n"
-        "<v Ann>Add <b>350</b> g &amp; stir&nbsp;it,\nif 2 < 3\n\n02:00:00.000 --> 02:00:01.000\n350\n"
-    )
-    (tmp_path / "w.srt").write_text("1\n00:00:01,000 --> 00:00:02,500\n{\\an8}<font color='red'>Add\n350\n")
-    first, second = read(tmp_path)
-    assert first.segments == (Segment("Add 350 g & stir it, if 2 < 3", 3600.0, 3602.5), Segment("350", 7200.0, 7201.0))
-    assert second.segments == (Segment("Add 350", 1.0, 2.5),)
 
 
 def test_the_documentation_names_every_format_and_option() -> None:

@@ -314,8 +314,9 @@ def test_real_narrations_survive_every_form(real: list[Narration], form: str, tm
 @pytest.mark.real_data
 @pytest.mark.parametrize("form", SUBTITLES)
 def test_real_narrations_survive_as_subtitles(real: list[Narration], form: str, tmp_path: Path) -> None:
-    found = {n.video_id: n for n in read_narrations(SUBTITLES[form](tmp_path, real))}
-    assert found.keys() == {narration.video_id for narration in real}
-    for narration in real:
+    some = real[::5]
+    found = {n.video_id: n for n in read_narrations(SUBTITLES[form](tmp_path, some))}
+    assert found.keys() == {narration.video_id for narration in some}
+    for narration in some:
         expected = [Segment(" ".join(s.text.split()), round(s.start, 3), round(s.end, 3)) for s in narration.segments]
         assert found[narration.video_id].segments == tuple(sorted(expected, key=lambda s: (s.start, s.end)))

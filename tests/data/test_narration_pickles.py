@@ -162,12 +162,6 @@ def test_free_memory_is_that_of_the_machine() -> None:
     assert 0 < free <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_where_nothing_is_known_of_the_memory_pickles_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available", lambda: None)
-    monkeypatch.setattr("recipe.data.unpickle.available", lambda: None)
-    assert len(read(tmp_path / "n.pickle", pickle.dumps(GOOD))) == 1
-
-
 def test_a_pickle_that_spins_costs_neither_the_other_files_nor_the_process(tmp_path: Path) -> None:
     (tmp_path / "a.pickle").write_bytes(SPINS)
     (tmp_path / "b.pickle").write_bytes(pickle.dumps(GOOD))
@@ -179,9 +173,3 @@ def test_a_pickle_that_spins_costs_neither_the_other_files_nor_the_process(tmp_p
     time.sleep(2)
     begun.terminate()
     assert begun.wait(300) == -signal.SIGTERM
-
-
-def test_values_that_are_no_plain_data_are_faults_of_their_entry(tmp_path: Path) -> None:
-    content = pickle.dumps({**GOOD, "w": {"start": [1], "end": [2], "text": [{1, 2}]}, 3: b"x", (1, 2): GOOD["v"]})
-    (narration,) = read(tmp_path / "n.pickle", content, bad="skip")
-    assert narration.video_id == "v"

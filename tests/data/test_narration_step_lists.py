@@ -111,23 +111,6 @@ def test_procedures_are_told_from_narrations(tmp_path: Path, name: str, row: dic
     assert report.files == {expected: 1}
 
 
-def test_a_procedure_cut_off_is_told_as_json(tmp_path: Path) -> None:
-    (tmp_path / "p.jsonl").write_text(json.dumps(GOOD)[:-20])
-    with pytest.raises(InputError, match="line 1: not valid JSON"):
-        read(tmp_path / "p.jsonl")
-    (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(InputError, match="the file is empty"):
-        read(tmp_path / "empty.jsonl", format="procedures")
-
-
-def test_procedures_and_narrations_may_lie_in_one_folder(tmp_path: Path) -> None:
-    written(tmp_path, GOOD)
-    written(tmp_path, {"video_id": "w", "sentences": ["hello"]}, name="speech.jsonl")
-    report = ReadingReport()
-    assert [narration.video_id for narration in read(tmp_path, report)] == ["v1", "w"]
-    assert report.files == {"procedures": 1, "jsonl": 1}
-
-
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool)
 
 

@@ -1,16 +1,15 @@
 """Rewordings claim what the annotation claims, and reach the examples by video and step."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.data.conftest import Recipe
 from tests.models.endpoint_server import completion, serving
 
-from recipe.cli import data
-from recipe.cli.console import run
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.procedures import read_procedures, write_procedures
 from recipe.data.reword import Rewording, annotated_videos, new_words, reword, with_wording
@@ -150,30 +149,11 @@ def test_a_file_of_other_data_is_refused(tmp_path: Path, rows: list[Procedure], 
     assert "\n" not in str(refused.value)
 
 
-@pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["recipe data", *map(str, words)])
-        capfd.readouterr()
-        try:
-            code = run(data.app)
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return code, *capfd.readouterr()
-
-    return call
-
-
-def test_rewordings_are_paid_for_once_and_reach_the_examples(
-    recipe: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_rewordings_are_paid_for_once_and_reach_the_examples(recipe: Recipe, tmp_path: Path) -> None:
     pytest.importorskip("openai")
     videos = [video("a"), video("b"), video("c", "fly kite", ("hold kite", "run"))]
     write_procedures(tmp_path / "own.jsonl", videos)
-    replies = {
-        "hold": answer("Fly the kite", ("Hold the kite.", "Run with a dog.")),
-        "cut": answer(),
-    }
+    replies = {"hold": answer("Fly the kite", ("Hold the kite.", "Run with a dog.")), "cut": answer()}
 
     def reply(body: dict[str, Any], _: int) -> Any:
         asked = body["messages"][-1]["content"]
@@ -200,9 +180,7 @@ def test_rewordings_are_paid_for_once_and_reach_the_examples(
     assert (report["steps"], report["kept_labels"], report["asked_again"]) == (8, 1, 1)
     assert report["first_answers"]["steps_passed"] == 7
     assert 0 < report["first_answers"]["new_words_share"] < 0.1
-    assert {"label": "run", "worded": None}.items() <= next(
-        one for one in report["samples"] if one["label"] == "run"
-    ).items()
+    assert {one["label"]: one["worded"] for one in report["samples"]}["run"] is None
     assert len(report["samples"]) == 8
     assert [one.goal for one in read_procedures(output).procedures] == ["Patch the kite"] * 2 + ["Fly the kite"]
 

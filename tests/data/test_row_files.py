@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import raises_input
 
@@ -78,6 +77,7 @@ def written(folder: Path, *objects: dict[str, Any]) -> Path:
     return path
 
 
+@settings(max_examples=30)
 @given(st.lists(examples, min_size=1, max_size=4, unique_by=lambda example: example.example_id),
        st.lists(histories, min_size=1, max_size=4, unique_by=lambda history: history.example_id),
        st.lists(procedures(), min_size=1, max_size=3, unique_by=lambda p: (p.source, p.video_id)))  # fmt: skip
@@ -97,47 +97,27 @@ def test_what_is_written_is_read(
     ("kind", "field", "value", "facts"),
     [
         ("example", "example_id", "a\ud800", ()),
-        ("example", "example_id", 7, ()),
-        ("example", "goal", "  ", ()),
         ("example", "goal", None, ()),
-        ("example", "history", "boil", ()),
-        ("example", "history[0]", [" "], ()),
         ("example", "continuation[1]", ["pour", " "], ()),
-        ("example", "continuation", ["pour", "\udfff"], ()),
         ("example", "continuation", [], ()),
         ("example", "cut", 0, ()),
         ("example", "cut", -1, ()),
-        ("example", "cut", True, ()),
-        ("example", "cut", 1.0, ()),
-        ("example", "split", 3, ()),
         ("example", "supervision", "strong", ()),
         ("example", "until", -0.5, ()),
-        ("example", "until", float("inf"), ()),
         ("example", "until", "0:41", ()),
-        ("example", "told_history[0]", [""], ()),
         ("example", "worded", 1, ()),
         ("example", "continuaton", ["x"], ("continuation",)),
-        ("example", "zzz", 1, ()),
-        ("procedure", "goal", "", ()),
         ("procedure", "steps", [], ()),
-        ("procedure", "steps[0]", ["boil"], ("boil",)),
-        ("procedure", "steps[0].text", [{"text": ""}], ()),
         ("procedure", "steps[1].txt", [{"text": "a"}, {"txt": "b"}], ("text",)),
-        ("procedure", "steps[0].start", [{"text": "a", "start": "1"}], ("'1'",)),
         ("procedure", "steps[0].start", [{"text": "a", "start": float("nan")}], ("nan",)),
         ("procedure", "steps[0].end", [{"text": "a", "start": 3, "end": 2}], ("3", "2")),
         ("procedure", "steps[1].start", [{"text": "a", "start": 3}, {"text": "c", "start": 2}], ("3", "2")),
         ("procedure", "split", "training", ("train", "val", "test")),
         ("procedure", "splits", "train", ("'split'",)),
-        ("history", "example_id", " ", ()),
         ("history", "history", None, ()),
-        ("history", "history[1]", ["boil", ""], ()),
         ("history", "until", -1, ()),
-        ("history", "model", 3, ()),
         ("history", "seconds", float("nan"), ()),
-        ("history", "tokens_in", 2.5, ()),
         ("history", "tokens_out", -1, ()),
-        ("history", "token_out", 3, ()),
     ],
 )  # fmt: skip
 def test_a_bad_field_is_named(tmp_path: Path, kind: str, field: str, value: object, facts: tuple[str, ...]) -> None:
@@ -180,15 +160,6 @@ def test_optional_fields_have_defaults(tmp_path: Path) -> None:
     assert read_procedures(written(tmp_path, row)).procedures == [Procedure("mine", "v", "g", (Step("boil"),))]
     path = written(tmp_path, HISTORY, {"example_id": "s/v/2", "history": []})
     assert read_histories(path) == {"s/v/1": History("s/v/1", ("boil",)), "s/v/2": History("s/v/2", ())}
-
-
-def test_a_history_that_phi_told_is_written_where_there_is_one(tmp_path: Path) -> None:
-    [example] = read_examples(written(tmp_path, {**EXAMPLE, "told_history": []}))
-    assert example.told_history == ()
-    write_examples(tmp_path / "told.jsonl", [example])
-    assert json.loads((tmp_path / "told.jsonl").read_text())["told_history"] == []
-    write_examples(tmp_path / "plain.jsonl", [replace(example, told_history=None)])
-    assert "told_history" not in json.loads((tmp_path / "plain.jsonl").read_text())
 
 
 def test_a_board_gives_out_questions_without_continuations(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.data.crosstask import TaskCard
-from recipe.data.examples import read_examples, write_examples
 from recipe.errors import InputError
 from recipe.evaluation.vpa.protocol import (
     END,
@@ -91,14 +90,6 @@ def test_every_sample_is_a_cut_with_enough_to_plan(lengths: list[int], rule: Rul
         assert len(samples) == sum(
             length - cut >= max(1, least - ends) for length in lengths for cut in range(begin, length)
         )
-
-
-def test_samples_are_examples_that_planners_read(tmp_path: Path) -> None:
-    samples = cut_samples([TEA], CARDS)
-    write_examples(tmp_path / "vpa.jsonl", (one.example() for one in samples))
-    first, second = read_examples(tmp_path / "vpa.jsonl", "test")
-    assert (first.history, first.cut, first.until) == ((), 0, 2.0)
-    assert (second.history, second.continuation, second.cut) == (("boil",), ("mint", "mint", "pour"), 1)
 
 
 def test_horizons_below_one_are_refused() -> None:

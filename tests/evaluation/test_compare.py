@@ -2,20 +2,18 @@
 
 import json
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
+from tests.evaluation.conftest import Recipe
 from tests.evaluation.scored import critical_scores, judge_scores
 
 from recipe.artifacts import to_json
-from recipe.cli import main
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
 from recipe.evaluation.compare import SystemComparison
@@ -225,22 +223,13 @@ def test_diversity_by_prompt(tmp_path: Path) -> None:
     assert (known.clusters, known.rows[0].result.difference.clusters) == ("goal", 1)
 
 
-def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:
+def test_the_command(folder: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["recipe", "evaluate", "compare", *words])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    shown = capsys.readouterr()
-    return int(stop.value.code or 0), shown.out, shown.err
-
-
-def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("rl.json", "base.json", "--examples", "examples.jsonl")
-    code, out, _ = run(folder, capsys, monkeypatch, *words, "--json", "--output", "c.json")
-    assert code == 0
-    assert json.loads(out) == json.loads((folder / "c.json").read_text())
-    assert json.loads(out)["rows"][3]["result"]["difference"]["mean"] == pytest.approx(10 / 3)
-    code, out, _ = run(folder, capsys, monkeypatch, *words)
+    words = ("evaluate", "compare", "rl.json", "base.json", "--examples", "examples.jsonl")
+    printed = recipe.json(*words, "--output", "c.json")
+    assert printed == json.loads((folder / "c.json").read_text())
+    assert printed["rows"][3]["result"]["difference"]["mean"] == pytest.approx(10 / 3)
+    code, out, _ = recipe(*words)
     assert (code, "first: rl, second: base" in out) == (0, True)
     assert "Plans left out: 1 only second, 1 unscored" in " ".join(out.split())
     for name in ("lowest", "missing as 0", "missing left out", "highest"):
@@ -264,12 +253,9 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str], monkeypat
     ],
 )
 def test_what_the_command_refuses(
-    words: tuple[str, ...],
-    because: str,
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], because: str, folder: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(folder)
     judge_file(folder / "other.json", {"coin0": 3}, JudgeIdentity("J", "llm", "owner/J", "hash", {"temperature": "1"}))
     judge_file(folder / "third.json", {"coin0": 3}, JudgeIdentity("K", "llm", "owner/J", "hash", {"temperature": "0"}))
     judge_file(folder / "alone.json", {"niv0": 3}, more=[Judgement("kitchen1", Unscored("refused"), judge="J")])
@@ -284,21 +270,7 @@ def test_what_the_command_refuses(
         ("broken", "mine", "0.6", Row("coin0", {})),
     ):
         plain_file(folder / f"{name}.json", "validity", {"graphs": graphs, "threshold": threshold}, [row])
-    code, out, err = run(folder, capsys, monkeypatch, *words, "--output", "c.json")
+    code, out, err = recipe("evaluate", "compare", *words, "--output", "c.json")
     assert (code, out) == (1, "")
     assert re.search(because, err), err
     assert not (folder / "c.json").exists()
-
-
-def test_random_files_are_compared_alike_both_ways(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for name in "ab":
-        judge_file(tmp_path / f"{name}.json", {one.example_id: int(rng.integers(0, 31)) for one in EXAMPLES})
-    write_examples(tmp_path / "e", EXAMPLES)
-    there, back = (
-        compare_systems(gather([tmp_path / f"{one}.json" for one in pair], [tmp_path / "e"])).rows
-        for pair in ("ab", "ba")
-    )
-    for one, other in zip(there, back, strict=True):
-        assert one.result.difference.mean == pytest.approx(-other.result.difference.mean)
-        assert (one.result.p_value, one.adjusted) == (other.result.p_value, other.adjusted)

@@ -14,7 +14,7 @@ from scipy.stats import permutation_test
 
 from recipe import stats
 from recipe.errors import ComputeError
-from recipe.stats import adjusted, compare, macro_interval, paired_interval
+from recipe.stats import adjusted, compare, macro_interval
 
 percents = st.integers(0, 30).map(lambda total: total / 0.3)
 rows = st.lists(
@@ -73,15 +73,6 @@ def test_p_is_that_of_scipy(videos: int) -> None:
     theirs = permutation_test((first - second,), np.mean, permutation_type="samples", n_resamples=20_000, rng=drawn)
     assert ours.exact == (videos <= stats.ENUMERATED)
     assert ours.p_value == pytest.approx(theirs.pvalue, abs=1e-12 if ours.exact else 0.02)
-
-
-def test_the_interval_is_that_of_statistics() -> None:
-    rng = np.random.default_rng(4)
-    first, second = rng.normal(size=30), rng.normal(size=30)
-    videos, datasets = [f"v{n % 7}" for n in range(30)], ["coin" if n % 7 < 3 else "niv" for n in range(30)]
-    assert compare(first, second, videos, seed=2).difference == paired_interval(first, second, videos, seed=2)
-    several = compare(first, second, videos, datasets, seed=2)
-    assert several.difference == macro_interval(first - second, datasets, videos, seed=2)
 
 
 def test_effect_and_shares_by_hand() -> None:

@@ -15,13 +15,7 @@ from tests.evaluation.test_judge import Scripted
 
 from recipe.config import JudgeConfig
 from recipe.errors import InputError
-from recipe.evaluation.judge.critical import (
-    SCHEMA,
-    CriticalFailureJudge,
-    FailurePrompt,
-    parse_failures,
-)
-from recipe.evaluation.judge.llm import estimate
+from recipe.evaluation.judge.critical import SCHEMA, CriticalFailureJudge, FailurePrompt, parse_failures
 from recipe.evaluation.judge.measures import CriticalFailuresMeasure
 from recipe.evaluation.judge.plans import Case, control_cases
 from recipe.evaluation.judge.verdicts import Judgement, read_verdicts, verdict_rows, write_verdicts
@@ -203,13 +197,6 @@ def test_controls_tell_whether_the_judge_can_be_trusted(tmp_path: Path) -> None:
     assert (shares["reference"], shares["constant"], shares["empty"]) == (100.0, 0.0, 0.0)
     assert any("marks a wrong order down" in sentence for sentence in scores.findings)
     assert not any("words" in sentence for sentence in scores.findings)
-
-
-def test_the_estimate_counts_the_prompt_of_the_rubric(tmp_path: Path) -> None:
-    cases = [Case(example(), ("boil",)), Case(example("b"), ())]
-    found = estimate(cases, JudgeConfig(), prompt(tmp_path).chat)
-    assert (found.calls, found.by_rule, len(found.first)) == (1, 1, 1)
-    assert found.prompt_tokens == -(-len(found.first[0]["content"]) // 4)
 
 
 @pytest.mark.parametrize(

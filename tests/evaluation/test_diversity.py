@@ -14,13 +14,7 @@ from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.diversity.judges import DiversityRating, Question
 from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, chosen_prompts, distinct_steps, sampled_plans
-from recipe.evaluation.diversity.scores import (
-    DiversityMeasure,
-    PlanPair,
-    compare_plans,
-    pair_rows,
-    prompt_diversity,
-)
+from recipe.evaluation.diversity.scores import DiversityMeasure, PlanPair, compare_plans, pair_rows, prompt_diversity
 from recipe.evaluation.measures import summarise
 from recipe.evaluation.scores import JudgeIdentity, Scores, read_rows, read_scores, write_rows, write_scores
 from recipe.planning.predictions import Prediction
@@ -127,14 +121,10 @@ def test_wording_marks_and_repetition_make_no_plan_different() -> None:
     same = [["1. Pour water!", "2) stir"], ["pour  WATER", "Stir", "stir", "- pour water"], ["１. pour water", "stir…"]]
     pairs = compare_plans(FakeJudge(lambda first, second: 1.0), [sampled(same)])
     assert [pair.score for pair in pairs] == [0, 0, 0]
-    [question] = _asked([["a", "b", "a", "b"], ["c", "c"]])
-    assert {question.first, question.second} == {("a", "b"), ("c",)}
-
-
-def _asked(plans: Sequence[Sequence[str]]) -> list[Question]:
     judge = FakeJudge(lambda first, second: 1.0)
-    compare_plans(judge, [sampled(plans)], order_check=0)
-    return judge.asked
+    compare_plans(judge, [sampled([["a", "b", "a", "b"], ["c", "c"]])], order_check=0)
+    [question] = judge.asked
+    assert {question.first, question.second} == {("a", "b"), ("c",)}
 
 
 def test_a_judge_that_favours_the_place_is_found_out() -> None:
@@ -218,18 +208,13 @@ def test_prompts_are_chosen_by_their_own_hash() -> None:
     assert chosen_prompts(examples[:3], 20) == examples[:3]
 
 
-def test_the_first_samples_by_number_are_compared() -> None:
-    predictions = [Prediction("e0", (f"plan {number}",), number) for number in (3, 0, 2, 1)]
-    [prompt] = sampled_plans([example()], predictions, samples=3).prompts
-    assert prompt.samples == (0, 1, 2)
-    assert prompt.plans == (("plan 0",), ("plan 1",), ("plan 2",))
-
-
 def test_too_few_samples_are_an_error_or_left_out() -> None:
     examples = [example(number) for number in range(3)]
     predictions = [Prediction("e0", ("a",), n) for n in range(4)] + [Prediction("e1", ("a",), n) for n in range(2)]
     with pytest.raises(InputError, match=r"2 of 3 prompts .*'e1' with 2"):
         sampled_plans(examples, predictions, samples=4)
+    [first, _] = sampled_plans(examples, predictions[::-1], samples=3, fewer=True).prompts
+    assert first.samples == (0, 1, 2)
     found = sampled_plans(examples, predictions, samples=4, fewer=True)
     assert ([len(one.plans) for one in found.prompts], found.fewer, found.without) == ([4, 2], 1, 1)
     with pytest.raises(InputError, match="no prompt has 2 samples"):

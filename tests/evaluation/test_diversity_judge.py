@@ -2,18 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.models.endpoint_server import Reply, completion, opened, serving
 
-from recipe.config import JudgeConfig, ModelConfig
 from recipe.evaluation.diversity.judges import LlmDiversityJudge, Question, parse, prompt_hash, render
-from recipe.evaluation.diversity.plans import LEVELS, PromptSamples
-from recipe.evaluation.diversity.scores import compare_plans
-from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal, ReplayEngine
+from recipe.evaluation.diversity.plans import LEVELS
+from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.types import Example
 
 EXAMPLE = Example("e", "s", "v", "make tea", ("boil the water",), ("steep the tea",), 1)
@@ -95,13 +91,6 @@ def test_the_judge_sees_goal_history_and_both_plans_and_no_reference() -> None:
     assert len(prompt_hash()) == 64
 
 
-def test_recorded_answers_are_replayed() -> None:
-    backwards = QUESTION._replace(first=QUESTION.second, second=QUESTION.first)
-    engine = ReplayEngine.record([render(QUESTION), render(backwards)], [['{"score": 0.75}'], ["score: 0.5"]])
-    found = LlmDiversityJudge(engine, "acme/Judge-1", JudgeConfig(reasks=0)).compare([QUESTION, backwards])
-    assert [(one.level, one.how) for one in found] == [(0.75, "json"), (0.5, "regex")]
-
-
 class Fickle(Engine):
     """Answers well only when asked again with another seed; refuses what speaks of lemons."""
 
@@ -124,34 +113,3 @@ def test_unread_answers_are_asked_for_again_and_refusals_are_not() -> None:
     assert read.level == 0.5
     assert len(set(engine.seeds)) == len(engine.seeds) == 2
     assert engine.asked == [2, 1]
-
-
-def test_identity_tells_model_prompt_and_settings() -> None:
-    identity = LlmDiversityJudge(ReplayEngine({}), "acme/Judge-1", JudgeConfig(temperature=0.5)).identity
-    assert (identity.name, identity.kind, identity.model, identity.prompt) == (
-        "Judge-1",
-        "llm",
-        "acme/Judge-1",
-        prompt_hash(),
-    )
-    assert identity.settings["temperature"] == "0.5"
-    assert "repeats" not in identity.settings
-
-
-def test_an_endpoint_is_asked_once_and_a_second_run_is_free(tmp_path: Path) -> None:
-    pytest.importorskip("openai")
-
-    plans = tuple((f"do {number}",) for number in range(4))
-    prompts = [PromptSamples(EXAMPLE, (0, 1, 2, 3), plans)]
-
-    def answer(body: dict[str, object], before: int) -> Reply:
-        return completion('{"score": 0.75}' if before != 2 else "no")
-
-    with serving(answer) as server:
-        config = ModelConfig(endpoint=server.url, model="judge")
-        for run in range(2):
-            with opened(config, tmp_path) as engine:
-                pairs = compare_plans(LlmDiversityJudge(engine, "judge"), prompts, order_check=0)
-            assert [pair.score for pair in pairs] == [0.75] * 6
-            assert len(server.requests) == 7, f"run {run}"
-        assert server.requests[0]["response_format"]["json_schema"]["name"] == "diversity"

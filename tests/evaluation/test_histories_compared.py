@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 pytest.importorskip("scipy")
-from recipe.cli import main
+from tests.evaluation.conftest import Recipe
+
 from recipe.data.examples import write_examples
 from recipe.data.histories import History, write_histories
 from recipe.errors import InputError
@@ -101,25 +101,26 @@ def test_histories_of_another_cut_and_none_are_refused() -> None:
         compare_histories(EXAMPLES, seen, embed)
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(*more: object) -> tuple[int, str, str]:
-        words = ("evaluate", "histories", "--examples", tmp_path / "e", "--histories", tmp_path / "h")
-        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, (*words, "--encoder", "hash:64", *more))])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        return int(stop.value.code or 0), shown.out, shown.err
-
+def test_the_command(tmp_path: Path, recipe: Recipe) -> None:
+    words = (
+        "evaluate",
+        "histories",
+        "--examples",
+        tmp_path / "e",
+        "--histories",
+        tmp_path / "h",
+        "--encoder",
+        "hash:64",
+    )
     write_examples(tmp_path / "e", EXAMPLES)
     exact = [History(one.example_id, one.history, one.until) for one in EXAMPLES]
     write_histories(tmp_path / "h", exact)
-    code, out, _ = run("--json", "--output", tmp_path / "scores.json")
-    result = json.loads(out)
-    assert (code, result["examples"], result["missing"]) == (0, 4, 0)
+    result = recipe.json(*words, "--output", tmp_path / "scores.json")
+    assert (result["examples"], result["missing"]) == (4, 0)
     assert result["measures"]["f1"]["mean"] == 1.0
     assert result == json.loads((tmp_path / "scores.json").read_text())
     write_histories(tmp_path / "h", exact[:3])
-    assert "1 of 4 examples have no history" in run()[2]
-    code, out, _ = run("--skip-missing")
+    assert "1 of 4 examples have no history" in recipe(*words).err
+    code, out, _ = recipe(*words, "--skip-missing")
     assert code == 0
     assert "1 without a history left out" in out

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
+from tests.evaluation.conftest import Recipe
 from tests.evaluation.scored import judge_scores
 
-from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.evaluation.judge.inspect_log import SCORER, VALUES, file_name, inspect_log, write_log
@@ -125,28 +124,21 @@ def saved(folder: Path) -> Path:
     return folder
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(*more: object) -> tuple[int, str, str]:
-        words = ("evaluate", "inspect", folder / "judge.json", "--examples", folder / "examples.jsonl", *more)
-        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        return int(stop.value.code or 0), shown.out, shown.err
-
+def test_the_command(tmp_path: Path, recipe: Recipe) -> None:
     folder = saved(tmp_path)
-    code, out, _ = run("--output", tmp_path / "logs")
+    words = ("evaluate", "inspect", folder / "judge.json", "--examples", folder / "examples.jsonl", "--output")
+    code, out, _ = recipe(*words, tmp_path / "logs")
     [log] = (tmp_path / "logs").iterdir()
     assert (code, "4 samples" in out, "inspect view" in out) == (0, True, True)
     assert log.name.endswith(".json")
-    assert json.loads(run("--output", tmp_path / "one.json", "--json")[1]) == {
+    assert json.loads(recipe(*words, tmp_path / "one.json", "--json").out) == {
         "samples": 4,
         "output": str(tmp_path / "one.json"),
     }
-    assert run("--output", tmp_path / "two.json", "--control", "reference")[0] == 1
+    assert recipe(*words, tmp_path / "two.json", "--control", "reference").code == 1
     assert not (tmp_path / "two.json").exists()
     rows_path(folder / "judge.json").unlink()
-    assert "does not exist" in run("--output", tmp_path / "three.json")[2]
+    assert "does not exist" in recipe(*words, tmp_path / "three.json").err
 
 
 def test_inspect_reads_it(tmp_path: Path) -> None:

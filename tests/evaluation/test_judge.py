@@ -95,20 +95,6 @@ def test_repeats_are_further_rows_and_samples_of_their_own() -> None:
     assert engine.asked == [("x", 0, 0), ("x", 1, 0), ("x", 2, 0)]
 
 
-def test_an_answer_that_cannot_be_read_is_asked_again_with_another_seed() -> None:
-    seen: set[tuple[str, int, int]] = set()
-
-    def answer(name: str, sample: int, sampling: SamplingConfig) -> str:
-        again = sampling.seed != 0
-        return six(3) if again or name == "good" or sample == 0 else "I cannot say."
-
-    rows, engine, judge = judged(answer, [case("good"), case("bad", name="f")], repeats=2)
-    seen.update(engine.asked)
-    assert [row.outcome for row in rows] == [Verdict(*[3] * 6)] * 4
-    assert len(engine.asked) == len(seen) == 5
-    assert judge.ledger.answers == 5
-
-
 @pytest.mark.parametrize("reasks", [0, 1, 3])
 def test_what_stays_unreadable_is_unscored_with_its_text_and_its_cost(reasks: int) -> None:
     rows, engine, judge = judged(lambda *_: "no " * 5_000, [case("x")], reasks=reasks)
@@ -117,23 +103,6 @@ def test_what_stays_unreadable_is_unscored_with_its_text_and_its_cost(reasks: in
     assert "no verdict" in row.outcome.reason
     assert (row.how, len(row.text)) == ("", 4_000)
     assert len({seed for _, _, seed in engine.asked}) == judge.ledger.answers == reasks + 1
-
-
-def test_a_refused_chat_is_unscored_and_not_asked_again() -> None:
-    rows, engine, judge = judged(
-        lambda name, *_: Refusal("too long") if name == "x" else six(1), [case("x"), case("y")]
-    )
-    assert rows[0].outcome == Unscored("no answer came: too long")
-    assert rows[1].outcome == Verdict(*[1] * 6)
-    assert len(engine.asked) == 2
-    assert judge.ledger.answers == 1
-
-
-def test_verdicts_depend_on_neither_order_nor_company() -> None:
-    cases = [case(str(n), name=f"e{n}") for n in range(6)]
-    alone = [judged(lambda name, *_: six(int(name) % 6), [one])[0][0] for one in cases]
-    together, *_ = judged(lambda name, *_: six(int(name) % 6), cases[::-1])
-    assert together[::-1] == alone
 
 
 def test_an_engine_that_fails_altogether_is_an_error() -> None:

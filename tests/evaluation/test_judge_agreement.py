@@ -12,14 +12,7 @@ from scipy import stats
 from recipe.artifacts import to_json
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
-from recipe.evaluation.scores import (
-    Counts,
-    Group,
-    JudgeIdentity,
-    Scores,
-    rows_path,
-    write_scores,
-)
+from recipe.evaluation.scores import Counts, Group, JudgeIdentity, Scores, rows_path, write_scores
 from recipe.evaluation.validity.measure import ScoredPlan, score_predictions
 from recipe.evaluation.validity.readings import WorldReader
 from recipe.evaluation.validity.scores import agreement_with, read_judged

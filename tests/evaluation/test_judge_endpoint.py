@@ -132,9 +132,10 @@ def test_a_storm_of_429_is_waited_out_by_all(tmp_path: Path, monkeypatch: pytest
     assert engine.ledger.answers == 20
 
 
-def test_a_host_without_structured_output_is_judged_all_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("structured", ["json_schema", "off"])
+def test_a_judge_is_the_same_whether_it_answers_anew_or_from_the_cache(structured: str, tmp_path: Path) -> None:
     def answer(body: dict[str, Any], _: int) -> Reply:
-        if "response_format" in body:
+        if structured == "off" and "response_format" in body:
             return Reply(400, json.dumps({"error": {"message": "response_format is not supported"}}))
         return GOOD
 
@@ -147,18 +148,5 @@ def test_a_host_without_structured_output_is_judged_all_the_same(tmp_path: Path)
                 rows = judge.judge(cases()[:5])
                 found.append(judge.identity)
                 assert [row.outcome for row in rows] == [VERDICT] * 5
-    assert [one.settings["structured"] for one in found] == ["off", "off"]
+    assert [one.settings["structured"] for one in found] == [structured] * 2
     assert found[0] == found[1]
-
-
-def test_a_judge_is_the_same_whether_it_answers_anew_or_from_the_cache(tmp_path: Path) -> None:
-    found = []
-    with serving(lambda *_: GOOD) as server:
-        for _ in range(2):
-            with opened(ModelConfig(endpoint=server.url, model="m"), tmp_path / "cache") as engine:
-                judge = LlmJudge(engine, "m", JudgeConfig())
-                judge.judge(cases()[:3])
-                found.append(judge.identity)
-    assert len(server.requests) == 3
-    assert found[0] == found[1]
-    assert found[0].settings["structured"] == "json_schema"

@@ -1,7 +1,6 @@
 """`recipe evaluate match` from the command line: metrics, controls, rows, what is missing and what is wrong."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,12 @@ from typing import Any
 import pytest
 
 pytest.importorskip("scipy")
+from tests.evaluation.conftest import Outcome, Recipe, overall
+
 from recipe.artifacts import read_jsonl
-from recipe.cli import main
 from recipe.evaluation.scores import read_scores, rows_path
 
-Command = Callable[..., tuple[int, str, str]]
+Ask = Callable[..., Outcome]
 STEPS = {
     "tea": ("boil the water", "warm the pot", "steep the leaves", "pour a cup"),
     "toast": ("cut a slice", "heat the grill", "turn it over", "spread butter"),
@@ -33,25 +33,11 @@ def rows_of_examples() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run `recipe` with arguments; returns exit code, standard output and standard error."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        told = capsys.readouterr()
-        return int(stop.value.code or 0), told.out, told.err
-
-    return call
-
-
-@pytest.fixture
-def ask(tmp_path: Path, recipe: Command) -> Callable[..., tuple[int, str, str]]:
+def ask(tmp_path: Path, recipe: Recipe) -> Ask:
     """Evaluate plans, by example, with further arguments."""
     write(tmp_path / "test.jsonl", rows_of_examples())
 
-    def call(plans: dict[str, list[str]], *more: object) -> tuple[int, str, str]:
+    def call(plans: dict[str, list[str]], *more: object) -> Outcome:
         write(tmp_path / "RL.jsonl", [{"example_id": name, "steps": steps} for name, steps in plans.items()])
         asked = ("--examples", tmp_path / "test.jsonl", "--encoder", "hash:512")
         return recipe("evaluate", "match", tmp_path / "RL.jsonl", *asked, *more)
@@ -63,13 +49,6 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def overall(out: str) -> dict[str, Any]:
-    """The group of all plans in printed scores."""
-    [found] = [one for one in json.loads(out)["groups"] if one["kind"] == "all"]
-    return dict(found)
-
-
-Ask = Callable[..., tuple[int, str, str]]
 TRUTH = {row["example_id"]: row["continuation"] for row in rows_of_examples()}
 
 
@@ -104,8 +83,7 @@ def test_a_copied_history_does_not_beat_its_control(ask: Ask, tmp_path: Path) ->
 def test_rows_name_the_matched_steps(ask: Ask, tmp_path: Path) -> None:
     plan = ["now warm the pot", "whistle a tune", "steep the leaves"]
     code, out, _ = ask({"tea 1": plan}, "--output", tmp_path / "match.json", "--json")
-    assert code == 0
-    assert overall(out)["counts"]["missing"] == 5
+    assert (code, overall(json.loads(out))["counts"]["missing"]) == (0, 5)
     rows = [row for _, row in read_jsonl(rows_path(tmp_path / "match.json"))]
     first, *others = [row for row in rows if "control" not in row]
     assert first["details"]["matched"] == ["warm the pot", None, "steep the leaves"]

@@ -3,15 +3,15 @@
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("scipy")
+from tests.evaluation.conftest import Recipe
+
 from recipe.artifacts import write_jsonl
-from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.evaluation.measures import measure_named, measures
@@ -44,7 +44,6 @@ EXAMPLES = [
     Example(f"e{n}", ("coin", "niv")[n % 2], f"v{n}", "make tea", ("boil",), ("pour", f"drink {n}"), 1, "test")
     for n in range(40)
 ]
-Recipe = Callable[..., str]
 
 
 @pytest.fixture
@@ -68,8 +67,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 @pytest.fixture
-def recipe(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Recipe:
-    """The command line in a folder with examples and the plans of two systems."""
+def folder(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with examples and the plans of two systems."""
     write_examples(tmp_path / "examples.jsonl", EXAMPLES)
     for system, extra in (("long", 2), ("short", 0)):
         plans = [
@@ -79,43 +78,34 @@ def recipe(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         ]
         write_jsonl(tmp_path / f"{system}.jsonl", plans[2:])  # the first example has no plan
     monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["recipe", *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        assert not stop.value.code, shown.err
-        return str(shown.out)
-
-    return run
+    return tmp_path
 
 
-def test_commands_pages_and_comparisons_know_it(recipe: Recipe, tmp_path: Path) -> None:
-    assert "Count the steps of plans" in recipe("evaluate", "--help")
+def test_commands_pages_and_comparisons_know_it(folder: Path, recipe: Recipe) -> None:
+    assert "Count the steps of plans" in recipe("evaluate", "--help").out
     for system in ("long", "short"):
         given = (f"{system}.jsonl", "--examples", "examples.jsonl", "--output", f"{system}.json")
         shown = recipe("evaluate", "length", *given)
-    assert "steps of a plan" in shown
-    scores = json.loads((tmp_path / "long.json").read_text())
+    assert "steps of a plan" in shown.out
+    scores = json.loads((folder / "long.json").read_text())
     [overall] = [one for one in scores["groups"] if one["kind"] == "all"]
     # Of 39 examples with 3, 4 or 5 steps and one without a plan: 13 of 4 and 5 each, 13 of 3.
     assert overall["values"]["lines"]["mean"] == pytest.approx(13 * (3 + 4 + 5) / 40)
     assert (overall["counts"]["plans"], overall["counts"]["missing"]) == (79, 1)
     assert [one["name"] for one in scores["groups"] if one["kind"] == "dataset"] == ["coin", "niv"]
-    rows = [json.loads(line) for line in (tmp_path / "long.rows.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "long.rows.jsonl").read_text().splitlines()]
     assert (rows[0]["details"]["flags"], rows[1]["details"]["steps"]) == (["missing"], ["pour"] * 4)
-    compared = json.loads(recipe("evaluate", "compare", "long.json", "short.json", "--json"))
+    compared = json.loads(recipe("evaluate", "compare", "long.json", "short.json", "--json").out)
     [row] = compared["rows"]
     assert (compared["measure"], compared["clusters"], row["metric"]) == ("length", "video", "lines")
     assert row["result"]["difference"]["mean"] == pytest.approx(2 * 39 / 40)
     pytest.importorskip("jinja2")
     files = ("long.json", "short.json", "--examples", "examples.jsonl")
-    recipe("report", *files, "--output", "page.html", "--markdown", "page.md")
-    text = (tmp_path / "page.md").read_text()
+    assert recipe("report", *files, "--output", "page.html", "--markdown", "page.md").code == 0
+    text = (folder / "page.md").read_text()
     assert "## Steps of a plan" in text
     assert "short − long" in text
-    assert "<svg" in (tmp_path / "page.html").read_text()
+    assert "<svg" in (folder / "page.html").read_text()
 
 
 def test_a_board_ranks_by_it(installed: None) -> None:

@@ -66,32 +66,6 @@ def test_rows_that_two_tables_share_agree(name: str) -> None:
     assert shared
 
 
-def test_gains_that_the_text_states_follow_from_the_tables() -> None:
-    main = published("main")
-    gains = {
-        (scale, split): main.value(scale, "RECIPE-RL", split) - main.value(scale, "Base", split)  # type: ignore[operator]
-        for scale in ("Qwen2.5-0.5B", "Qwen2.5-3B", "Qwen2.5-7B")
-        for split in ("in-domain", "zero-shot")
-    }
-    assert all(7 <= round(gain) <= 8 for (_, split), gain in gains.items() if split == "in-domain")
-    assert round(max(gains.values()), 1) == 16.3
-
-
-def test_what_does_not_add_up_is_known_and_said() -> None:
-    vpa = published("vpa")
-    assert vpa.value("fully supervised", "Most Probable w/ goal", "3.accuracy") < vpa.value(  # type: ignore[operator]
-        "zero-shot", "Random w/ goal", "3.accuracy"
-    )
-    coin = {row.values[1] for row in published("per_dataset").rows}
-    stated = {row.values[1] for row in published("diversity").rows}
-    assert not coin & stated
-    assert any("no row of tab:appendix-perdataset" in note for note in published("diversity").notes)
-    weak = published("weak_scale")
-    assert weak.value("Qwen2.5-7B", "RECIPE-RL, 100% weak", "in-domain") < weak.value(  # type: ignore[operator]
-        "Qwen2.5-7B", "RECIPE-RL, 0% weak", "in-domain"
-    )
-
-
 @pytest.mark.parametrize("name", PRINTED)
 def test_the_source_prints_the_same_numbers_in_the_same_order(name: str, source: str) -> None:
     table = published(name)

@@ -3,28 +3,21 @@
 import csv
 import json
 import re
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
+from tests.evaluation.conftest import Recipe
 from tests.evaluation.scored import judge_scores
 
-from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, read_verdicts, write_verdicts
-from recipe.evaluation.people.agreement import (
-    MEASURES,
-    TOTAL,
-    agreement,
-    human_raters,
-    judge_rater,
-    spread_of,
-)
+from recipe.evaluation.people.agreement import MEASURES, TOTAL, agreement, human_raters, judge_rater, spread_of
 from recipe.evaluation.people.ratings import PlanId, Rating, human_verdicts, item_code
 from recipe.evaluation.scores import JudgeIdentity, read_scores, rows_path, write_scores
 from recipe.types import Example, Unscored, Verdict
@@ -102,48 +95,42 @@ def test_no_common_plan_is_refused() -> None:
         agreement([judge_rater("A", [row(0, 3)]), judge_rater("B", [row(1, 3)])], {})
 
 
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-class Folder:
-    """Two judges' scores of one system, and the command."""
-
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.path, self._patch, self._capsys = path, monkeypatch, capsys
-        write_examples(path / "examples.jsonl", EXAMPLES)
-        rng = np.random.default_rng(0)
-        levels = rng.integers(0, 6, size=12)
-        for name, slack in (("llama", 0), ("proxy", 1)):
-            rows = [
-                row(n, int(np.clip(level + slack * rng.integers(-1, 2), 0, 5)), repeat=repeat, judge=name)
-                for n, level in enumerate(levels)
-                for repeat in range(1 + slack)
-            ]
-            rows.append(Judgement("e0", verdict(5), control="reference", judge=name, steps=("pour it", "drink it")))
-            identity = JudgeIdentity(name, "llm")
-            write_scores(path / f"{name}.json", judge_scores("ours", identity, EXAMPLES, rows))
-            write_verdicts(rows_path(path / f"{name}.json"), rows)
-
-    def __call__(self, *words: object, command: str = "agreement") -> Outcome:
-        self._patch.chdir(self.path)
-        self._patch.setattr(sys, "argv", ["recipe", "evaluate", command, *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return Outcome(int(stop.value.code or 0), *self._capsys.readouterr())
-
-
 @pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Folder:
-    return Folder(tmp_path, monkeypatch, capsys)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with two judges' scores of one system."""
+    monkeypatch.chdir(tmp_path)
+    write_examples(tmp_path / "examples.jsonl", EXAMPLES)
+    rng = np.random.default_rng(0)
+    levels = rng.integers(0, 6, size=12)
+    for name, slack in (("llama", 0), ("proxy", 1)):
+        rows = [
+            row(n, int(np.clip(level + slack * rng.integers(-1, 2), 0, 5)), repeat=repeat, judge=name)
+            for n, level in enumerate(levels)
+            for repeat in range(1 + slack)
+        ]
+        rows.append(Judgement("e0", verdict(5), control="reference", judge=name, steps=("pour it", "drink it")))
+        write_scores(tmp_path / f"{name}.json", judge_scores("ours", JudgeIdentity(name, "llm"), EXAMPLES, rows))
+        write_verdicts(rows_path(tmp_path / f"{name}.json"), rows)
+    return tmp_path
 
 
-def test_two_judges_and_repeats(recipe: Folder) -> None:
-    files = ("llama.json", "proxy.json", "--examples", "examples.jsonl")
-    found = json.loads(recipe(*files, "--json", "--output", "agreement.json").out)
-    assert found == json.loads((recipe.path / "agreement.json").read_text())
+AGREEMENT, RATINGS = ("evaluate", "agreement"), ("evaluate", "ratings")
+
+
+def rated(folder: Path, grade: Callable[[int, str], dict[str, int]]) -> None:
+    """Fill in the sheet as Ann, who grades a plan by its number and text."""
+    with (folder / "sheet.csv").open(encoding="utf-8-sig", newline="") as stream:
+        table = list(csv.DictReader(stream))
+    with (folder / "ann.csv").open("w", encoding="utf-8", newline="") as stream:
+        filled = csv.DictWriter(stream, table[0])
+        filled.writeheader()
+        filled.writerows(one | grade(n, one["plan"]) for n, one in enumerate(table))
+
+
+def test_two_judges_and_repeats(folder: Path, recipe: Recipe) -> None:
+    files = (*AGREEMENT, "llama.json", "proxy.json", "--examples", "examples.jsonl")
+    found = recipe.json(*files, "--output", "agreement.json")
+    assert found == json.loads((folder / "agreement.json").read_text())
     between = found["between"]
     assert (between["raters"], between["plans"]) == (["llama", "proxy"], 12)
     assert between["alpha"]["total"]["alpha"]["clusters"] == 6  # videos
@@ -152,21 +139,16 @@ def test_two_judges_and_repeats(recipe: Folder) -> None:
     assert shown.code == 0
     assert "llama | proxy" in shown.out
     assert "repeats of proxy" in shown.out
-    assert json.loads(recipe(*files, "--controls", "--json").out)["between"]["plans"] == 13
-    alone = json.loads(recipe("proxy.json", "--json").out)
+    assert recipe.json(*files, "--controls")["between"]["plans"] == 13
+    alone = recipe.json(*AGREEMENT, "proxy.json")
     assert (alone["between"], list(alone["repeats"])) == (None, ["proxy"])
 
 
-def test_a_sheet_is_written_filled_and_compared(recipe: Folder) -> None:
-    made = recipe("--template", "llama.json", "--examples", "examples.jsonl", "--output", "sheet.csv")
+def test_a_sheet_is_written_filled_and_compared(folder: Path, recipe: Recipe) -> None:
+    made = recipe(*AGREEMENT, "--template", "llama.json", "--examples", "examples.jsonl", "--output", "sheet.csv")
     assert (made.code, "12 plans to rate" in made.out) == (0, True)
-    with (recipe.path / "sheet.csv").open(encoding="utf-8-sig", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    with (recipe.path / "ann.csv").open("w", encoding="utf-8", newline="") as stream:
-        table = csv.DictWriter(stream, rows[0])
-        table.writeheader()
-        table.writerows(one | {"clarity": n % 6} for n, one in enumerate(rows))
-    found = json.loads(recipe("llama.json", "--ratings", "ann.csv", "--json").out)["between"]
+    rated(folder, lambda n, _: {"clarity": n % 6})
+    found = recipe.json(*AGREEMENT, "llama.json", "--ratings", "ann.csv")["between"]
     assert found["raters"] == ["llama", "human: ann"]
     assert found["alpha"]["clarity"]["alpha"]["observations"] == 12
     assert found["alpha"]["total"]["alpha"] is None
@@ -186,31 +168,31 @@ def test_a_sheet_is_written_filled_and_compared(recipe: Folder) -> None:
         (("llama.json", "--ratings", "bad.csv"), "line 2, field 'clarity'"),
     ],
 )
-def test_what_the_command_refuses(words: tuple[str, ...], because: str, recipe: Folder) -> None:
-    (recipe.path / "more").mkdir()
+def test_what_the_command_refuses(words: tuple[str, ...], because: str, folder: Path, recipe: Recipe) -> None:
+    (folder / "more").mkdir()
     for name in ("ann.csv", "more/ann.csv"):
-        (recipe.path / name).write_text("example_id,clarity\ne1,3\n")
-    (recipe.path / "bad.csv").write_text("example_id,clarity\ne1,9\n")
-    scores = (recipe.path / "llama.json").read_text().replace('"llama"', '"other"')
+        (folder / name).write_text("example_id,clarity\ne1,3\n")
+    (folder / "bad.csv").write_text("example_id,clarity\ne1,9\n")
+    scores = (folder / "llama.json").read_text().replace('"llama"', '"other"')
     for name in ("alone.json", "other.json"):
-        (recipe.path / name).write_text(scores)
-    rows = (recipe.path / "llama.rows.jsonl").read_text().replace('"llama"', '"other"').replace("pour it", "stir it")
-    (recipe.path / "other.rows.jsonl").write_text(rows)
-    found = recipe(*words)
+        (folder / name).write_text(scores)
+    rows = (folder / "llama.rows.jsonl").read_text().replace('"llama"', '"other"').replace("pour it", "stir it")
+    (folder / "other.rows.jsonl").write_text(rows)
+    found = recipe(*AGREEMENT, *words)
     assert (found.code, found.out) == (1, "")
     assert re.search(because, found.err), found.err
-    assert not (recipe.path / "s.csv").exists()
+    assert not (folder / "s.csv").exists()
 
 
-def test_people_are_a_judge_of_their_own(recipe: Folder) -> None:
+def test_people_are_a_judge_of_their_own(folder: Path, recipe: Recipe) -> None:
     names = "\t".join(CRITERIA)
     rows = ["\t".join([f"e{n}", *(str(n % 6) for _ in CRITERIA)]) for n in range(12)]
-    (recipe.path / "ann.csv").write_text(f"example_id\t{names}\n" + "\n".join(rows) + "\n")
-    (recipe.path / "bob.csv").write_text(f"example_id\t{names}\tcomment\n" + rows[1] + "\tfine\ne2\t3\t\t\t\t\t\t\n")
+    (folder / "ann.csv").write_text(f"example_id\t{names}\n" + "\n".join(rows) + "\n")
+    (folder / "bob.csv").write_text(f"example_id\t{names}\tcomment\n" + rows[1] + "\tfine\ne2\t3\t\t\t\t\t\t\n")
     words = ("ann.csv", "bob.csv", "--judge", "llama.json", "--examples", "examples.jsonl", "--output", "human.json")
-    made = recipe(*words, command="ratings")
+    made = recipe(*RATINGS, *words)
     assert (made.code, "accuracy 50.0" in made.out, "left out: 1 incomplete ratings" in made.out) == (0, True, True)
-    found = read_scores(recipe.path / "human.json")
+    found = read_scores(folder / "human.json")
     assert (found.judge and (found.judge.name, found.judge.kind), found.system) == (
         ("human: ann, bob", "human"),
         "ours",
@@ -219,9 +201,9 @@ def test_people_are_a_judge_of_their_own(recipe: Folder) -> None:
         2, {"human": 13}, {"incomplete ratings": 1}
     ]  # fmt: skip
     assert found.overall.values["accuracy"].mean == pytest.approx(50)
-    rows_read = read_verdicts(rows_path(recipe.path / "human.json"))
+    rows_read = read_verdicts(rows_path(folder / "human.json"))
     assert [row.text for row in rows_read if row.repeat] == ["bob: fine"]
-    assert json.loads(recipe("llama.json", "human.json", "--json").out)["between"]["plans"] == 12
+    assert recipe.json(*AGREEMENT, "llama.json", "human.json")["between"]["plans"] == 12
 
 
 def test_ratings_that_make_no_verdict_are_refused() -> None:
@@ -233,29 +215,21 @@ def test_ratings_that_make_no_verdict_are_refused() -> None:
         human_verdicts([Rating("Ann", {"clarity": 3}, example_id="e0")], [row(0, 3)])
 
 
-def test_a_sheet_of_two_systems_compares_them_blindly(recipe: Folder) -> None:
-    def grade(plan: str) -> int:
-        return 5 if "pour it" in plan else 2
-
+def test_a_sheet_of_two_systems_compares_them_blindly(folder: Path, recipe: Recipe) -> None:
     rows = [
         Judgement(f"e{n}", verdict(3), judge="llama", steps=(f"pour it {n} times" if n == 5 else f"stir it {n} times",))
         for n in range(12)
     ]
     identity = JudgeIdentity("llama", "llm")
-    write_scores(recipe.path / "other.json", judge_scores("theirs", identity, EXAMPLES, rows))
-    write_verdicts(rows_path(recipe.path / "other.json"), rows)
+    write_scores(folder / "other.json", judge_scores("theirs", identity, EXAMPLES, rows))
+    write_verdicts(rows_path(folder / "other.json"), rows)
     both = ("--template", "llama.json", "--template", "other.json", "--examples", "examples.jsonl")
-    assert "23 plans to rate" in recipe(*both, "--output", "sheet.csv").out  # one plan is the same in both
-    with (recipe.path / "sheet.csv").open(encoding="utf-8-sig", newline="") as stream:
-        table = list(csv.DictReader(stream))
-    with (recipe.path / "ann.csv").open("w", encoding="utf-8", newline="") as stream:
-        filled = csv.DictWriter(stream, table[0])
-        filled.writeheader()
-        filled.writerows(one | dict.fromkeys(CRITERIA, grade(one["plan"])) for one in table)
+    assert "23 plans to rate" in recipe(*AGREEMENT, *both, "--output", "sheet.csv").out  # one plan is the same in both
+    rated(folder, lambda _, plan: dict.fromkeys(CRITERIA, 5 if "pour it" in plan else 2))
     for name in ("llama", "other"):
         words = ("ann.csv", "--judge", f"{name}.json", "--examples", "examples.jsonl", "--output", f"human-{name}.json")
-        assert "left out: 11 ratings of other plans" in recipe(*words, command="ratings").out
-    found = json.loads(recipe("human-llama.json", "human-other.json", "--json", command="compare").out)
+        assert "left out: 11 ratings of other plans" in recipe(*RATINGS, *words).out
+    found = recipe.json("evaluate", "compare", "human-llama.json", "human-other.json")
     result = found["rows"][0]["result"]
     assert (result["first"], result["second"]) == (100, pytest.approx(100 * (11 * 12 + 30) / (12 * 30)))
     assert result["equal"] == pytest.approx(1 / 12)

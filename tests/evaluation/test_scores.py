@@ -74,18 +74,11 @@ def test_what_is_none_is_refused(tmp_path: Path, change: dict[str, object], mess
         s.read_scores(file)
 
 
-def test_scores_of_an_older_version_ask_for_another_evaluation(tmp_path: Path) -> None:
+def test_scores_of_an_older_version_and_other_json_are_refused(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"system": "ours", "kind": "validity"}')
     with pytest.raises(InputError, match=r"before 0\.3.*evaluate the system again"):
         s.read_scores(tmp_path / "s.json")
-
-
-@pytest.mark.parametrize("text", ["[]", "3", '"judge"', "{}"])
-def test_other_json_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "s.json").write_text(text)
-    with pytest.raises(InputError, match="no scores"):
-        s.read_scores(tmp_path / "s.json")
-
-
-def test_rows_lie_beside_their_scores() -> None:
-    assert s.rows_path(Path("a/b.judge.json")) == Path("a/b.judge.rows.jsonl")
+    for text in ("[]", "3", '"judge"', "{}"):
+        (tmp_path / "s.json").write_text(text)
+        with pytest.raises(InputError, match="no scores"):
+            s.read_scores(tmp_path / "s.json")

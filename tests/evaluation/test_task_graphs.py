@@ -19,11 +19,7 @@ from recipe.errors import ComputeError, InputError
 from recipe.evaluation.validity.readings import (
     MOST_CHARACTERS,
     MOST_LINES,
-    Candidates,
-    Chooser,
-    GraphPlan,
     GraphReader,
-    StepCandidate,
     same_words,
     shown,
     threshold_of,
@@ -140,10 +136,7 @@ def test_the_same_words_are_told_apart_by_what_they_wait_for() -> None:
 
 def test_the_choice_looks_ahead() -> None:
     """Both stirs could come first; what waits for one of them tells which it was."""
-    own = made(
-        {"a": "Stir the pot", "b": "Stir the pot", "after-b": "Add cream"},
-        {"after-b": ["b"]},
-    )
+    own = made({"a": "Stir the pot", "b": "Stir the pot", "after-b": "Add cream"}, {"after-b": ["b"]})
     reading = reader(own).read("goal", (), ["Stir the pot", "Add cream", "Stir the pot"])
     assert reading.plan == ("b", "after-b", "a")
     history = reader(own).read("goal", ["Stir the pot"], ["Add cream", "Stir the pot"])
@@ -173,8 +166,7 @@ def test_an_optional_step_after_what_should_have_waited_for_it_is_seen() -> None
 
 def test_twins_take_a_line_once_the_step_of_its_words_is_done() -> None:
     own = made(
-        {"first": "flip it", "second": "flip it again", "serve": "serve it"},
-        {"second": ["first"], "serve": ["second"]},
+        {"first": "flip it", "second": "flip it again", "serve": "serve it"}, {"second": ["first"], "serve": ["second"]}
     )
 
     def forgetful(asked: Sequence[str]) -> np.ndarray:
@@ -229,11 +221,6 @@ def test_plans_without_end_are_read_from_their_start() -> None:
     assert len(wide.lines[0]) == MOST_CHARACTERS
 
 
-def test_an_empty_plan_scores_nothing() -> None:
-    assert reader(PANCAKE).read("goal", (), ()).score().score == 0
-    assert reader(PANCAKE).read("goal", texts("pour", "flip", "fry", "again", "serve"), ()).missing() == ()
-
-
 def test_a_line_is_one_step_unless_lines_are_split() -> None:
     own = made({"water": "boil the water", "beans": "grind the beans", "mix": "chop and mix onions"}, {})
     merged = ["Boil the water and grind the beans", "chop and mix onions"]
@@ -276,36 +263,14 @@ def test_words_are_compared_in_any_script() -> None:
     assert shown("a\x00b\ud800") == "a b"
 
 
-def test_the_search_is_bounded_and_still_total() -> None:
-    """Far more open readings than are followed: a result all the same, with every line in a step of its own."""
-    names = [f"s{n}" for n in range(24)]
-    graph = TaskGraph("goal", "", {name: (names[n - 12],) if n >= 12 else () for n, name in enumerate(names)})
-    line = Candidates(tuple(StepCandidate(name, 0.9) for name in names))
-    key = Chooser(graph).choose([line] * 24, 0)
-    assert len(set(key)) == 24
-    assert score_key(graph, (), key).perfect
-
-
-def best(reading: GraphPlan) -> float:
-    return reading.score().score
-
-
 @pytest.mark.real_data
-def test_every_drawn_order_of_the_real_graphs_scores_one() -> None:
-    own = minilm()
-    rng = random.Random(0)
+def test_orders_of_the_real_graphs_score_one() -> None:
+    """Drawn ones in two writings after any history, and the first of an enumeration."""
+    own, rng = minilm(), random.Random(0)
     for one in own.graphs:
-        for _ in range(12):
-            said = [one.wordings[step][0] for step in one.graph.draw(rng)]
+        for order in [one.graph.draw(rng) for _ in range(2)] + list(islice(one.graph.orders(), 5)):
+            said = [one.wordings[step][0] for step in order]
             cut = rng.randrange(len(said))
-            assert best(own.read(one.graph.goal, said[:cut], said[cut:])) == 1.0
+            assert own.read(one.graph.goal, said[:cut], said[cut:]).score().score == 1.0
             shouted = [f"  {line.upper()} !" for line in said]
-            assert best(own.read(one.graph.goal, shouted[:cut], shouted[cut:])) == 1.0
-
-
-@pytest.mark.real_data
-def test_all_orders_of_the_real_graphs_that_can_be_enumerated_score_one() -> None:
-    own = minilm()
-    for one in own.graphs:
-        for order in islice(one.graph.orders(), 300):
-            assert best(own.read(one.graph.goal, (), [one.wordings[step][0] for step in order])) == 1.0
+            assert own.read(one.graph.goal, shouted[:cut], shouted[cut:]).score().score == 1.0

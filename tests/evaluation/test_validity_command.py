@@ -1,19 +1,16 @@
 """`recipe evaluate validity` with task graphs from the command line: scores, rows, what is missing, what is wrong."""
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.evaluation.conftest import Recipe, overall
 
-from recipe.cli import main
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
 from recipe.evaluation.scores import read_scores, rows_path
 from recipe.types import Verdict
 
-Command = Callable[..., tuple[int, str, str]]
 TEA = {
     "goal": "Make tea",
     "steps": {"boil": "Boil the water", "warm": "Warm the pot", "steep": "Steep the tea", "pour": "Pour a cup"},
@@ -61,41 +58,19 @@ def example(name: str, goal: str, history: list[str], continuation: list[str], s
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run `recipe` with arguments; returns exit code, standard output, and standard error without progress."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        told = capsys.readouterr()
-        errors = "".join(line for line in told.err.splitlines(keepends=True) if not line.startswith("checking plans"))
-        return int(stop.value.code or 0), told.out, errors
-
-    return call
-
-
-@pytest.fixture
 def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
-
-
-def overall(out: str) -> dict[str, Any]:
-    """The group of all plans in printed scores."""
-    [found] = [one for one in json.loads(out)["groups"] if one["kind"] == "all"]
-    return dict(found)
 
 
 FULL = ["Warm the pot", "Steep the tea", "Pour a cup"]
 
 
-def test_scores_and_rows_are_written(recipe: Command, files: Files) -> None:
+def test_scores_and_rows_are_written(recipe: Recipe, files: Files) -> None:
     files.planned(t1=FULL, t2=["steep the tea", "boil the water", "paint a fence", "Steep the tea"], b1=[])
     output = files.folder / "validity.json"
-    code, out, err = recipe(*files.arguments("--output", output, "--system", "mine", "--json"))
-    assert (code, err) == (0, "")
+    printed = recipe.json(*files.arguments("--output", output, "--system", "mine"))
     scores = read_scores(output)
-    assert json.loads(out) == json.loads(output.read_text())
+    assert printed == json.loads(output.read_text())
     assert (scores.system, scores.identity["graphs"]) == ("mine", "graphs")
     assert (scores.overall.counts.plans, scores.overall.counts.empty) == (3, 1)
     assert scores.settings["threshold"] == "0.5"
@@ -114,12 +89,11 @@ def test_scores_and_rows_are_written(recipe: Command, files: Files) -> None:
     assert "threshold: 0.5" in out
 
 
-def test_missing_plans_score_zero_or_are_refused(recipe: Command, files: Files) -> None:
+def test_missing_plans_score_zero_or_are_refused(recipe: Recipe, files: Files) -> None:
     files.planned(t1=FULL)
     output = files.folder / "validity.json"
-    code, out, _ = recipe(*files.arguments("--output", output, "--json"))
-    assert (code, overall(out)["counts"]["missing"]) == (0, 2)
-    assert overall(out)["values"]["score"]["mean"] == pytest.approx(1 / 3)
+    whole = overall(recipe.json(*files.arguments("--output", output)))
+    assert (whole["counts"]["missing"], whole["values"]["score"]["mean"]) == (2, pytest.approx(1 / 3))
     rows = [json.loads(line) for line in rows_path(output).read_text().splitlines()]
     assert [row["details"]["flags"] for row in rows] == [[], ["missing"], ["missing"]]
     code, out, _ = recipe(*files.arguments())
@@ -128,29 +102,24 @@ def test_missing_plans_score_zero_or_are_refused(recipe: Command, files: Files) 
     assert (code, "2 of 3 examples have no prediction: t2, b1" in err) == (1, True)
 
 
-def test_goals_without_a_graph_are_an_error_or_counted(recipe: Command, files: Files) -> None:
+def test_goals_without_a_graph_are_an_error_or_counted(recipe: Recipe, files: Files) -> None:
     files.graphs.write_text(json.dumps(TEA))
     files.planned(t1=FULL, b1=["Toast the slice"], t2=[])
     code, out, err = recipe(*files.arguments())
     assert (code, out) == (1, "")
     assert "no task graph of goal 'Make toast'; did you mean 'Make tea'? 1 of 3 examples have such a goal" in err
     assert "--skip-goals leaves them out" in err
-    code, out, _ = recipe(*files.arguments("--skip-goals", "--json"))
-    assert (code, overall(out)["counts"]["plans"]) == (0, 2)
-    assert json.loads(out)["extras"]["left_out"] == {"goals without a graph": 1, "examples of these": 1}
+    printed = recipe.json(*files.arguments("--skip-goals"))
+    assert overall(printed)["counts"]["plans"] == 2
+    assert printed["extras"]["left_out"] == {"goals without a graph": 1, "examples of these": 1}
+    files.graphs.write_text(json.dumps([TEA, TOAST]))
+    assert recipe.json(*files.arguments("--split", "other"))["extras"]["left_out"] == {"other splits": 2}
+    files.graphs.write_text(json.dumps(TEA))
     code, _, err = recipe(*files.arguments("--skip-goals", "--split", "other"))
     assert (code, "no task graph" in err) == (1, True)
 
 
-def test_only_a_split_is_checked_and_the_rest_is_counted(recipe: Command, files: Files) -> None:
-    files.planned(t1=FULL, t2=FULL, b1=["Toast the slice", "Spread butter"])
-    code, out, _ = recipe(*files.arguments("--split", "other", "--json"))
-    score = overall(out)["values"]["score"]
-    assert (code, score["mean"], score.get("low")) == (0, 1, None)
-    assert json.loads(out)["extras"]["left_out"] == {"other splits": 2}
-
-
-def test_predictions_for_unknown_examples_and_duplicates_are_named(recipe: Command, files: Files) -> None:
+def test_predictions_for_unknown_examples_and_duplicates_are_named(recipe: Recipe, files: Files) -> None:
     files.planned(t1=FULL, nobody=["x"])
     code, _, err = recipe(*files.arguments())
     assert (code, "nobody" in err) == (1, True)
@@ -159,7 +128,7 @@ def test_predictions_for_unknown_examples_and_duplicates_are_named(recipe: Comma
     assert (code, "line 2" in err) == (1, True)
 
 
-def test_plans_that_no_one_should_write(recipe: Command, files: Files) -> None:
+def test_plans_that_no_one_should_write(recipe: Recipe, files: Files) -> None:
     """Ten megabytes in a line, five hundred steps, other scripts, characters that cannot be printed."""
     files.planned(
         t1=["x" * 10_000_000],
@@ -167,27 +136,18 @@ def test_plans_that_no_one_should_write(recipe: Command, files: Files) -> None:
         b1=["\x00\x1b[31mToast the slice\x01", "泡茶", "سخن الماء", "🫖"],
     )
     output = files.folder / "validity.json"
-    code, out, err = recipe(*files.arguments("--output", output, "--json"))
-    assert (code, err) == (0, "")
-    assert overall(out)["counts"]["shortened"] == 1
+    assert overall(recipe.json(*files.arguments("--output", output)))["counts"]["shortened"] == 1
     assert rows_path(output).stat().st_size < 100_000
-    files.write(files.examples, [example("w", "brew a pot of tea", ["boil the water"], ["pour the tea"])])
-    files.write(files.plans, [{"example_id": "w", "steps": ["x" * 10_000_000, "\x01", *(["y"] * 5000)]}])
-    asked = ("evaluate", "validity", files.plans, "--examples", files.examples, "--output", output)
-    assert recipe(*asked)[::2] == (0, "")
-    row = json.loads(rows_path(output).read_text())["details"]
-    assert len(row["steps"]) == len(row["statuses"]) == len(row["nodes"]) == 5002 - row["unread"] == 1000
 
 
-def test_agreement_with_judges_of_the_same_plans(recipe: Command, files: Files) -> None:
+def test_agreement_with_judges_of_the_same_plans(recipe: Recipe, files: Files) -> None:
     files.planned(t1=FULL, t2=["Pour a cup"], b1=["Toast the slice", "Spread butter"])
     high, low = Verdict(5, 5, 5, 5, 5, 5), Verdict(1, 1, 1, 1, 1, 1)
     path = files.folder / "ann.jsonl"
     verdicts = {"t1": high, "t2": low, "b1": high}
     write_verdicts(path, [Judgement(name, one, judge="Ann", how="human") for name, one in verdicts.items()])
-    code, out, _ = recipe(*files.arguments("--verdicts", path, "--json"))
-    [found] = json.loads(out)["extras"]["agreement"]
-    assert (code, found["judge"]["name"], found["judge"]["kind"], found["plans"]) == (0, "Ann", "human", 3)
+    [found] = recipe.json(*files.arguments("--verdicts", path))["extras"]["agreement"]
+    assert (found["judge"]["name"], found["judge"]["kind"], found["plans"]) == ("Ann", "human", 3)
     assert found["spearman"]["mean"] == pytest.approx(1)
     assert found["kendall"] == pytest.approx(1)
     code, out, _ = recipe(*files.arguments("--verdicts", path))
@@ -195,16 +155,6 @@ def test_agreement_with_judges_of_the_same_plans(recipe: Command, files: Files) 
     write_verdicts(path, [Judgement("elsewhere", high)])
     code, _, err = recipe(*files.arguments("--verdicts", path))
     assert (code, "gave no verdict on any of these plans" in err) == (1, True)
-
-
-def test_lines_are_split_on_request(recipe: Command, files: Files) -> None:
-    files.planned(t1=["Warm the pot and then steep the tea", "Pour a cup"], t2=[], b1=[])
-    rows = []
-    for more in ((), ("--split-lines",)):
-        code, out, _ = recipe(*files.arguments("--json", *more))
-        assert code == 0
-        rows.append(overall(out)["values"]["perfect"]["mean"])
-    assert rows == [0, pytest.approx(1 / 3)]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +165,7 @@ def test_lines_are_split_on_request(recipe: Command, files: Files) -> None:
         ([], "the list is empty"),
     ],
 )
-def test_bad_graphs_are_one_sentence(recipe: Command, files: Files, graph: object, message: str) -> None:
+def test_bad_graphs_are_one_sentence(recipe: Recipe, files: Files, graph: object, message: str) -> None:
     files.planned(t1=FULL)
     files.graphs.write_text(json.dumps(graph))
     code, out, err = recipe(*files.arguments())
@@ -224,18 +174,12 @@ def test_bad_graphs_are_one_sentence(recipe: Command, files: Files, graph: objec
     assert "Traceback" not in err
 
 
-def test_options_of_graphs_need_graphs(recipe: Command, files: Files) -> None:
-    files.planned(t1=FULL)
-    code, _, err = recipe("evaluate", "validity", files.plans, "--examples", files.examples, "--threshold", 0.5)
-    assert (code, "--threshold and --split-lines go with --graphs" in err) == (1, True)
-
-
-def test_a_threshold_of_another_encoder_comes_from_the_graphs(recipe: Command, files: Files) -> None:
+def test_a_threshold_of_another_encoder_comes_from_the_graphs(recipe: Recipe, files: Files) -> None:
     files.planned(t1=FULL)
     asked = ("evaluate", "validity", files.plans, "--examples", files.examples, "--encoder", "hash:256", "--graphs")
-    code, out, _ = recipe(*asked, files.graphs, "--json")
-    assert code == 0
-    assert 0 < float(json.loads(out)["settings"]["threshold"]) < 1
+    assert 0 < float(recipe.json(*asked, files.graphs)["settings"]["threshold"]) < 1
     files.graphs.write_text(json.dumps(TEA))
     code, _, err = recipe(*asked, files.graphs, "--skip-goals")
     assert (code, "give --threshold" in err) == (1, True)
+    code, _, err = recipe(*asked[:-1], "--threshold", 0.5)
+    assert (code, "--threshold and --split-lines go with --graphs" in err) == (1, True)

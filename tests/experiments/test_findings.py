@@ -1,21 +1,12 @@
 """Sentences are made from the figures, and say no more than they do."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from recipe.evaluation.validity.measure import Difference
 from recipe.stats import Interval
 from recipe_studies.experiments import results as r
-from recipe_studies.experiments.findings import caveats, headline, summary
-from recipe_studies.experiments.settings import (
-    AnyExperiment,
-    ExperimentConfig,
-    FilesSource,
-    WorldSource,
-    demo_config,
-    load_experiment,
-)
-from recipe_studies.experiments.study import BASE, study_of
+from recipe_studies.experiments.findings import headline, summary
+from recipe_studies.experiments.study import BASE
 
 
 def scores(split: str, regime: str, **means: float) -> r.RegimeScores:
@@ -74,97 +65,6 @@ def test_the_sentences_of_a_run_on_the_world() -> None:
     )
 
 
-def test_what_each_reward_gained_comes_first() -> None:
-    regimes = {"RL, grounded": (0.1, 0.02), "RL, paper": (0.01, 0.02), "RL, length": (-0.1, 0.02)}
-    points = (
-        r.Validated(0, 0.0, 0.1, 0.5, 4.0),
-        r.Validated(2, 1.5, 0.2, 0.6, 5.0),
-        r.Validated(4, 3.0, 0.3, 0.55, 6.0),
-    )
-    rows = [scores("test_goals", regime, score=0.6, steps=5.2, length_error=0.7) for regime in regimes]
-    found = r.Results(
-        title="t",
-        scores=(scores("test_goals", "base", score=0.5, steps=4.0, length_error=-0.5), *rows),
-        differences=tuple(
-            change
-            for regime, (mean, half) in regimes.items()
-            for change in (
-                difference("test_goals", regime, "score", mean, half),
-                difference("test_goals", regime, "steps", 1.2, 0.5),
-            )
-        ),
-        validations=(
-            r.ValidationCurve("RL, grounded", "validity", points, 30, 60, "round"),
-            r.ValidationCurve("RL, paper", "validity", (points[0], replace(points[2], measured=0.4)), 30, 60),
-            r.ValidationCurve("RL, length", "reward", points[:1], 30, 60),
-        ),
-    )
-    longer = "+1.2 [+0.7, +1.7] against the base and +0.7 against the reference continuation."
-    moved = "in 4 steps the reward went from 0.100 to 0.300 and validity from 0.500 to"
-    drifted = "plans went from 4.0 to 6.0 steps and are 3.0 nats from the base;"
-    assert summary(found)[:6] == (
-        "On held-out goals, RL, grounded gained exact validity: +0.100 [+0.080, +0.120] against the base. "
-        f"Its plans have 5.2 steps, {longer}",
-        "On held-out goals, RL, paper showed no change in exact validity: +0.010 [-0.010, +0.030] against the base. "
-        f"Its plans have 5.2 steps, {longer}",
-        "On held-out goals, RL, length lost exact validity: -0.100 [-0.120, -0.080] against the base. "
-        f"Its plans have 5.2 steps, {longer}",
-        f"RL, grounded, on 30 validation prompts: {moved.replace('steps', 'rounds')} 0.550, at most 0.600; {drifted} "
-        "round 2 was kept.",
-        f"RL, paper, on 30 validation prompts: {moved} 0.400, at most 0.500; {drifted} "
-        "no step was better than the base.",
-        "RL, length, on 30 validation prompts: in 0 steps the reward went from 0.100 to 0.100; plans went from 4.0 to "
-        "4.0 steps and are 0.0 nats from the base; no step was better than the base.",
-    )
-
-
-def test_seeds_are_told_beside_the_mean() -> None:
-    runs = tuple(replace(difference("test_cuts", "RL", "score", mean, 0.02), seed=n) for n, mean in enumerate((0.1, 0)))
-    sentence = summary(replace(FOUND, by_seed=runs))[1]
-    assert "RL +0.050 [+0.030, +0.070] (seeds +0.100, +0.000; 1 of 2 intervals exclude 0)" in sentence
-
-
-def test_perturbed_plans_with_as_high_a_reward_are_named() -> None:
-    plans = (
-        r.ProbePlan("reversed", parts(0.1)),
-        r.ProbePlan("true continuation", parts(0.3)),
-        r.ProbePlan("every step said twice", parts(0.3)),
-        r.ProbePlan("small talk", parts(0.4)),
-    )
-    [sentence] = summary(r.Results(title="t", hand_made=plans))
-    assert sentence.endswith("no less: every step said twice (0.300), small talk (0.400).")
-
-
-def test_runs_of_several_seeds_are_averaged() -> None:
-    curves = tuple(
-        r.Curve("RL", (1, 2, 3, 4), {"reward": (0.0, 0.2, 0.4, last)}, seed) for seed, last in ((0, 1), (1, 0))
-    )
-    sentence, _ = summary(r.Results(title="t", curves=curves))
-    assert (
-        "over its own samples of 2 seeds while it trained: the reward went from 0.00 to 0.50 (first and last step)"
-        in sentence
-    )
-
-
-def caveats_of(config: AnyExperiment) -> str:
-    return " ".join(caveats(study_of(config)))
-
-
-def test_caveats_fit_the_experiment() -> None:
-    world = caveats_of(ExperimentConfig(title="t", source=WorldSource()))
-    files = caveats_of(
-        ExperimentConfig(title="t", source=FilesSource(type="files", narrations=("n",), benchmarks=("coin",)))
-    )
-    compared = caveats_of(load_experiment(Path(__file__).parents[2] / "configs" / "verifiers-world.toml"))
-    video = caveats_of(demo_config("video"))
-    assert "SFT learns from gold continuations" in world
-    assert "No exact validity is known here" in files
-    assert "RL on exact validity is rewarded by the task graphs" in compared
-    assert "Blank frames" in video
-    assert all("the paper's scale" in text for text in (world, files, compared, video))
-    assert all("over 3 seeds" in text for text in (compared, video))
-
-
 def test_the_headline_names_no_leader_where_an_interval_holds_zero() -> None:
     def against(regime: str, low: float, high: float) -> Difference:
         return Difference("test_cuts", regime, BASE, "score", Interval((low + high) / 2, low, high))
@@ -178,3 +78,44 @@ def test_the_headline_names_no_leader_where_an_interval_holds_zero() -> None:
     assert "no difference" in unclear
     assert "even +0.010" in unclear
     assert headline(r.Results("t", summary=tuple("abcd"))) == ("a", "b", "c")
+
+
+def test_what_each_reward_gained_comes_first() -> None:
+    regimes = {"RL, grounded": (0.1, 0.02), "RL, paper": (0.01, 0.02), "RL, length": (-0.1, 0.02)}
+    points = (
+        r.Validated(0, 0.0, 0.1, 0.5, 4.0),
+        r.Validated(2, 1.5, 0.2, 0.6, 5.0),
+        r.Validated(4, 3.0, 0.3, 0.55, 6.0),
+    )
+    changes = [(name, "score", *change) for name, change in regimes.items()]
+    changes += [(name, "steps", 1.2, 0.5) for name in regimes]
+    found = r.Results(
+        title="t",
+        scores=tuple(scores("test_goals", name, score=0.5, steps=4.0, length_error=0.5) for name in ("base", *regimes)),
+        differences=tuple(difference("test_goals", *change) for change in changes),
+        validations=(
+            r.ValidationCurve("RL, grounded", "validity", points, 30, 60, "round"),
+            r.ValidationCurve("RL, paper", "validity", (points[0], replace(points[2], measured=0.4)), 30, 60),
+            r.ValidationCurve("RL, length", "reward", points[:1], 30, 60),
+        ),
+    )
+    sentences = summary(found)
+    for said, verb, regime in zip(sentences, ("gained", "showed no change in", "lost"), regimes, strict=False):
+        assert f"{regime} {verb} exact validity" in said
+        assert "+1.2 [+0.7, +1.7] against the base and +0.5 against the reference" in said
+    assert "round 2 was kept" in sentences[3]
+    assert "no step was better than the base" in sentences[4]
+
+
+def test_perturbed_plans_with_as_high_a_reward_are_named() -> None:
+    rewards = {"reversed": 0.1, "true continuation": 0.3, "every step said twice": 0.3, "small talk": 0.4}
+    plans = tuple(r.ProbePlan(name, parts(reward)) for name, reward in rewards.items())
+    [sentence] = summary(r.Results(title="t", hand_made=plans))
+    assert sentence.endswith("no less: every step said twice (0.300), small talk (0.400).")
+
+
+def test_runs_of_several_seeds_are_averaged() -> None:
+    rewards = ((0.0, 0.2, 0.4, 1.0), (0.0, 0.2, 0.4, 0.0))
+    curves = tuple(r.Curve("RL", (1, 2, 3, 4), {"reward": row}, seed) for seed, row in enumerate(rewards))
+    sentence, _ = summary(r.Results(title="t", curves=curves))
+    assert "of 2 seeds while it trained: the reward went from 0.00 to 0.50" in sentence

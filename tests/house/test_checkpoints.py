@@ -16,7 +16,6 @@ from recipe.models.checkpoints import (  # noqa: E402
     end_of_turn,
     end_tokens,
     load_checkpoint,
-    quiet_loading,
     thought_opening,
 )
 from recipe.text import plan_steps  # noqa: E402
@@ -33,16 +32,6 @@ def test_a_folder_is_loaded_in_silence(tiny_model: Path, capfd: pytest.CaptureFi
     assert checkpoint.model.config._attn_implementation == "eager"
     assert checkpoint.tokenizer.padding_side == "left"
     assert capfd.readouterr() == ("", "")
-
-
-def test_bars_come_back_only_where_they_were() -> None:
-    shown = transformers.logging.is_progress_bar_enabled
-    assert shown()
-    with quiet_loading():
-        with quiet_loading():
-            assert not shown()
-        assert not shown()
-    assert shown()
 
 
 @pytest.mark.parametrize("name", ["runs/no/such/model", "./model", "/no/such/model"])

@@ -89,12 +89,6 @@ def test_a_completion_stops_where_the_context_ends(model: Counting, context: int
     assert [len(row) for row in written] == lengths
 
 
-def test_progress_is_told_of_every_completion_once(model: Counting) -> None:
-    ended: list[int] = []
-    complete(model, PROMPTS, likeliest, ends=[9], longest=6, advance=ended.append)
-    assert ended == [0, 2, 0, 1, 0, 1]
-
-
 @pytest.fixture(scope="module")
 def models(tiny_model: Path) -> tuple[Any, Any]:
     """Two that differ: the second with noise on its output weights."""
@@ -159,15 +153,3 @@ def test_a_large_vocabulary_is_weighed_in_parts(places: int, monkeypatch: pytest
     assert max(held) <= places * words
     torch.testing.assert_close(parts, whole, rtol=1e-6, atol=1e-6)
     assert ((whole == 0) == torch.tensor([[at >= len(row) for at in range(6)] for row in said])).all()
-
-
-def test_on_a_gpu_the_parts_follow_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = 0
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free, 1 << 40))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _device: 3 << 30)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _device: 2 << 30)
-    most = []
-    for free in (0, 1 << 30, 15 << 30, 63 << 30):
-        most.append(decoding._most_logits(torch.device("cuda")))
-        assert 14 * most[-1] < (free + (1 << 30)) / 2  # bfloat16 logits, and three copies in float32
-    assert most == sorted(set(most))

@@ -40,14 +40,13 @@ def loaded_by(code: str) -> set[str]:
 @pytest.mark.parametrize(
     "code",
     [
-        "import recipe",
         "import recipe.config, recipe.types, recipe.errors, recipe.text, recipe.artifacts",
-        "from recipe.cli import app\ntry:\n    app(['--help'])\nexcept SystemExit:\n    pass",
         "from recipe.cli import app\ntry:\n    app(['evaluate', '--help'])\nexcept SystemExit:\n    pass",
     ],
 )
 def test_no_heavy_package_is_loaded(code: str) -> None:
     assert loaded_by(code) & HEAVY == set()
+    assert "numpy" in loaded_by("import numpy") & HEAVY  # the check can fail
 
 
 @pytest.mark.parametrize("words", [[], ["evaluate"]])
@@ -134,10 +133,6 @@ def test_another_package_adds_commands_by_entry_points(tmp_path: Path, monkeypat
     assert "oven" in called("ovens", code=2)[1]
     assert called("milk", code=2)[1].startswith(said)
     assert "oven" not in called("reward", "--help")[0]
-
-
-def test_the_check_for_heavy_packages_can_fail() -> None:
-    assert "numpy" in loaded_by("import numpy") & HEAVY
 
 
 def test_public_names_resolve_and_are_complete() -> None:

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from recipe.progress import SILENT, LogLines
+from recipe.progress import LogLines
 
 
 def test_lines_tell_how_far_a_task_is_and_when_it_ends() -> None:
@@ -16,25 +16,12 @@ def test_lines_tell_how_far_a_task_is_and_when_it_ends() -> None:
     assert done.startswith("embedding: done in ")
 
 
-def test_a_task_of_unknown_size_tells_its_time() -> None:
-    stream = io.StringIO()
-    with LogLines(stream, every=0).task("loading") as advance:
-        advance(0)
-        advance(2)
-    assert stream.getvalue().splitlines()[1:3] == ["loading: 0 s", "loading: 2, 0 s"]
-
-
 def test_lines_are_not_more_frequent_than_asked_for() -> None:
     stream = io.StringIO()
     with LogLines(stream, every=60).task("embedding", total=9) as advance:
         for _ in range(9):
             advance(1)
     assert len(stream.getvalue().splitlines()) == 2
-
-
-def test_silence_says_nothing_and_takes_any_number() -> None:
-    with SILENT.task("embedding", total=1) as advance:
-        advance(5)
 
 
 def test_hours_of_work_leave_some_dozens_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from recipe.evaluation.judge.critical import _line
 from recipe.evaluation.judge.rubric import as_data
-from recipe.prompting import fence, fill, json_object, packaged, visible
+from recipe.prompting import fence, fill, json_object, visible
 
 
 @given(st.text(), st.text())
@@ -90,7 +90,3 @@ def test_answers_without_an_object_and_endless_ones_have_none() -> None:
     assert json_object("[1, 2]") is None
     assert json_object("{" * 200_000) is None
     assert json_object('{"a":' * 50_000) is None
-
-
-def test_packaged_prompts_are_read() -> None:
-    assert "$name" in packaged("recipe.perception", "goal")

@@ -58,12 +58,6 @@ def test_a_single_action_takes_everything() -> None:
     ]
 
 
-def test_no_texts_need_no_encoder() -> None:
-    embed = Angles()
-    assert AdmissibleActions(embed, ["0"]).map([]) == []
-    assert embed.asked == ["0"]
-
-
 def test_no_actions_and_unusable_vectors_are_refused() -> None:
     with pytest.raises(InputError, match="no actions"):
         AdmissibleActions(Angles(), [])

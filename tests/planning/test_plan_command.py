@@ -1,11 +1,11 @@
 """`recipe plan` and `recipe evaluate validity` from the command line, on a model of random weights."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.evaluation.conftest import Recipe, overall
 
 from recipe.config import CorpusConfig, EncoderConfig, ModelConfig, SamplingConfig
 from recipe.corpus.build import build_corpus
@@ -20,8 +20,6 @@ from recipe.planning.predictions import read_predictions
 from recipe.types import Example, Narration, Segment
 from recipe.world.load import load_world
 
-Command = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
 def examples(tmp_path: Path) -> Path:
@@ -33,7 +31,7 @@ def examples(tmp_path: Path) -> Path:
     return tmp_path / "examples.jsonl"
 
 
-def test_a_goal_is_planned(recipe: Command, tiny_model: Path) -> None:
+def test_a_goal_is_planned(recipe: Recipe, tiny_model: Path) -> None:
     asked = (
         "plan",
         "--model",
@@ -47,17 +45,13 @@ def test_a_goal_is_planned(recipe: Command, tiny_model: Path) -> None:
         "--set",
         "sampling.max_tokens=8",
     )
-    code, out, _ = recipe(*asked, "--json")
-    found = json.loads(out)
-    assert code == 0
+    found = recipe.json(*asked)
     assert (found["goal"], found["history"]) == ("w1", ["w2"])
     assert [plan["sample"] for plan in found["plans"]] == [0, 1]
-    code, out, _ = recipe(*asked)
-    assert code == 0
-    assert "plan 2" in out
+    assert "plan 2" in recipe(*asked).out
 
 
-def test_plans_are_ranked_with_their_evidence(recipe: Command, tiny_model: Path, tmp_path: Path) -> None:
+def test_plans_are_ranked_with_their_evidence(recipe: Recipe, tiny_model: Path, tmp_path: Path) -> None:
     said = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
     narrations = [Narration(f"video-{n}", tuple(Segment(text) for text in said[n:])) for n in range(3)]
     build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:32")))
@@ -67,44 +61,47 @@ def test_plans_are_ranked_with_their_evidence(recipe: Command, tiny_model: Path,
     for sample, text in enumerate(texts):
         request = ModelRequest(Request("w1").chat(model.prompt), SamplingConfig(), sample)
         recorded.keep(model.key(request), Answer(text)._asdict())
-    asked = ("plan", "--model", tiny_model, "--goal", "w1", "--count", 4, "--set", "model.replay=true",
-             "--set", f"model.cache={tmp_path / 'cache'}")  # fmt: skip
-    code, out, _ = recipe(*asked, "--corpus", tmp_path / "corpus", "--json")
-    plans = json.loads(out)["plans"]
-    assert code == 0
+    asked = (
+        "plan",
+        "--model",
+        tiny_model,
+        "--goal",
+        "w1",
+        "--count",
+        4,
+        "--set",
+        "model.replay=true",
+        "--set",
+        f"model.cache={tmp_path / 'cache'}",
+    )
+    plans = recipe.json(*asked, "--corpus", tmp_path / "corpus")["plans"]
     assert [plan["reward"] for plan in plans] == sorted((plan["reward"] for plan in plans), reverse=True)
     assert sorted(plan["sample"] for plan in plans) == [0, 1, 2, 3]
     for plan in plans:
         assert len(plan["evidence"]) == len(plan["steps"])
         assert set(plan["evidence"]) <= {*said, None}
-    code, grounded, _ = recipe(*asked, "--corpus", tmp_path / "corpus", "--set", "plan.verifier=grounded", "--json")
-    assert code == 0
-    assert [p["reward"] for p in json.loads(grounded)["plans"]] != [p["reward"] for p in json.loads(out)["plans"]]
+    grounded = recipe.json(*asked, "--corpus", tmp_path / "corpus", "--set", "plan.verifier=grounded")["plans"]
+    assert [plan["reward"] for plan in grounded] != [plan["reward"] for plan in plans]
     code, out, _ = recipe(*asked, "--corpus", tmp_path / "corpus")
     assert (code, "best narration video-" in out) == (0, True)
 
 
-def test_a_file_is_planned_and_measured(recipe: Command, tiny_model: Path, examples: Path, tmp_path: Path) -> None:
+def test_a_file_is_planned_and_measured(recipe: Recipe, tiny_model: Path, examples: Path, tmp_path: Path) -> None:
     output = tmp_path / "predictions.jsonl"
     asked = ("plan", "--model", tiny_model, "--examples", examples, "--split", "a", "--output", output)
-    code, out, _ = recipe(*asked, "--count", 3, "--set", "sampling.max_tokens=8", "--json")
-    assert (code, json.loads(out)["predictions"]) == (0, 6)
+    assert recipe.json(*asked, "--count", 3, "--set", "sampling.max_tokens=8")["predictions"] == 6
     assert [one.sample for one in read_predictions(output)] == [0, 1, 2, 0, 1, 2]
     card = decoding_of(SamplingConfig(max_tokens=8))
     assert {one.decoding for one in read_predictions(output)} == {card}
     scores = tmp_path / "scores.json"
     measured = ("evaluate", "validity", output, "--examples", examples, "--split", "a", "--output", scores)
-    code, out, _ = recipe(*measured, "--json")
-    assert code == 0
-    assert json.loads(out) == json.loads(scores.read_text())
+    printed = recipe.json(*measured)
+    assert printed == json.loads(scores.read_text())
     assert read_scores(scores).decoding == (card,)
-    [overall] = [one for one in json.loads(out)["groups"] if one["kind"] == "all"]
-    assert overall["values"]["score"]["observations"] == 2
+    assert overall(printed)["values"]["score"]["observations"] == 2
     code, out, _ = recipe(*measured)
     assert (code, "2 examples, 3 samples each" in out) == (0, True)
-    code, out, _ = recipe("evaluate", "validity", output, "--examples", examples, "--json")
-    [overall] = [one for one in json.loads(out)["groups"] if one["kind"] == "all"]
-    assert (code, overall["counts"]["missing"]) == (0, 1)
+    assert overall(recipe.json("evaluate", "validity", output, "--examples", examples))["counts"]["missing"] == 1
     code, _, err = recipe("evaluate", "validity", output, "--examples", examples, "--missing", "refuse")
     assert (code, "1 of 3 examples have no prediction: e0; plan for them" in err) == (1, True)
 
@@ -123,7 +120,7 @@ def test_a_file_is_planned_and_measured(recipe: Command, tiny_model: Path, examp
     ],
 )
 def test_wrong_usage_is_one_clear_sentence(
-    recipe: Command, arguments: tuple[str, ...], message: str, tmp_path: Path
+    recipe: Recipe, arguments: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
     code, out, err = recipe("plan", "--model", tmp_path, *arguments)
@@ -132,7 +129,7 @@ def test_wrong_usage_is_one_clear_sentence(
     assert message in err
 
 
-def test_answers_of_an_endpoint_say_how_they_ended(recipe: Command, examples: Path, tmp_path: Path) -> None:
+def test_answers_of_an_endpoint_say_how_they_ended(recipe: Recipe, examples: Path, tmp_path: Path) -> None:
     pytest.importorskip("openai")
     from tests.models.endpoint_server import Reply, completion, serving
 
@@ -149,18 +146,14 @@ def test_answers_of_an_endpoint_say_how_they_ended(recipe: Command, examples: Pa
     output = tmp_path / "plans.jsonl"
     with serving(answer) as server:
         asked = ("plan", "--endpoint", server.url, "--model", "m", "--set", "model.concurrency=1")
-        code, out, _ = recipe(*asked, "--examples", examples, "--output", output, "--json")
-        assert code == 0
-        code, single, _ = recipe(*asked, "--goal", goals[2], "--json")
-        assert code == 0
+        found = recipe.json(*asked, "--examples", examples, "--output", output)
+        [plan] = recipe.json(*asked, "--goal", goals[2])["plans"]
         code, shown, _ = recipe(*asked, "--goal", goals[0])
-    found = json.loads(out)
     assert (found["predictions"], found["without_steps"], found["cut"]) == (2, 1, 2)
     assert list(found["unanswered"]) == ["e1"]
     assert list(found["malformed"].values()) == [1]
     whole, open_ = read_predictions(output)
     assert (whole.example_id, whole.steps, whole.cut, whole.malformed) == ("e0", ("rinse it",), True, None)
     assert (open_.example_id, open_.steps, bool(open_.malformed)) == ("e2", (), True)
-    [plan] = json.loads(single)["plans"]
     assert (plan["steps"], plan["cut"], bool(plan["malformed"])) == ([], True, True)
     assert (code, shown.splitlines()[0]) == (0, "1. rinse it")

@@ -1,14 +1,13 @@
 """`recipe plan` from videos, in both configurations, on a model of random weights."""
 
-import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.evaluation.conftest import Recipe
 
 from recipe.data.examples import write_examples
 from recipe.data.histories import History, write_histories
@@ -17,8 +16,6 @@ from recipe.planning.predictions import read_predictions
 from recipe.types import Example
 
 av = pytest.importorskip("av")
-
-Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +41,7 @@ def examples(tmp_path: Path) -> list[Example]:
     return rows
 
 
-def test_a_video_is_planned_from_as_far_as_it_may_be_seen(recipe: Command, tiny_video_model: Path, clip: Path) -> None:
+def test_a_video_is_planned_from_as_far_as_it_may_be_seen(recipe: Recipe, tiny_video_model: Path, clip: Path) -> None:
     asked = (
         "plan",
         "--model",
@@ -58,14 +55,12 @@ def test_a_video_is_planned_from_as_far_as_it_may_be_seen(recipe: Command, tiny_
     )
     plans = {}
     for until in ("00:01", "1", "3.5", ""):
-        code, out, _ = recipe(*asked, *(("--until", until) if until else ()), "--json")
-        assert code == 0
-        plans[until] = json.loads(out)["plans"]
+        plans[until] = recipe.json(*asked, *(("--until", until) if until else ()))["plans"]
     assert plans["00:01"] == plans["1"]
     assert plans["1"] != plans["3.5"]
 
 
-def test_a_single_plan_is_streamed_as_it_would_be_sampled(recipe: Command, tiny_video_model: Path, clip: Path) -> None:
+def test_a_single_plan_is_streamed_as_it_would_be_sampled(recipe: Recipe, tiny_video_model: Path, clip: Path) -> None:
     asked = (
         "plan",
         "--model",
@@ -77,17 +72,13 @@ def test_a_single_plan_is_streamed_as_it_would_be_sampled(recipe: Command, tiny_
         "--set",
         "sampling.max_tokens=12",
     )
-    code, streamed, _ = recipe(*asked)
-    sampled = json.loads(recipe(*asked, "--json")[1])["plans"][0]["steps"]
-    assert code == 0
-    assert (
-        streamed.split()
-        == [word for number, step in enumerate(sampled, start=1) for word in f"{number}. {printable(step)}".split()]
-        or not sampled
-    )
+    streamed = recipe(*asked).out
+    sampled = recipe.json(*asked)["plans"][0]["steps"]
+    written = " ".join(f"{number}. {printable(step)}" for number, step in enumerate(sampled, start=1))
+    assert streamed.split() == written.split() or not sampled
 
 
-def test_a_planner_that_reads_is_told_the_video_by_phi(recipe: Command, tiny_video_model: Path, clip: Path) -> None:
+def test_a_planner_that_reads_is_told_the_video_by_phi(recipe: Recipe, tiny_video_model: Path, clip: Path) -> None:
     asked = (
         "plan",
         "--model",
@@ -103,32 +94,29 @@ def test_a_planner_that_reads_is_told_the_video_by_phi(recipe: Command, tiny_vid
     from tests.models.endpoint_server import completion, serving
 
     with serving(lambda *_: completion("<think>1. run</think>1. boil\n2. dig")) as server:
-        code, out, _ = recipe(*asked, "--set", "plan.phi=m", "--set", f"plan.phi_endpoint={server.url}", "--json")
-    found = json.loads(out)
-    assert code == 0
+        found = recipe.json(*asked, "--set", "plan.phi=m", "--set", f"plan.phi_endpoint={server.url}")
     assert found["history"] == ["boil", "dig"]
-    code, again, _ = recipe(
-        "plan", "--model", tiny_video_model, "--goal", "dig a hole", "--set", "sampling.max_tokens=8", "--json",
-        *(word for step in found["history"] for word in ("--history", step)),
-    )  # fmt: skip
-    assert json.loads(again)["plans"] == found["plans"]
+    told = [word for step in found["history"] for word in ("--history", step)]
+    again = recipe.json(
+        "plan", "--model", tiny_video_model, "--goal", "dig a hole", "--set", "sampling.max_tokens=8", *told
+    )
+    assert again["plans"] == found["plans"]
 
 
 def test_a_file_is_planned_from_its_videos_and_what_is_missing_is_listed(
-    recipe: Command, tiny_video_model: Path, clip: Path, examples: list[Example], tmp_path: Path
+    recipe: Recipe, tiny_video_model: Path, clip: Path, examples: list[Example], tmp_path: Path
 ) -> None:
     output = tmp_path / "predictions.jsonl"
     asked = ("plan", "--model", tiny_video_model, "--examples", tmp_path / "examples.jsonl", "--output", output,
              "--videos", clip.parent, "--set", "sampling.max_tokens=8")  # fmt: skip
     code, _, err = recipe(*asked)
     assert (code, "toy/v2" in err, output.exists()) == (1, True, False)
-    code, out, _ = recipe(*asked, "--set", "plan.skip_missing=true", "--json")
-    assert (code, json.loads(out)["missing"]) == (0, ["toy/v2"])
+    assert recipe.json(*asked, "--set", "plan.skip_missing=true")["missing"] == ["toy/v2"]
     assert [one.example_id for one in read_predictions(output)] == ["e1"]
 
 
 def test_a_file_is_planned_from_what_phi_told(
-    recipe: Command, tiny_video_model: Path, examples: list[Example], tmp_path: Path
+    recipe: Recipe, tiny_video_model: Path, examples: list[Example], tmp_path: Path
 ) -> None:
     told = [History(one.example_id, ("dig", "boil"), until=one.until) for one in examples]
     write_histories(tmp_path / "histories.jsonl", told)
@@ -141,27 +129,23 @@ def test_a_file_is_planned_from_what_phi_told(
         "--set",
         "sampling.max_tokens=8",
     )
-    code, _, _ = recipe(*asked, "--output", tmp_path / "p.jsonl", "--histories", tmp_path / "histories.jsonl")
-    assert code == 0
-    code, out, _ = recipe(
-        "plan", "--model", tiny_video_model, "--goal", "dig a hole", "--history", "dig", "--history", "boil",
-        "--set", "sampling.max_tokens=8", "--json",
-    )  # fmt: skip
-    assert list(read_predictions(tmp_path / "p.jsonl")[0].steps) == json.loads(out)["plans"][0]["steps"]
+    recipe.json(*asked, "--output", tmp_path / "p.jsonl", "--histories", tmp_path / "histories.jsonl")
+    words = ("--goal", "dig a hole", "--history", "dig", "--history", "boil", "--set", "sampling.max_tokens=8")
+    [plan] = recipe.json("plan", "--model", tiny_video_model, *words)["plans"]
+    assert list(read_predictions(tmp_path / "p.jsonl")[0].steps) == plan["steps"]
     write_histories(tmp_path / "histories.jsonl", told[:1])
     code, _, err = recipe(*asked, "--output", tmp_path / "q.jsonl", "--histories", tmp_path / "histories.jsonl")
     assert (code, "e2" in err) == (1, True)
-    code, out, _ = recipe(
-        *asked,
+    again = (
         "--output",
         tmp_path / "q.jsonl",
         "--histories",
         tmp_path / "histories.jsonl",
         "--set",
         "plan.skip_missing=true",
-        "--json",
     )
-    assert (code, json.loads(out)["missing"], json.loads(out)["predictions"]) == (0, ["e2"], 1)
+    printed = recipe.json(*asked, *again)
+    assert (printed["missing"], printed["predictions"]) == (["e2"], 1)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +170,7 @@ def test_a_file_is_planned_from_what_phi_told(
     ],
 )
 def test_wrong_usage_is_one_clear_sentence(
-    recipe: Command,
+    recipe: Recipe,
     arguments: tuple[str, ...],
     message: str,
     tiny_video_model: Path,
@@ -201,7 +185,7 @@ def test_wrong_usage_is_one_clear_sentence(
     assert message in err
 
 
-def test_a_planner_that_cannot_see_says_what_helps(recipe: Command, tiny_model: Path, clip: Path) -> None:
+def test_a_planner_that_cannot_see_says_what_helps(recipe: Recipe, tiny_model: Path, clip: Path) -> None:
     code, _, err = recipe("plan", "--model", tiny_model, "--video", clip, "--goal", "w1")
     assert code == 1
     assert "plan.phi" in err
@@ -209,19 +193,17 @@ def test_a_planner_that_cannot_see_says_what_helps(recipe: Command, tiny_model: 
 
 @pytest.mark.real_data
 def test_real_clips_go_through_both_planners(
-    recipe: Command, tiny_video_model: Path, shared_data: Path, tmp_path: Path
+    recipe: Recipe, tiny_video_model: Path, shared_data: Path, tmp_path: Path
 ) -> None:
     for name in ("cooking", "making_cake", "wood_board"):
         video = shutil.copy(shared_data / "videos" / f"{name}.mp4", tmp_path)
-        asked = ("plan", "--model", tiny_video_model, "--video", video, "--until", 5, "--goal", "cook", "--json",
+        asked = ("plan", "--model", tiny_video_model, "--video", video, "--until", 5, "--goal", "cook",
                  "--set", "sampling.max_tokens=6", "--set", "frames.fps=1")  # fmt: skip
         for phi in ((), ("--set", f"plan.phi={tiny_video_model}", "--set", "frames.max_pixels=3136")):
-            code, out, err = recipe(*asked, *phi)
-            assert code == 0, err
-            assert json.loads(out)["plans"]
+            assert recipe.json(*asked, *phi)["plans"]
 
 
-def test_an_endpoint_plans_and_tells(recipe: Command, clip: Path) -> None:
+def test_an_endpoint_plans_and_tells(recipe: Recipe, clip: Path) -> None:
     pytest.importorskip("openai")
     from tests.models.endpoint_server import completion, serving
 
@@ -231,9 +213,9 @@ def test_an_endpoint_plans_and_tells(recipe: Command, clip: Path) -> None:
 
     with serving(answer) as server:
         asked = ("plan", "--model", "m", "--endpoint", server.url, "--video", clip, "--goal", "make tea")
-        code, out, _ = recipe(*asked, "--set", "plan.phi=p", "--set", f"plan.phi_endpoint={server.url}", "--json")
-        assert (code, json.loads(out)["history"]) == (0, ["boil the water"])
-        [plan] = json.loads(out)["plans"]
+        printed = recipe.json(*asked, "--set", "plan.phi=p", "--set", f"plan.phi_endpoint={server.url}")
+        assert printed["history"] == ["boil the water"]
+        [plan] = printed["plans"]
         assert (plan["sample"], plan["steps"], "malformed" in plan) == (0, ["steep the tea", "serve it"], False)
         code, out, _ = recipe(*asked, "--set", "plan.phi=p", "--set", f"plan.phi_endpoint={server.url}")
         assert (code, out.splitlines()) == (0, ["1. steep the tea", "2. serve it"])
@@ -243,7 +225,7 @@ def test_an_endpoint_plans_and_tells(recipe: Command, clip: Path) -> None:
     assert (code, "the endpoint of Phi goes with its model" in err) == (1, True)
 
 
-def test_plans_of_examples_are_resumed_and_replayed(recipe: Command, examples: list[Example], tmp_path: Path) -> None:
+def test_plans_of_examples_are_resumed_and_replayed(recipe: Recipe, examples: list[Example], tmp_path: Path) -> None:
     pytest.importorskip("openai")
     from tests.models.endpoint_server import completion, serving
 

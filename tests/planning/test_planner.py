@@ -86,17 +86,14 @@ def test_replay_says_what_is_missing() -> None:
         recorded((TEA, ["1. Steep"])).plan([TEA], count=2)
     with pytest.raises(InputError, match="0 of 1"):
         recorded((TEA, ["1. Steep"])).plan([RICE])
+    with pytest.raises(InputError, match="at least one"):
+        recorded((TEA, [])).plan([TEA], count=0)
 
 
 @pytest.mark.parametrize(("goal", "history"), [("", ()), ("  ", ()), ("make tea", ("boil", " "))])
 def test_empty_requests_are_refused(goal: str, history: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match="empty"):
         Request(goal, history)
-
-
-def test_at_least_one_plan_is_asked_for() -> None:
-    with pytest.raises(InputError, match="at least one"):
-        recorded((TEA, [])).plan([TEA], count=0)
 
 
 def test_best_of_n_takes_the_highest_and_the_earliest_of_equals() -> None:
@@ -124,6 +121,8 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
     assert read_predictions(file) == compared
     first = json.loads(file.read_text().splitlines()[0])["decoding"]
     assert (first["top_k"], first["top_p"]) == ([20, "user"], [None, "checkpoint"])
+    file.write_text('{"example_id": "t1", "steps": ["Steep"]}\n')  # the plain form is enough
+    assert read_predictions(file) == [Prediction("t1", ("Steep",))]
 
 
 def test_a_prediction_holds_the_card_of_its_answer() -> None:
@@ -132,25 +131,15 @@ def test_a_prediction_holds_the_card_of_its_answer() -> None:
     assert Prediction.of("t1", 0, "1. Steep").decoding is None
 
 
-def test_the_plain_form_of_a_prediction_is_enough(tmp_path: Path) -> None:
-    file = tmp_path / "p.jsonl"
-    file.write_text('{"example_id": "t1", "steps": ["Steep"]}\n')
-    assert read_predictions(file) == [Prediction("t1", ("Steep",))]
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         ('{"example_id": "t1"}', "line 1, field 'steps'"),
-        ('{"example_id": "t1", "steps": [" "]}', r"field 'steps\[0\]'"),
-        ('{"steps": []}', "field 'example_id'"),
         ('{"example_id": "t1", "steps": [], "sample": "0"}', "field 'sample'"),
-        ('{"example_id": "t1", "steps": [], "kl": "0.1"}', "field 'kl'"),
         (
             '{"example_id": "t1", "steps": []}\n{"example_id": "t2", "steps": [], "decoding": {}}',
             "line 2, .*'decoding'",
         ),
-        ('{"example_id": "t1", "steps": [], "decoding": "greedy"}', "field 'decoding'"),
         ('{"example_id": "t1", "steps": [], "rewrd": 1}', "'reward'"),
         ('{"example_id": "t1", "steps": []}\n{"example_id": "t1", "steps": []}', "line 2, field 'sample'"),
     ],

@@ -1,9 +1,14 @@
 """Benchmarks of a few videos, invented here, in the layouts that are published."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from recipe.artifacts import fingerprint, read_json, to_json, write_json
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.artifacts import fingerprint, read_json, read_jsonl, to_json, write_json
 from recipe.rows import from_json
 from recipe_studies.experiments.results import Provenance
 from recipe_studies.reproduce.expand import ScaleRuns, expand, restrict
@@ -13,6 +18,20 @@ from recipe_studies.reproduce.study import PaperStudy
 STEPS = ("boil water", "add mint", "pour tea", "stir tea", "drink tea")
 COUNT = 10
 """Videos of each benchmark and split."""
+CRITERIA = ("logical_progression", "temporal_alignment", "spatial_grounding", "continuation", "clarity",
+            "semantic_alignment")  # fmt: skip
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of lines."""
+    return [row for _, row in read_jsonl(path)]
+
+
+def letters(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Unit vectors by letters: an encoder that costs nothing."""
+    counts = np.array([[text.count(chr(97 + n)) + 0.01 for n in range(26)] for text in texts], dtype=np.float32)
+    unit: NDArray[np.float32] = counts / np.linalg.norm(counts, axis=1, keepdims=True)
+    return unit
 
 
 def planned(study: PaperStudy, name: str = "") -> ScaleRuns:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tests.models.endpoint_server import Reply, completion, serving
 from tests.reproduce import conftest
-from tests.reproduce.conftest import COUNT, STEPS, benchmarks, identities, read_results
+from tests.reproduce.conftest import COUNT, CRITERIA, STEPS, benchmarks, identities, read_results, rows
 from tests.reproduce.test_run import SCALE
 from typer.testing import CliRunner
 
-from recipe.artifacts import read_json, read_jsonl
+from recipe.artifacts import read_json
 from recipe.cli import app
 from recipe.data.examples import read_examples, write_examples
 from recipe.errors import InputError
@@ -54,8 +54,8 @@ def ids(file: Path) -> list[str]:
     return [example.example_id for example in read_examples(file)]
 
 
-def jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def jsonl(path: Path, content: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in content))
 
 
 def perceive(root: Path, run: Path) -> None:
@@ -64,15 +64,11 @@ def perceive(root: Path, run: Path) -> None:
     jsonl(root / "histories.jsonl", [{"example_id": e.example_id, "history": ["a"], "until": e.until} for e in tested])
     videos = {(e.source, e.video_id): e for e in read_examples(run / TRAIN)}
     steps = [{"text": f"seen {n}", "start": 10.0 * n, "end": 10.0 * n + 5} for n in range(len(STEPS))]
-    rows = [
+    traces = [
         {"source": e.source, "video_id": e.video_id, "goal": e.goal, "steps": steps, "split": "train"}
         for e in videos.values()
     ]
-    jsonl(root / "traces.jsonl", rows)
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [row for _, row in read_jsonl(path)]
+    jsonl(root / "traces.jsonl", traces)
 
 
 @pytest.fixture
@@ -129,7 +125,7 @@ def test_text_and_video_are_tested_on_the_same_examples_and_train_on_all_that_is
     for video in sorted((root / "videos").iterdir()):
         if draw.random() < 0.2:
             video.unlink()
-    traces = lines(root / "traces.jsonl")
+    traces = rows(root / "traces.jsonl")
     for n, trace in enumerate(traces):
         for step in trace["steps"][n % 3 :]:
             step["start"] = step["end"] = None  # the first n % 3 have times
@@ -140,7 +136,7 @@ def test_text_and_video_are_tested_on_the_same_examples_and_train_on_all_that_is
     assert 0 < len(text) < 3 * COUNT
     assert {name for name in text if not name.startswith("coin")} == set(video)
     here = {file.stem for file in (root / "videos").iterdir()}
-    known = {row["example_id"] for row in lines(root / "histories.jsonl")}
+    known = {row["example_id"] for row in rows(root / "histories.jsonl")}
     assert set(video) == {n for n in ids(run / "video" / TEST) if n in known and n.split("/")[1] in here}
     for folder in (run, run / "video"):
         mixtures = [ids(folder / weak_file(percent)) for percent in (0, 25, 100)]
@@ -219,20 +215,7 @@ def test_a_study_with_absent_files_ends_and_says_how_many(
         return completion(json.dumps(dict.fromkeys(CRITERIA, 3)) if judged else "1. pour tea")
 
     with serving(answer) as server:
-        wanted = [
-            "reproduce",
-            "frontier",
-            "--regime",
-            "base",
-            "--data",
-            str(root),
-            "--scale",
-            "micro",
-            "--seeds",
-            "1",
-            "--workers",
-            "1",
-        ]
+        wanted = f"reproduce frontier --regime base --data {root} --scale micro --seeds 1 --workers 1".split()
         roles = "".join(f'[{name}]\nmodel = "m"\nendpoint = "{server.url}"\n' for name in ("judge", "frontier.asked"))
         (tmp_path / "models.toml").write_text(roles)
         wanted += ["--output", str(tmp_path / "run"), "--models", str(tmp_path / "models.toml"), "--json"]
@@ -248,14 +231,10 @@ def test_a_study_with_absent_files_ends_and_says_how_many(
     for kind in ("plans", "scores"):
         files = [file for file in (run / kind).iterdir() if file.name != "controls.jsonl"]
         assert {file.stem for file in files} == {"base", "asked"}
-        assert all({row["example_id"] for row in lines(file)} == common for file in files)
-    assert {row["example_id"] for row in lines(run / "scores" / "controls.jsonl")} <= common
+        assert all({row["example_id"] for row in rows(file)} == common for file in files)
+    assert {row["example_id"] for row in rows(run / "scores" / "controls.jsonl")} <= common
     [scale] = read_results(tmp_path / "run").scales
     assert sum(one.left_out.get("history", 0) + one.left_out.get("video", 0) for one in scale.examples) == len(left)
     [note] = next(one.notes for one in scale.tables if one.name == "frontier")
     assert "top_k" in note
     assert 'id="examples"' in (tmp_path / "run" / "report.html").read_text()
-
-
-CRITERIA = ("logical_progression", "temporal_alignment", "spatial_grounding", "continuation", "clarity",
-            "semantic_alignment")  # fmt: skip

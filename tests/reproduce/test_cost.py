@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.models.endpoint_server import Reply, completion, serving
 from tests.reproduce import conftest
-from tests.reproduce.conftest import benchmarks
+from tests.reproduce.conftest import CRITERIA, benchmarks
 from typer.testing import CliRunner
 
 from recipe.cli import app
@@ -33,9 +33,6 @@ from recipe_studies.reproduce.cost import JUDGED, VIDEO_PROMPTS, estimate
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.expand import ScaleRuns
 from recipe_studies.reproduce.study import PaperStudy, load_endpoints, scale
-
-CRITERIA = ("logical_progression", "temporal_alignment", "spatial_grounding", "continuation", "clarity",
-            "semantic_alignment")  # fmt: skip
 
 
 def answer(body: dict[str, Any], count: int) -> Reply:

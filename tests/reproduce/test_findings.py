@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reproduce.conftest import planned, read_results, write_page
 from typer.testing import CliRunner
@@ -78,6 +78,7 @@ def test_datasets_weigh_the_same() -> None:
     assert seeded_interval([[0.0, 8.0, 8.0]], ["a", "b", "b"], ["1", "2", "3"]).low is None  # one cluster in a
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_the_interval_covers_the_truth_where_seeds_and_prompts_vary(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.models.endpoint_server import Reply, completion, serving
+from tests.reproduce.conftest import CRITERIA, letters, rows
 
-from recipe.artifacts import read_jsonl
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
@@ -20,7 +19,6 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_studies.experiments.stages import Sampling, sample
 from recipe_studies.experiments.study import TRAIN, PlanSet
-from recipe_studies.experiments.video import request_from_perceived_history
 from recipe_studies.reproduce import measures
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.measures import (
@@ -51,16 +49,6 @@ def plans(tmp_path: Path, examples: list[Example], samples: int = 1) -> None:
         for sample in range(samples)
     ]
     write_predictions(tmp_path / "plans.jsonl", rows)
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [row for _, row in read_jsonl(path)]
-
-
-def letters(texts: Any) -> Any:
-    """Unit vectors by letters: an encoder that costs nothing."""
-    counts = np.array([[text.count(chr(97 + n)) + 0.01 for n in range(26)] for text in texts], dtype=np.float32)
-    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
 
 def test_truth_is_valid_and_nothing_is_not(tmp_path: Path, examples: list[Example]) -> None:
@@ -100,12 +88,9 @@ def test_controls_are_judged_as_plans_are(
 def test_a_judge_behind_an_endpoint_and_a_frontier_model_are_asked_once(
     tmp_path: Path, examples: list[Example]
 ) -> None:
-    criteria = ("logical_progression", "temporal_alignment", "spatial_grounding", "continuation", "clarity",
-                "semantic_alignment")  # fmt: skip
-
     def answer(body: dict[str, Any], count: int) -> Reply:
         judged = "prediction" in json.dumps(body["messages"])
-        return completion(json.dumps(dict.fromkeys(criteria, 3)) if judged else "1. a step of its own")
+        return completion(json.dumps(dict.fromkeys(CRITERIA, 3)) if judged else "1. a step of its own")
 
     with serving(answer) as server:
         model = FrontierModel(model="frontier/one", endpoint=server.url, cache=tmp_path / "one")
@@ -119,8 +104,3 @@ def test_a_judge_behind_an_endpoint_and_a_frontier_model_are_asked_once(
         assert {one.steps for one in read_predictions(tmp_path / "plans/one.jsonl")} == {("a step of its own",)}
         score(tmp_path, Scoring("plans/one.jsonl", "scores.jsonl", 1, False, judge), SILENT)
         assert [row["accuracy"] for row in rows(tmp_path / "scores.jsonl")] == [60.0] * 4
-
-
-def test_a_planner_is_told_what_phi_read() -> None:
-    example = Example("a", "s", "v", "make tea", ("boil",), ("pour",), 1, told_history=("boil", "cut"))
-    assert request_from_perceived_history(example).history == ("boil", "cut")

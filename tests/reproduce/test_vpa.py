@@ -8,12 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
-from tests.reproduce.conftest import planned, write_page
+from tests.reproduce.conftest import letters, planned, rows, write_page
 
-from recipe.artifacts import read_json, read_jsonl, write_json, write_jsonl
+from recipe.artifacts import read_json, write_json, write_jsonl
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.config.planning import VidAssistConfig
 from recipe.data.examples import write_examples
@@ -38,13 +36,6 @@ from recipe_studies.reproduce.tables import table
 
 SEARCHED = ("vidassist-original-base", "vidassist-recipe-base", "vidassist-both-base", "vidassist-recipe-rl",
             "vidassist-both-rl")  # fmt: skip
-
-
-def letters(texts: Sequence[str]) -> NDArray[np.float32]:
-    """Unit vectors by letters: an encoder that costs nothing."""
-    counts = np.array([[text.count(chr(97 + n)) + 0.01 for n in range(26)] for text in texts], dtype=np.float32)
-    unit: NDArray[np.float32] = counts / np.linalg.norm(counts, axis=1, keepdims=True)
-    return unit
 
 
 class Written(Engine):
@@ -98,10 +89,6 @@ def run_dir(tmp_path: Path) -> Path:
 def settings(made: ScaleRuns, name: str) -> Any:
     [own] = [stage.settings for stage in made.stages if stage.name == name]
     return own
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [row for _, row in read_jsonl(path)]
 
 
 def world_study(**changed: Any) -> ScaleRuns:

@@ -16,7 +16,7 @@ from recipe.stats import Interval
 from recipe_studies.experiments.page import plans_side_by_side, run_section
 from recipe_studies.experiments.results import SPLITS, Provenance
 from recipe_studies.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
-from recipe_studies.reproduce.findings import TableFigures
+from recipe_studies.reproduce.findings import ClaimFinding, TableFigures
 from recipe_studies.reproduce.study import names, regime
 from recipe_studies.reproduce.tables import PERCENTAGES, TABLES, table, weak
 

@@ -10,14 +10,13 @@ from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import read_verdicts, write_verdicts
-from recipe.evaluation.measures import measure_named
 from recipe.evaluation.published import JUDGE, published
-from recipe.evaluation.scoreboard.accuracy import accuracy_sections, comparability, is_papers, judge_results, overall
+from recipe.evaluation.scoreboard.accuracy import accuracy_sections, comparability, is_papers, judge_results
 from recipe.evaluation.scoreboard.page import EvaluationReport, make_report
 from recipe.evaluation.scoreboard.sections import board_comparisons
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scoreboard.views import gather_views
-from recipe.evaluation.scores import JudgeIdentity, Row, read_scores, rows_path, write_rows, write_scores
+from recipe.evaluation.scores import JudgeIdentity, Row, rows_path, write_rows
 from recipe.report.elements import Section, Table, TableRow
 
 from .conftest import EXAMPLES, LLAMA, PROXY, example, write_judged
@@ -132,19 +131,6 @@ def test_readings_have_a_table_only_where_verdicts_are_missing(tmp_path: Path, e
     assert ["lowest", "missing as 0", "highest", "missing left out"] in read(whole[0], lost)
 
 
-def test_differences_need_no_examples(judged_files: list[Path]) -> None:
-    [(_, [compared])] = board_comparisons(gather(judged_files))
-    [one] = compared.rows
-    assert (one.over, one.result.difference.observations, compared.left_out["unscored"]) == ("", 10, 2)
-
-
-def test_mean_over_plans_weighs_datasets_by_their_plans(judged_files: list[Path]) -> None:
-    scores = read_scores(judged_files[0])
-    values = [20, 40, 20, 40, 20, 20, 20, 40, 20, 40, 20]
-    assert overall(scores.of("dataset")) == pytest.approx(sum(values) / len(values))
-    assert overall([]) is None
-
-
 def test_every_kind_has_its_section(whole: EvaluationReport) -> None:
     names = [one.name for one in whole.sections]
     assert names == ["accuracy-1", "diversity", "vpa", "validity", "match", "differences", "files"]
@@ -162,14 +148,6 @@ def test_every_kind_has_its_section(whole: EvaluationReport) -> None:
     assert [one.name for one in tables(match)[0].rows] == ["RL", "control: the goal alone", "control: history copied"]
     assert match.findings == ("RL does not beat this control.",)
     assert [cell.text for cell in row(tables(match)[0], "control: history copied").cells[-4:-3]] == ["+0.01"]
-
-
-def test_a_protocol_that_is_not_calibrated_is_told(whole: EvaluationReport) -> None:
-    [scores] = [source.scores for source in whole.board.sources if source.scores.measure == "vpa"]
-    for sentence, told in (("calibrated: as published", False), ("protocol not calibrated: 3 points from it", True)):
-        changed = replace(scores, settings={"history": "Phi", "calibration": sentence})
-        [found] = measure_named("vpa").sections([changed], [changed])
-        assert any("not calibrated" in warning for warning in found.warnings) is told
 
 
 def test_views_hold_every_plan_and_what_was_measured(whole: EvaluationReport) -> None:
@@ -227,28 +205,6 @@ def test_files_that_contradict_each_other_are_an_error(
         examples = [tmp_path / "e.jsonl"] if fault == "few" else [examples_file, tmp_path / "e.jsonl"]
     with pytest.raises(InputError, match=because):
         gather(files, examples)
-
-
-def test_scores_without_a_scored_plan_are_shown_as_missing(tmp_path: Path, examples_file: Path) -> None:
-    path = write_judged(tmp_path, "mute", [None] * 12)
-    report = make_report(gather([path], [examples_file]), "t")
-    assert row(tables(section(report, "accuracy-1"))[0], "mute").cells[0].text in ("–", "0")
-    assert "differences" not in [one.name for one in report.sections]
-
-
-def test_findings_of_the_controls_are_told(tmp_path: Path, judged_files: list[Path]) -> None:
-    scores = read_scores(judged_files[0])
-    write_scores(
-        judged_files[0],
-        replace(
-            scores,
-            findings=("The judge can be steered.",),
-            extras=scores.extras | {"how": {"json": 3, "regex": 2}},
-        ),
-    )
-    found = section(make_report(gather(judged_files), "t"), "accuracy-1")
-    assert found.findings == ("The judge can be steered.",)
-    assert any("2 by regex" in note for note in tables(found)[0].notes)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,8 @@
-"""A small release in CrossTask's layout, invented here, and commands run on it."""
+"""A small release in CrossTask's layout, invented here."""
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from recipe.cli import main
 
 CARDS = {
     "501": ("Brew Mint Tea", ("boil water", "add mint", "pour tea", "stir")),
@@ -35,20 +31,3 @@ def release_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows = [f"{step},{10 * place},{10 * place + 5}\n" for place, step in enumerate(steps)]
             (annotations / f"{name}.csv").write_text("".join(rows))
     return root
-
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command line: exit code, standard output, standard error."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        return int(stop.value.code or 0), shown.out, shown.err
-
-    return run

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recipe.evaluation.vpa.baselines import FLOORS, expected, floor_plans, random_plans
 from recipe.evaluation.vpa.measures import ActionIds, positions
-from recipe.evaluation.vpa.protocol import END, HORIZONS, Rule, Sample, Taxonomy, cut_samples, read_release
+from recipe.evaluation.vpa.protocol import END, Rule, Sample, Taxonomy, cut_samples, read_release
 from recipe.types import Procedure, Step
 
 TAXONOMY = Taxonomy({"tea": ("boil", "mint", "pour"), "kite": ("cut", "pour")})
@@ -34,11 +34,10 @@ def test_expectations_are_means_over_every_plan(target: list[str], with_goal: bo
         assert exact[0] == pytest.approx(values.mean())
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_sampling_agrees_with_the_expectation(seed: int) -> None:
+def test_sampling_agrees_with_the_expectation() -> None:
     samples = [sample("tea", "boil", "mint", "mint", "pour"), sample("kite", "cut", "pour", "cut", END)]
     for with_goal in (True, False):
-        plans = np.stack(list(random_plans(samples, IDS, 4, with_goal, 4_000, seed)))
+        plans = np.stack(list(random_plans(samples, IDS, 4, with_goal, 4_000)))
         for place, one in enumerate(samples):
             exact = expected([one], IDS, 4, with_goal)
             drawn = positions(plans[:, place], np.repeat(IDS.references([one], 4), 4_000, axis=0))
@@ -94,20 +93,6 @@ def test_a_goal_without_training_videos_has_an_empty_plan() -> None:
     for floor in FLOORS:
         [plan] = floor_plans(floor, [sample("tea", "pour")], TRAINING[2:], TAXONOMY, 2)
         assert (plan == ()) == floor.startswith("goal-")
-
-
-@pytest.mark.real_data
-def test_the_published_random_rows(shared_data: Path) -> None:
-    release = read_release(shared_data)
-    samples, ids = cut_samples(release.split("test"), release.cards), ActionIds(release.taxonomy())
-    for with_goal, rows in (
-        (True, ((13.2, None, None), (0.3, 13.4, 23.6), (0.0, 12.7, 27.8))),
-        (False, ((0.9, None, None), (0.0, 0.9, 1.5), (0.0, 0.9, 1.9))),
-    ):
-        found = [100 * np.array([part.mean() for part in expected(samples, ids, T, with_goal)]) for T in HORIZONS]
-        assert found[0][1] == pytest.approx(rows[0][0], abs=0.3)
-        for mean, row in zip(found[1:], rows[1:], strict=True):
-            assert mean == pytest.approx(row, abs=0.3)
 
 
 @pytest.mark.real_data

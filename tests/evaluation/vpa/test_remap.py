@@ -91,20 +91,6 @@ def test_measures_count_what_became_of_the_plans() -> None:
     assert "mean_margin" not in remap(samples(TEA), {}, TEXTS, unopened, 2).measures
 
 
-def test_each_text_is_embedded_once_in_one_call() -> None:
-    asked: list[list[str]] = []
-
-    def noted(texts: Sequence[str]) -> NDArray[np.float32]:
-        asked.append(list(texts))
-        return embed(texts)
-
-    plans = {f"s{n}": ["bring water", "swirl", "stir"] for n in range(50)}
-    remap(samples(*[TEA] * 50), plans, TEXTS, lambda: noted, 3)
-    assert asked == [["boil water", "pour tea", "stir", "cut tape", "bring water", "swirl"]]
-    remap(samples(*[TEA, KITE] * 25), plans, TEXTS, lambda: noted, 3, within_goal=True)
-    assert len(asked) == 2
-
-
 def test_only_the_first_steps_are_read_however_many_and_long_there_are() -> None:
     plan = one(["swirl " * 2_000_000, *["bring water"] * 500], width=2)
     assert plan.actions == ("stir", "boil water")

@@ -1,37 +1,28 @@
 """`recipe evaluate vpa` and `recipe vpa examples`, from the samples over a planner to the scores and their rows."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("scipy")
+from tests.evaluation.conftest import Recipe, overall
+
 from recipe.data.examples import read_examples
 from recipe.evaluation.scores import read_scores, rows_path
 from recipe.evaluation.vpa.protocol import END
 from recipe.planning.predictions import Prediction, write_predictions
 
-Run = Callable[..., tuple[int, str, str]]
-
-
-def overall(out: str) -> dict[str, Any]:
-    """The values of all samples in printed scores."""
-    [found] = [one for one in json.loads(out)["groups"] if one["kind"] == "all"]
-    return dict(found["values"])
-
 
 @pytest.fixture
-def examples(release_folder: Path, recipe: Run, tmp_path: Path) -> Path:
+def examples(release_folder: Path, recipe: Recipe, tmp_path: Path) -> Path:
     output = tmp_path / "vpa.jsonl"
-    code, out, _ = recipe("vpa", "examples", "--root", release_folder, "--output", output, "--json")
-    assert code == 0
-    assert json.loads(out) == {"output": str(output), "examples": 8, "videos": 3, "without_history": 3}
+    printed = recipe.json("vpa", "examples", "--root", release_folder, "--output", output)
+    assert printed == {"output": str(output), "examples": 8, "videos": 3, "without_history": 3}
     return output
 
 
-def test_the_samples_are_examples(examples: Path, release_folder: Path, recipe: Run) -> None:
+def test_the_samples_are_examples(examples: Path, release_folder: Path, recipe: Recipe) -> None:
     read = read_examples(examples, "test")
     assert [one.example_id for one in read] == [
         "crosstask/f/0", "crosstask/f/1", "crosstask/f/2", "crosstask/g/0", "crosstask/g/1",
@@ -43,30 +34,15 @@ def test_the_samples_are_examples(examples: Path, release_folder: Path, recipe: 
     code, out, _ = recipe("vpa", "examples", "--root", release_folder / "crosstask", "--output", examples)
     assert (code, examples.read_bytes()) == (0, before)
     assert "8 examples of 3 videos" in out
-    asked = (
-        "vpa",
-        "examples",
-        "--root",
-        release_folder,
-        "--output",
-        examples,
-        "--split",
-        "train",
-        "--rule",
-        "observed",
-    )
-    assert recipe(*asked)[0] == 0
+    asked = ("--root", release_folder, "--output", examples, "--split", "train", "--rule", "observed")
+    assert recipe("vpa", "examples", *asked).code == 0
     assert {one.video_id for one in read_examples(examples)} == {"a"}
 
 
-def test_a_baseline_needs_no_model(release_folder: Path, recipe: Run, tmp_path: Path) -> None:
+def test_a_baseline_needs_no_model(release_folder: Path, recipe: Recipe, tmp_path: Path) -> None:
     output = tmp_path / "scores" / "vpa.json"
-    code, out, _ = recipe(
-        "evaluate", "vpa", "--root", release_folder, "--baseline", "random-goal", "--json", "--output", output
-    )
-    found = json.loads(out)
-    assert code == 0
-    values = overall(out)
+    found = recipe.json("evaluate", "vpa", "--root", release_folder, "--baseline", "random-goal", "--output", output)
+    values = overall(found)["values"]
     assert [values[f"{horizon}.accuracy"]["observations"] for horizon in (1, 3, 4)] == [8, 8, 8]
     assert values["1.accuracy"]["mean"] == pytest.approx(100 * (5 / 4 + 3 / 3) / 8, abs=5)
     assert values["1.accuracy"]["clusters"] == 3
@@ -81,22 +57,14 @@ def test_a_baseline_needs_no_model(release_folder: Path, recipe: Run, tmp_path: 
     assert scores.settings["calibration"] == found["calibration"]["sentence"]
     assert (scores.system, scores.settings["history"], scores.identity["taxonomy"]) == ("random-goal", "", "6")
     assert not scores.extras["supervised"]
+    shown = recipe("evaluate", "vpa", "--root", release_folder, "--baseline", "goal-bigram", "--no-published").out
+    assert ("VLaMP" in shown, "random, expected" in shown) == (False, True)
     assert set(scores.extras["further"]["3"]) == {
         "next_action", "edit_distance", "iou_batch_256", "iou_cumulative_256", "iou_cumulative_32", "iou_bitwise",
     }  # fmt: skip
     rows = [json.loads(line) for line in rows_path(output).read_text().splitlines()]
     assert len(rows) == 8
     assert all(len(row["details"]["predicted"]) == 4 for row in rows)
-
-
-def test_a_table_shows_floors_and_published_rows(release_folder: Path, recipe: Run) -> None:
-    asked = ("evaluate", "vpa", "--root", release_folder, "--baseline", "goal-bigram")
-    code, out, _ = recipe(*asked)
-    assert code == 0
-    for text in ("goal-bigram", "supervised", "random-goal, expected", "VidAssist w/ RECIPE-RL", "not calibrated"):
-        assert text in out
-    code, out, _ = recipe(*asked, "--no-published")
-    assert (code, "VLaMP" in out, "random, expected" in out) == (0, False, True)
 
 
 def predicted(examples: Path, path: Path, **changed: tuple[str, ...]) -> Path:
@@ -111,18 +79,17 @@ def predicted(examples: Path, path: Path, **changed: tuple[str, ...]) -> Path:
 
 
 def test_right_plans_are_right_and_short_ones_wrong_where_they_end(
-    examples: Path, release_folder: Path, recipe: Run, tmp_path: Path
+    examples: Path, release_folder: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
-    asked = ("evaluate", "vpa", "--root", release_folder, "--encoder", "hash:32", "--json", "--predictions")
-    shown = recipe(*asked, predicted(examples, tmp_path / "right.jsonl"))[1]
-    whole = json.loads(shown)
-    assert {overall(shown)[f"{horizon}.success_rate"]["mean"] for horizon in (1, 3, 4)} == {100}
+    asked = ("evaluate", "vpa", "--root", release_folder, "--encoder", "hash:32", "--predictions")
+    whole = recipe.json(*asked, predicted(examples, tmp_path / "right.jsonl"))
+    assert {overall(whole)["values"][f"{horizon}.success_rate"]["mean"] for horizon in (1, 3, 4)} == {100}
     assert (whole["system"], whole["extras"]["remap"]["steps_that_are_actions"]) == ("right", 32)
     assert (whole["settings"]["history"], whole["identity"]["encoder"]) == ("oracle", "hash:32")
     short = predicted(examples, tmp_path / "short.jsonl", crosstask_f_0=("boil water", "add mint"))
     output = tmp_path / "vpa.json"
-    shown = recipe(*asked, short, "--history", "Phi", "--supervised", "--output", output)[1]
-    found, means = json.loads(shown), {name: one["mean"] for name, one in overall(shown).items()}
+    found = recipe.json(*asked, short, "--history", "Phi", "--supervised", "--output", output)
+    means = {name: one["mean"] for name, one in overall(found)["values"].items()}
     assert means["1.accuracy"] == 100
     assert means["3.success_rate"] == pytest.approx(100 * 7 / 8)
     assert means["3.accuracy"] == pytest.approx(100 * 23 / 24)
@@ -137,24 +104,22 @@ def test_right_plans_are_right_and_short_ones_wrong_where_they_end(
 
 
 def test_missing_predictions_count_as_wrong_and_further_samples_do_not(
-    examples: Path, release_folder: Path, recipe: Run, tmp_path: Path
+    examples: Path, release_folder: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
     first, *others = read_examples(examples)
     rows = [Prediction(one.example_id, (*one.continuation, END)[:4]) for one in others]
     rows += [Prediction(one.example_id, ("stir",), 1) for one in others]
     rows.append(Prediction("crosstask/f/4", ("stir",)))  # a cut of a test video, in no sample set
     write_predictions(tmp_path / "p", rows)
-    code, out, _ = recipe("evaluate", "vpa", "--root", release_folder, "--predictions", tmp_path / "p", "--json")
-    found = json.loads(out)
-    assert code == 0
-    assert overall(out)["4.success_rate"]["mean"] == pytest.approx(100 * 7 / 8)
+    found = recipe.json("evaluate", "vpa", "--root", release_folder, "--predictions", tmp_path / "p")
+    assert overall(found)["values"]["4.success_rate"]["mean"] == pytest.approx(100 * 7 / 8)
     remap = found["extras"]["remap"]
     names = ("missing_predictions", "further_samples", "predictions_outside_the_protocol")
     assert [remap[name] for name in names] == [1, 7, 1]
     assert first.example_id == "crosstask/f/0"
 
 
-def test_bad_predictions_are_named(release_folder: Path, recipe: Run, tmp_path: Path) -> None:
+def test_bad_predictions_are_named(release_folder: Path, recipe: Recipe, tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     asked = ("evaluate", "vpa", "--root", release_folder, "--encoder", "hash:32", "--predictions", path)
     write_predictions(path, [Prediction("crosstask/f/1", ("stir",)), Prediction("crosstask/nobody/1", ("stir",))])
@@ -172,7 +137,7 @@ def test_bad_predictions_are_named(release_folder: Path, recipe: Run, tmp_path: 
     assert (code, "crosstask not found here" in err) == (1, True)
 
 
-def test_plans_that_no_one_should_write(examples: Path, release_folder: Path, recipe: Run, tmp_path: Path) -> None:
+def test_plans_that_no_one_should_write(examples: Path, release_folder: Path, recipe: Recipe, tmp_path: Path) -> None:
     steps = {
         "crosstask/f/0": ["a" * 10_000_000],
         "crosstask/f/1": ["stir"] * 500,
@@ -183,27 +148,22 @@ def test_plans_that_no_one_should_write(examples: Path, release_folder: Path, re
     path = tmp_path / "p.jsonl"
     path.write_text("".join(json.dumps({"example_id": name, "steps": said}) + "\n" for name, said in steps.items()))
     output = tmp_path / "vpa.json"
-    code, out, _ = recipe(
-        "evaluate", "vpa", "--root", release_folder, "--encoder", "hash:32", "--predictions", path,
-        "--json", "--output", output,
-    )  # fmt: skip
-    found = json.loads(out)
-    assert code == 0
+    asked = ("--root", release_folder, "--encoder", "hash:32", "--predictions", path, "--output", output)
+    found = recipe.json("evaluate", "vpa", *asked)
     assert [found["extras"]["remap"][name] for name in ("missing_predictions", "empty_plans")] == [3, 2]
     assert rows_path(output).stat().st_size < 20_000
 
 
 def test_free_words_are_mapped_to_the_goals_card(
-    examples: Path, release_folder: Path, recipe: Run, tmp_path: Path
+    examples: Path, release_folder: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
     plans = tmp_path / "plans.jsonl"
     write_predictions(
         plans, [Prediction(one.example_id, ("heat some water", "stir")) for one in read_examples(examples)]
     )
     asked = ("evaluate", "vpa", "--root", release_folder, "--predictions", plans, "--encoder", "hash:64")
-    code, out, _ = recipe(*asked, "--within-goal", "--system", "words", "--json")
-    found = json.loads(out)
-    assert (code, found["system"], found["settings"]["admissible actions"]) == (0, "words", "the goal's card")
+    found = recipe.json(*asked, "--within-goal", "--system", "words")
+    assert (found["system"], found["settings"]["admissible actions"]) == ("words", "the goal's card")
     assert found["extras"]["remap"]["steps"] > 0
     assert 0 <= found["extras"]["remap"]["share_below_margin"] <= 1
     code, out, _ = recipe(*asked, "--within-goal")
@@ -222,12 +182,11 @@ def test_free_words_are_mapped_to_the_goals_card(
     ],
 )
 def test_the_rows_of_the_real_release(
-    shared_data: Path, recipe: Run, baseline: str, figures: tuple[tuple[float, ...], ...], within: float
+    shared_data: Path, recipe: Recipe, baseline: str, figures: tuple[tuple[float, ...], ...], within: float
 ) -> None:
-    code, out, _ = recipe("evaluate", "vpa", "--root", shared_data / "crosstask", "--baseline", baseline, "--json")
-    found = json.loads(out)
-    assert (code, found["calibration"]["calibrated"]) == (0, True)
-    values = overall(out)
+    found = recipe.json("evaluate", "vpa", "--root", shared_data / "crosstask", "--baseline", baseline)
+    assert found["calibration"]["calibrated"]
+    values = overall(found)["values"]
     assert values["1.accuracy"]["mean"] == pytest.approx(figures[0][0], abs=within)
     for horizon, row in zip((3, 4), figures[1:], strict=True):
         own = [values[f"{horizon}.{name}"] for name in ("success_rate", "accuracy", "iou")]
@@ -236,13 +195,13 @@ def test_the_rows_of_the_real_release(
 
 
 @pytest.mark.real_data
-def test_another_taxonomy_or_rule_says_what_it_is(shared_data: Path, recipe: Run) -> None:
-    asked = ("evaluate", "vpa", "--root", shared_data, "--baseline", "goal-unigram", "--json")
-    by_task = json.loads(recipe(*asked, "--taxonomy", "133")[1])
+def test_another_taxonomy_or_rule_says_what_it_is(shared_data: Path, recipe: Recipe) -> None:
+    asked = ("evaluate", "vpa", "--root", shared_data, "--baseline", "goal-unigram")
+    by_task = recipe.json(*asked, "--taxonomy", "133")
     assert (by_task["identity"]["taxonomy"], by_task["calibration"]["calibrated"]) == ("133", False)
     assert "each task's step is an action" in by_task["calibration"]["sentence"]
-    shown = recipe(*asked, "--protocol", "separate", "--rule", "true-steps")[1]
-    separate, values = json.loads(shown), overall(shown)
+    separate = recipe.json(*asked, "--protocol", "separate", "--rule", "true-steps")
+    values = overall(separate)["values"]
     samples = [values[f"{horizon}.accuracy"]["observations"] for horizon in (1, 3, 4)]
     assert samples == [5_606, 4_123, 3_434]
     assert (separate["identity"]["protocol"], separate["identity"]["rule"]) == ("separate", "true-steps")

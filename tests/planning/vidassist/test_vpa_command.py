@@ -5,11 +5,11 @@ import math
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.evaluation.conftest import Recipe, overall
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.data.examples import read_examples
@@ -17,7 +17,6 @@ from recipe.data.histories import History, write_histories
 from recipe.planning.predictions import read_predictions
 from recipe.planning.vidassist.trace import read_trace
 
-Recipe = Callable[..., tuple[int, str, str]]
 WITHOUT_EVALUATION = 'vidassist.values=["generation", "mapping", "task_graph"]'
 
 
@@ -45,9 +44,7 @@ def _needs_endpoint() -> None:
 def run_whole(recipe: Recipe, root: Path, output: Path, *more: object) -> tuple[dict[str, Any], int]:
     """The result of a run, and how many requests it took."""
     with serving(answering) as server:
-        code, out, err = recipe(*options(server.url, root, output, "--json", *more))
-        assert code == 0, err
-        return json.loads(out), len(server.requests)
+        return recipe.json(*options(server.url, root, output, *more)), len(server.requests)
 
 
 def test_an_endpoint_plans_and_tells_why(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
@@ -85,36 +82,6 @@ def test_a_second_run_asks_nothing_and_writes_the_same(recipe: Recipe, crosstask
     assert (tmp_path / "a.trace.jsonl").read_bytes() == (tmp_path / "b.trace.jsonl").read_bytes()
 
 
-def test_a_budget_stops_cleanly_and_the_next_run_goes_on(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
-    whole, output, few = tmp_path / "whole.jsonl", tmp_path / "plans.jsonl", ("--limit", 4)
-    _, requests = run_whole(recipe, crosstask, whole, *few)
-    spent = 0
-    with serving(answering) as server:
-        for _ in range(requests):
-            code, _, err = recipe(*options(server.url, crosstask, output, *few, "--max-calls", requests // 3 + 1))
-            if code == 0:
-                break
-            assert "calls" in err
-            assert "resumes from there" in err
-            assert code == 1
-            assert not output.exists()
-            assert not (tmp_path / "plans.trace.jsonl").exists()
-            assert len(server.requests) <= spent + requests // 3 + 1
-            spent = len(server.requests)
-        asked = [json.dumps(body, sort_keys=True) for body in server.requests]
-    assert len(asked) == len(set(asked)) == requests
-    assert output.read_bytes() == whole.read_bytes()
-
-
-def test_tokens_are_bounded_too(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
-    with serving(answering) as server:
-        arguments = options(server.url, crosstask, tmp_path / "p.jsonl", "--set", "model.max_tokens_total=500")
-        code, _, err = recipe(*arguments)
-    assert code == 1
-    assert "tokens" in err
-    assert not (tmp_path / "p.jsonl").exists()
-
-
 def test_a_killed_run_goes_on_where_it_stood(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     whole, output, few = tmp_path / "whole.jsonl", tmp_path / "plans.jsonl", ("--limit", "3")
     _, requests = run_whole(recipe, crosstask, whole, *few)
@@ -134,24 +101,6 @@ def test_a_killed_run_goes_on_where_it_stood(recipe: Recipe, crosstask: Path, tm
         assert len(server.requests) - requests <= 4
         assert before < len(server.requests)
     assert output.read_bytes() == whole.read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("more", "sources"),
-    [
-        (["--method", "llm"], {"llm"}),
-        (["--method", "agent", "--set", "vidassist.agent_samples=3"], {"agent"}),
-        (["--set", "vidassist.proposers=recipe", "--set", WITHOUT_EVALUATION], {"recipe"}),
-        (["--set", "vidassist.proposers=original", "--few-shot", "1", "--beam", "2"], {"original"}),
-    ],
-)
-def test_methods_and_ablations_run(
-    recipe: Recipe, crosstask: Path, tmp_path: Path, more: list[str], sources: set[str]
-) -> None:
-    result, _ = run_whole(recipe, crosstask, tmp_path / "p.jsonl", *more)
-    assert set(result["counts"]["chosen_from"]) == sources
-    assert ("task_graph" in result["values"]) == ("--few-shot" in more)
-    assert result["samples"] == 9
 
 
 def test_the_goals_card_bounds_the_actions(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
@@ -184,19 +133,11 @@ def test_histories_of_phi_take_the_place_of_annotated_ones(recipe: Recipe, cross
     assert recipe("vpa", "examples", "--root", crosstask, "--output", tmp_path / "e.jsonl")[0] == 0
     told = [History(one.example_id, ("Seen by Phi",), one.until) for one in read_examples(tmp_path / "e.jsonl")]
     write_histories(tmp_path / "h.jsonl", told)
-    more = (
-        "--histories",
-        tmp_path / "h.jsonl",
-        "--ablations",
-        "--set",
-        "vidassist.proposers=original",
-        "--set",
-        WITHOUT_EVALUATION,
-    )
+    changes = ("--set", "vidassist.proposers=original", "--set", WITHOUT_EVALUATION)
+    more = ("--histories", tmp_path / "h.jsonl", "--ablations", *changes)
     with serving(answering) as server:
-        code, out, err = recipe(*options(server.url, crosstask, tmp_path / "p.jsonl", *more, "--json"))
-    assert code == 0, err
-    assert "oracle history" in [row["name"] for row in json.loads(out)]
+        rows = recipe.json(*options(server.url, crosstask, tmp_path / "p.jsonl", *more))
+    assert "oracle history" in [row["name"] for row in rows]
     [first, *_] = read_trace(tmp_path / "p.trace.jsonl", "crosstask/t1/1")
     assert first.done == ("Seen by Phi",)
     [first, *_] = read_trace(tmp_path / "p.oracle-history.trace.jsonl", "crosstask/t1/1")
@@ -207,15 +148,13 @@ def test_a_model_on_this_machine_plans(recipe: Recipe, crosstask: Path, tmp_path
     arguments: list[object] = [
         "vpa", "plan", "--root", crosstask, "--model", reading_model, "--recipe-model", reading_model, "--encoder",
         "hash:64", "--set", "vidassist.max_tokens=150", "--horizon", 2, "--limit", 3, "--cache",
-        tmp_path / "cache", "--json",
+        tmp_path / "cache",
     ]  # fmt: skip
-    code, out, err = recipe(*arguments, "--output", tmp_path / "a.jsonl")
-    assert code == 0, err
-    first = json.loads(out)
+    first = recipe.json(*arguments, "--output", tmp_path / "a.jsonl")
     assert first["asked"]["calls_spent"] > 0
     assert first["counts"]["untold"]["generation"] == 0
-    code, out, _ = recipe(*arguments, "--output", tmp_path / "b.jsonl", "--set", "vidassist.batch_size=5")
-    assert json.loads(out)["asked"]["calls_spent"] == 0
+    again = recipe.json(*arguments, "--output", tmp_path / "b.jsonl", "--set", "vidassist.batch_size=5")
+    assert again["asked"]["calls_spent"] == 0
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
 
 
@@ -226,25 +165,10 @@ def test_an_endpoint_that_refuses_a_chat_leaves_a_short_plan(recipe: Recipe, cro
         return answering(body, before)
 
     with serving(refusing) as server:
-        code, out, err = recipe(*options(server.url, crosstask, tmp_path / "p.jsonl", "--json"))
-    assert code == 0, err
-    assert json.loads(out)["counts"]["short"] == 3
+        assert recipe.json(*options(server.url, crosstask, tmp_path / "p.jsonl"))["counts"]["short"] == 3
     plans = {one.example_id: one.steps for one in read_predictions(tmp_path / "p.jsonl")}
     assert plans["crosstask/k1/0"] == ()
     assert len(plans["crosstask/t1/0"]) == 4
-
-
-def test_a_dead_endpoint_is_an_error_and_keeps_what_came(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
-    def dying(body: dict[str, Any], before: int) -> Reply:
-        return answering(body, before) if before < 10 else Reply(500, "{}")
-
-    with serving(dying) as server:
-        code, _, err = recipe(
-            *options(server.url, crosstask, tmp_path / "p.jsonl", "--set", "model.tries=1", "--concurrency", 1)
-        )
-    assert code == 1
-    assert "received answers are kept, and the same command resumes" in err
-    assert not (tmp_path / "p.jsonl").exists()
 
 
 def test_a_trace_is_shown(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
@@ -281,11 +205,7 @@ def test_a_trace_is_shown(recipe: Recipe, crosstask: Path, tmp_path: Path) -> No
         (["--root", "ROOT", "--set", "vidassist.proposers=both"], 1, "--recipe-model"),
         (["--root", "ROOT", "--recipe-endpoint", "http://x/v1"], 1, "--recipe-endpoint goes with"),
         (["--root", "ROOT", "--set", 'vidassist.values=["mappng"]'], 1, "vidassist.values"),
-        (
-            ["--root", "ROOT", "--set", 'vidassist.values=["task_graph"]'],
-            1,
-            "no value",
-        ),
+        (["--root", "ROOT", "--set", 'vidassist.values=["task_graph"]'], 1, "no value"),
         (["--root", "ROOT", "--few-shot", "9"], 1, "lower --few-shot"),
         (["--root", "ROOT", "--beam", "0"], 2, "--beam"),
     ],
@@ -303,22 +223,10 @@ def test_what_does_not_go_together_is_said(
 def test_ablations_are_scored_in_one_table(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.jsonl"
     with serving(answering) as server:
-        arguments = options(
-            server.url,
-            crosstask,
-            output,
-            "--ablations",
-            "--few-shot",
-            1,
-            "--set",
-            "vidassist.agent_samples=2",
-            "--limit",
-            2,
-        )
-        code, out, err = recipe(*arguments, "--json")
-        assert code == 0, err
+        more = ("--ablations", "--few-shot", 1, "--set", "vidassist.agent_samples=2", "--limit", 2)
+        arguments = options(server.url, crosstask, output, *more)
+        rows = recipe.json(*arguments)
         asked = [json.dumps(body, sort_keys=True) for body in server.requests]
-        rows = json.loads(out)
         assert recipe(*arguments)[1].count("without ") == 4
         assert len(server.requests) == len(asked)
     assert len(asked) == len(set(asked))
@@ -337,11 +245,7 @@ def test_ablations_are_scored_in_one_table(recipe: Recipe, crosstask: Path, tmp_
 def test_ablations_are_scored_as_predictions_are(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.jsonl"
     with serving(answering) as server:
-        code, out, err = recipe(*options(server.url, crosstask, output, "--ablations", "--method", "llm", "--json"))
-    assert code == 0, err
-    [_, given] = json.loads(out)
-    code, out, _ = recipe("evaluate", "vpa", "--root", crosstask, "--predictions", output, "--json")
-    assert code == 0
-    [overall] = [group for group in json.loads(out)["groups"] if group["kind"] == "all"]
+        [_, given] = recipe.json(*options(server.url, crosstask, output, "--ablations", "--method", "llm"))
+    scores = recipe.json("evaluate", "vpa", "--root", crosstask, "--predictions", output)
     for key in ("4.accuracy", "3.iou"):
-        assert given["figures"][key] == pytest.approx(overall["values"][key]["mean"])
+        assert given["figures"][key] == pytest.approx(overall(scores)["values"][key]["mean"])
