@@ -1,6 +1,6 @@
 """What judging costs beside the judge: from plans to the table, at an endpoint that answers at once.
 
-    python benchmarks/judge_overhead.py [--quick] [--json FILE]
+    python benchmarks/judge_overhead.py [--quick]
 
 The endpoint of `judge.py` answers every request with the same verdict, so that what is measured is ours: building
 cases, rendering prompts, asking with `--concurrency` requests under way, keeping each answer, reading it, and the
@@ -19,10 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from common import processor
+from common import add_json, table, write_result
 from judge import INSTANT
 
-from recipe.artifacts import write_json
 from recipe.config import JudgeConfig, ModelConfig
 from recipe.evaluation.judge.llm import LlmJudge, estimate
 from recipe.evaluation.judge.measures import RubricMeasure
@@ -84,7 +83,7 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=2000, help="judgements of a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, help="also write the result here")
+    add_json(parser, "judge-overhead")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.plans = 2, 500
@@ -107,7 +106,7 @@ def main() -> None:
         cases_of(sized, [Prediction(one.example_id, one.continuation) for one in sized]).cases, JudgeConfig()
     )
     setting = {name: getattr(arguments, name) for name in ("concurrency", "plans", "rounds")}
-    setting |= {"processor": processor(), "characters of a prompt": 4 * prompt.prompt_tokens // prompt.calls}
+    setting["characters of a prompt"] = 4 * prompt.prompt_tokens // prompt.calls
     result = {
         name: {
             "wall, ms": statistics.median(cost.wall for cost in rounds),
@@ -119,8 +118,18 @@ def main() -> None:
     for name, values in result.items():
         print(f"{name}:", ", ".join(f"{what} {value:.3g}" for what, value in values.items()))
     print(setting)
-    if arguments.json is not None:
-        write_json(arguments.json, {"setting": setting} | result)
+    write_result(
+        arguments.json,
+        {"setting": setting} | result,
+        title="The overhead of judging",
+        guide="judge.md",
+        body=[
+            f"{arguments.concurrency} requests under way, {arguments.plans:,} plans with prompts of "
+            f"{setting['characters of a prompt']:,} characters, {arguments.rounds} rounds; milliseconds a verdict.",
+            table(result),
+        ],
+        partial=arguments.quick,
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How large the evaluation report is, how long it takes to make, and how long a browser takes to open it.
 
-    python benchmarks/report_page.py [--examples 2000] [--inputs FOLDER] [--json FILE]
+    python benchmarks/report_page.py [--examples 2000] [--inputs FOLDER]
 
 The inputs are synthetic: examples of the embedded world, three systems that are its references with steps left out,
 swapped, repeated or foreign, and a judge that is the exact validity with noise; the figures say nothing of any model.
@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from recipe.artifacts import write_json
+from common import add_json, table, write_result
+
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.examples import write_examples
 from recipe.evaluation.judge.measures import RubricMeasure
@@ -181,7 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=2000)
     parser.add_argument("--inputs", type=Path, help="Keep inputs and page in this folder.")
-    parser.add_argument("--json", type=Path)
+    add_json(parser, "evaluation-report")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.inputs or Path(temporary)
@@ -189,8 +190,19 @@ def main() -> None:
         found = measure(folder, asked.examples)
     for name, value in found.items():
         print(f"{name:>12}  {value}")
-    if asked.json:
-        write_json(asked.json, found)
+    write_result(
+        asked.json,
+        found,
+        title="Size and speed of the evaluation report",
+        guide="evaluation.md",
+        body=[
+            f"A page of {asked.examples:,} examples with {len(SYSTEMS)} systems, judged and checked; opened in "
+            "headless Chromium, "
+            f"medians of {ROUNDS} by the page's own clock.",
+            table({name.replace("_", " "): {"": value} for name, value in found.items()}),
+        ],
+        partial=asked.examples < parser.get_default("examples"),
+    )
 
 
 if __name__ == "__main__":
