@@ -143,7 +143,7 @@ def body(law: dict[str, Any], limit: int) -> list[str | dict[str, Any]]:
     gained: dict[str, dict[str, Any]] = {}
     for cell in law["record"]["cells"]:
         row = gained.setdefault(cell["source"], {"R0, MEAN": cell["relevance"]})
-        row[f"{cell['kind']}, {cell['videos']} a task"] = {
+        row[f"{cell['kind']}, {cell['videos'] if cell['videos'] is not None else 'all'} a task"] = {
             "mean": cell["gain"],
             "low": cell["low"],
             "high": cell["high"],
