@@ -163,7 +163,7 @@ def shown(value: Any, digits: int = 3) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+        return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, Mapping):

@@ -51,7 +51,10 @@ def main() -> None:
         print(f"{name:34} {diversity.mean:.2f} {ends:18} {levels}")
     found["of no use"] = of_no_use(judge, examples)
     print("true plans held for useless:", found["of no use"])
-    rows = {name: {"D": control["diversity"]} | control["levels"] for name, control in found["controls"].items()}
+    rows = {
+        name: {"D": control["diversity"]} | {f"pairs at {level}": count for level, count in control["levels"].items()}
+        for name, control in found["controls"].items()
+    }
     write_result(
         arguments.json,
         found,

@@ -221,9 +221,10 @@ def main() -> None:
 
 
 def percent(row: dict[str, float | None]) -> dict[str, str]:
-    """Shares in percent, and the width as it is."""
+    """Shares in percent, and the width as it is, below what a column of the results page is called."""
+    titles = {"width": "median width", "false alarms": f"false alarms at {LEVEL:.0%}"}
     return {
-        name: "-" if value is None else f"{value:.2f}" if name == "width" else f"{value:.1%}"
+        titles.get(name, name): "-" if value is None else f"{value:.2f}" if name == "width" else f"{value:.1%}"
         for name, value in row.items()
     }
 

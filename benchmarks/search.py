@@ -39,6 +39,8 @@ from common import table as cells
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from search_peers import (
+    CANDIDATES,
+    PROBES,
     Data,
     FaissFlat,
     FaissInverted,
@@ -111,7 +113,13 @@ def table(result: Result) -> str:
 
 def body(result: Result) -> list[str | dict[str, Any]]:
     """The same for the results page, a table a corpus."""
-    parts: list[str | dict[str, Any]] = [f"Medians in ms, {STEPS} steps a query, k = {K}, {THREADS} threads."]
+    parts: list[str | dict[str, Any]] = [
+        f"Medians in ms, {STEPS} steps a query, k = {K}, {THREADS} threads. IndexFlatIP brings the {K} nearest "
+        "segments of each "
+        f"step, the inverted file {CANDIDATES} segments a step by {PROBES} probes, whose narrations are scored by "
+        "A_mono. Of a "
+        f"batch, maxsim-cpu runs {SLOW['maxsim-cpu']} queries, and its time is scaled."
+    ]
     for part in filter(None, (result, result.get("real"))):
         rows = {
             name: {title: row[key] for key, title in TASKS.items()}
