@@ -70,9 +70,9 @@ class Cost(NamedTuple):
 
 
 @contextmanager
-def instant() -> Iterator[str]:
-    """The address of an endpoint that answers at once."""
-    with subprocess.Popen([sys.executable, "-c", INSTANT, ANSWER], stdout=subprocess.PIPE, text=True) as process:
+def instant(answer: str = ANSWER) -> Iterator[str]:
+    """The address of an endpoint that gives this answer at once."""
+    with subprocess.Popen([sys.executable, "-c", INSTANT, answer], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"

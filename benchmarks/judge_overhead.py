@@ -11,8 +11,6 @@ import argparse
 import json
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common import add_json, table, write_result
-from judge import INSTANT
+from judge import instant
 
 from recipe.config import JudgeConfig, ModelConfig
 from recipe.evaluation.judge.llm import LlmJudge, estimate
@@ -73,7 +71,7 @@ def judged(url: str, asked: list[Example], folder: Path, concurrency: int) -> No
         judge = LlmJudge(model, "judge", JudgeConfig())
         rows = judge.judge(cases)
         scores = summarise(RubricMeasure(judge.identity), "plans", verdict_rows(rows), asked)
-    assert all(one.counts.unscored == 0 for one in scores.datasets)
+    assert all(group.counts.unscored == 0 for group in scores.groups)
     write_verdicts(folder / "rows.jsonl", rows)
 
 
@@ -89,10 +87,7 @@ def main() -> None:
         arguments.rounds, arguments.plans = 2, 500
     found: dict[str, list[Cost]] = {"first run": [], "second run, all kept": []}
     verdict = json.dumps(dict.fromkeys(CRITERIA, 3))
-    command = [sys.executable, "-c", INSTANT, verdict]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, tempfile.TemporaryDirectory() as at:
-        assert process.stdout is not None
-        url = f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
+    with instant(verdict) as url, tempfile.TemporaryDirectory() as at:
         for turn in range(arguments.rounds + 1):
             asked = examples(arguments.plans if turn else 100, turn)
             folder = Path(at) / str(turn)
@@ -100,7 +95,6 @@ def main() -> None:
             if turn:  # the first round imports and warms up
                 for rounds, cost in zip(found.values(), costs, strict=True):
                     rounds.append(cost)
-        process.terminate()
     sized = examples(200, 1)
     prompt = estimate(
         cases_of(sized, [Prediction(one.example_id, one.continuation) for one in sized]).cases, JudgeConfig()
