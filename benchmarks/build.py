@@ -151,7 +151,7 @@ def main() -> None:
             f"{arguments.repeats}.",
             table(rows),
         ],
-        partial=arguments.quick,
+        partial=arguments.segments < parser.get_default("segments"),
     )
 
 

@@ -189,7 +189,7 @@ def main() -> None:
             "calls.",
             table(result),
         ],
-        partial=arguments.quick,
+        partial=arguments.calls < parser.get_default("calls"),
     )
 
 

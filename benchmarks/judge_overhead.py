@@ -122,7 +122,7 @@ def main() -> None:
             f"{setting['characters of a prompt']:,} characters, {arguments.rounds} rounds; milliseconds a verdict.",
             table(result),
         ],
-        partial=arguments.quick,
+        partial=arguments.plans < parser.get_default("plans"),
     )
 
 

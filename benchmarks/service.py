@@ -248,7 +248,7 @@ def main() -> None:
             f"in one call, in turns with the service. Medians of {arguments.rounds} rounds.",
             table(rows, "verifier, plans"),
         ],
-        partial=arguments.quick,
+        partial=arguments.rounds < parser.get_default("rounds"),
     )
 
 
