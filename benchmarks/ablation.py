@@ -2,12 +2,10 @@
 
     python benchmarks/ablation.py corpora/asr corpora/steps --procedures a.jsonl --procedures b.jsonl --limit 100
 
-Corpora must not hold the procedures' videos. Writes MEAN, WORST and the correlation with length, in percent, to
-benchmarks/results/ablation.json and as a Markdown table to the terminal.
+Corpora must not hold the procedures' videos. Shows MEAN, WORST and the correlation with length, in percent.
 """
 
 import argparse
-import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,9 +13,9 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from common import add_json, table, write_result
 
 from recipe.alignment.backends import FreeAlignment
-from recipe.artifacts import write_json
 from recipe.audit.measure import measure
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
 from recipe.audit.results import RewardAudit
@@ -29,7 +27,6 @@ from recipe.reward import grounded
 from recipe.reward.embeddings import StepEmbeddings
 from recipe.reward.verifier import Verifier
 
-RESULT = Path(__file__).parent / "results" / "ablation.json"
 METHOD = "recipe.reward.grounded"
 CHOOSE_POOLS, GAINS = grounded.choose_pools, grounded.gains
 """As they are before a part is replaced."""
@@ -104,9 +101,18 @@ def main() -> None:
             figures = _figures(_scored(corpus, embeddings, prompts, part))
             found.setdefault(name, {})[folder.name] = figures
             print(f"{folder.name:10} {name:45} " + "  ".join(f"{k} {v:6.1f}" for k, v in figures.items()), flush=True)
-    record = {"machine": platform.processor(), "limit": arguments.limit}
-    write_json(RESULT, record | {"prompts": len(prompts), "parts": found})
-    print(_table(found))
+    write_result(
+        arguments.json,
+        {"limit": arguments.limit, "prompts": len(prompts), "parts": found},
+        title="Ablation of the grounded reward",
+        guide="reward.md",
+        body=[
+            f"The audit of {len(prompts)} prompts a corpus, with one part taken out at a time: MEAN / WORST in "
+            "percent, and the "
+            "correlation of a reward with the length of its plan.",
+            table({name: {at: _cell(row) for at, row in rows.items()} for name, rows in found.items()}, "part"),
+        ],
+    )
 
 
 def _scored(corpus: Corpus, embeddings: StepEmbeddings, prompts: list[AuditPrompt], part: Part) -> RewardAudit:
@@ -134,13 +140,8 @@ def _figures(result: RewardAudit) -> dict[str, float]:
     return {"MEAN": 100 * result.mean.mean, "WORST": 100 * result.worst.mean, "length": 100 * length}
 
 
-def _table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
-    corpora = list(next(iter(found.values())))
-    lines = ["| part | " + " | ".join(corpora) + " |", "|---" * (1 + len(corpora)) + "|"]
-    for name, by_corpus in found.items():
-        cells = (f"{c['MEAN']:.1f} / {c['WORST']:.0f} / {c['length'] / 100:+.2f}" for c in by_corpus.values())
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def _cell(row: Mapping[str, float]) -> str:
+    return f"{row['MEAN']:.1f} / {row['WORST']:.0f} / {row['length'] / 100:+.2f}"
 
 
 def _arguments() -> argparse.Namespace:
@@ -148,6 +149,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("corpus", type=Path, nargs="+", help="corpus folders")
     parser.add_argument("--procedures", type=Path, action="append", required=True)
     parser.add_argument("--limit", type=int, default=100, help="procedures of each source")
+    add_json(parser, "reward-ablation")
     return parser.parse_args()
 
 

@@ -8,7 +8,7 @@ there are the true continuation, the same in other words, the continuation of an
 should get little. Each is measured by the nearest annotated step, by matched steps, and in other ways that were tried:
 steps assigned one to one at the floor, likenesses summed in order, and the floor without the goal and the history as
 rivals. The floor is the likeness at which true steps in other words are furthest above steps of a related goal, the
-mean over data sets. Writes benchmarks/results/agreement.json; only numbers are shown.
+mean over data sets. Only numbers are shown.
 """
 
 import argparse
@@ -18,9 +18,10 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+from common import add_json, table, write_result
 from scipy.optimize import linear_sum_assignment
 
-from recipe.artifacts import to_json, write_json
+from recipe.artifacts import to_json
 from recipe.audit.perturb import ALTERNATIVE, AuditPrompt, build_prompts, paraphrase, select
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
@@ -40,7 +41,6 @@ from recipe.evaluation.matching import (
 from recipe.stats import mean_interval
 from recipe.types import Example, Procedure
 
-RESULT = Path(__file__).parent / "results" / "agreement.json"
 NAMES = ("coin", "crosstask", "youcook2", "captaincook4d")
 FLOORS = tuple(round(0.3 + 0.05 * step, 2) for step in range(15))
 IN_OTHER_WORDS, RELATED = "the truth in other words", "steps of a related goal"
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--prompts", type=int, default=150, help="of each data set")
     parser.add_argument("--encoder", default="minilm")
-    parser.add_argument("--output", type=Path, default=RESULT)
+    add_json(parser, "evaluation-match")
     arguments = parser.parse_args()
     encoder, known = open_encoder(EncoderConfig(name=arguments.encoder)), dict[str, np.ndarray]()
 
@@ -82,8 +82,15 @@ def main() -> None:
             floors[floor].append(float(means[IN_OTHER_WORDS] - means[RELATED]))
     separation = {f"{floor:.2f}": float(np.mean(apart)) for floor, apart in floors.items()}
     result = {"encoder": arguments.encoder, "scale": scale._asdict(), "floor": FLOOR, "separation by floor": separation}
-    write_json(arguments.output, result | {"data sets": found})
-    show(result | {"data sets": found})
+    result |= {"data sets": found}
+    write_result(
+        arguments.json,
+        result,
+        title="Agreement with an annotated continuation",
+        guide="evaluation.md",
+        body=body(result, arguments.prompts),
+    )
+    show(result)
 
 
 def training_procedures(data: Path, name: str) -> list[Procedure]:
@@ -178,8 +185,20 @@ def measured(embed, scale, made, vocabulary) -> dict[str, object]:
     }
 
 
+def body(result: dict, prompts: int) -> list[str | dict[str, object]]:
+    """A table of each data set, and the choice of the floor."""
+    return [
+        f"Training videos, at most {prompts} prompts of each set, cut as in the audit; means and intervals by goal, "
+        "in the "
+        f"encoder {result['encoder']}.",
+        *(table(kinds, "plan", name, digits=2) for name, kinds in result["data sets"].items()),
+        f"The floor is {result['floor']:.3f}. Truth in other words minus steps of a related goal, mean over the sets:",
+        table({"difference": result["separation by floor"]}, "floor"),
+    ]
+
+
 def show(result: dict) -> None:
-    """The tables of docs/evaluation.md."""
+    """The same on the terminal."""
     print("floor: truth in other words minus steps of a related goal, mean over data sets")
     print(" ".join(f"{floor}: {apart:.3f}" for floor, apart in result["separation by floor"].items()))
     for name, kinds in result["data sets"].items():

@@ -16,7 +16,6 @@ import os
 import platform
 import string
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -26,6 +25,7 @@ import Bio
 import numba
 import numpy as np
 from Bio.Align import PairwiseAligner, substitution_matrices
+from common import add_json, table, write_result
 from numpy.typing import NDArray
 
 from recipe.alignment import cpu
@@ -109,7 +109,6 @@ def benchmark(pairs: int, steps: int, segments: int, repeats: int) -> dict[str, 
         },
         "monotone_coverage_cells_per_second": steps * segments / ns["recipe_monotone_coverage"] * 1e9,
         "versions": {"biopython": Bio.__version__, "numba": numba.__version__, "python": platform.python_version()},
-        "machine": platform.processor() or platform.machine(),
     }
 
 
@@ -119,15 +118,30 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--segments", type=int, default=21)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--json", type=Path, help="also write the result here")
+    add_json(parser, "search-alignment")
     arguments = parser.parse_args()
     if arguments.steps + arguments.segments > len(LETTERS):
         parser.error(f"Biopython gets one letter each: at most {len(LETTERS)} steps and segments together")
     result = benchmark(arguments.pairs, arguments.steps, arguments.segments, arguments.repeats)
-    text = json.dumps(result, indent=2)
-    print(text)
-    if arguments.json:
-        arguments.json.write_text(text + "\n")
+    print(json.dumps(result, indent=2))
+    faster = result["times_faster_than"]
+    rows = {
+        name.replace("_", " "): {"ns a pair": ns, "times ours": faster.get(name)}
+        for name, ns in result["median_ns_per_pair"].items()
+    }
+    write_result(
+        arguments.json,
+        result,
+        title="Both alignment stages beside Biopython",
+        guide="search.md",
+        body=[
+            f"{arguments.pairs:,} pairs of {arguments.steps} steps and {arguments.segments} segments on one core; "
+            "medians of "
+            f"{arguments.repeats} runs. Sums differ by {result['largest_difference_of_sums']:.1g} at most.",
+            table(rows),
+        ],
+        partial=arguments.pairs < parser.get_default("pairs"),
+    )
 
 
 if __name__ == "__main__":

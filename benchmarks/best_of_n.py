@@ -1,7 +1,7 @@
 """Best of N when plans are served, training, or both: exact validity by the number of plans that are written.
 
     recipe run configs/teaching.toml --output RUN          # the embedded world; keeps all plans and their rewards
-    python benchmarks/best_of_n.py RUN [--arms narrations lists paper gold] [--json FILE]
+    python benchmarks/best_of_n.py RUN [--arms narrations lists paper gold]
 
 Of the n plans that the base and each arm wrote for a test prompt, the expected validity of the one that the grounded
 reward likes best among N drawn ones: the plan of rank r (from 0, by falling reward) is the best of N with probability
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import add_json, table, write_result
 from numpy.typing import NDArray
 
-from recipe.artifacts import write_json
 from recipe.data.examples import read_examples
 from recipe.planning.predictions import read_predictions
 from recipe.reward.scorer import PromptGroup, score_or_raise
@@ -63,12 +63,22 @@ def curves(run: Path, name: str, examples: dict[str, Example], scorer: ValidityS
     return np.array([best_of([reward for _, reward in plans[key]], own) for key, own in rows])
 
 
+def cells(row: dict[str, Any]) -> dict[str, Any]:
+    """A row's intervals and numbers, as a table shows them."""
+    names = ("mean", "low", "high")
+    return {
+        key: dict(zip(names, value, strict=True)) if isinstance(value, list) else value
+        for key, value in row.items()
+        if not isinstance(value, dict)
+    }
+
+
 def main() -> None:
     """Read a run, print the table, and write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--arms", nargs="*", default=["narrations", "lists", "paper", "gold"])
-    parser.add_argument("--json", type=Path)
+    add_json(parser, "studies-best_of_n")
     asked = parser.parse_args()
     examples = {one.example_id: one for one in read_examples(asked.run / "data" / "test.jsonl")}
     goals, scorer = [one.goal for one in examples.values()], ValidityScorer(load_world())
@@ -93,8 +103,23 @@ def main() -> None:
             for place, count in enumerate(COUNTS)
         }
     print(json.dumps(result, indent=1))
-    if asked.json:
-        write_json(asked.json, result)
+    write_result(
+        asked.json,
+        result,
+        title="Best of N when plans are served, training, or both",
+        guide="studies.md",
+        body=[
+            f"Expected exact validity of the plan that the grounded reward likes best among N; {len(examples)} test "
+            "prompts, "
+            "intervals over goals.",
+            table({name: cells(row) for name, row in result.items()}, "plans of"),
+            table(
+                {name: cells(result[name]["minus best of 8 of the base"]) for name in asked.arms},
+                "plans of",
+                title="Minus the best of 8 of the base, paired by prompt",
+            ),
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ visitors open pages and a backup is taken, which is restored elsewhere and score
 are compared with those of the same plans on a board that nobody disturbed. With `--judge-away` the board has a
 language model as its judge, which does not answer for so many seconds.
 
-Prints a summary as JSON and exits 1 where something was lost, scored twice or scored otherwise.
+Exits with 1 where something was lost, scored twice or scored otherwise.
 """
 
 import argparse
@@ -34,6 +34,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+from common import add_json, table, write_result
 from sqlalchemy import func, select, update
 
 from recipe.config.models import JudgeConfig
@@ -220,6 +221,7 @@ def main() -> None:
     parser.add_argument("--kill-every", type=float, default=10.0)
     parser.add_argument("--judge-away", type=float, default=0.0, help="seconds for which the judge does not answer")
     parser.add_argument("--port", type=int, default=8402)
+    add_json(parser, "board")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="board-load-"))
     postgres = Postgres(folder / "postgres") if given.postgres else None
@@ -363,6 +365,21 @@ def main() -> None:
         "wrong": wrong[:20],
     }
     print(json.dumps(summary, indent=2))
+    write_result(
+        given.json,
+        summary,
+        title="The board under load while its processes are killed",
+        guide="board.md",
+        body=[
+            f"{given.submissions} submissions from {given.clients} clients to {given.workers} workers, one of which "
+            "is killed "
+            f"every {given.kill_every:g} s; the server is killed and started twice, PostgreSQL restarted once. At "
+            "the end the "
+            "log of every job is read, and every figure compared with a board that nobody disturbed.",
+            table({name.replace("_", " "): {summary["database"]: value} for name, value in summary.items()}),
+        ],
+        partial=given.submissions < parser.get_default("submissions"),
+    )
     board.close()
     if postgres:
         postgres.end()

@@ -26,6 +26,7 @@ from statistics import quantiles
 from typing import Any
 
 import numpy as np
+from common import add_json, table, write_result
 from planner_page import VIEWS, axe_faults
 
 from recipe.artifacts import to_json
@@ -173,9 +174,19 @@ def main() -> None:
     parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
     parser.add_argument("--many", type=int, default=0, help="rows of a large board that is made and measured")
     parser.add_argument("--systems", type=int, default=500)
+    add_json(parser, "board-page")
     given = parser.parse_args()
     if given.many:
-        print(json.dumps(many(given.many, given.systems), indent=2))
+        times = many(given.many, given.systems)
+        print(json.dumps(times, indent=2))
+        write_result(
+            given.json,
+            times,
+            title="Pages of a large board",
+            guide="board.md",
+            body=[table({name.replace("_", " "): {"": value} for name, value in times.items()})],
+            partial=given.many < 10_000,
+        )
     if given.url:
         token = given.token_file.read_text().strip() if given.token_file else ""
         faults = pictures(given.url.rstrip("/"), token, given.output, given.axe)

@@ -1,6 +1,6 @@
 """What a build costs beside its encoder: the same texts through the encoder alone and through `build_corpus`.
 
-    python benchmarks/build.py [--quick] [--json FILE]
+    python benchmarks/build.py [--quick]
 
 Both take the same open encoder and distinct texts of varied length, in turns; the build also stages, quantises,
 checksums and writes four shards. The build's own limit is measured with an encoder that costs nothing: the rate
@@ -15,10 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from common import interleaved, once
+from common import add_json, interleaved, once, table, write_result
 from numpy.typing import NDArray
 
-from recipe.artifacts import write_json
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus, stage
 from recipe.corpus.encode import encode_shards
@@ -46,6 +45,7 @@ WORDS = [
 ]
 LENGTH = 20
 """Segments in a narration."""
+CLOCKS = ("wall", "processor")
 
 
 class NoEncoder:
@@ -111,7 +111,7 @@ def limits(segments: int, dimension: int, folder: Path) -> dict[str, float]:
     return {
         f"{name}, {clock}": segments / seconds
         for name, pair in (("staging", staging), ("after the encoder", after))
-        for clock, seconds in zip(("wall", "processor"), pair, strict=True)
+        for clock, seconds in zip(CLOCKS, pair, strict=True)
     }
 
 
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--segments", type=int, default=4000)
     parser.add_argument("--dimension", type=int, default=1024, help="of the build's own limit")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="also write the result here")
+    add_json(parser, "corpus")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.segments, arguments.repeats = 800, 1
@@ -134,8 +134,25 @@ def main() -> None:
     for part in ("minilm", "limit"):
         for key, value in result[part].items():
             print(f"{part:8} {key:28} {value:10,.3f}" if "ratio" in key else f"{part:8} {key:28} {value:10,.0f} /s")
-    if arguments.json:
-        write_json(arguments.json, result)
+    alone = ("encoder", "build", "ratio"), ("staging", "after the encoder")
+    parts = zip(("minilm", "limit"), alone, strict=True)
+    rows = {
+        name: {clock: result[part][f"{name}, {clock}"] for clock in CLOCKS} for part, names in parts for name in names
+    }
+    write_result(
+        arguments.json,
+        result,
+        title="A build beside its bare encoder",
+        guide="corpus.md",
+        body=[
+            f"MiniLM on {arguments.segments:,} texts of 3 to 40 words and four shards; staging and what follows the "
+            "encoder with "
+            f"an encoder of {arguments.dimension:,} dimensions that costs nothing. Segments a second, best of "
+            f"{arguments.repeats}.",
+            table(rows),
+        ],
+        partial=arguments.segments < parser.get_default("segments"),
+    )
 
 
 if __name__ == "__main__":

@@ -1,33 +1,31 @@
-"""What benchmarks share: wall time of systems side by side, and narrations whose vectors are made, not encoded.
+"""What benchmarks share: wall time of systems side by side, and the form in which a result is written.
 
-Systems take turns, so that a busy machine slows all alike. A vector is a common mean, the topic of its narration, the
-stage of its topic that the narration has reached there, and noise, all with the power-law spectrum of text embeddings:
-narrations of one topic share stages in the same order. Every vector depends on its own text alone ("narration segment
-length"), so that corpora of any size, built in any order by any number of workers, agree where they overlap.
+Systems take turns, so that a busy machine slows all alike. A result is a file of benchmarks/results, from which
+docs/results.py makes a section of a page: title, guide, command, commit, machine, date, the body of the section, and
+all values.
 """
 
+import argparse
 import os
 import platform
+import shlex
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
-from recipe.corpus.encoders import EncoderIdentity
-from recipe.corpus.store import Corpus
-from recipe.errors import InputError
-from recipe.progress import SILENT, Progress
-from recipe.types import Narration, Segment
+from recipe.artifacts import to_json, write_json
 
 Task = TypeVar("Task", bound=Hashable)
 
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+THREADS = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+"""Settings of the environment that are part of a command, where they are set."""
 INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni", "avx2")
 LEAST = 3
 """Rounds that even the slowest takes part in."""
@@ -89,123 +87,99 @@ def processor() -> str:
     return f"{model}, {os.cpu_count()} cores ({', '.join(flag for flag in INT8_FLAGS if flag in flags)})"
 
 
-Vectors = NDArray[np.float32]
-
-SHORTEST, LONGEST, MEAN_LENGTH = 2, 120, 21
-TOPICS, STAGES = 400, 40
-NOISE = 0.6
-"""Norm of what a query differs by from the narration it was drawn from, before both have norm 1."""
-_BLOCK = 256
-"""Narrations encoded at once: bounds the memory."""
-
-
-def lengths(narrations: int, seed: int = 0) -> NDArray[np.int64]:
-    """Segments of each narration: log-normal, 2 to 120, mean about 21."""
-    drawn = np.random.default_rng(seed).lognormal(np.log(MEAN_LENGTH) - 0.18, 0.6, narrations)
-    return np.clip(np.round(drawn), SHORTEST, LONGEST).astype(np.int64)
+def add_json(parser: argparse.ArgumentParser, name: str) -> None:
+    """The option --json, whose default is the file that the results page reads."""
+    parser.add_argument(
+        "--json",
+        type=Path,
+        default=RESULTS / f"{name}.json",
+        help=f"where the result is written; without it benchmarks/results/{name}.json, from a full run alone",
+    )
 
 
-def narrations(count: int, seed: int = 0) -> Iterator[Narration]:
-    """The first `count` narrations; each segment's text says which it is."""
-    for n, length in enumerate(lengths(count, seed).tolist()):
-        yield Narration(f"video-{n}", tuple(Segment(f"{n} {k} {length}") for k in range(length)))
+def write_result(
+    target: Path,
+    values: Any,
+    *,
+    title: str,
+    guide: str,
+    body: Sequence[str | Mapping[str, Any]],
+    partial: bool = False,
+    device: str = "",
+) -> None:
+    """Write a measurement as docs/results.py reads it; commit, machine, date and command are found.
 
-
-class SyntheticEncoder:
-    """Stands in for a sentence encoder: reads where a segment lies and gives that place's vector."""
-
-    def __init__(self, dimension: int, seed: int = 0) -> None:
-        generator = np.random.default_rng(seed)
-        self._dimension, self._seed = dimension, seed
-        self._spectrum = spectrum(dimension)
-        self._mean = 0.55 * self._draw(generator, 1)
-        self._topics = 0.5 * self._draw(generator, TOPICS)
-        self._stages = 0.45 * self._draw(generator, TOPICS * STAGES)
-
-    @property
-    def identity(self) -> EncoderIdentity:
-        """What a corpus records about its encoder."""
-        return {
-            "name": "synthetic",
-            "revision": str(self._seed),
-            "task": None,
-            "dtype": "float32",
-            "dimension": self._dimension,
-            "weights": None,
-        }
-
-    def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> Vectors:
-        """Unit-norm float32 [n, d], one row a text, in the order given."""
-        places = np.fromstring(" ".join(texts), dtype=np.int64, sep=" ").reshape(-1, 3)
-        starts = np.flatnonzero(np.diff(places[:, 0], prepend=-1))
-        bounds = [*starts[::_BLOCK].tolist(), len(places)]
-        vectors = np.empty((len(places), self._dimension), dtype=np.float32)
-        with progress.task("encoding texts", len(texts)) as advance:
-            for first, last in pairwise(bounds):
-                vectors[first:last] = self._block(places[first:last])
-                advance(last - first)
-        return vectors
-
-    def _block(self, places: NDArray[np.int64]) -> Vectors:
-        narration, segment, length = places.T
-        jitter, noise = np.empty(len(places)), np.empty((len(places), self._dimension), np.float32)
-        starts = np.flatnonzero(np.diff(narration, prepend=-1)).tolist()
-        topics = np.empty(len(places), np.int64)
-        for first, last in zip(starts, [*starts[1:], len(places)], strict=True):
-            chosen = segment[first:last]
-            generator = np.random.Generator(np.random.Philox(key=[self._seed, narration[first]]))
-            topics[first:last] = generator.integers(TOPICS)
-            jitter[first:last] = generator.standard_normal(LONGEST)[chosen]
-            noise[first:last] = self._draw(generator, chosen.max() + 1)[chosen]
-        stage = np.clip(np.rint(segment / length * STAGES + 4 * jitter), 0, STAGES - 1).astype(np.int64)
-        noise *= 0.5
-        noise += self._mean
-        noise += self._topics[topics]
-        noise += self._stages[topics * STAGES + stage]
-        return unit(noise)
-
-    def _draw(self, generator: np.random.Generator, rows: int) -> Vectors:
-        """Float32 [rows, d] of expected squared norm 1."""
-        return generator.standard_normal((rows, self._dimension), dtype=np.float32) * self._spectrum
-
-
-def spectrum(dimension: int) -> Vectors:
-    """Standard deviations of the coordinates, falling as a power law, of norm 1: float32 [d]."""
-    falling = np.arange(1, dimension + 1, dtype=np.float32) ** np.float32(-0.4)
-    return falling / np.linalg.norm(falling)
-
-
-def unit(vectors: Vectors) -> Vectors:
-    """Rows of norm 1."""
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def build(folder: Path, count: int, dimension: int, shard_size: int = 4096, progress: Progress = SILENT) -> Path:
-    """The project's own build of the first `count` narrations; what is finished there is kept."""
-    encoder = SyntheticEncoder(dimension)
-    config = CorpusConfig(encoder=EncoderConfig(name="synthetic"), shard_size=shard_size)
-    return build_corpus(narrations(count), folder, config, progress, encoder=encoder)
-
-
-def questions(corpus: Corpus, count: int, steps: int, shared: int = 0, each: int = 1, seed: int = 1) -> list[Vectors]:
-    """Queries of unit-norm steps [steps, d]: segments of a narration in their order, and noise.
-
-    With `shared`, `each` of them in a row have their first `shared` steps in common and the rest of their own: the
-    completions of one history.
+    A `partial` run, whose figures say nothing, is not written into benchmarks/results. `device` is what the processor
+    does not say, such as the name of a GPU.
     """
-    generator = np.random.default_rng(seed)
-    falling = spectrum(corpus.dimension)
-    long_enough = np.flatnonzero(np.diff(corpus.offsets) >= steps)
-    if not len(long_enough):
-        raise InputError(f"no narration has {steps} segments to draw queries from; ask for fewer steps.")
-    drawn: list[Vectors] = []
-    for turn in range(count):
-        if turn % each == 0:
-            rows = corpus.embeddings(int(generator.choice(long_enough)))
-            rows = rows[np.sort(generator.choice(len(rows), steps, replace=False))]
-        noise = generator.standard_normal(rows.shape, dtype=np.float32) * falling
-        asked = unit(rows + np.float32(NOISE) * noise)
-        if turn % each:
-            asked[:shared] = drawn[-1][:shared]
-        drawn.append(asked)
-    return drawn
+    if partial and target.parent.resolve() == RESULTS:
+        print(f"not written to {target.relative_to(ROOT)}: this was not a full run; --json says where to write it")
+        return
+    machine = f"{device}; {processor()}" if device else processor()
+    found = {"command": command(), "commit": commit(), "machine": machine, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    record = {"title": title, "guide": guide, **found, "body": list(body), "values": to_json(values)}
+    write_json(target, record, sort_keys=False)
+
+
+def command() -> str:
+    """This process's command line, without folders of this machine and without --json."""
+    words = []
+    arguments = iter(sys.argv[1:])
+    for word in arguments:
+        if word == "--json":
+            next(arguments, None)
+        elif not word.startswith("--json="):
+            words.append(Path(word).name if Path(word).is_absolute() else word)
+    settings = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
+    return " ".join([*settings, "python", f"benchmarks/{Path(sys.argv[0]).name}", shlex.join(words)]).strip()
+
+
+def commit() -> str:
+    """The commit of the code that runs, and whether files differ from it; empty outside a clone."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--", "src", "benchmarks/*.py"], capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return name.strip() + (" with changes" if changed.strip() else "")
+
+
+def table(rows: Mapping[str, Mapping[str, Any]], first: str = "", title: str = "", digits: int = 3) -> dict[str, Any]:
+    """A table of a result's body: a row for each entry, a column for each name that an entry has."""
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    cells = [[name, *(shown(row.get(column), digits) for column in names)] for name, row in rows.items()]
+    return ({"title": title} if title else {}) | {"columns": [first, *names], "rows": cells}
+
+
+def shown(value: Any, digits: int = 3) -> str:
+    """A value as a cell: so many significant digits, an interval as its mean and ends, `-` for what is missing."""
+    value = to_json(value)
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        if "mean" not in value:
+            return ", ".join(f"{name} {shown(part, digits)}" for name, part in value.items())
+        ends = [value.get("low"), value.get("high")]
+        return shown(value["mean"], digits) + (
+            "" if None in ends else f" ({' to '.join(shown(x, digits) for x in ends)})"
+        )
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(shown(part, digits) for part in value) or "none"
+    return str(value)
+
+
+def picture(file: Path | None, alt: str) -> list[dict[str, str]]:
+    """The image of a body, where a picture was drawn into docs/images."""
+    if file is None or file.resolve().parent != ROOT / "docs" / "images":
+        return []
+    return [{"image": f"../images/{file.name}", "alt": alt}]

@@ -9,9 +9,10 @@ COIN, CrossTask and CaptainCook4D; the recipes of YouCook2's training videos are
 these three sources, and tested on NIV (step lists) and on YouCook2's validation videos (speech of training videos),
 which `--test` measures.
 
-Writes the law to src/recipe/audit/coverage_law.json and all points to benchmarks/results/coverage_law.json. Points that
-are there already are kept; without `--data` they are fitted again. After a change of the verifier or of the audit's
-classes, measure `--anew`.
+Writes the law to src/recipe/audit/coverage_law.json and all points to the file of `--json`. Points that are there
+already are kept; without `--data` they are fitted again. After a change of the verifier or of the audit's classes,
+measure `--anew`. The results page names the file with the points of the law in use: what `git show` prints of it can be
+given as `--json`.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from common import add_json, table, write_result
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
@@ -43,7 +45,6 @@ from recipe.reward.verifier import Verifier
 from recipe.stats import mean_interval
 from recipe.types import Hit, Narration, Procedure, Segment
 
-RESULT = Path(__file__).parent / "results" / "coverage_law.json"
 PACKAGED = Path(coverage.__file__).parent / LAW
 VIDEOS = (0, 1, 2, 4, 8, 16)
 SPOKEN = (0, 1, 4, 100)
@@ -98,7 +99,7 @@ Cell = tuple[str, str, int | None]
 def main() -> None:
     """Measure, fit, test, write."""
     arguments = _arguments()
-    known = read_json(arguments.output)["points"] if arguments.output.is_file() and not arguments.anew else []
+    known = [] if arguments.anew or not arguments.json.is_file() else points_of(arguments.json)
     done = {_cell(one) for one in known}
     if arguments.data is None and not known:
         raise SystemExit("there are no points to fit; give --data.")
@@ -110,7 +111,13 @@ def main() -> None:
     law["record"] = {"cells": cells(points), "tests": tested}
     others = [one for one in read_json(PACKAGED)["laws"] if one["verifier"] != law["verifier"]]
     write_json(PACKAGED, {"format": 1, "laws": [*others, law]})
-    write_json(arguments.output, {"limit": arguments.limit, "points": points, "law": law})
+    write_result(
+        arguments.json,
+        {"limit": arguments.limit, "points": points, "law": law},
+        title="The coverage law",
+        guide="audit.md",
+        body=body(law, arguments.limit),
+    )
     for cell in law["record"]["cells"]:
         print("  ".join(f"{value:.3f}" if isinstance(value, float) else f"{value!s:14}" for value in cell.values()))
     print(
@@ -119,6 +126,45 @@ def main() -> None:
     for name, rows in tested.items():
         for row in rows:
             print(name, {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()})
+
+
+def points_of(file: Path) -> list[Point]:
+    """The points of a result. Raises SystemExit where it holds their number only."""
+    found = read_json(file)
+    known = found.get("values", found)["points"]
+    if isinstance(known, int):
+        raise SystemExit(f"{file} holds the number of its points only; measure --anew, or name another file.")
+    return list(known)
+
+
+def body(law: dict[str, Any], limit: int) -> list[str | dict[str, Any]]:
+    """The law, the gains that it was fitted to, and its test."""
+    constants = ", ".join(f"{name} {law[name]:.3f}" for name in ("base", "rise", "zero", "scale"))
+    gained: dict[str, dict[str, Any]] = {}
+    for cell in law["record"]["cells"]:
+        row = gained.setdefault(cell["source"], {"R0, MEAN": cell["relevance"]})
+        row[f"{cell['kind']}, {cell['videos'] if cell['videos'] is not None else 'all'} a task"] = {
+            "mean": cell["gain"],
+            "low": cell["low"],
+            "high": cell["high"],
+        }
+    tests = {
+        f"{source}, {row['kind']}, {row['videos']} a task": {
+            "match": row["match"],
+            "predicted": {"mean": row["predicted"], "low": row["predicted_low"], "high": row["predicted_high"]},
+            "measured": {"mean": row["measured"], "low": row["low"], "high": row["high"]},
+        }
+        for source, rows in law["record"]["tests"].items()
+        for row in rows
+    }
+    return [
+        f"gain(x) = base + rise (1 - exp(-max(x - zero, 0) / scale)); {constants} ({law['verifier']}, "
+        f"{law['encoder']}). Each "
+        f"source predicted from the others misses by {law['between']:.3f} (root mean square).",
+        f"Gain of MEAN over R0, with its interval by task; {limit} procedures of each source.",
+        table(gained, "source", digits=2),
+        *([table(tests, "source", "Test on sources that it was not fitted on", digits=2)] if tests else []),
+    ]
 
 
 def measure(data: Path, speech: Path | None, limit: int, look: bool, done: Collection[Cell]) -> Iterator[Point]:
@@ -374,8 +420,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--speech", type=Path, help="corpus of YouCook2's speech")
     parser.add_argument("--limit", type=int, default=60, help="procedures of each source")
     parser.add_argument("--test", action="store_true", help="look at the test sources, too")
-    parser.add_argument("--anew", action="store_true", help="measure again what --output holds")
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--anew", action="store_true", help="measure again what --json holds")
+    add_json(parser, "audit-coverage")
     return parser.parse_args()
 
 

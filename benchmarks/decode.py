@@ -1,6 +1,6 @@
 """Decoding beside ffmpeg alone: seconds and peak memory for the frames a model is shown.
 
-    python benchmarks/decode.py [VIDEO ...] [--quick] [--keep FOLDER] [--json FILE]
+    python benchmarks/decode.py [VIDEO ...] [--quick] [--keep FOLDER]
 
 Two samplings of each video: 2 frames a second, and 32 evenly spread. Beside the videos given, two are made: ten
 minutes of 1280x720, and an hour of 640x360 for 32 frames (30 a second, B-frames, a keyframe every 5 seconds).
@@ -27,9 +27,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import processor
-
-from recipe.artifacts import write_json
+from common import add_json, processor, write_result
 
 FPS, UNIFORM = "2 fps", "32 uniform"
 RECIPE, PLAIN, FFMPEG, SEEKING = "recipe", "recipe, no jumps", "ffmpeg", "ffmpeg, seeking"
@@ -70,7 +68,7 @@ def main() -> None:
     parser.add_argument("videos", nargs="*", type=Path, metavar="VIDEO")
     parser.add_argument("--quick", action="store_true", help="make videos of one and two minutes")
     parser.add_argument("--keep", type=Path, help="folder for the made videos, used again when they are there")
-    parser.add_argument("--json", type=Path, help="where the figures are written")
+    add_json(parser, "video")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -86,10 +84,23 @@ def main() -> None:
         start = spawn([sys.executable, __file__, "--child", json.dumps({"kind": "start"})])
         print(f"Python with its libraries alone: {start.seconds:.2f} s, {start.megabytes:.0f} MB\n")
         rows = [measured(task, ffmpeg) for video in (*options.videos, *made) for task in tasks(video)]
-    print(table(rows))
-    if options.json:
-        record = {"processor": processor(), "ffmpeg": version(ffmpeg) if ffmpeg else None, "start": start._asdict()}
-        write_json(options.json, {**record, "rows": rows})
+    columns, cells = table(rows)
+    print("\n".join(" | ".join(line) for line in (columns, *cells)))
+    known = version(ffmpeg) if ffmpeg else None
+    write_result(
+        options.json,
+        {"ffmpeg": known, "start": start._asdict(), "rows": rows},
+        title="Decoding beside ffmpeg",
+        guide="video.md",
+        body=[
+            "Processor seconds, over all cores, for each minute of video; in brackets the peak of memory in MB, of "
+            "which Python "
+            f"with its libraries is {start.megabytes:.0f}. The ratio is that of recipe to ffmpeg. "
+            f"{known or 'No ffmpeg'}.",
+            {"columns": columns, "rows": cells},
+        ],
+        partial=options.quick,
+    )
 
 
 def tasks(video: Path) -> list[Task]:
@@ -233,12 +244,19 @@ def write(path: Path, width: int, height: int, minutes: int) -> None:
     partial.rename(path)
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Processor seconds per minute of video, ratios of the same run to ffmpeg, and peaks of memory, as Markdown."""
-    lines = [
-        "| video, sampling | frames | images, MB | recipe: s/min (peak MB) | no jumps | ffmpeg | seeking | ratio |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+def table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Columns and cells: processor seconds a minute of video with the peak of memory, and the ratio to ffmpeg."""
+    heads = [
+        "video, sampling",
+        "frames",
+        "images, MB",
+        "recipe: s/min (peak MB)",
+        "no jumps",
+        "ffmpeg",
+        "seeking",
+        "ratio",
     ]
+    lines = []
     for row in rows:
         cells = [f"{row['video']}, {row['sampling']}", f"{row['frames']} x {row['width']}x{row['height']}"]
         cells.append(f"{row['images_mb']:.0f}")
@@ -247,8 +265,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             cells.append(f"{run['processor_seconds'] / row['minutes']:.2f} ({run['megabytes']:.0f})" if run else "")
         peer = row["runs"].get(FFMPEG)
         cells.append(f"{row['runs'][RECIPE]['processor_seconds'] / peer['processor_seconds']:.2f}" if peer else "")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return heads, lines
 
 
 def version(ffmpeg: str) -> str:

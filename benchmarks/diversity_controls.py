@@ -1,17 +1,16 @@
 """What the proxy judge of diversity gives plans whose diversity is known: ten plans for each prompt of the world.
 
-    python benchmarks/diversity_controls.py [--prompts 49] [--encoder minilm]
-
-Writes benchmarks/results/diversity_controls.json.
+python benchmarks/diversity_controls.py [--prompts 49] [--encoder minilm]
 """
 
 import argparse
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import fmean
 
-from recipe.artifacts import to_json, write_json
+from common import add_json, table, write_result
+
+from recipe.artifacts import to_json
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.diversity.judges import ProxyDiversityJudge, Question
@@ -24,7 +23,6 @@ from recipe.world.graph import TaskGraph, World
 from recipe.world.load import load_world
 from recipe.world.validity import plan_key
 
-RESULT = Path(__file__).parent / "results" / "diversity_controls.json"
 Steps = Sequence[str]
 Write = Callable[[World, Example, Sequence[Example], random.Random], Steps]
 """One plan of a control for a prompt, beside all prompts."""
@@ -35,6 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=49)
     parser.add_argument("--encoder", default="minilm")
+    add_json(parser, "evaluation-diversity")
     arguments = parser.parse_args()
     world = load_world()
     examples = draw_examples(world, "test_cuts", arguments.prompts)
@@ -52,7 +51,26 @@ def main() -> None:
         print(f"{name:34} {diversity.mean:.2f} {ends:18} {levels}")
     found["of no use"] = of_no_use(judge, examples)
     print("true plans held for useless:", found["of no use"])
-    write_json(RESULT, found)
+    rows = {
+        name: {"D": control["diversity"]} | {f"pairs at {level}": count for level, count in control["levels"].items()}
+        for name, control in found["controls"].items()
+    }
+    write_result(
+        arguments.json,
+        found,
+        title="Diversity of samples whose diversity is known",
+        guide="evaluation.md",
+        body=[
+            f"Ten plans for each of {len(examples)} prompts of the embedded world, by {judge.identity.name}: the "
+            "diversity with its "
+            "interval, and the pairs at each level.",
+            table(rows, "plans", digits=2),
+            f"True plans held for useless: {found['of no use']['whole']:.1%} of whole ones, "
+            f"{found['of no use']['half']:.1%} of "
+            "halves.",
+        ],
+        partial=arguments.prompts < parser.get_default("prompts"),
+    )
 
 
 def of_no_use(judge: ProxyDiversityJudge, examples: Sequence[Example]) -> dict[str, float]:

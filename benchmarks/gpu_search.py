@@ -1,6 +1,6 @@
 """Stage 1 on one GPU at HowToCaption scale: 25 million segments of 1,024 numbers, against what the device could do.
 
-    PYTHONPATH=src python benchmarks/gpu_search.py [--quick] [--tune] [--json FILE]
+    PYTHONPATH=src python benchmarks/gpu_search.py [--quick] [--tune]
 
 Codes of 8 bits (25.6 GB) and vectors of 16 bits (51.2 GB) are made on the device in turn. For each of five batches of
 queries it gives the scan's time (CUDA events, median), and that of the scan with the ranking that leaves a few
@@ -9,8 +9,7 @@ thousand pairs to re-score: the read bandwidth that this is, and the rate of mul
 kind, measured in the same run. Sums of a slice are compared with the recursion in NumPy: integers exactly, floats
 within their bound. Needs torch, triton and numpy only.
 
-Without a GPU, TRITON_INTERPRET=1 and --quick check that the script runs; what they take says nothing, and no file is
-written.
+Without a GPU, TRITON_INTERPRET=1 and --quick check that the script runs; what they take says nothing.
 """
 
 import argparse
@@ -19,16 +18,15 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import triton
+from common import add_json, table, write_result
 from numpy.typing import NDArray
 from triton.runtime.errors import OutOfResources
 
-from recipe.artifacts import write_json
 from recipe.corpus.gpu.scan import (
     Launch,
     NarrationBounds,
@@ -243,6 +241,23 @@ def report(kind: str, found: dict[str, Any]) -> None:
         )
 
 
+def body(kind: str, found: dict[str, Any]) -> list[str | dict[str, Any]]:
+    """The same for the results page."""
+    limit, peak = found["read limit GB/s"], found["product T(FL)OP/s"]
+    columns = ("unique steps", "columns", "scan ms", "ranked ms", "largest error")
+    rows = {
+        row["batch"]: {name: row[name] for name in columns}
+        | {"of bandwidth": f"{row['read GB/s'] / limit:.0%}", "of product": f"{row['T(FL)OP/s'] / peak:.0%}"}
+        for row in found["rows"]
+    }
+    return [
+        f"{kind}: {found['segments']:,} segments, {found['GB']:.1f} GB, {found['rows used']:.0%} of the rows that "
+        "are multiplied "
+        f"are segments. A sum reads {limit:,.0f} GB/s, a matrix product makes {peak:,.0f} T(FL)OP/s.",
+        table(rows, "batch"),
+    ]
+
+
 def measure_kind(kind: torch.dtype, options: argparse.Namespace) -> dict[str, Any]:
     """The tables of one kind of vectors, and the device's limits."""
     device = "cpu" if INTERPRETED else "cuda"
@@ -271,7 +286,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--tune", action="store_true", help="also compare shapes of the launch")
     parser.add_argument("--quick", action="store_true", help="a small corpus: checks the script, not the speed")
-    parser.add_argument("--json", type=Path, help="also write the result to this file")
+    add_json(parser, "search-gpu")
     options = parser.parse_args()
     if not INTERPRETED and not torch.cuda.is_available():
         raise SystemExit("no CUDA device here; TRITON_INTERPRET=1 with --quick checks that the script runs.")
@@ -283,10 +298,17 @@ def main() -> None:
     for kind in options.kinds:
         found[kind] = measure_kind(KINDS[kind], options)
         report(kind, found[kind])
-    if options.json and not INTERPRETED:
-        setting = {key: value for key, value in vars(options).items() if key != "json"}
-        software = {"torch": torch.__version__, "triton": triton.__version__}
-        write_json(options.json, {"device": name, "setting": setting, "software": software, "kinds": found})
+    setting = {key: value for key, value in vars(options).items() if key != "json"}
+    software = {"torch": torch.__version__, "triton": triton.__version__}
+    write_result(
+        options.json,
+        {"device": name, "setting": setting, "software": software, "kinds": found},
+        title="Search on a GPU",
+        guide="search.md",
+        body=[part for kind in options.kinds for part in body(kind, found[kind])],
+        partial=options.quick or INTERPRETED,
+        device=name,
+    )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 Measures whether the recordings are valid orders of their graphs; AUC of validity between valid plans and plans spoilt
 in one way, and between recordings without and with errors; how often reworded lines find their step, by threshold; and
-what a single reference makes of another valid order. Writes benchmarks/results/graph_validity.json.
+what a single reference makes of another valid order.
 """
 
 import argparse
@@ -19,8 +19,9 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from common import add_json, table, write_result
 
-from recipe.artifacts import read_json, to_json, write_json
+from recipe.artifacts import read_json, to_json
 from recipe.audit.wordings import paraphrase
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
@@ -348,19 +349,61 @@ def _foreign(study: Study) -> list[float]:
     return found
 
 
-RESULT = Path(__file__).parent / "results" / "graph_validity.json"
-
-
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--encoder", default="minilm")
-    parser.add_argument("--every", type=int, default=1, help="Only each so manieth recording.")
+    parser.add_argument("--every", type=int, default=1, help="only each so manieth recording")
+    add_json(parser, "evaluation-task_graphs")
     arguments = parser.parse_args()
     found = measure(arguments.folder, arguments.encoder, arguments.every)
-    write_json(RESULT, found)
     print(json.dumps(found, indent=2))
+    write_result(
+        arguments.json,
+        found,
+        title="Validity against task graphs, on CaptainCook4D",
+        guide="evaluation.md",
+        body=body(found),
+        partial=arguments.every > 1,
+    )
+
+
+def body(found: dict[str, Any]) -> list[str | dict[str, Any]]:
+    """The tables of the results page."""
+    columns = {"auc": "AUC", "auc_against_drawn": "AUC, drawn only", "auc_against_recorded": "AUC, recorded only"}
+    apart: dict[str, dict[str, Any]] = {what: {} for what in SPOILT.values()}
+    for name, part in found["separation"].items():
+        for kind, what in SPOILT.items():
+            apart[what] |= {f"{name}: {title}": part[key][kind] for key, title in columns.items()}
+    by_threshold = found["wordings"]["by_threshold"]
+    worded = {
+        kind: {
+            "found": by_threshold[str(found["threshold"])][kind],
+            "validity": row["validity"],
+            "AUC": row["auc_swapped"],
+        }
+        for kind, row in found["wordings"]["plans"].items()
+    }
+    references = found["references"]
+    return [
+        f"The encoder is {found['encoder']}, the threshold {found['threshold']}; intervals draw recipes.",
+        table(found["recordings"], "recordings", "Are the recordings valid orders of their own graphs?"),
+        table(apart, "a valid plan spoilt:", "Valid against spoilt plans"),
+        table(found["natural_errors"], "recordings with", "Errors that people made"),
+        table(worded, "wording", f"Lines in other words ({found['wordings']['lines']} of each)"),
+        table(by_threshold, "threshold", "Lines that find their step, and foreign lines that are taken for one"),
+        table(found["margins"], "margin", "Validity of valid orders in short words, and of the same with a swap"),
+        table(references["means"], "plan", "What a single reference makes of another valid order"),
+        table(
+            {
+                "AUC of another valid order against an exchange": references[
+                    "auc of another valid order against swapped"
+                ],
+                "Spearman's rank correlation with validity": references["spearman of validity with"],
+            }
+        ),
+    ]
 
 
 def measure(folder: Path, encoder: str = "minilm", every: int = 1) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The paper's corpus at 1/100 of its size: HowToCaption's layout, made texts, and the documented commands on it.
 
-    python benchmarks/howtocaption.py [--videos 12000] [--dimension 1024] [--folder FOLDER] [--json FILE]
+    python benchmarks/howtocaption.py [--videos 12000] [--dimension 1024] [--folder FOLDER]
 
 HowToCaption has 25 million captions of 1.2 million videos. A pickle is written in its published layout, with as many
 captions a video: starts out of order, a list of captions for each span, spans of 8 seconds that overlap. Then, each as
@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import once, processor
+from common import add_json, once, processor, table, write_result
 
-from recipe.artifacts import read_json, read_jsonl, write_json
+from recipe.artifacts import read_json, read_jsonl
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 
@@ -239,14 +239,43 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=1024)
     parser.add_argument("--shard", type=int, default=1024, help="narrations in a shard")
     parser.add_argument("--folder", type=Path, help="where the files are made and left; without it, a temporary one")
-    parser.add_argument("--json", type=Path, help="also write the result here")
+    add_json(parser, "training-howtocaption")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = (arguments.folder or Path(name) / "howtocaption").absolute()
         result = measure(folder, arguments.videos, arguments.dimension, arguments.shard)
     print(json.dumps({key: value for key, value in result.items() if key != "steps"}, indent=2))
-    if arguments.json:
-        write_json(arguments.json, result)
+    write_result(
+        arguments.json,
+        result,
+        title="The paper's corpus at 1/100 of its size",
+        guide="training.md",
+        body=body(result),
+        partial=arguments.videos < parser.get_default("videos"),
+    )
+
+
+def body(result: Result) -> list[str | dict[str, Any]]:
+    """What was measured, and what is calculated from it."""
+    captions = result["input"]["captions"]
+    rows = {
+        name: {
+            "wall, s": done["wall_s"],
+            "processor, s": done["cpu_s"],
+            "processor s a million captions": done["cpu_s"] / captions * 1e6,
+            "memory, GB": done.get("own_memory_gb"),
+        }
+        for name, done in result["steps"].items()
+    }
+    larger = result["calculated for 25 million captions"]
+    return [
+        f"{result['input']['videos']:,} videos and {captions:,} captions in HowToCaption's layout, made texts; the "
+        "encoder is "
+        f"hash:{result['setting']['dimension']}. The corpus of a killed and resumed build has the same id.",
+        table(rows, "measured"),
+        table({"GRPO": result["grpo"], "kept with --exclude": result["kept with --exclude"]}),
+        table({name: {"": value} for name, value in larger.items()}, "calculated for 25 million captions"),
+    ]
 
 
 if __name__ == "__main__":

@@ -4,22 +4,19 @@
 
 Datasets of videos that differ in size and share a part of every value: 1 to 9 examples a video, half of the variance
 between videos. Beside the intervals and the test stand those of a normal distribution that take every example for
-independent. Draws without an interval are counted apart. The method was chosen with seed 1; seed 2 reports. Writes
-benchmarks/results/interval_coverage.json.
+independent. Draws without an interval are counted apart. The method was chosen with seed 1; seed 2 reports.
 """
 
 import argparse
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from common import add_json, table, write_result
 from numpy.typing import NDArray
 
 from recipe import stats
-from recipe.artifacts import write_json
 from recipe.stats import Interval, compare, krippendorff_alpha, macro_interval, standard_error
 
-RESULT = Path(__file__).parent / "results" / "interval_coverage.json"
 DRAWS = 2000
 LEVEL = 0.05
 Array = NDArray[np.float64]
@@ -189,7 +186,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=2)
-    parser.add_argument("--only", default="", help="shapes whose name holds this, which are printed and not written")
+    parser.add_argument("--only", default="", help="shapes whose name holds this")
+    add_json(parser, "statistics")
     options = parser.parse_args()
     trials, seed = options.trials, options.seed
     stats.DRAWS = stats.FLIPS = DRAWS
@@ -204,9 +202,31 @@ def main() -> None:
         if options.only in name:
             alphas[name] = alpha_coverage(plans, noise, trials, seed)
             shown(name, alphas[name])
-    if not options.only:
-        setup = {"trials": trials, "draws": DRAWS, "seed": seed}
-        write_json(RESULT, setup | {"coverage and false alarms": found, "coverage of alpha": alphas})
+    setup = {"trials": trials, "draws": DRAWS, "seed": seed}
+    shares = [table({name: percent(row) for name, row in part.items()}, first)
+              for first, part in (("data sets", found), ("alpha", alphas)) if part]  # fmt: skip
+    write_result(
+        options.json,
+        setup | {"coverage and false alarms": found, "coverage of alpha": alphas},
+        title="How often intervals hold the truth, and how often tests raise false alarms",
+        guide="statistics.md",
+        body=[
+            f"{trials:,} data sets of each shape (seed {seed}): how often a given interval holds the truth, how "
+            "often there is "
+            f"none, its median width, and how often the test rejects what is true at {LEVEL:.0%}.",
+            *shares,
+        ],
+        partial=bool(options.only) or trials < parser.get_default("trials"),
+    )
+
+
+def percent(row: dict[str, float | None]) -> dict[str, str]:
+    """Shares in percent, and the width as it is, below what a column of the results page is called."""
+    titles = {"width": "median width", "false alarms": f"false alarms at {LEVEL:.0%}"}
+    return {
+        titles.get(name, name): "-" if value is None else f"{value:.2f}" if name == "width" else f"{value:.1%}"
+        for name, value in row.items()
+    }
 
 
 def shown(name: str, row: dict[str, float | None]) -> None:

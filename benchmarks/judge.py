@@ -1,6 +1,6 @@
 """What asking costs: prompts of a judge's size to an endpoint that answers at once, against the SDK of OpenAI.
 
-    python benchmarks/judge.py [--quick] [--json FILE]
+    python benchmarks/judge.py [--quick]
 
 The endpoint is a process of its own that answers every request with the same completion, so that what is measured is
 the client: one process with `--concurrency` requests under way. Ours are the engine without a cache, with an empty one
@@ -23,9 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from common import processor
+from common import add_json, table, write_result
 
-from recipe.artifacts import write_json
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.models.model import open_model
 from recipe.models.protocol import Answer, Chat
@@ -71,9 +70,9 @@ class Cost(NamedTuple):
 
 
 @contextmanager
-def instant() -> Iterator[str]:
-    """The address of an endpoint that answers at once."""
-    with subprocess.Popen([sys.executable, "-c", INSTANT, ANSWER], stdout=subprocess.PIPE, text=True) as process:
+def instant(answer: str = ANSWER) -> Iterator[str]:
+    """The address of an endpoint that gives this answer at once."""
+    with subprocess.Popen([sys.executable, "-c", INSTANT, answer], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
@@ -159,12 +158,12 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=3000, help="characters of a prompt")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, help="also write the result here")
+    add_json(parser, "endpoints")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.calls = 2, 1000
     setting = {name: getattr(arguments, name) for name in ("concurrency", "calls", "size", "rounds")}
-    setting |= {"processor": processor(), "openai": version("openai"), "httpx2": version("httpx2")}
+    setting |= {"openai": version("openai"), "httpx2": version("httpx2")}
     result = {}
     costs = measured(arguments)
     for name, rounds in costs.items():
@@ -177,8 +176,21 @@ def main() -> None:
             ),
         }
         print(f"{name}:", ", ".join(f"{what} {value:.3g}" for what, value in result[name].items()))
-    if arguments.json is not None:
-        write_json(arguments.json, {"setting": setting} | result)
+    write_result(
+        arguments.json,
+        {"setting": setting} | result,
+        title="What a call costs",
+        guide="planning.md",
+        body=[
+            f"One client process has {arguments.concurrency} requests under way with prompts of {arguments.size:,} "
+            "characters; the "
+            f"endpoint answers at once and is a process of its own. Medians of {arguments.rounds} rounds of "
+            f"{arguments.calls:,} "
+            "calls.",
+            table(result),
+        ],
+        partial=arguments.calls < parser.get_default("calls"),
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What judging costs beside the judge: from plans to the table, at an endpoint that answers at once.
 
-    python benchmarks/judge_overhead.py [--quick] [--json FILE]
+    python benchmarks/judge_overhead.py [--quick]
 
 The endpoint of `judge.py` answers every request with the same verdict, so that what is measured is ours: building
 cases, rendering prompts, asking with `--concurrency` requests under way, keeping each answer, reading it, and the
@@ -11,18 +11,15 @@ import argparse
 import json
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from common import processor
-from judge import INSTANT
+from common import add_json, table, write_result
+from judge import instant
 
-from recipe.artifacts import write_json
 from recipe.config import JudgeConfig, ModelConfig
 from recipe.evaluation.judge.llm import LlmJudge, estimate
 from recipe.evaluation.judge.measures import RubricMeasure
@@ -74,7 +71,7 @@ def judged(url: str, asked: list[Example], folder: Path, concurrency: int) -> No
         judge = LlmJudge(model, "judge", JudgeConfig())
         rows = judge.judge(cases)
         scores = summarise(RubricMeasure(judge.identity), "plans", verdict_rows(rows), asked)
-    assert all(one.counts.unscored == 0 for one in scores.datasets)
+    assert all(group.counts.unscored == 0 for group in scores.groups)
     write_verdicts(folder / "rows.jsonl", rows)
 
 
@@ -84,16 +81,13 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=2000, help="judgements of a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, help="also write the result here")
+    add_json(parser, "judge-overhead")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.plans = 2, 500
     found: dict[str, list[Cost]] = {"first run": [], "second run, all kept": []}
     verdict = json.dumps(dict.fromkeys(CRITERIA, 3))
-    command = [sys.executable, "-c", INSTANT, verdict]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, tempfile.TemporaryDirectory() as at:
-        assert process.stdout is not None
-        url = f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
+    with instant(verdict) as url, tempfile.TemporaryDirectory() as at:
         for turn in range(arguments.rounds + 1):
             asked = examples(arguments.plans if turn else 100, turn)
             folder = Path(at) / str(turn)
@@ -101,13 +95,12 @@ def main() -> None:
             if turn:  # the first round imports and warms up
                 for rounds, cost in zip(found.values(), costs, strict=True):
                     rounds.append(cost)
-        process.terminate()
     sized = examples(200, 1)
     prompt = estimate(
         cases_of(sized, [Prediction(one.example_id, one.continuation) for one in sized]).cases, JudgeConfig()
     )
     setting = {name: getattr(arguments, name) for name in ("concurrency", "plans", "rounds")}
-    setting |= {"processor": processor(), "characters of a prompt": 4 * prompt.prompt_tokens // prompt.calls}
+    setting["characters of a prompt"] = 4 * prompt.prompt_tokens // prompt.calls
     result = {
         name: {
             "wall, ms": statistics.median(cost.wall for cost in rounds),
@@ -119,8 +112,18 @@ def main() -> None:
     for name, values in result.items():
         print(f"{name}:", ", ".join(f"{what} {value:.3g}" for what, value in values.items()))
     print(setting)
-    if arguments.json is not None:
-        write_json(arguments.json, {"setting": setting} | result)
+    write_result(
+        arguments.json,
+        {"setting": setting} | result,
+        title="The overhead of judging",
+        guide="judge.md",
+        body=[
+            f"{arguments.concurrency} requests under way, {arguments.plans:,} plans with prompts of "
+            f"{setting['characters of a prompt']:,} characters, {arguments.rounds} rounds; milliseconds a verdict.",
+            table(result),
+        ],
+        partial=arguments.plans < parser.get_default("plans"),
+    )
 
 
 if __name__ == "__main__":

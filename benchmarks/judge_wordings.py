@@ -10,12 +10,13 @@ each system's mean accuracy over the wordings, and the shares of the variance of
 import argparse
 import random
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+from common import add_json, write_result
+from common import table as cells
 
-from recipe.artifacts import to_json, write_json
+from recipe.artifacts import to_json
 from recipe.cli.console import print_table
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
@@ -39,15 +40,29 @@ def main() -> None:
     parser.add_argument("--wordings", type=int, default=5)
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
+    add_json(parser, "judge-wordings")
     arguments = parser.parse_args()
     judge = ProxyJudge(open_encoder(EncoderConfig(name=arguments.encoder)).encode, arguments.encoder)
     examples = draw_examples(WORLD, "test_goals", arguments.examples, arguments.seed)
     worded = [[reworded(one, f"{arguments.seed} {n}") for one in examples] for n in range(arguments.wordings)]
     found = {name: judged(judge, plans, worded) for name, plans in systems(examples, arguments.seed).items()}
-    if arguments.output is not None:
-        write_json(arguments.output, {"judge": to_json(judge.identity), "systems": to_json(found)})
-    print_table(table(found, judge.identity.name, arguments.wordings))
+    made = table(found, judge.identity.name, arguments.wordings)
+    print_table(made)
+    titles = [heading.text for heading in made.headings]
+    rows = {one.name: dict(zip(titles, (cell.value for cell in one.cells), strict=True)) for one in made.rows}
+    write_result(
+        arguments.json,
+        {"judge": to_json(judge.identity), "systems": to_json(found)},
+        title="Verdicts and the words of the reference",
+        guide="judge.md",
+        body=[
+            f"{arguments.examples} examples of the embedded world, worded {arguments.wordings} times; the plans are "
+            "always the "
+            f"same. {made.caption}.",
+            cells(rows, "plans"),
+        ],
+        partial=arguments.examples < parser.get_default("examples"),
+    )
 
 
 def reworded(example: Example, seed: str) -> Example:

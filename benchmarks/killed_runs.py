@@ -1,12 +1,18 @@
-"""Kill training runs at random moments, resume them, and compare with runs that were never stopped.
+"""Kill runs at random moments, resume them, and compare with runs that were never stopped.
 
-Every command of `recipe train` at a small scale, on the embedded world: the base model, SFT, and GRPO and best-of-N
-rounds against a corpus whose encoder is MiniLM in bfloat16. A run is killed with SIGKILL, as often as `--kills`, and
-then ends. Its weights, tokenizer, metrics and completions must be those of the uninterrupted run, to the last bit.
+    python benchmarks/killed_runs.py training [--moments 10] [--kills 1] [--stages base sft grpo best-of-n] [--seed 0]
+    python benchmarks/killed_runs.py study [--moments 10] [--longest 12] [--seed 0]
 
-    python benchmarks/killed_runs.py [--moments 10] [--kills 1] [--stages base sft grpo best-of-n] [--seed 0]
+`training`: every command of `recipe train` at a small scale, on the embedded world: the base model, SFT, and GRPO and
+best-of-N rounds against a corpus whose encoder is MiniLM in bfloat16. A run is killed with SIGKILL, as often as
+`--kills`, and then ends; so for each of `--moments`. Its weights, tokenizer, metrics and completions must be those of
+the uninterrupted run, to the last bit.
 
-Prints one JSON line a run, and ends with exit code 1 where one differs.
+`study`: `recipe reproduce` with a few thousand parameters on the embedded world: base, SFT-Annotated, SFT-HT100M and
+RL. Its process is killed `--moments` times, and then ends. Weights, plans, scores and figures must be those of the
+uninterrupted study, to the last bit, and no stage that was done may have been done again.
+
+Prints one JSON line a run or study, and ends with exit code 1 where one differs.
 """
 
 import argparse
@@ -22,7 +28,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from recipe.artifacts import file_sha256, read_jsonl
+from common import add_json, table, write_result
+
+from recipe.artifacts import file_sha256, read_json, read_jsonl
 from recipe.config import (
     BaseModelConfig,
     BestOfNConfig,
@@ -35,7 +43,7 @@ from recipe.config import (
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.examples import write_examples
-from recipe.progress import Advance
+from recipe.progress import SILENT, Advance
 from recipe.reward.verifier import Verifier
 from recipe.training.base import train_base
 from recipe.training.best_of_n import train_best_of_n
@@ -44,8 +52,26 @@ from recipe.training.sft import train_sft
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe.world.narrator import narrate
+from recipe_studies.experiments.schedule import RECORDS
+from recipe_studies.reproduce import study as studies
+from recipe_studies.reproduce.expand import expand
+from recipe_studies.reproduce.run import reproduce
+from recipe_studies.reproduce.study import PaperStudy
 
 Settings = BaseModelConfig | SFTConfig | GRPOConfig | BestOfNConfig
+TRAINING, STUDY = "training", "study"
+STAGES = ("base", "sft", "grpo", "best-of-n")
+SCALE = """
+title = "a few thousand parameters"
+world = { narrations = 60, documents = 200, train = 16, test = 4 }
+corpus = { encoder = { name = "minilm", dtype = "auto" } }
+sampling = { max_tokens = 24, batch_size = 64 }
+base = { steps = 30, hidden_size = 32, layers = 1, bf16 = false, save_every = 10 }
+sft = { epochs = 1, bf16 = false, save_every = 2, metrics = [] }
+grpo = { steps = 4, prompts_per_step = 2, max_completion_tokens = 16, bf16 = false, save_every = 1, metrics = [] }
+cost = { source = "none", sft_step_seconds = 1, grpo_step_seconds = 1, plan_seconds = 1, memory_gb = 1, model_gb = 1 }
+"""
+REGIMES = ("base", "sft-annotated", "sft-ht100m", "rl")
 
 
 def prepare(folder: Path) -> dict[str, Settings]:
@@ -139,48 +165,133 @@ def outcome(run: Path) -> dict[str, Any]:
     }
 
 
+def killed_training(folder: Path, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Each stage once without a kill, and then as often as `moments` with kills: what is unequal."""
+    draw, stages = random.Random(arguments.seed), prepare(folder)
+    for stage in arguments.stages:
+        whole = stages[stage].model_copy(update={"output": folder / f"{stage}-whole"})
+        began = time.monotonic()
+        wait(in_child(lambda settings=whole: train(settings, folder / "steps")))
+        steps = int((folder / "steps").read_text())
+        seconds, wanted = (time.monotonic() - began) / steps, outcome(whole.output)
+        for number in range(arguments.moments):
+            run = whole.model_copy(update={"output": folder / f"{stage}-{number}"})
+            killed_at = []
+            for _ in range(arguments.kills):
+                (folder / "steps").write_text("0")
+                child = in_child(lambda settings=run: train(settings, folder / "steps"))
+                wait_for(child, folder / "steps", draw.randint(0, steps))
+                time.sleep(draw.uniform(0, seconds))
+                child.kill()
+                child.join()
+                killed_at.append(int((folder / "steps").read_text() or 0))
+            finished = (run.output / "model").is_dir()
+            wait(in_child(lambda settings=run: train(settings, folder / "steps")))
+            resumed = outcome(run.output)
+            unequal = [key for key, value in wanted.items() if resumed[key] != value]
+            yield {
+                "stage": stage, "killed_after_step": killed_at, "had_finished": finished,
+                "equal": not unequal, "unequal": unequal,
+            }  # fmt: skip
+
+
+def study(configs: Path, output: Path) -> None:
+    """The study, in a process of its own."""
+    studies.configs = lambda: configs
+    study = PaperStudy(("main", "regimes"), ("micro",), None, seeds=(0,), regimes=REGIMES)
+    reproduce(study, [expand(study, "micro")], output, 2, SILENT)
+
+
+def study_outcome(output: Path) -> dict[str, Any]:
+    """What must not differ between two studies."""
+    folder = output / "micro"
+    files = [*folder.glob("**/model/*.safetensors"), *folder.glob("plans/*"), *folder.glob("scores/*")]
+    results = read_json(output / "results.json")
+    figures = [[{**made, "seconds": 0} for made in scale["tables"]] for scale in results["scales"]]
+    return {"files": {str(file.relative_to(folder)): file_sha256(file) for file in sorted(files)}, "figures": figures}
+
+
+def finished_stages(output: Path) -> dict[str, Any]:
+    """The records of finished stages: with the time that each took."""
+    records = {file.stem: read_json(file) for file in (output / "micro" / RECORDS).glob("*.json")}
+    return {name: record for name, record in records.items() if record["done"]}
+
+
+def killed_study(folder: Path, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A study without a kill and one with them: what is unequal, and what was done again."""
+    draw, context = random.Random(arguments.seed), multiprocessing.get_context("spawn")
+    configs = folder / "configs"
+    (configs / "scales").mkdir(parents=True)
+    (configs / "scales" / "micro.toml").write_text(SCALE)
+    (configs / "regimes").symlink_to(studies.configs() / "regimes")
+    whole, killed = folder / "whole", folder / "killed"
+    first = context.Process(target=study, args=(configs, whole))
+    first.start()
+    first.join()
+    kills, again = 0, list[str]()
+    done: dict[str, Any] = {}
+    while True:
+        process = context.Process(target=study, args=(configs, killed))
+        process.start()
+        process.join(draw.uniform(1, arguments.longest) if kills < arguments.moments else None)
+        ended = process.exitcode is not None
+        if not ended:
+            process.kill()
+            process.join()
+            kills += 1
+            time.sleep(2)  # the workers end with their parent
+        now = finished_stages(killed)
+        again += [name for name, record in done.items() if now.get(name) != record]
+        done = now
+        if ended:
+            break
+    one, other = study_outcome(whole), study_outcome(killed)
+    unequal = [key for key in one if one[key] != other[key]]
+    yield {
+        "stage": STUDY, "kills": kills, "stages": len(done), "done_again": again, "equal": not unequal,
+        "unequal": unequal,
+    }  # fmt: skip
+
+
 def main() -> int:
     """Kill, resume, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--moments", type=int, default=10, help="runs of each stage")
+    parser.add_argument("what", nargs="?", choices=(TRAINING, STUDY), default=TRAINING)
+    parser.add_argument("--moments", type=int, default=10, help="runs of each stage; kills of the study")
     parser.add_argument("--kills", type=int, default=1, help="kills of each run")
-    parser.add_argument("--stages", nargs="+", default=["base", "sft", "grpo", "best-of-n"])
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="of training")
+    parser.add_argument("--longest", type=float, default=12.0, help="seconds between two kills of the study, at most")
     parser.add_argument("--seed", type=int, default=0)
+    add_json(parser, "reliability-killed_runs")
     arguments = parser.parse_args()
-    draw, different = random.Random(arguments.seed), 0
+    rows = []
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        stages = prepare(folder)
-        for stage in arguments.stages:
-            whole = stages[stage].model_copy(update={"output": folder / f"{stage}-whole"})
-            began = time.monotonic()
-            wait(in_child(lambda settings=whole: train(settings, folder / "steps")))
-            steps = int((folder / "steps").read_text())
-            seconds, wanted = (time.monotonic() - began) / steps, outcome(whole.output)
-            for number in range(arguments.moments):
-                run = whole.model_copy(update={"output": folder / f"{stage}-{number}"})
-                killed_at = []
-                for _ in range(arguments.kills):
-                    (folder / "steps").write_text("0")
-                    child = in_child(lambda settings=run: train(settings, folder / "steps"))
-                    wait_for(child, folder / "steps", draw.randint(0, steps))
-                    time.sleep(draw.uniform(0, seconds))
-                    child.kill()
-                    child.join()
-                    killed_at.append(int((folder / "steps").read_text() or 0))
-                finished = (run.output / "model").is_dir()
-                wait(in_child(lambda settings=run: train(settings, folder / "steps")))
-                resumed = outcome(run.output)
-                unequal = [key for key, value in wanted.items() if resumed[key] != value]
-                different += bool(unequal)
-                print(
-                    json.dumps({
-                        "stage": stage, "killed_after_step": killed_at, "had_finished": finished,
-                        "equal": not unequal, "unequal": unequal,
-                    }),
-                    flush=True,
-                )  # fmt: skip
-    return int(different > 0)
+        killed = killed_training if arguments.what == TRAINING else killed_study
+        for row in killed(Path(place), arguments):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    stages = dict.fromkeys(row["stage"] for row in rows)
+    counts = {
+        stage: {
+            "runs": sum(row["stage"] == stage for row in rows),
+            "equal to the last bit": sum(row["stage"] == stage and row["equal"] for row in rows),
+        }
+        for stage in stages
+    }
+    write_result(
+        arguments.json,
+        rows,
+        title="Runs that are killed and resumed",
+        guide="reliability.md",
+        body=[
+            f"SIGKILL at {arguments.moments} random moments; weights, metrics, completions and figures beside those "
+            "of runs that were "
+            "never stopped.",
+            table(counts, "stage"),
+        ],
+        partial=arguments.moments < parser.get_default("moments"),
+    )
+    return int(any(row["unequal"] or row.get("done_again") for row in rows))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Drive the planner page in a real Chromium: how soon the first step is on the screen, and what is wrong with the page.
 
     recipe serve &
-    python benchmarks/planner_page.py --url http://127.0.0.1:8000/ --output pictures [--axe axe.min.js] [--json FILE]
+    python benchmarks/planner_page.py --url http://127.0.0.1:8000/ --output pictures [--axe axe.min.js]
 
 The page is used on a desktop, on a phone, in dark and by keyboard only: goal and history are typed, plans written, the
 evidence and the other plans opened, a step ticked off, the deviation asked for. Pictures of each go into `--output`.
@@ -22,6 +22,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from common import add_json, table, write_result
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
 
 CONTROLS = {"button", "link", "textbox", "checkbox", "radio", "combobox", "slider", "spinbutton", "tab", "switch"}
@@ -255,7 +256,7 @@ def main() -> None:
     parser.add_argument("--token", help="The server's token.")
     parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core.")
     parser.add_argument("--wait", type=float, default=120.0, help="Seconds for a run.")
-    parser.add_argument("--json", type=Path)
+    add_json(parser, "serving-page")
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
     if asked.goal is None:
@@ -280,8 +281,18 @@ def main() -> None:
         )
     for fault in faults:
         print(f"FAULT  {fault}")
-    if asked.json:
-        asked.json.write_text(json.dumps({"views": figures, "faults": faults}, indent=2) + "\n", encoding="utf-8")
+    write_result(
+        asked.json,
+        {"views": figures, "faults": faults},
+        title="The planner page in a browser",
+        guide="serving.md",
+        body=[
+            "Seconds by the page's own clock, from the press of *Plan* to the frame after what is named is there; "
+            f"{len(faults)} faults.",
+            table(figures, "window"),
+        ],
+        partial=bool(faults),
+    )
     sys.exit(bool(faults))
 
 

@@ -5,7 +5,7 @@
 On the embedded world, plans of every quality are made for each prompt: the reference, its corruptions, valid orders of
 the task graph, and valid orders with one to six careless edits. Their validity is known exactly. FOLDER holds coin and
 crosstask as `recipe data prepare` reads them; of those, only numbers are shown. Predictions for the embedded world,
-such as those of `recipe demo`, are a population of their own. Writes benchmarks/results/proxy_validity.json.
+such as those of `recipe demo`, are a population of their own.
 """
 
 import argparse
@@ -13,11 +13,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from common import add_json, table, write_result
 
-from recipe.artifacts import to_json, write_json
+from recipe.artifacts import to_json
 from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
@@ -35,7 +36,6 @@ from recipe.world.graph import TaskGraph, World
 from recipe.world.load import load_world
 from recipe.world.validity import plan_key, score_plan
 
-RESULT = Path(__file__).parent / "results" / "proxy_validity.json"
 VALID, EDITED, PREDICTED = "valid", "edited", "predicted"
 CLASSES = (
     *("shuffled", "reversed", "swap_adjacent", "offgoal", "related", "repeat_history", "paraphrased_history"),
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--predictions", type=Path, nargs="*", default=())
     parser.add_argument("--examples", type=Path)
-    parser.add_argument("--output", type=Path, default=RESULT)
+    add_json(parser, "judge-proxy")
     arguments = parser.parse_args()
     embed = open_encoder(EncoderConfig(name=arguments.encoder)).encode
     judge, world = ProxyJudge(embed, arguments.encoder), load_world()
@@ -93,8 +93,37 @@ def main() -> None:
             name: against_corruptions(judge, embed, arguments.data / name, name, arguments.prompts)
             for name in ("coin", "crosstask")
         }
-    write_json(arguments.output, found)
+    write_result(
+        arguments.json,
+        found,
+        title="The proxy judge against exact validity and against corruptions",
+        guide="judge.md",
+        body=body(found),
+        partial=arguments.prompts < parser.get_default("prompts"),
+    )
     show(found)
+
+
+def body(found: dict[str, Any]) -> list[str | dict[str, Any]]:
+    """The tables of the results page."""
+    parts: list[str | dict[str, Any]] = [
+        f"{found['judge']['name']}; {found['prompts']} prompts of the embedded world. Rank correlations with exact "
+        "validity, "
+        "intervals clustered by goal."
+    ]
+    for population, correlated in found["world"].items():
+        rows = {name: row for name, row in correlated.items() if name != "plans"}
+        parts.append(table(rows, "", f"{population}: {correlated['plans']:,}", digits=2))
+    parts.append(table(found["world by kind"], "plan", "Means by kind of plan"))
+    parts.append(table({"perfect plans that are not the reference": found["order"]}))
+    for name, real in found.get("real", {}).items():
+        known = real["another video's reference"]
+        rows = {
+            kind: {"own reference": own, "another video's reference": known.get(kind)}
+            for kind, own in real["own reference"].items()
+        }
+        parts.append(table(rows, "P(true above it)", f"{name}: {real['prompts']} procedures", digits=2))
+    return parts
 
 
 Made = tuple[Example, str, Sequence[str]]
@@ -308,10 +337,12 @@ def auc(
 
 
 def show(found: dict[str, object]) -> None:
-    """The tables of docs/judge.md."""
-    for population, table in found["world"].items():
-        print(f"\n{population}: {table.pop('plans')} plans")
-        for name, row in table.items():
+    """The same on the terminal."""
+    for population, correlated in found["world"].items():
+        print(f"\n{population}: {correlated['plans']} plans")
+        for name, row in correlated.items():
+            if name == "plans":
+                continue
             kendalls = "-" if row["kendall"] is None else f"{row['kendall']:.2f}"
             print(f"{name:24} {interval(row['spearman']):24} {kendalls:6} {interval(row['within prompts'])}")
     print("\nkind: plans, validity, proxy, criteria")
@@ -319,13 +350,13 @@ def show(found: dict[str, object]) -> None:
         criteria = " ".join(f"{row[name]:.1f}" for name in CRITERIA)
         print(f"{kind:24} {row['plans']:5} {row['validity']:.2f} {row['proxy']:5.1f}   {criteria}")
     print("\nvalid plans that are not the reference:", found["order"])
-    for name, table in found.get("real", {}).items():
-        print(f"\n{name}: {table['prompts']} prompts, {table['prompts with another video']} with another video")
-        print(f"scale: {table['scale']}")
-        for kind, own in table["own reference"].items():
-            other = table["another video's reference"].get(kind)
-            shown = [interval(one) if isinstance(one, dict) else one for one in (own, other)]
-            print(f"{kind:24} {shown[0]!s:24} {shown[1]}")
+    for name, real in found.get("real", {}).items():
+        print(f"\n{name}: {real['prompts']} prompts, {real['prompts with another video']} with another video")
+        print(f"scale: {real['scale']}")
+        for kind, own in real["own reference"].items():
+            other = real["another video's reference"].get(kind)
+            cells = [interval(one) if isinstance(one, dict) else one for one in (own, other)]
+            print(f"{kind:24} {cells[0]!s:24} {cells[1]}")
 
 
 def interval(value: dict[str, float] | None) -> str:

@@ -2,15 +2,15 @@
 
     python benchmarks/rewards.py CORPUS PROCEDURES.jsonl [--prompts 200]
 
-Steps are embedded beforehand: all verifiers read the same. Times are of the processor, all threads. Writes
-benchmarks/results/rewards.json.
+Steps are embedded beforehand: all verifiers read the same. Times are of the processor, all threads.
 """
 
 import argparse
 import time
 from pathlib import Path
 
-from recipe.artifacts import write_json
+from common import add_json, table, write_result
+
 from recipe.audit.perturb import build_prompts, select
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
@@ -18,7 +18,6 @@ from recipe.data.procedures import read_procedures
 from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.verifier import Verifier
 
-RESULT = Path(__file__).parent / "results" / "rewards.json"
 PLANS = ("true", "shuffled", "half", "filler")
 BATCH = 8
 """Prompts scored at once, as GRPO does."""
@@ -30,6 +29,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("procedures", type=Path)
     parser.add_argument("--prompts", type=int, default=200)
+    add_json(parser, "reward-cost")
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)
     verifiers = {name: Verifier(corpus, RewardConfig(verifier=name)) for name in ("paper", "grounded")}
@@ -49,7 +49,19 @@ def main() -> None:
                 seconds[f"{name}, {known}"] += _run(verifier, batch)
     count = sum(map(len, timed))
     figures = {name: 1e3 * spent / count for name, spent in seconds.items()}
-    write_json(RESULT, {"segments": int(corpus.offsets[-1]), "prompts": count, "milliseconds_per_prompt": figures})
+    write_result(
+        arguments.json,
+        {"segments": int(corpus.offsets[-1]), "prompts": count, "milliseconds_per_prompt": figures},
+        title="Cost of a reward",
+        guide="reward.md",
+        body=[
+            f"Prompts of {len(PLANS)} plans against {corpus.offsets[-1]:,} segments of {corpus.dimension} "
+            "dimensions; steps are "
+            f"embedded beforehand. Processor time over {count} prompts.",
+            table({name: {"ms a prompt": value} for name, value in figures.items()}, "verifier, prompts"),
+        ],
+        partial=arguments.prompts < parser.get_default("prompts"),
+    )
     for name, milliseconds in figures.items():
         print(f"{name:20} {milliseconds:7.2f} ms a prompt")
 

@@ -1,6 +1,6 @@
 """Stage 1 at scale: time and memory grow linearly with the corpus, and a corpus larger than memory answers the same.
 
-    python benchmarks/scale.py [--quick] [--folder FOLDER] [--json FILE] [--plot FILE]
+    python benchmarks/scale.py [--quick] [--folder FOLDER] [--plot FILE]
 
 Three synthetic corpora (common.py) go through the project's own build: 400,000 narrations with d = 256, of which
 20,000, 100,000 and all are searched; 1.2 million narrations, 25 million segments, with d = 64; 20,000 with d = 1,024.
@@ -37,9 +37,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import matplotlib.pyplot as plt
 import numpy as np
-from common import build, once, processor, questions
+from common import add_json, once, picture, processor, table, write_result
 from matplotlib.axes import Axes
 from scipy.optimize import nnls
+from synthetic import build, questions
 
 from recipe.artifacts import read_json, write_json
 from recipe.corpus.index import Index
@@ -91,6 +92,29 @@ def report(result: Result) -> str:
     for name, made in result["builds"].items():
         lines.append(f"build of the {name} corpus: {made['seconds']:.0f} s, peak RSS {made['peak_rss_gb']:.2f} GB")
     return "\n".join([*lines, _limited(result["limited"]), *(_cost(result, task) for task in TASKS)])
+
+
+def body(result: Result, repeats: int) -> list[str | dict[str, Any]]:
+    """The same for the results page."""
+    columns = {
+        "segments": "segments", "dimension": "d", "codes_gb": "codes, GB", "open_s": "opened in s", "one_ms": "one "
+        "query, ms",
+        "batch64_ms": "64 queries, ms", "survivors": "re-scored a query", "peak_own_gb": "memory of its own, GB",
+        "peak_rss_gb": "with mapped files, GB",
+    }  # fmt: skip
+    rows = {f"{row['narrations']:,}": {title: row[key] for key, title in columns.items()} for row in result["rows"]}
+    made = {
+        name: {"seconds": one["seconds"], "peak RSS, GB": one["peak_rss_gb"]} for name, one in result["builds"].items()
+    }
+    return [
+        "Synthetic corpora, made by the project's own build; every build and every search runs in its own process. "
+        "Times are the "
+        f"best of {repeats}.",
+        table(rows, "narrations"),
+        table(made, "build"),
+        _limited(result["limited"]) + ".",
+        *(_cost(result, task) + "." for task in TASKS),
+    ]
 
 
 def _limited(row: Result) -> str:
@@ -349,7 +373,7 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=7, help="runs of every search")
     parser.add_argument("--folder", type=Path, help="keep the corpora here, and go on with them")
-    parser.add_argument("--json", type=Path, help="also write the result to this file")
+    add_json(parser, "search-scale")
     parser.add_argument("--plot", type=Path, help="also draw it into this PNG file")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -362,10 +386,16 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         result = measure(folder, QUICK if options.quick else FULL, options.repeats)
     print(report(result))
-    if options.json:
-        write_json(options.json, result)
     if options.plot:
         plot(result, options.plot)
+    write_result(
+        options.json,
+        result,
+        title="Search from 20,000 to 1.2 million narrations",
+        guide="search.md",
+        body=[*body(result, options.repeats), *picture(options.plot, "Time and memory of the search over the corpus")],
+        partial=options.quick,
+    )
 
 
 if __name__ == "__main__":

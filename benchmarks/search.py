@@ -1,6 +1,6 @@
 """Stage 1 beside its peers, in one run: the 25 narrations of the highest A_mono, exactly or as near as each comes.
 
-    python benchmarks/search.py [--quick] [--corpus FOLDER] [--json FILE] [--plot FILE]
+    python benchmarks/search.py [--quick] [--corpus FOLDER] [--plot FILE]
 
 One table: the certified search over 8-bit codes and the exact scan of the float16 vectors, beside faiss (exact
 segments; an inverted file with re-scoring), maxsim-cpu and a NumPy loop, at three tasks: one query of 8 steps, 64
@@ -34,10 +34,13 @@ os.environ.update(OMP_WAIT_POLICY="PASSIVE", OMP_NUM_THREADS=str(len(os.sched_ge
 import faiss
 import matplotlib.pyplot as plt
 import numpy as np
-from common import Timing, Vectors, build, interleaved, processor, questions
+from common import Timing, add_json, interleaved, picture, processor, write_result
+from common import table as cells
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from search_peers import (
+    CANDIDATES,
+    PROBES,
     Data,
     FaissFlat,
     FaissInverted,
@@ -50,8 +53,8 @@ from search_peers import (
     oracle,
     recall,
 )
+from synthetic import Vectors, build, questions
 
-from recipe.artifacts import write_json
 from recipe.corpus.index import Index, SearchResult
 from recipe.corpus.layout import padded
 from recipe.corpus.scan.quantise import quantise_queries
@@ -106,6 +109,33 @@ def table(result: Result) -> str:
         "re-scored a query: median {survivors_median:g}, most {survivors_most:g}".format(**certificate)
     )
     return "\n".join(lines)
+
+
+def body(result: Result) -> list[str | dict[str, Any]]:
+    """The same for the results page, a table a corpus."""
+    parts: list[str | dict[str, Any]] = [
+        f"Medians in ms, {STEPS} steps a query, k = {K}, {THREADS} threads. IndexFlatIP brings the {K} nearest "
+        "segments of each "
+        f"step, the inverted file {CANDIDATES} segments a step by {PROBES} probes, whose narrations are scored by "
+        "A_mono. Of a "
+        f"batch, maxsim-cpu runs {SLOW['maxsim-cpu']} queries, and its time is scaled."
+    ]
+    for part in filter(None, (result, result.get("real"))):
+        rows = {
+            name: {title: row[key] for key, title in TASKS.items()}
+            | {
+                "times ours, one": row["ratio_one"],
+                "64": row["ratio_64"],
+                "recall": row["recall"],
+                "GB": row["bytes"] / 1e9,
+            }
+            for name, row in system_rows(part).items()
+        }
+        head, *_, certified = table(part).splitlines()
+        parts += [f"{head}; {certified}.", cells(rows, "system")]
+    shares = {name: {"": f"{value:.1%}"} for name, value in result["shares"].items()}
+    machine = {name: {"": value} for name, value in result["limits"].items()}
+    return [*parts, cells(machine, "limit of the machine"), cells(shares, "share of a limit that is reached")]
 
 
 def limits(result: Result) -> str:
@@ -369,10 +399,16 @@ def main() -> None:
     if options.corpus:
         result["real"] = examine(options.corpus, options.repeats, options.budget)
         print("", table(result["real"]), sep="\n")
-    if options.json:
-        write_json(options.json, result)
     if options.plot:
         plot(result, options.plot)
+    write_result(
+        options.json,
+        result,
+        title="Certified search beside its peers",
+        guide="search.md",
+        body=[*body(result), *picture(options.plot, "Time of one query and of 64, by system")],
+        partial=options.quick,
+    )
 
 
 def arguments() -> argparse.Namespace:
@@ -387,7 +423,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=10, help="seconds for the runs of one system at one task")
     parser.add_argument("--folder", type=Path, help="keep the corpus here, and use it again")
     parser.add_argument("--corpus", type=Path, help="also compare on this corpus, made by `recipe corpus build`")
-    parser.add_argument("--json", type=Path, help="also write the result to this file")
+    add_json(parser, "search")
     parser.add_argument("--plot", type=Path, help="also draw it into this PNG file")
     options = parser.parse_args()
     if options.quick:

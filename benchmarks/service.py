@@ -1,6 +1,6 @@
 """What HTTP costs: clients that send one plan at a time, against the same plans in one call of the library.
 
-    python benchmarks/service.py [--quick] [--json FILE]
+    python benchmarks/service.py [--quick]
 
 The corpus and the prompts are those of `recipe run configs/narrations.toml`; every prompt has four plans: its true
 continuation, and steps drawn from all, each reworded so that no text was seen before. In every round the library and
@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from common import processor
+from common import add_json, table, write_result
 
-from recipe.artifacts import read_jsonl, write_json
+from recipe.artifacts import read_jsonl
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.reward.scorer import PromptGroup, score_or_raise
@@ -225,19 +225,31 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, help="also write the result here")
+    add_json(parser, "trainers-service")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds = 2
     setting = {name: getattr(arguments, name) for name in ("clients", "prompts", "rounds")}
     threads = os.environ.get("OMP_NUM_THREADS", "not set")
-    result: dict[str, Any] = {"setting": setting | {"processor": processor(), "threads": threads}}
+    result: dict[str, Any] = {"setting": setting | {"threads": threads}}
     for method in arguments.verifiers:
         result[method] = measured(arguments, method)
         for state, numbers in result[method].items():
             print(f"{method}, {state}:", ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
-    if arguments.json is not None:
-        write_json(arguments.json, result)
+    rows = {f"{method}, {state}": row for method in arguments.verifiers for state, row in result[method].items()}
+    write_result(
+        arguments.json,
+        result,
+        title=f"The reward service under {arguments.clients} clients",
+        guide="trainers.md",
+        body=[
+            f"{arguments.clients} clients send one plan at a time; the library scores the same plans of "
+            f"{arguments.prompts} prompts "
+            f"in one call, in turns with the service. Medians of {arguments.rounds} rounds.",
+            table(rows, "verifier, plans"),
+        ],
+        partial=arguments.rounds < parser.get_default("rounds"),
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 r"""The planner page under load: clients that come, leave and come back; every event once, no run lost, memory flat.
 
     python benchmarks/serving_load.py --model runs/demo/best-of-n/model --corpus runs/demo/corpus \
-        --examples runs/demo/data/test.jsonl [--clients 32] [--seconds 300] [--json FILE]
+        --examples runs/demo/data/test.jsonl [--clients 32] [--seconds 300]
 
 Starts `recipe serve` as a process of its own. Each client asks for two plans, follows the events to the end, and asks
 again. Of ten runs, one is left in the middle for good, and three are left and taken up again behind the last event, in
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from common import add_json, table, write_result
 
-from recipe.artifacts import write_json
 from recipe.data.examples import read_examples
 
 _PORT = 8099
@@ -152,7 +152,7 @@ def main() -> int:
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=300.0)
-    parser.add_argument("--json", type=Path)
+    add_json(parser, "serving")
     asked = parser.parse_args()
     command = [sys.executable, "-m", "recipe", "serve", "--model", asked.model, "--corpus", asked.corpus]
     server = subprocess.Popen([*map(str, command), "--port", str(_PORT)], stderr=subprocess.DEVNULL)
@@ -168,8 +168,17 @@ def main() -> int:
         server.terminate()
         server.wait(60)
     print(json.dumps(result, indent=1))
-    if asked.json:
-        write_json(asked.json, result)
+    write_result(
+        asked.json,
+        result,
+        title="The planner page under load",
+        guide="serving.md",
+        body=[
+            "Two plans a run; of ten runs one is left for good, and three are left and taken up again in pieces.",
+            table({name: {"": value} for name, value in result.items()}),
+        ],
+        partial=asked.seconds < parser.get_default("seconds"),
+    )
     return int(bool(result["faults"]) or result["memory grew by"] > 0.1)
 
 

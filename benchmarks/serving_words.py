@@ -1,6 +1,6 @@
 """How well the words of the planner page hold: *supported* for a step, *knows this task* for a prompt.
 
-    python benchmarks/serving_words.py CORPUS --examples test.jsonl --foreign other.jsonl [--prompts 150] [--json FILE]
+    python benchmarks/serving_words.py CORPUS --examples test.jsonl --foreign other.jsonl [--prompts 150]
 
 A prompt of `--examples` is shown with its true continuation, and with that of an example of another goal: the shares of
 steps that the page calls supported. Its coverage stands beside that of prompts of `--foreign`, whose tasks the corpus
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import add_json, table, write_result
 
-from recipe.artifacts import write_json
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--examples", type=Path, required=True)
     parser.add_argument("--foreign", type=Path, required=True)
     parser.add_argument("--prompts", type=int, default=150)
-    parser.add_argument("--json", type=Path)
+    add_json(parser, "serving-words")
     asked = parser.parse_args()
     evidence = CorpusEvidence(Verifier(Corpus.open(asked.corpus), RewardConfig(verifier="grounded")))
     own, foreign = drawn(asked.examples, asked.prompts), drawn(asked.foreign, asked.prompts)
@@ -68,8 +68,21 @@ def main() -> None:
         }
     for name, value in result.items():
         print(f"{name}: {value}")
-    if asked.json:
-        write_json(asked.json, result)
+    shares = {name: value for name, value in result.items() if name.startswith("supported")}
+    write_result(
+        asked.json,
+        result,
+        title="How well the words of the page hold",
+        guide="serving.md",
+        body=[
+            f"{len(own)} prompts against {result['narrations']:,} narrations: the share of steps called supported, "
+            "of true "
+            "continuations and of continuations of another goal; and what the page says of known and of foreign tasks.",
+            table(shares, "steps"),
+            table({name: result[name] for name in ("known", "foreign")}, "tasks"),
+        ],
+        partial=asked.prompts < parser.get_default("prompts"),
+    )
 
 
 if __name__ == "__main__":

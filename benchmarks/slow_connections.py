@@ -1,6 +1,6 @@
 """What slow connections cost the others: a service with few files, 64 clients, and connections that stall or drip.
 
-    python benchmarks/slow_connections.py [--minutes 10] [--slow 300] [--dripping 220] [--clients 64] [--json FILE]
+    python benchmarks/slow_connections.py [--minutes 10] [--slow 300] [--dripping 220] [--clients 64]
 
 A reward service on a small corpus of the embedded world may open 450 files, so that 300 connections that were never
 closed would leave hardly any for the clients. Half of the slow ones send headers letter by letter, a quarter a body so,
@@ -11,7 +11,7 @@ A second service may open 300 files. There 220 connections send bodies of 4 MB a
 address than the clients and once, as behind a proxy, from the same. The clients open a connection for each request, and
 ask again where the answer is 429.
 
-Prints times and shares of answers as JSON, with the services' memory; exits with 1 where an answer was wrong or
+Shows times and shares of answers, with the services' memory; exits with 1 where an answer was wrong or
 missing, or the 99th percentile is ten times the median beside the slow ones.
 """
 
@@ -30,6 +30,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
+
+from common import add_json, table, write_result
 
 RECIPE = [sys.executable, "-c", "from recipe.cli import main; main()"]
 FILES, FEWER = 450, 300
@@ -211,7 +213,7 @@ def main() -> None:
     parser.add_argument("--dripping", type=int, default=220)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--port", type=int, default=8311)
-    parser.add_argument("--json", type=Path, default=None)
+    add_json(parser, "reliability-slow_connections")
     given = parser.parse_args()
     result: dict[str, Any] = {"files_allowed": FILES}
     with tempfile.TemporaryDirectory() as folder:
@@ -232,10 +234,24 @@ def main() -> None:
             with served(corpus, given.port, FEWER) as (wanted, service):
                 attack = load(given.port, 16, 0, 30.0, wanted, given.dripping, address)
                 result[f"beside_dripping_from_{name}"] = asyncio.run(attack) | {"memory_mib": memory(service)}
-    text = json.dumps(result, indent=2)
-    print(text)
-    if given.json is not None:
-        given.json.write_text(text + "\n")
+    print(json.dumps(result, indent=2))
+    alone = {name.replace("_", " "): part for name, part in result.items() if isinstance(part, dict)}
+    write_result(
+        given.json,
+        result,
+        title="Slow connections",
+        guide="reliability.md",
+        body=[
+            f"A service that may open {FILES} files: {given.clients} clients beside {given.slow} connections that "
+            "stall. One that may "
+            f"open {FEWER}: 16 clients beside {given.dripping} that drip bodies of 4 MB at {RATE} bytes a second.",
+            table(alone),
+            f"Memory: alone {result['memory_alone_mib']:.0f} MiB, beside slow ones "
+            f"{result['memory_beside_slow_mib']:.0f} MiB; "
+            f"{result['files_open_at_the_end']} files were open at the end.",
+        ],
+        partial=given.minutes < parser.get_default("minutes"),
+    )
     parts = [part for part in result.values() if isinstance(part, dict)]
     beside = result["beside_slow"]
     sys.exit(any(part["faults"] for part in parts) or beside["p99_ms"] >= 10 * beside["p50_ms"])

@@ -1,6 +1,6 @@
 """The three services for half an hour under a mixed load with faults: memory and files flat, nothing lost.
 
-    python benchmarks/soak.py [--run runs/demo] [--minutes 30] [--json FILE]
+    python benchmarks/soak.py [--run runs/demo] [--minutes 30]
 
 Starts `recipe reward serve`, `recipe serve` and `recipe board serve` with two workers at once, on a run folder of
 `recipe demo`. Clients score plans, whose rewards must be the same every time, to the rounding that docs/trainers.md
@@ -27,10 +27,10 @@ from typing import Any
 
 import httpx2
 from board_load import Processes, chains, plans_of, wait_for
+from common import add_json, table, write_result
 from serving_load import follow, memory
 from sqlalchemy import select, update
 
-from recipe.artifacts import write_json
 from recipe.data.examples import read_examples
 from recipe_apps.board.models import Job, Track
 from recipe_apps.board.store import Board
@@ -248,7 +248,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--run", type=Path, default=Path("runs/demo"), help="run folder of `recipe demo`")
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--json", type=Path, default=None)
+    add_json(parser, "reliability-soak")
     given = parser.parse_args()
     recipe = [sys.executable, "-m", "recipe"]
     with tempfile.TemporaryDirectory(prefix="soak-") as path:
@@ -285,8 +285,14 @@ def main() -> None:
                 process.terminate()
                 process.wait()
     print(json.dumps(result, indent=2))
-    if given.json is not None:
-        write_json(given.json, result)
+    write_result(
+        given.json,
+        result,
+        title=f"The three services for {given.minutes:g} minutes under a mixed load with faults",
+        guide="reliability.md",
+        body=[table({name: {"": value} for name, value in result.items()})],
+        partial=given.minutes < parser.get_default("minutes"),
+    )
     sys.exit(bool(result["wrong"]))
 
 

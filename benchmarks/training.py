@@ -1,6 +1,6 @@
 """One step of GRPO by part, beside TRL alone: its own trainer, a constant reward, our roll-outs, the same batch.
 
-    python benchmarks/training.py [--model FOLDER ...] [--shape 135m ...] [--device cpu] [--quick] [--json FILE]
+    python benchmarks/training.py [--model FOLDER ...] [--shape 135m ...] [--device cpu] [--quick]
 
 A step has 8 prompts of 4 completions of at most 48 tokens, 8 of them in a pass: the goals and histories of the embedded
 world, whose narrations are the corpus. A model is a folder, or random weights of the shape of SmolLM2-135M (`135m`),
@@ -28,11 +28,11 @@ from typing import Any
 
 import torch
 import transformers
-from common import processor
+from common import add_json, table, write_result
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOTrainer
 
-from recipe.artifacts import installed, write_json
+from recipe.artifacts import installed
 from recipe.config import CorpusConfig, EncoderConfig, GRPOConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--micro-batch", type=int, default=8, help="completions in a forward and backward pass")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a tiny model, one round, words hashed")
-    parser.add_argument("--json", type=Path, help="where the figures are written")
+    add_json(parser, "training")
     options = parser.parse_args()
     if options.quick:
         options.shape, options.rounds, options.encoder = ["tiny"], 1, "hash:64"
@@ -152,11 +152,26 @@ def main() -> None:
             name = model if isinstance(model, str) else model.name
             results[name] = measure(model, corpus, Path(folder) / f"{len(results)}", options)
             show(name, results[name])
-    if options.json is not None:
-        machine = {"processor": processor(), "device": options.device, "threads": torch.get_num_threads()}
-        if options.device == "cuda":
-            machine["gpu"] = torch.cuda.get_device_name()
-        write_json(options.json, {**machine, "versions": installed(PACKAGES), "models": results})
+    machine = {"device": options.device, "threads": torch.get_num_threads()}
+    rows = {
+        f"{model}, {name}": row[name] | ({"of TRL's step": row["times_TRL"]} if name == RECIPE else {})
+        for model, row in results.items()
+        for name in (RECIPE, BARE)
+    }
+    written = ", ".join(f"{row['tokens']:,} by {model}" for model, row in results.items())
+    write_result(
+        options.json,
+        {**machine, "versions": installed(PACKAGES), "models": results},
+        title="A step of GRPO by part, beside TRL",
+        guide="training.md",
+        body=[
+            "8 prompts of the embedded world, 4 completions of at most 48 tokens each, passes of "
+            f"{options.micro_batch} completions; median seconds of a part. Tokens written: {written}.",
+            table(rows, "model, trainer"),
+        ],
+        partial=options.quick,
+        device=torch.cuda.get_device_name() if options.device == "cuda" else "",
+    )
 
 
 def world_corpus(target: Path, encoder: str) -> Path:

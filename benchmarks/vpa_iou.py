@@ -1,4 +1,4 @@
-"""Four quantities that are called mIoU, on the same random plans: the table of docs/vpa.md.
+"""Four quantities that are called mIoU, on the same random plans.
 
 Each set has 1,024 references and plans over 105 actions, drawn uniformly; a plan's positions are the reference's with
 the probability in the second column. Figures are means over the sets, in percent, with the deviation of one set.
@@ -7,6 +7,7 @@ the probability in the second column. Figures are means over the sets, in percen
 import argparse
 
 import numpy as np
+from common import add_json, write_result
 
 from recipe.evaluation.vpa.measures import batch_iou, bitwise_iou, cumulative_iou, per_sample_iou
 
@@ -15,19 +16,35 @@ HEADINGS = ("per_sample", "cumulative, batch 256", "cumulative, batch 32", "bitw
 
 
 def main() -> None:
-    """Print the table as Markdown."""
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    add_json(parser, "vpa-iou")
     options = parser.parse_args()
     rng = np.random.default_rng(options.seed)
-    print(f"| T | share correct | {' | '.join(HEADINGS)} |")
-    print(f"|{'---|' * (len(HEADINGS) + 2)}")
+    rows, values = [], []
     for width in (3, 4):
         for share in (0.0, 0.25, 0.5):
             found = np.array([one_set(rng, width, share) for _ in range(options.sets)])
             cells = (f"{mean:.1f} ± {spread:.1f}" for mean, spread in zip(found.mean(0), found.std(0), strict=True))
-            print(f"| {width} | {share:g} | {' | '.join(cells)} |")
+            rows.append([str(width), f"{share:g}", *cells])
+            values.append(
+                {"T": width, "share correct": share, "means": found.mean(0).tolist(), "sd": found.std(0).tolist()}
+            )
+            print(*rows[-1], sep="  ")
+    write_result(
+        options.json,
+        {"sets": options.sets, "seed": options.seed, "quantities": HEADINGS, "rows": values},
+        title="Four quantities called mIoU, on random plans",
+        guide="vpa.md",
+        body=[
+            f"{options.sets} sets of {PLANS:,} references and plans over {ACTIONS} actions; percent, with the "
+            "deviation of one set.",
+            {"columns": ["T", "share correct", *HEADINGS], "rows": rows},
+        ],
+        partial=options.sets < parser.get_default("sets"),
+    )
 
 
 def one_set(rng: np.random.Generator, width: int, share: float) -> list[float]:

@@ -25,7 +25,7 @@ def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def synthetic() -> ModuleType:
     pytest.importorskip("numba")
-    return importlib.import_module("common")
+    return importlib.import_module("synthetic")
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def quick(script: str, target: Path) -> dict[str, dict[str, float]]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (target / "r.png").read_bytes().startswith(b"\x89PNG")
-    result: dict[str, dict[str, float]] = json.loads((target / "r.json").read_text())
+    result: dict[str, dict[str, float]] = json.loads((target / "r.json").read_text())["values"]
     return result
 
 

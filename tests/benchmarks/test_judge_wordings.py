@@ -25,9 +25,9 @@ def test_a_quick_run_tells_wordings_from_examples(
         assert other.continuation != example.continuation
     written = tmp_path / "found.json"
     words = ["judge_wordings.py", "--examples", "6", "--wordings", "3", "--encoder", "hash:256"]
-    monkeypatch.setattr(sys, "argv", [*words, "--output", str(written)])
+    monkeypatch.setattr(sys, "argv", [*words, "--json", str(written)])
     study.main()
-    found = json.loads(written.read_text())["systems"]
+    found = json.loads(written.read_text())["values"]["systems"]
     assert len(found) == 4
     for one in found.values():
         assert (one["plans"], len(one["means"])) == (6, 3)

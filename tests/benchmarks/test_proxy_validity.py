@@ -47,10 +47,10 @@ def test_a_quick_run_writes_what_it_shows(
     study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = tmp_path / "found.json"
-    words = ["proxy_validity.py", "--prompts", "5", "--encoder", "hash:256", "--output", str(written)]
+    words = ["proxy_validity.py", "--prompts", "5", "--encoder", "hash:256", "--json", str(written)]
     monkeypatch.setattr(sys, "argv", words)
     study.main()
-    found = json.loads(written.read_text())
+    found = json.loads(written.read_text())["values"]
     assert found["judge"]["name"] == "proxy (hash:256)"
     assert found["world by kind"]["true"]["proxy"] == 30
     assert found["world by kind"]["valid"]["validity"] == 1

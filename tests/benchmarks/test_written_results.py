@@ -1,0 +1,55 @@
+"""A benchmark's result is what docs/results.py reads, and no script writes over another's."""
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from recipe.stats import Interval
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def common(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return importlib.import_module("common")
+
+
+def written(common: ModuleType, target: Path, **more: object) -> None:
+    rows = {"ours": {"ms": 1.25, "found": Interval(0.5, 0.25, 0.75, 9, 9)}, "theirs": {"ms": None, "calls": 12_345}}
+    common.write_result(
+        target, rows, title="Calls", guide="search.md", body=["Once.", common.table(rows, "system")], **more
+    )
+
+
+def test_a_result_is_a_section_of_a_page(common: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, target = tmp_path / "corpus", tmp_path / "deep" / "result.json"
+    monkeypatch.setattr(sys, "argv", ["benchmarks/calls.py", str(folder), "--rounds", "3", "--json", str(target)])
+    written(common, target, device="a GPU")
+    result = json.loads(target.read_text())
+    assert result["values"]["theirs"] == {"ms": None, "calls": 12_345}
+    lines = importlib.import_module("results").section(result | {"file": target.name})
+    assert "| ours | 1.25 | 0.500 (0.250 to 0.750) | - |" in lines
+    assert "| theirs | - | - | 12,345 |" in lines
+    assert result["machine"].startswith("a GPU; ")
+    assert result["command"].endswith("python benchmarks/calls.py corpus --rounds 3")
+    assert str(tmp_path) not in target.read_text()
+
+
+def test_a_partial_run_leaves_the_results_as_they_are(common: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    target = common.RESULTS / "a-partial-run.json"
+    written(common, target, partial=True)
+    assert not target.exists()
+    assert "a-partial-run.json" in capsys.readouterr().out
+
+
+def test_each_script_has_a_result_of_its_own() -> None:
+    scripts = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]
+    names = [name for text in scripts for name in re.findall(r'add_json\(parser, "([\w-]+)"\)', text)]
+    assert len(names) == len(set(names)) == sum("write_result(\n" in text for text in scripts) - 1  # common.py
