@@ -98,6 +98,7 @@ def test_validity_separates_valid_from_spoilt_plans_on_the_real_graphs(study: Mo
     assert recorded["normal"]["valid"]["mean"] > 0.7 > 0.4 > recorded["with errors"]["valid"]["mean"]
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_a_single_reference_cannot_tell_a_valid_order_from_a_swap(study: ModuleType, shared_data: Path) -> None:
     found = study.references(study.open_study(shared_data / "captaincook4d", every=8))

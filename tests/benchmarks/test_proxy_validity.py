@@ -43,6 +43,7 @@ def test_valid_plans_are_valid_and_edited_ones_differ(study: ModuleType, split: 
     assert spoilt > 25
 
 
+@pytest.mark.thorough
 def test_a_quick_run_writes_what_it_shows(
     study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,6 +149,7 @@ def test_few_guesses_among_empty_plans_have_no_figure(
     assert {row["control"] for row in rows} >= {"empty", "constant"}  # the program's own plans are no guesses
 
 
+@pytest.mark.thorough
 def test_of_guesses_among_known_plans_many_explanations_fit(
     client: TestClient, board: Board, examples: list[Example], truth: dict[str, int]
 ) -> None:

@@ -143,6 +143,7 @@ work.Worker(Board.open(sys.argv[1]), "dying", ["validity"], lease=0.5, poll=0.01
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("state", ["queued", "taken", "scoring", "writing", "after"])
 def test_a_worker_that_is_killed_in_any_state(board: Board, database: str, state: str) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, database, state], check=False, env=os.environ)

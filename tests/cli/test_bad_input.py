@@ -297,6 +297,7 @@ def test_training_settings(recipe: Recipe, stage: str, values: dict[str, Any], b
 # Models and runs -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_models(recipe: Recipe, tiny_model: Path) -> None:
     def model(name: str) -> Path:
         return Path(shutil.copytree(tiny_model, recipe.folder / name))
@@ -537,6 +538,7 @@ def test_version(recipe: Recipe) -> None:
 # Ctrl-C and kill -9 --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_an_interrupted_base_run_goes_on(recipe: Recipe) -> None:
     pytest.importorskip("trl")
     write_toml(recipe.folder / "long.toml", BASE | {"steps": 100_000})

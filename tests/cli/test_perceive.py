@@ -215,6 +215,7 @@ def test_a_budget_ends_the_run_and_the_next_goes_on(told: Recipe) -> None:
         assert len(server.requests) == 3
 
 
+@pytest.mark.thorough
 def test_killed_at_any_moment_it_goes_on_and_writes_the_same(told: Recipe) -> None:
     many = [COMMON | {"example_id": f"e{n}", "video_id": "tea", "until": 0.5 + 0.1 * n} for n in range(12)]
     write_lines(told.folder / "cut.jsonl", *many)

@@ -43,6 +43,7 @@ def assert_same(printed: str, shown: str) -> None:
     assert found == pytest.approx(expected, abs=0.02, rel=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("examples")
 def test_the_commands_of_the_tutorial_print_what_it_shows(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -165,6 +165,7 @@ def test_verify_encodes_a_sample_again(narrations: Path, tmp_path: Path) -> None
     assert "segments encoded again: 5; largest cosine deviation" in shown
 
 
+@pytest.mark.thorough
 def test_two_processes_build_the_same_corpus(narrations: Path, tmp_path: Path) -> None:
     one = json.loads(build(narrations, tmp_path / "a", "--shard-size", 1, "--json"))
     two = json.loads(build(narrations, tmp_path / "b", "--shard-size", 1, "--devices", "cpu,cpu", "--json"))

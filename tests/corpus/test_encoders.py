@@ -19,6 +19,7 @@ from recipe.errors import ConfigError, EncoderMismatch, InputError, MissingExtra
 from recipe.types import Narration, Segment
 
 
+@pytest.mark.thorough
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=6), st.integers(1, 40))
 def test_hash_vectors_have_unit_norm_and_depend_on_their_own_text(texts: list[str], dimension: int) -> None:
     encoder = HashEncoder(dimension)

@@ -51,6 +51,7 @@ FORMS = ("{id}", "A {title}-{id}", "{title} [{id}]")
 TAGS = ("", ".en", ".en-orig", ".pt_BR", ".pt-BR", ".en.sdh", ".en-j3PyPqV_e1s", ".en.forced", ".zh-Hans", ".whisper")
 
 
+@pytest.mark.thorough
 @settings(deadline=None)
 @given(IDS, st.text("azAZ09-_ .,[]()!\u00e9", max_size=20), st.sampled_from(FORMS), st.sampled_from(TAGS))
 def test_an_excluded_video_never_enters_or_the_build_stops(video: str, title: str, form: str, tag: str) -> None:

@@ -78,6 +78,7 @@ def written(folder: Path, *objects: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.thorough
 @given(st.lists(examples, min_size=1, max_size=4, unique_by=lambda example: example.example_id),
        st.lists(histories, min_size=1, max_size=4, unique_by=lambda history: history.example_id),
        st.lists(procedures(), min_size=1, max_size=3, unique_by=lambda p: (p.source, p.video_id)))  # fmt: skip

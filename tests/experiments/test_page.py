@@ -131,6 +131,7 @@ def test_every_section_is_there_with_its_data(page: str) -> None:
     assert {*SECTIONS.values(), "run"} <= set(Elements(page).ids)
 
 
+@pytest.mark.thorough
 def test_a_section_without_data_is_left_out(fake_results: Results) -> None:
     for part in ("scores", "curves", "hand_made", "prompts"):
         small = replace(fake_results, **{name: () for name in SECTIONS if name != part})
@@ -167,6 +168,7 @@ def validated(results: Results, *regimes: str) -> Results:
     return replace(results, validations=curves)
 
 
+@pytest.mark.thorough
 def test_the_page_begins_with_what_each_reward_gained(tmp_path: Path, fake_results: Results) -> None:
     found = validated(fake_results, "RL, grounded", "RL, paper")
     page = render_html(found)
@@ -187,6 +189,7 @@ def test_the_page_begins_with_what_each_reward_gained(tmp_path: Path, fake_resul
     assert "drift" not in Elements(many).ids
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fixture", ["fake_results", "fake_real_results"])
 def test_the_command_writes_the_page_again_from_its_file(
     tmp_path: Path, fixture: str, request: pytest.FixtureRequest

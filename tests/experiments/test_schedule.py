@@ -256,6 +256,7 @@ def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.mark.thorough
 def test_a_ray_cluster_runs_the_stages_and_hands_back_their_errors(tmp_path: Path, ray_cluster: None) -> None:
     run_stages(tmp_path, stages(), 1, SILENT)
     assert (tmp_path / "second.txt").read_text() == "a"

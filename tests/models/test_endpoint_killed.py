@@ -50,6 +50,7 @@ def wait_for(server: Server, requests: int, job: subprocess.Popen[bytes]) -> Non
     server.until(lambda: len(server.requests) >= requests or job.poll() is not None)
 
 
+@pytest.mark.thorough
 def test_a_job_that_is_killed_twice_asks_for_nothing_twice_that_it_had(tmp_path: Path) -> None:
     with serving(lambda body, before: completion("1. Boil water")) as server:
         for kill in range(1, KILLS + 1):

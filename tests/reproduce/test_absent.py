@@ -197,6 +197,7 @@ def test_what_comes_back_is_used_and_repeats_no_training_that_it_does_not_touch(
     assert not {"prompts", "plans-rl-0", "video-plans-video-base"} & trained
 
 
+@pytest.mark.thorough
 def test_a_study_with_absent_files_ends_and_says_how_many(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

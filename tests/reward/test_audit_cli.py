@@ -100,6 +100,7 @@ def test_json_maps_each_verifier_and_control_to_what_was_found(corpus_folder: Pa
     assert found["length"]["length_correlation"] == pytest.approx(1.0)
 
 
+@pytest.mark.thorough
 def test_files_hold_the_audit_its_page_and_its_plots(corpus_folder: Path, tasks: Path, tmp_path: Path) -> None:
     folder = tmp_path / "audits" / "mine"
     shown = recipe(
@@ -201,6 +202,7 @@ def test_a_model_writes_samples_that_are_kept_beside_the_audit(
     assert rewards_of(again)["paper"]["samples"] == samples
 
 
+@pytest.mark.thorough
 def test_candidates_are_compared_on_each_source_left_out(corpus_folder: Path, tasks: Path, tmp_path: Path) -> None:
     away = tmp_path / "away.jsonl"
     write_procedures(away, [replace(one, source="away") for one in read_procedures(tasks).procedures])

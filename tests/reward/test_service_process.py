@@ -103,6 +103,7 @@ class Started:
         return self.process.returncode
 
 
+@pytest.mark.thorough
 def test_nothing_is_lost_and_nothing_is_wrong_while_it_restarts_under_load() -> None:
     first = Started()
     ports = [first.port]
@@ -200,6 +201,7 @@ def assert_rewards_of_the_library(port: int, verifier: Verifier) -> None:
     assert len({one.total for one in rewards}) > 20
 
 
+@pytest.mark.thorough
 def test_a_corpus_that_is_replaced_is_kept_and_told_of(tmp_path: Path) -> None:
     folder = built(tmp_path / "corpus", TALKS)
     examples = tmp_path / "warm.jsonl"

@@ -60,6 +60,7 @@ def scorer(folder: Path) -> Iterator[ScoringProcess]:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.thorough
 def test_a_batch_earns_what_it_earns_here(scorer: ScoringProcess, folder: Path) -> None:
     here = Verifier(Corpus.open(folder))
     for group, rewards in zip(GROUPS, score_or_raise(scorer, GROUPS), strict=True):

@@ -244,6 +244,7 @@ def configured(folder: Path, command: str) -> str:
     return "".join(path.read_text(encoding="utf-8") for path in named if path.is_file())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("page", "whole"),
     [

@@ -306,6 +306,7 @@ class InOrder(SilentSFTTrainer):
         return SequentialSampler(self.train_dataset)
 
 
+@pytest.mark.thorough
 def test_without_dropout_a_round_learns_as_trls_trainer_does(config: BestOfNConfig, tmp_path: Path) -> None:
     config = config.model_copy(update={"epochs": 2, "learning_rate": 1e-3, "lora": LoraSettings(dropout=0.0)})
     train_best_of_n(config, WordScorer())

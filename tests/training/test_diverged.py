@@ -86,6 +86,7 @@ def no_number(loss: torch.Tensor) -> torch.Tensor:
     return loss * torch.nan
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "change"),
     [

@@ -154,6 +154,7 @@ def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
     assert {tuple(row["history"]) for row in rows} == scorer.histories
 
 
+@pytest.mark.thorough
 def test_completions_that_are_masked_teach_nothing(config: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     # Every completion is cut, and no two are alike.
     monkeypatch.setattr(policy, "sample", lambda _, prompts, *__, **___: [[20 + n, 40] for n in range(len(prompts))])

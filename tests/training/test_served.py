@@ -146,6 +146,7 @@ def command(config: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> int | str | 
     return ended.value.code or 0
 
 
+@pytest.mark.thorough
 def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
     services: Services,
     world_run: dict[str, Any],

@@ -70,6 +70,7 @@ def test_trains_a_standalone_model_and_records_every_step(config: SFTConfig, bas
     assert train_sft(config) == model
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("native_bfloat16", [True, False], indirect=True)
 def test_weights_are_in_bfloat16_where_it_is_not_emulated(native_bfloat16: bool, config: SFTConfig) -> None:
     model = train_sft(config.model_copy(update={"bf16": True}))
@@ -77,6 +78,7 @@ def test_weights_are_in_bfloat16_where_it_is_not_emulated(native_bfloat16: bool,
     assert kinds == {torch.bfloat16 if native_bfloat16 else torch.float32}
 
 
+@pytest.mark.thorough
 def test_accumulation_changes_nothing(config: SFTConfig, examples_file: Path) -> None:
     plain = config.model_copy(update={"lora": LoraSettings(dropout=0.0), "epochs": 1})
     weights = []

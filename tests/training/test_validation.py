@@ -74,6 +74,7 @@ def equal(first: Path, second: Path) -> bool:
     return all(torch.equal(weight, other[name]) for name, weight in one.items())
 
 
+@pytest.mark.thorough
 def test_the_best_step_is_merged_and_named(config: GRPOConfig, scorer: Any, tmp_path: Path) -> None:
     measure = Scripted([0.2, 0.6, 0.6, 0.3])
     model = train_grpo(config, scorer, measure=measure)
@@ -98,6 +99,7 @@ def test_the_best_step_is_merged_and_named(config: GRPOConfig, scorer: Any, tmp_
     assert rows(config)[0]["prompts"] == pytest.approx([0.2] * 3)
 
 
+@pytest.mark.thorough
 def test_where_no_step_was_better_the_base_is_the_result(config: GRPOConfig, scorer: Any) -> None:
     model = train_grpo(config, scorer, measure=Scripted([0.5, 0.4, 0.5, 0.1]))
     assert equal(model, Path(config.model))
@@ -122,6 +124,7 @@ def test_a_step_beyond_the_budget_is_not_chosen(config: GRPOConfig) -> None:
     assert validation.best["step"] == 0
 
 
+@pytest.mark.thorough
 def test_training_stops_when_its_patience_ends(config: GRPOConfig, scorer: Any) -> None:
     patient = config.validation.model_copy(update={"patience": 1})
     model = train_grpo(
@@ -133,6 +136,7 @@ def test_training_stops_when_its_patience_ends(config: GRPOConfig, scorer: Any) 
     assert "stopped after step 4 of 5" in read_json(config.output / "run.json")["notes"][1]
 
 
+@pytest.mark.thorough
 def test_the_base_writes_the_same_plans_again(config: GRPOConfig, scorer: Any) -> None:
     plans = []
     for name in ("one", "two"):
@@ -172,6 +176,7 @@ grpo.train_grpo(GRPOConfig.model_validate_json(sys.argv[1]), LengthScorer(), mea
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_run_ends_with_the_same_rows_and_the_same_choice(
     config: GRPOConfig, scorer: Any, in_child: Any
 ) -> None:

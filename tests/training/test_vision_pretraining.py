@@ -133,6 +133,7 @@ def test_a_text_model_has_no_tower(base_model: Path) -> None:
         tower_of(load_checkpoint(str(base_model)))
 
 
+@pytest.mark.thorough
 def test_attributes_are_learnt_and_the_same_twice(painter: Painter) -> None:
     def learn() -> tuple[list[float], float]:
         tower = new_tower(SHAPE, 32, seed=0)

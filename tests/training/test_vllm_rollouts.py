@@ -79,6 +79,7 @@ def sampled_by(parameters: fake_vllm.SamplingParams) -> dict[str, Any]:
     return {field.name: getattr(parameters, field.name) for field in fields(Decoding)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeing", [False, True])
 def test_the_same_completions_train_the_same_model_as_without_an_engine(
     config: GRPOConfig,
@@ -130,6 +131,7 @@ def own_weights(config: GRPOConfig) -> dict[str, torch.Tensor]:
     return dict(load_policy(config.model, bf16=True).model.named_parameters())
 
 
+@pytest.mark.thorough
 def test_every_completion_has_a_seed_of_its_own(config: GRPOConfig, scorer: Any, vllm: type[fake_vllm.LLM]) -> None:
     train_grpo(config, scorer)
     train_grpo(changed(config, output=config.output.with_name("again"), steps=1), scorer)
@@ -155,6 +157,7 @@ def test_every_completion_has_a_seed_of_its_own(config: GRPOConfig, scorer: Any,
     assert first.options["logprobs_mode"] == "processed_logprobs"
 
 
+@pytest.mark.thorough
 def test_a_video_prompt_holds_one_token_and_old_features_are_dropped(
     video_config: GRPOConfig, scorer: Any, paintings: Any, vllm: type[fake_vllm.LLM]
 ) -> None:
@@ -170,6 +173,7 @@ def test_a_video_prompt_holds_one_token_and_old_features_are_dropped(
     assert len(paintings.asked) == 4, "a group shares its clip"
 
 
+@pytest.mark.thorough
 def test_old_features_are_seen_as_a_gap(
     video_config: GRPOConfig, scorer: Any, paintings: Any, vllm: type[fake_vllm.LLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +183,7 @@ def test_old_features_are_seen_as_a_gap(
     assert gaps[0] < 1e-4 < 1e-3 < gaps[2]
 
 
+@pytest.mark.thorough
 def test_a_wide_gap_is_reported_once(
     config: GRPOConfig, scorer: Any, vllm: type[fake_vllm.LLM], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
@@ -209,6 +214,7 @@ def test_settings_reach_the_trainer(config: GRPOConfig, vllm: type[fake_vllm.LLM
     assert not trl_arguments(changed(config, vllm={"correction": "off"}), run).vllm_importance_sampling_correction
 
 
+@pytest.mark.thorough
 def test_without_correction_nothing_is_measured(config: GRPOConfig, scorer: Any, vllm: type[fake_vllm.LLM]) -> None:
     train_grpo(changed(config, steps=1, vllm={"correction": "off"}), scorer)
     [row] = rows(config.output)
@@ -216,6 +222,7 @@ def test_without_correction_nothing_is_measured(config: GRPOConfig, scorer: Any,
     assert "engine_ratio" not in row
 
 
+@pytest.mark.thorough
 def test_the_engine_sleeps_between_roll_outs(config: GRPOConfig, scorer: Any, vllm: type[fake_vllm.LLM]) -> None:
     train_grpo(changed(config, vllm={"sleep": True}), scorer)
     [llm] = vllm.made

@@ -65,6 +65,7 @@ def data_of(page: str) -> dict[str, object]:
     return told
 
 
+@pytest.mark.thorough
 def test_the_page_is_well_formed_and_needs_nothing_but_itself(page: str) -> None:
     elements = Elements(page)
     assert elements.open == []
@@ -94,6 +95,7 @@ def test_without_scripts_the_examples_are_listed(page: str) -> None:
     assert EXAMPLES[0].goal in listed
 
 
+@pytest.mark.thorough
 def test_the_same_files_give_the_same_bytes(
     page: str, judged_files: list[Path], other_files: list[Path], examples_file: Path
 ) -> None:
@@ -101,6 +103,7 @@ def test_the_same_files_give_the_same_bytes(
     assert render_page(make_report(gather([*judged_files, *other_files], [examples_file]), "Two systems")) == page
 
 
+@pytest.mark.thorough
 @given(
     st.recursive(
         st.text() | st.none() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
@@ -151,6 +154,7 @@ def test_hostile_texts_break_out_of_nothing(hostile: str) -> None:
     assert steps[5] == "null ␀ escape ␛[31m bell ␇"
 
 
+@pytest.mark.thorough
 def test_hostile_texts_stay_text_in_a_browser(hostile: str, played: Play) -> None:
     told = played(
         hostile,
@@ -217,6 +221,7 @@ BROWSED = {
 }
 
 
+@pytest.mark.thorough
 def test_addresses_filters_and_a_phone(page: str, played: Play) -> None:
     """One browser for all, because each takes seconds to start."""
     parts = ", ".join(f"{name}: await (async () => {{ {script} }})()" for name, script in BROWSED.items())
@@ -237,6 +242,7 @@ def test_addresses_filters_and_a_phone(page: str, played: Play) -> None:
     assert all(width <= 360 for width in told["widths"])  # no view scrolls sideways
 
 
+@pytest.mark.thorough
 def test_the_keyboard_is_enough(page: str, played: Play) -> None:
     script = """
     const wait = () => new Promise((done) => setTimeout(done, 30));

@@ -85,6 +85,7 @@ def test_a_second_run_asks_nothing_and_writes_the_same(recipe: Recipe, crosstask
     assert (tmp_path / "a.trace.jsonl").read_bytes() == (tmp_path / "b.trace.jsonl").read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_budget_stops_cleanly_and_the_next_run_goes_on(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     whole, output, few = tmp_path / "whole.jsonl", tmp_path / "plans.jsonl", ("--limit", 4)
     _, requests = run_whole(recipe, crosstask, whole, *few)
@@ -115,6 +116,7 @@ def test_tokens_are_bounded_too(recipe: Recipe, crosstask: Path, tmp_path: Path)
     assert not (tmp_path / "p.jsonl").exists()
 
 
+@pytest.mark.thorough
 def test_a_killed_run_goes_on_where_it_stood(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     whole, output, few = tmp_path / "whole.jsonl", tmp_path / "plans.jsonl", ("--limit", "3")
     _, requests = run_whole(recipe, crosstask, whole, *few)
@@ -203,6 +205,7 @@ def test_histories_of_phi_take_the_place_of_annotated_ones(recipe: Recipe, cross
     assert first.done == ("boil water",)
 
 
+@pytest.mark.thorough
 def test_a_model_on_this_machine_plans(recipe: Recipe, crosstask: Path, tmp_path: Path, reading_model: Path) -> None:
     arguments: list[object] = [
         "vpa", "plan", "--root", crosstask, "--model", reading_model, "--recipe-model", reading_model, "--encoder",
@@ -300,6 +303,7 @@ def test_what_does_not_go_together_is_said(
     assert said in err
 
 
+@pytest.mark.thorough
 def test_ablations_are_scored_in_one_table(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.jsonl"
     with serving(answering) as server:
