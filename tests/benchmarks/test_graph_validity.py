@@ -12,22 +12,18 @@ from recipe.world.graph import TaskGraph
 from recipe.world.load import load_world
 from recipe.world.validity import score_key
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 WORLD = load_world()
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The benchmarks are scripts beside each other, not a package."""
-    monkeypatch.syspath_prepend(str(FOLDER))
+def plans() -> ModuleType:
     return importlib.import_module("graph_validity")
 
 
 @pytest.fixture
-def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def study(plans: ModuleType) -> ModuleType:
     pytest.importorskip("sentence_transformers")
-    monkeypatch.syspath_prepend(str(FOLDER))
-    return importlib.import_module("graph_validity")
+    return plans
 
 
 def brute_force(valid: list[float], spoiled: list[float]) -> float:

@@ -17,14 +17,11 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe.world.validity import plan_key, score_plan
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 WORLD = load_world()
 
 
 @pytest.fixture
-def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The benchmarks are scripts beside each other, not a package."""
-    monkeypatch.syspath_prepend(str(FOLDER))
+def study() -> ModuleType:
     return importlib.import_module("proxy_validity")
 
 

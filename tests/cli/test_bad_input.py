@@ -137,6 +137,7 @@ def test_a_completion_without_steps_is_named_and_scored(recipe: Recipe, corpus: 
     assert "(holds no steps)" in outcome.out
 
 
+@pytest.mark.thorough
 def test_other_texts(recipe: Recipe, corpus: Path) -> None:
     recipe.refuses("corpus", "search", corpus, "boil", " ", because="a step is empty")
     recipe.refuses("plan", "--model", "m", "--goal", " ", because="the goal is empty")
@@ -328,6 +329,7 @@ def test_models(recipe: Recipe, tiny_model: Path) -> None:
     recipe.refuses("plan", "--model", "good", "--goal", too_long, because="context of 48")
 
 
+@pytest.mark.thorough
 def test_base_runs(recipe: Recipe) -> None:
     pytest.importorskip("trl")
 

@@ -188,6 +188,7 @@ def test_the_report_says_which_regime_beats_the_controls(compared: Path) -> None
     assert "Against the controls" in (compared / "report.html").read_text()
 
 
+@pytest.mark.thorough
 def test_a_comparison_without_exact_validity(compared: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(compared, tmp_path / "run"))
     update = {"source": FILES, "rewards": ("paper",), "rankers": ("paper",)}

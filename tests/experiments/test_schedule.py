@@ -212,6 +212,7 @@ def engine(name: str, needs: tuple[str, ...] = (), *, gpu: bool = True, **settin
     return Stage(name, open_engine, {"file": f"{name}.json", **settings}, (f"{name}.json",), needs, gpu)
 
 
+@pytest.mark.thorough
 def test_a_gpu_never_holds_the_engine_of_an_earlier_stage(tmp_path: Path) -> None:
     """Two chains of training, plans and next actions on two GPUs, which work at the same time."""
     chains = [
@@ -234,6 +235,7 @@ def test_a_stage_that_needs_no_gpu_takes_none(tmp_path: Path) -> None:
     assert [read_json(tmp_path / file)["device"] for file in beside] == ["", "3"]
 
 
+@pytest.mark.thorough
 def test_a_stage_that_dies_gives_its_gpu_back(tmp_path: Path) -> None:
     wanted = [engine("dies", dies=True), engine("after", needs=("dies",)), engine("next")]
     with pytest.raises(RecipeError, match="stage dies: a worker process died"):

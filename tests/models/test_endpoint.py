@@ -22,7 +22,6 @@ from tests.models.endpoint_server import Answering, Reply, Server, completion, o
 
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError
-from recipe.http import retry_after
 from recipe.models.endpoint import host
 from recipe.models.model import Model
 from recipe.types import Frames
@@ -109,14 +108,6 @@ def test_an_answer_that_breaks_off_is_an_error_and_not_kept(tmp_path: Path, drop
         with pytest.raises(ComputeError, match=r"/v1: the answer broke off \(.*ask again"):
             next(pieces)
     assert not list(tmp_path.rglob("*.json"))
-
-
-def test_hosts_that_refuse_fields_are_spared_them() -> None:
-    changes = {"send_seed": False, "token_limit": "max_completion_tokens"}
-    with serving(echo) as server, opened(config(server.url, **changes)) as engine:
-        texts_of(engine, CHATS[:1], 1, SAMPLING)
-    assert {"seed", "max_tokens"}.isdisjoint(server.requests[0])
-    assert server.requests[0]["max_completion_tokens"] == SAMPLING.max_tokens
 
 
 def test_concurrency_is_bounded_and_used() -> None:
@@ -246,14 +237,6 @@ def _drip(listening: socket.socket) -> None:
             pass
 
 
-def test_nobody_at_home() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    failed = r"the connection failed .*\(2 tries.*that the endpoint runs"
-    with opened(config(url, tries=2)) as engine, pytest.raises(ComputeError, match=failed):
-        texts_of(engine, CHATS, 1, SAMPLING)
-
-
 def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> None:
     def answer(body: dict[str, Any], before: int) -> Reply:
         return Reply(429, headers=(("Retry-After", "0.6"),)) if before == 0 else GOOD
@@ -276,13 +259,6 @@ def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> N
 
     with engine_asking(busy) as (_, engine), pytest.raises(ComputeError, match=r"asks to wait 3600 s \(1 try"):
         texts_of(engine, CHATS[:1], 1, SAMPLING)
-
-
-def test_waits_are_read_in_every_form() -> None:
-    assert retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
-    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, now=1445412470.0) == 10.0
-    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
-    assert retry_after({}) is None
 
 
 def test_others_keep_their_answers_when_one_fails(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def roles(url: str, more: str = "") -> str:
     """
 
 
+@pytest.mark.thorough
 def test_the_calls_of_an_estimate_are_those_that_are_made(tmp_path: Path, data: Path) -> None:
     """Before the data are there they are bounds of what the scale says; with prompts and plans they are exact."""
     drawn = [replace(one, source="coin") for one in draw_examples(load_world(), "test_cuts", 6)]

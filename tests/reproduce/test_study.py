@@ -79,6 +79,7 @@ def test_unknown_names_are_refused() -> None:
         planned(study("main", regimes=("sft",)))
 
 
+@pytest.mark.thorough
 def test_a_run_that_two_tables_need_is_planned_once() -> None:
     both, main = planned(study("main", "ablation", "diversity")), planned(study("main"))
     names_of = [stage.name for stage in both.stages]

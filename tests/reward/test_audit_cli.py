@@ -301,19 +301,6 @@ def test_the_page_needs_nothing_but_itself_and_escapes_texts() -> None:
     assert render_audit(some_audit()) == page
 
 
-def test_a_page_without_attack_and_coverage_leaves_them_out() -> None:
-    [reward] = some_audit().rewards
-    changes = {name: getattr(reward, name) for name in RewardAudit.__dataclass_fields__}
-    bare = RewardAudit(
-        **changes | {"attack": None, "best_of": None, "samples": {}, "coverage": None, "mean_by_coverage": ()}
-    )
-    page = render_audit(some_audit(coverage=None, rewards=(bare,), lodo=None))
-    assert 'id="attack"' not in page
-    assert 'id="sources"' not in page
-    assert "as it reports" not in page
-    assert "covers least" not in page
-
-
 def test_the_papers_and_the_grounded_reward_are_audited_where_none_is_named(corpus_folder: Path, tasks: Path) -> None:
     asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 4, "--attacked", 1, "--json")
     found = rewards_of(recipe(*asked))

@@ -88,12 +88,6 @@ def test_a_reward_comes_back_with_all_its_parts() -> None:
     assert json.loads(request.content) == {"goal": "tea", "history": ["boil"], "continuations": [["pour", "wait"], []]}
 
 
-def test_nothing_to_score_asks_nothing() -> None:
-    script = Script()
-    assert asked(script).score(history=[], continuations=[], goal="tea") == []
-    assert not script.requests
-
-
 def test_one_text_is_not_steps() -> None:
     with pytest.raises(InputError, match="list of texts"):
         asked(Script()).score(history="boil", continuations=[["pour"]], goal="tea")
@@ -125,13 +119,6 @@ def test_a_wait_beyond_patience_is_not_begun(waits: list[float]) -> None:
     with pytest.raises(ServiceUnavailable, match=r"no answer in 1 try and 0 s \(503 \(not_ready\) about not_ready\)"):
         asked(script, patience=60).score(history=[], continuations=[["a"]], goal="tea")
     assert not waits
-
-
-def test_patience_ends_in_an_error_and_never_in_a_number() -> None:
-    script = Script(*[httpx2.ConnectError("refused")] * 100)
-    with pytest.raises(ServiceUnavailable, match=r" and \d+ s \(ConnectError: refused\); check that the reward"):
-        asked(script, patience=0.4).score(history=[], continuations=[["a"]], goal="tea")
-    assert 1 <= len(script.requests) < 100
 
 
 def test_what_cannot_be_computed_is_asked_for_a_few_times_only(waits: list[float]) -> None:
@@ -175,11 +162,6 @@ def test_any_other_answer_is_no_reward(answer: Any, reason: str) -> None:
 def test_an_address_is_checked_at_once(url: str) -> None:
     with pytest.raises(ConfigError, match="address"):
         client.ServiceClient(url)
-
-
-def test_info_tells_about_the_verifier() -> None:
-    with asked(Script(httpx2.Response(200, json={"verifier": "paper"}))) as service:
-        assert service.info() == {"verifier": "paper"}
 
 
 def test_retrying_leaves_the_draws_of_a_training_run_alone(waits: list[float]) -> None:

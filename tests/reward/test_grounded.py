@@ -22,7 +22,6 @@ from recipe.reward.grounded import (
     order_agreement,
     weights,
 )
-from recipe.reward.scorer import PromptGroup
 from recipe.reward.verifier import Verifier
 from recipe.types import Hit, Reward
 
@@ -135,10 +134,6 @@ def test_the_right_steps_are_worth_more_than_spoiled_ones(verifier: Verifier) ->
         assert total(verifier, spoiled) < true
 
 
-def test_a_plan_without_steps_is_worth_nothing(verifier: Verifier) -> None:
-    assert total(verifier, []) == 0.0
-
-
 def test_parts_make_the_total(verifier: Verifier) -> None:
     [reward] = verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
     assert set(reward.parts) == {"gain", "background", "relevance", "order", "price", "goal_relevance"}
@@ -165,14 +160,6 @@ def test_alone_and_together_give_the_same(corpus, verifier: Verifier) -> None:  
     together = verifier.score(history=HISTORY, continuations=plans, goal=GOAL)
     alone = [Verifier(corpus, GROUNDED).score(history=HISTORY, continuations=[plan], goal=GOAL)[0] for plan in plans]
     assert [r.total for r in together] == pytest.approx([r.total for r in alone], abs=1e-6)
-
-
-def test_a_batch_is_searched_for_at_once_and_remembered(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
-    other = PromptGroup("fry eggs", ("crack two eggs",), [("melt butter in a pan",)])
-    for _ in range(2):
-        verifier.score_groups([PromptGroup(GOAL, tuple(HISTORY), [tuple(TEA)]), other])
-        verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
-        assert (corpus.searches, len(corpus.encoder.calls)) == (1, 1)
 
 
 def test_without_a_goal_the_history_finds_the_pool(verifier: Verifier) -> None:

@@ -24,6 +24,8 @@ from recipe.errors import RecipeError
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Segment
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("uvicorn")
 pytest.importorskip("recipe_apps.service.server")
 
@@ -103,7 +105,6 @@ class Started:
         return self.process.returncode
 
 
-@pytest.mark.thorough
 def test_nothing_is_lost_and_nothing_is_wrong_while_it_restarts_under_load() -> None:
     first = Started()
     ports = [first.port]
@@ -201,7 +202,6 @@ def assert_rewards_of_the_library(port: int, verifier: Verifier) -> None:
     assert len({one.total for one in rewards}) > 20
 
 
-@pytest.mark.thorough
 def test_a_corpus_that_is_replaced_is_kept_and_told_of(tmp_path: Path) -> None:
     folder = built(tmp_path / "corpus", TALKS)
     examples = tmp_path / "warm.jsonl"

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from recipe.artifacts import fingerprint, read_json, read_jsonl
-from recipe.config import LoraSettings, ModelConfig, SFTConfig, parse_config
+from recipe.config import LoraSettings, ModelConfig, SFTConfig
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError
 from recipe.models.local import LocalEngine
@@ -114,8 +114,3 @@ def test_a_model_is_trained_with_a_prompt_and_remembers_it(config: SFTConfig) ->
         assert all(prompt.count("sew a button") == examples for prompt in prompts)
     with pytest.raises(ConfigError, match=r"inputs\.prompt was"):
         train_sft(taught.model_copy(update={"prompt": "plain"}))
-
-
-def test_a_prompt_goes_with_text_only(config: SFTConfig) -> None:
-    with pytest.raises(ConfigError, match="prompt has a use with input = 'text' only"):
-        parse_config(config.model_dump() | {"input": "video", "prompt": "plain", "videos": "v"}, SFTConfig, "c.toml")

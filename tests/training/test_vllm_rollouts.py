@@ -20,7 +20,7 @@ from recipe.config import GRPOConfig, parse_config
 from recipe.errors import ConfigError, MissingExtra
 from recipe.models.sampling import Decoding
 from recipe.training import policy
-from recipe.training.grpo import RewardFunction, grpo_trainer, train_grpo, trl_arguments
+from recipe.training.grpo import RewardFunction, grpo_trainer, train_grpo
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
@@ -197,29 +197,6 @@ def test_a_wide_gap_is_reported_once(
     for row in rows(config.output):
         assert (row["engine_gap"], row["engine_gap_max"]) == (pytest.approx(0.3, 1e-3), pytest.approx(0.3, 1e-3))
         assert row["engine_ratio"] == pytest.approx(1.35, 1e-3)
-
-
-def test_settings_reach_the_trainer(config: GRPOConfig, vllm: type[fake_vllm.LLM]) -> None:
-    run = open_run("grpo", config, config.output, {})
-    plain = trl_arguments(config, run)
-    assert (plain.use_vllm, plain.vllm_mode, plain.vllm_gpu_memory_utilization) == (True, "colocate", 0.3)
-    assert plain.vllm_importance_sampling_correction
-    assert (plain.vllm_importance_sampling_mode, plain.vllm_importance_sampling_clip_max) == ("token_truncate", 2.0)
-    assert (plain.vllm_enable_sleep_mode, plain.vllm_max_model_length) == (False, None)
-    given = {"memory": 0.5, "sleep": True, "longest": 99, "correction": "sequence_mask", "cap": 3.0}
-    other = trl_arguments(changed(config, vllm=given), run)
-    assert (other.vllm_gpu_memory_utilization, other.vllm_enable_sleep_mode) == (0.5, True)
-    assert (other.vllm_max_model_length, other.vllm_importance_sampling_clip_max) == (99, 3.0)
-    assert other.vllm_importance_sampling_mode == "sequence_mask"
-    assert not trl_arguments(changed(config, vllm={"correction": "off"}), run).vllm_importance_sampling_correction
-
-
-@pytest.mark.thorough
-def test_without_correction_nothing_is_measured(config: GRPOConfig, scorer: Any, vllm: type[fake_vllm.LLM]) -> None:
-    train_grpo(changed(config, steps=1, vllm={"correction": "off"}), scorer)
-    [row] = rows(config.output)
-    assert "engine_gap" not in row
-    assert "engine_ratio" not in row
 
 
 @pytest.mark.thorough
