@@ -16,6 +16,8 @@ from tests.cli.conftest import MAIN, NARRATIONS, OPENS_CORPUS, Recipe, start, wr
 
 from recipe.corpus.layout import corpus_id
 
+pytestmark = pytest.mark.thorough
+
 # Narrations ----------------------------------------------------------------------------------------------------------
 
 
@@ -165,7 +167,6 @@ def test_a_corpus_of_another_encoder(recipe: Recipe, corpus: Path) -> None:
 # Full disks, Ctrl-C and kill -9 ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_a_full_disk_keeps_what_was_there(recipe: Recipe) -> None:
     (recipe.folder / "new").write_text("old")
     build = ("corpus", "build", "narrations.jsonl", "--output", "c", "--encoder", "hash:512")
@@ -198,7 +199,6 @@ encode.read_table = held
 """
 
 
-@pytest.mark.thorough
 def test_an_interrupted_build_goes_on(recipe: Recipe) -> None:
     rows = [{"video_id": f"v{n}", "sentences": [f"word{n} then w{n}x{k}" for k in range(10)]} for n in range(700)]
     write_lines(recipe.folder / "many", *rows)

@@ -459,6 +459,7 @@ importlib.machinery.PathFinder.find_spec = classmethod(find_spec)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("absent", "extra", "words"),
     [

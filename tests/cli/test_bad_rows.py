@@ -18,6 +18,8 @@ from tests.cli.conftest import EXAMPLE, MAIN, NARRATIONS, PROGRESS, PROMPT, Reci
 from recipe.artifacts import remove
 from recipe.evaluation.judge.verdicts import CRITERIA
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("numba")
 
 HALF = "pour \ud83e it"
@@ -256,7 +258,6 @@ def test_a_word_of_the_command_line_on_its_way_to_a_file(files: Recipe) -> None:
     assert not (files.folder / "new").exists()
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_what_a_terminal_has_no_character_for(corpus: Path, encoding: str) -> None:
     words = ("reward", "score", "--corpus", str(corpus), "--goal", "茶 ☕ é", "--history", "a", "--continuation", "b")

@@ -92,6 +92,7 @@ def test_damage_is_noticed_or_harmless(
     assert found == answers(whole)
 
 
+@pytest.mark.thorough
 @settings(max_examples=DAMAGED, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(FILES), st.sampled_from(DAMAGES), PLACES, VALUES)
 def test_a_corpus_too_large_to_be_hashed_at_every_opening_says_so(
@@ -185,6 +186,7 @@ def test_every_key_of_the_manifest_counts(whole: Path, tmp_path: Path) -> None:
 STRANGE = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "negative": -1.0, "largest": float(np.finfo(np.float16).max)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", STRANGE)
 def test_bounds_that_bound_nothing_are_refused(whole: Path, tmp_path: Path, value: str) -> None:
     """Even where checksum and id have been made again; a bound that is too large costs time alone."""

@@ -158,6 +158,7 @@ def found(readings: list[StepStatistics]) -> list[Finding]:
     return watchdog.findings
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "runs", "alarms"),
     [
