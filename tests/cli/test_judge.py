@@ -164,6 +164,7 @@ def test_a_judge_on_this_machine_that_cannot_read_so_much_leaves_all_unscored(fi
     assert macro.readings["missing_as_best"].mean > 50
 
 
+@pytest.mark.thorough
 def test_bad_input_is_one_sentence(files: Recipe) -> None:
     files.refuses(*ASK, because="--output is missing")
     files.refuses(*ASK, "--output", "x.json", because="--endpoint is missing")

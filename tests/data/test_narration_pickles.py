@@ -18,6 +18,8 @@ from recipe import memory
 from recipe.data.narrations import ReadingOptions, json_files, read_narrations
 from recipe.errors import InputError
 
+pytestmark = pytest.mark.thorough
+
 GOOD: dict[str, Any] = {"v": {"start": [1], "end": [2], "text": ["x"]}}
 
 
@@ -168,7 +170,6 @@ def test_where_nothing_is_known_of_the_memory_pickles_are_read(tmp_path: Path, m
     assert len(read(tmp_path / "n.pickle", pickle.dumps(GOOD))) == 1
 
 
-@pytest.mark.thorough
 def test_a_pickle_that_spins_costs_neither_the_other_files_nor_the_process(tmp_path: Path) -> None:
     (tmp_path / "a.pickle").write_bytes(SPINS)
     (tmp_path / "b.pickle").write_bytes(pickle.dumps(GOOD))

@@ -15,6 +15,8 @@ from tests.models.endpoint_server import Server, completion, kept, opened, servi
 
 from recipe.config import ModelConfig, SamplingConfig
 
+pytestmark = pytest.mark.thorough
+
 QUESTIONS, AT_ONCE, KILLS = 80, 8, 2
 SAMPLING = SamplingConfig(temperature=0.0)
 JOB = f"""
@@ -50,7 +52,6 @@ def wait_for(server: Server, requests: int, job: subprocess.Popen[bytes]) -> Non
     server.until(lambda: len(server.requests) >= requests or job.poll() is not None)
 
 
-@pytest.mark.thorough
 def test_a_job_that_is_killed_twice_asks_for_nothing_twice_that_it_had(tmp_path: Path) -> None:
     with serving(lambda body, before: completion("1. Boil water")) as server:
         for kill in range(1, KILLS + 1):

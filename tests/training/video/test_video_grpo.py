@@ -163,6 +163,7 @@ def test_begins_at_the_reference_and_trains_what_is_named(
     assert train_grpo(config, scorer, histories=paintings) == model
 
 
+@pytest.mark.thorough
 def test_the_result_loads_with_transformers_and_peft_alone(config: GRPOConfig, scorer: Any, paintings: Any) -> None:
     config = config.model_copy(update={"save_every": 2})
     model = train_grpo(config, scorer, histories=paintings)
@@ -184,6 +185,7 @@ def test_the_result_loads_with_transformers_and_peft_alone(config: GRPOConfig, s
     assert load_policy(str(model)).video == load_policy(config.model).video
 
 
+@pytest.mark.thorough
 def test_the_merger_has_a_rate_of_its_own_also_after_a_resume(config: GRPOConfig, scorer: Any, paintings: Any) -> None:
     config = config.model_copy(update={"merger_learning_rate": 1e-3, "save_every": 1, "lora": LoraSettings(rank=2)})
     trainer, _ = trainer_of(config, scorer, paintings)
