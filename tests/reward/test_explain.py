@@ -184,16 +184,6 @@ def test_words_for_the_grounded_reward(corpus: Any) -> None:
     assert "without the corpus" in in_words(abstained)[0]
 
 
-def test_a_corpus_too_small_for_the_contrast_is_said(corpus: Any) -> None:
-    small = explain(Told(corpus, reward(0.5), verifier="grounded"), [], ["a"], "g")
-    assert small.caution
-    assert small.caution in in_words(small)
-    assert f"the corpus has {len(corpus)}" in small.caution
-    fits = {"pool_size": 1, "background_size": len(corpus) - 1}
-    assert explain(Told(corpus, reward(0.5), verifier="grounded", grounded=fits), [], ["a"], "g").caution == ""
-    assert explain(Told(corpus, reward(0.5)), [], ["a"], "g").caution == ""
-
-
 @pytest.mark.parametrize("narrations", [1, 99, 100, 101, 149, 150, 1000])
 def test_pool_and_background_need_as_many_narrations(narrations: int) -> None:
     problem = RewardConfig(verifier="grounded").contrast_problem(narrations)
