@@ -147,6 +147,7 @@ def test_a_demo_board_needs_no_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     recipe("board", "account", "token", "demo", "--database", tmp_path / "other.db")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "given",
     [

@@ -257,6 +257,7 @@ def test_no_answer_holds_more_digits_than_its_page(
         assert max(map(len, found)) <= KIND.digits, path
 
 
+@pytest.mark.thorough
 def test_rows_are_sorted_by_what_they_show(
     client: TestClient, board: Board, examples: list[Example], truth: dict[str, int]
 ) -> None:

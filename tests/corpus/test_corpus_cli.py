@@ -137,6 +137,7 @@ def test_two_processes_build_the_same_corpus(narrations: Path, tmp_path: Path) -
     assert one["id"] == two["id"]
 
 
+@pytest.mark.thorough
 def test_a_finished_corpus_is_left_alone_without_loading_anything(narrations: Path, tmp_path: Path) -> None:
     build(narrations, tmp_path / "c")
     words = ["corpus", "build", str(narrations), "--output", str(tmp_path / "c"), "--encoder", "hash:64"]

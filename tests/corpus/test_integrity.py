@@ -267,6 +267,7 @@ def test_no_number_of_the_manifest_leads_astray(whole: Path, tmp_path: Path) -> 
 ODD = [None, -1, 1, 1 << 40, (1 << 63) - 1, -(1 << 63)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("table", "column", "values"),
     [

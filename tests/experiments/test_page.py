@@ -151,6 +151,7 @@ def test_regimes_keep_their_colours() -> None:
     assert len({*first.values(), *second.values()}) == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_the_key_figure_is_a_file_of_its_own(suffix: str, tmp_path: Path, fake_results: Results) -> None:
     target = tmp_path / f"figure{suffix}"

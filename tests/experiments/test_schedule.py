@@ -60,6 +60,7 @@ def test_a_changed_setting_runs_its_stage_and_those_after_it_from_nothing(tmp_pa
     assert [(tmp_path / f"{name}.txt").read_text() for name in ("first", "last")] == ["b", "y"]
 
 
+@pytest.mark.thorough
 def test_a_missing_output_is_made_again(tmp_path: Path) -> None:
     run_stages(tmp_path, stages(), 2, SILENT)
     (tmp_path / "second.txt").unlink()
@@ -152,6 +153,7 @@ def started(tmp_path: Path, *devices: str) -> tuple[subprocess.Popen[bytes], int
     return process, int((run_dir / "started").read_text())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("devices", [(), ("3",)])
 def test_ctrl_c_ends_all_workers(tmp_path: Path, devices: tuple[str, ...]) -> None:
     process, worker = started(tmp_path, *devices)
@@ -227,6 +229,7 @@ def test_a_gpu_never_holds_the_engine_of_an_earlier_stage(tmp_path: Path) -> Non
     assert len(list((tmp_path / "engines").iterdir())) == 6  # a process each
 
 
+@pytest.mark.thorough
 def test_a_stage_that_needs_no_gpu_takes_none(tmp_path: Path) -> None:
     """It runs beside the stage that has the only GPU, and the stages that wait for it do not keep that busy."""
     beside = ("asks.json", "trains.json")

@@ -39,7 +39,7 @@ def test_the_seed_decides(engine: LocalEngine) -> None:
     assert len({text for texts in first for text in texts}) > 6
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 5, 64])
+@pytest.mark.parametrize("batch_size", [1, 5])
 def test_a_completion_does_not_depend_on_its_batch(engine: LocalEngine, batch_size: int) -> None:
     whole = texts_of(engine, CHATS, 4, sampling(batch_size=7))
     assert texts_of(engine, CHATS, 4, sampling(batch_size=batch_size)) == whole

@@ -169,6 +169,7 @@ def test_prompts_are_planned_for_elsewhere_and_their_samples_are_audited(
         recipe(*asked, "--samples", samples, "--skip-attack")
 
 
+@pytest.mark.thorough
 def test_a_model_writes_samples_that_are_kept_beside_the_audit(
     corpus_folder: Path, tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -285,6 +285,7 @@ def test_every_entry_belongs_to_a_command() -> None:
             assert any(re.match(pattern, command) for command in listed), pattern
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", ["corpus", "video", "judge"])
 def test_the_python_code_of_a_page_runs(page: str, folder: Path, server: Server, typed: Runner) -> None:
     if page == "corpus" and not (folder / "corpora" / "mine").is_dir():

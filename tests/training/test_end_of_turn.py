@@ -87,6 +87,7 @@ def answers(model: Path, engine: str, sampling: SamplingConfig, *, stream: bool)
     return [answer._replace(seconds=0.0) for answer in written if isinstance(answer, Answer)]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("vllm")
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])
 @pytest.mark.parametrize(("temperature", "stream"), [(0.0, False), (1.0, True)])

@@ -90,6 +90,7 @@ def test_accumulation_changes_nothing(config: SFTConfig, examples_file: Path) ->
         torch.testing.assert_close(weight, weights[1][name], rtol=1e-3, atol=2e-5)
 
 
+@pytest.mark.thorough
 def test_a_model_is_trained_with_a_prompt_and_remembers_it(config: SFTConfig) -> None:
     taught = config.model_copy(update={"prompt": "one-example", "output": config.output / "taught"})
     model = train_sft(taught)

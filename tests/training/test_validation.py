@@ -191,6 +191,7 @@ def test_a_killed_run_ends_with_the_same_rows_and_the_same_choice(
     assert rows(config) == rows(whole)
 
 
+@pytest.mark.thorough
 def test_other_prompts_are_another_run(config: GRPOConfig, scorer: Any, tmp_path: Path, held_out: Path) -> None:
     train_grpo(config.model_copy(update={"steps": 1}), scorer, measure=Scripted([0.5] * 2))
     config = config.model_copy(update={"steps": 1})

@@ -75,6 +75,7 @@ def test_an_endpoint_plans_and_tells_why(recipe: Recipe, crosstask: Path, tmp_pa
     assert "asked" not in manifest
 
 
+@pytest.mark.thorough
 def test_a_second_run_asks_nothing_and_writes_the_same(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     first, again, few = tmp_path / "a.jsonl", tmp_path / "b.jsonl", ("--beam", 2, "--limit", 4)
     _, requests = run_whole(recipe, crosstask, first, *few, "--cache", tmp_path / "cache")
@@ -182,6 +183,7 @@ def test_examples_and_actions_of_ones_own(recipe: Recipe, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.thorough
 def test_histories_of_phi_take_the_place_of_annotated_ones(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     assert recipe("vpa", "examples", "--root", crosstask, "--output", tmp_path / "e.jsonl")[0] == 0
     told = [History(one.example_id, ("Seen by Phi",), one.until) for one in read_examples(tmp_path / "e.jsonl")]

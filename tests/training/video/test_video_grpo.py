@@ -203,6 +203,7 @@ def test_the_merger_has_a_rate_of_its_own_also_after_a_resume(config: GRPOConfig
         assert torch.equal(one, other), name
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("native_bfloat16")
 def test_bfloat16_two_passes_and_small_batches(
     config: GRPOConfig, scorer: Any, paintings: Any, video_model: Path
