@@ -92,7 +92,6 @@ def test_damage_is_noticed_or_harmless(
     assert found == answers(whole)
 
 
-@pytest.mark.thorough
 @settings(max_examples=DAMAGED, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(FILES), st.sampled_from(DAMAGES), PLACES, VALUES)
 def test_a_corpus_too_large_to_be_hashed_at_every_opening_says_so(
