@@ -4,12 +4,9 @@ import base64
 import io
 import json
 import math
-import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +15,11 @@ import pytest
 
 pytest.importorskip("openai")
 from tests.models.asking import pieces_of, texts_of
-from tests.models.endpoint_server import Answering, Reply, Server, completion, opened, serving, streamed
+from tests.models.endpoint_server import Answering, Reply, completion, engine_asking, opened, serving, streamed
 
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.models.endpoint import host
-from recipe.models.model import Model
 from recipe.types import Frames
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(5)]
@@ -39,12 +35,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config(address: str = "", **changes: Any) -> ModelConfig:
     return ModelConfig.model_validate({"endpoint": address, "model": "m", "timeout": 5.0, **changes})
-
-
-@contextmanager
-def engine_asking(answer: Answering, cache: Path | None = None, **changes: Any) -> Iterator[tuple[Server, Model]]:
-    with serving(answer) as server, opened(config(server.url, **changes), cache) as engine:
-        yield server, engine
 
 
 def clip(value: int = 0, rate: float = 2.0) -> Frames:
@@ -213,28 +203,9 @@ def test_a_slow_endpoint_times_out() -> None:
 
 
 def test_an_endpoint_that_drips_times_out() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as drips:
-        thread = threading.Thread(target=_drip, args=(drips,), daemon=True)
-        thread.start()
-        url = f"http://127.0.0.1:{drips.getsockname()[1]}"
-        with (
-            opened(config(url, timeout=0.2, tries=1)) as engine,
-            pytest.raises(ComputeError, match=r"no answer within 0\.2 s"),
-        ):
-            texts_of(engine, CHATS[:1], 1, SAMPLING)
-        thread.join()
-
-
-def _drip(listening: socket.socket) -> None:
-    connection, _ = listening.accept()
-    with connection:
-        try:
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n")
-            for _ in range(20):
-                connection.sendall(b" ")
-                time.sleep(0.05)
-        except OSError:
-            pass
+    dripping = engine_asking(lambda body, before: GOOD._replace(drip=0.05), timeout=0.2, tries=1)
+    with dripping as (_, engine), pytest.raises(ComputeError, match=r"no answer within 0\.2 s"):
+        texts_of(engine, CHATS[:1], 1, SAMPLING)
 
 
 def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> None:

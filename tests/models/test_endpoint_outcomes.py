@@ -1,21 +1,21 @@
 """What becomes of each chat at an endpoint: answers, refusals, structure, log-probabilities, keys of requests."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("openai")
+from tests.models import endpoint_server
 from tests.models.asking import texts_of
-from tests.models.endpoint_server import Answering, Reply, Server, completion, opened, serving
+from tests.models.endpoint_server import Reply, completion, opened, serving
 
 from recipe.config import ModelConfig, SamplingConfig, parse_config
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.endpoint import host
-from recipe.models.model import Model, open_model
+from recipe.models.model import open_model
 from recipe.models.protocol import Answer, ModelRequest, Refusal
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(12)]
@@ -30,12 +30,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_FIRST_WAIT", 0.01)
 
 
-@contextmanager
-def engine_asking(answer: Answering, cache: Path | None = None, **changes: Any) -> Iterator[tuple[Server, Model]]:
-    with serving(answer) as server:
-        settings = {"endpoint": server.url, "model": "m", "timeout": 300.0, "concurrency": 4, **changes}
-        with opened(ModelConfig.model_validate(settings), cache) as engine:
-            yield server, engine
+engine_asking = partial(endpoint_server.engine_asking, concurrency=4, timeout=300.0)
 
 
 def number(body: dict[str, Any]) -> int:
