@@ -112,7 +112,6 @@ def test_checks_without_a_token_are_small_and_few_at_once(
     assert client.post("/api/check", params=about, headers={"Authorization": "Bearer no"}).status_code == 401
 
 
-@pytest.mark.thorough
 def test_from_the_questions_to_the_board(board: Board, ann: Visitor, nobody: Visitor, examples: list[Example]) -> None:
     questions = [json.loads(line) for line in nobody.ask("GET", "/api/tracks/world/questions.jsonl").splitlines()]
     assert [one["example_id"] for one in questions] == [one.example_id for one in examples]
@@ -325,7 +324,6 @@ def test_bad_messages_are_refused(owner: Visitor) -> None:
         assert answer["error"]["message"]
 
 
-@pytest.mark.thorough
 def test_a_backup_is_the_same_board_elsewhere(
     board: Board, database: str, ann: Visitor, nobody: Visitor, examples: list[Example], tmp_path: Any
 ) -> None:

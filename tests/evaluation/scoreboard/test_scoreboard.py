@@ -35,7 +35,6 @@ def row(table: Table, name: str) -> TableRow:
     return next(one for one in table.rows if one.name == name)
 
 
-@pytest.mark.thorough
 def test_headline_gives_the_macro_accuracy_of_the_files(whole: EvaluationReport) -> None:
     table = tables(section(whole, "accuracy-1"))[0]
     shown = [cell.text for cell in row(table, "RL").cells]

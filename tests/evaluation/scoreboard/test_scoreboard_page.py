@@ -65,7 +65,6 @@ def data_of(page: str) -> dict[str, object]:
     return told
 
 
-@pytest.mark.thorough
 def test_the_page_is_well_formed_and_needs_nothing_but_itself(page: str) -> None:
     elements = Elements(page)
     assert elements.open == []
@@ -95,7 +94,6 @@ def test_without_scripts_the_examples_are_listed(page: str) -> None:
     assert EXAMPLES[0].goal in listed
 
 
-@pytest.mark.thorough
 def test_the_same_files_give_the_same_bytes(
     page: str, judged_files: list[Path], other_files: list[Path], examples_file: Path
 ) -> None:
