@@ -16,7 +16,7 @@ DATA ?= ../shared/data
 # The Python of an environment with vLLM; docs/training.md#several-gpus-and-machines says how it is made.
 VLLM ?= .venv-vllm/bin/python
 
-.PHONY: install lock demo demo-video narrations reproduce test test-portable fuzz release vllm lint types contracts docs site check bench clean
+.PHONY: install lock demo demo-video narrations reproduce test test-thorough test-portable fuzz release vllm lint types contracts docs site check bench clean
 
 install: $(INSTALLED)
 
@@ -47,17 +47,26 @@ narrations: $(DEMO)
 reproduce: $(DEMO)
 	$(BIN)/recipe reproduce all --scale tiny --data world
 
+TEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# A few minutes on two cores.
 test: export HF_HUB_OFFLINE = 1
 test: export TRANSFORMERS_OFFLINE = 1
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(TEST)
+
+# What takes longer: killed runs, several processes, clusters, other databases, real data, end-to-end runs.
+test-thorough: export HF_HUB_OFFLINE = 1
+test-thorough: export TRANSFORMERS_OFFLINE = 1
+test-thorough: $(INSTALLED)
+	$(TEST) -m "thorough and not slow and not gpu and not vllm"
 
 # What computes with torch, once more with the arithmetic of a processor without AVX.
 test-portable: export HF_HUB_OFFLINE = 1
 test-portable: export TRANSFORMERS_OFFLINE = 1
 test-portable: export ATEN_CPU_CAPABILITY = default
 test-portable: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder tests/training tests/reward tests/cli
+	$(TEST) -m "not slow and not gpu and not vllm" tests/training tests/reward tests/cli
 
 # A minute or two; prints what it measures.
 vllm: export HF_HUB_OFFLINE = 1
@@ -97,7 +106,7 @@ docs: $(INSTALLED) site
 site: $(INSTALLED)
 	$(BIN)/zensical build --strict
 
-check: test lint types contracts docs
+check: test test-thorough lint types contracts docs
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/alignment.py

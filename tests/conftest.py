@@ -36,8 +36,15 @@ LONGEST = ("training", "corpus", "crash", "reproduce", "experiments")
 """Rooms whose tests take longest: files that begin late leave the other processes idle."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before the expression of -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Rooms with long tests first. Several processes take the files in this order (`--no-loadscope-reorder`)."""
+    """Rooms with long tests first. Several processes take the files in this order (`--no-loadscope-reorder`).
+
+    What reads real data or drives a browser is thorough.
+    """
+    for item in items:
+        if item.get_closest_marker("real_data") or item.get_closest_marker("browser"):
+            item.add_marker("thorough")
     items.sort(key=lambda item: LONGEST.index(room) if (room := item.path.parent.name) in LONGEST else len(LONGEST))
 
 

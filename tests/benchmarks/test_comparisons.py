@@ -16,12 +16,6 @@ from recipe.corpus.store import Corpus
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.fixture(autouse=True)
-def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The benchmarks are scripts beside each other, not a package."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-
-
 @pytest.fixture
 def synthetic() -> ModuleType:
     pytest.importorskip("numba")
@@ -52,21 +46,6 @@ def test_vectors_depend_on_their_text_alone(synthetic: ModuleType) -> None:
 
 def test_a_longer_corpus_begins_with_the_shorter(synthetic: ModuleType) -> None:
     assert list(synthetic.narrations(30)) == list(synthetic.narrations(90))[:30]
-
-
-def test_narrations_of_a_topic_are_near(synthetic: ModuleType, small: Corpus) -> None:
-    means = np.stack([small.embeddings(n).mean(axis=0) for n in range(len(small))])
-    similar = synthetic.unit(means) @ synthetic.unit(means).T
-    np.fill_diagonal(similar, -1)
-    assert similar.max() > 0.9
-    assert np.median(similar) < 0.8
-
-
-def test_completions_share_their_history(synthetic: ModuleType, small: Corpus) -> None:
-    asked = np.stack(synthetic.questions(small, 8, 5, shared=3, each=4))
-    for group in (asked[:4], asked[4:]):
-        assert len(np.unique(group[:, :3].reshape(-1, 64), axis=0)) == 3
-        assert len(np.unique(group[:, 3:].reshape(-1, 64), axis=0)) == 8
 
 
 def test_the_oracle_is_the_reference(peers: ModuleType, synthetic: ModuleType, small: Corpus) -> None:

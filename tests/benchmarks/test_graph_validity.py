@@ -12,22 +12,18 @@ from recipe.world.graph import TaskGraph
 from recipe.world.load import load_world
 from recipe.world.validity import score_key
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 WORLD = load_world()
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The benchmarks are scripts beside each other, not a package."""
-    monkeypatch.syspath_prepend(str(FOLDER))
+def plans() -> ModuleType:
     return importlib.import_module("graph_validity")
 
 
 @pytest.fixture
-def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def study(plans: ModuleType) -> ModuleType:
     pytest.importorskip("sentence_transformers")
-    monkeypatch.syspath_prepend(str(FOLDER))
-    return importlib.import_module("graph_validity")
+    return plans
 
 
 def brute_force(valid: list[float], spoiled: list[float]) -> float:
@@ -98,6 +94,7 @@ def test_validity_separates_valid_from_spoilt_plans_on_the_real_graphs(study: Mo
     assert recorded["normal"]["valid"]["mean"] > 0.7 > 0.4 > recorded["with errors"]["valid"]["mean"]
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_a_single_reference_cannot_tell_a_valid_order_from_a_swap(study: ModuleType, shared_data: Path) -> None:
     found = study.references(study.open_study(shared_data / "captaincook4d", every=8))

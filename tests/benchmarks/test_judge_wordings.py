@@ -10,13 +10,10 @@ import pytest
 from recipe.world.examples import draw_examples
 from recipe.world.validity import plan_key
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-
 
 def test_a_quick_run_tells_wordings_from_examples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(str(FOLDER))
     study = importlib.import_module("judge_wordings")
     for example in draw_examples(study.WORLD, "test_goals", 5):
         other = study.reworded(example, "seed")

@@ -17,14 +17,11 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe.world.validity import plan_key, score_plan
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 WORLD = load_world()
 
 
 @pytest.fixture
-def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The benchmarks are scripts beside each other, not a package."""
-    monkeypatch.syspath_prepend(str(FOLDER))
+def study() -> ModuleType:
     return importlib.import_module("proxy_validity")
 
 
@@ -43,6 +40,7 @@ def test_valid_plans_are_valid_and_edited_ones_differ(study: ModuleType, split: 
     assert spoilt > 25
 
 
+@pytest.mark.thorough
 def test_a_quick_run_writes_what_it_shows(
     study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""A board in SQLite and in a real PostgreSQL: every test that asks for one runs on both."""
+"""A board in SQLite and, of the thorough tests, in a real PostgreSQL: every test that asks for one runs on both."""
 
 import re
 import shutil
@@ -41,7 +41,7 @@ def postgres() -> Iterator[str]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough)])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of an empty database."""
     if request.param == "sqlite":

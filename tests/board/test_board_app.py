@@ -153,6 +153,7 @@ def test_every_page_opens(board: Board, ann: Visitor, nobody: Visitor, examples:
         assert "<html" in nobody.ask("GET", path, 404)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_no_reference_leaves_the_server(
     board: Board, ann: Visitor, nobody: Visitor, owner: Visitor, examples: list[Example], seen: list[str],

@@ -84,6 +84,7 @@ def served(made: tuple[str, str], tmp_path: Path) -> Iterator[str]:
     assert process.wait(300) == -signal.SIGTERM or process.returncode == 0
 
 
+@pytest.mark.thorough
 def test_the_whole_way_of_a_submission(
     made: tuple[str, str], served: str, tmp_path: Path, examples: list[Example]
 ) -> None:
@@ -132,6 +133,7 @@ def test_check_tells_all_problems(tmp_path: Path, examples: list[Example]) -> No
     assert [(one["line"], one["field"]) for one in found["problems"]] == [(1, "step"), (1, "steps"), (41, "")]
 
 
+@pytest.mark.thorough
 def test_a_demo_board_needs_no_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("recipe_apps.board.setup._HALF", 20)
@@ -147,6 +149,7 @@ def test_a_demo_board_needs_no_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     recipe("board", "account", "token", "demo", "--database", tmp_path / "other.db")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "given",
     [
@@ -189,6 +192,7 @@ def test_settings_that_cannot_be_used_change_nothing(tmp_path: Path, examples: l
         database.unlink(missing_ok=True)
 
 
+@pytest.mark.thorough
 def test_a_worker_ends_at_a_signal(made: tuple[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "recipe", "board", "worker", "--database", made[0]]
     process = subprocess.Popen(command, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

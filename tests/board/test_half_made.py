@@ -78,6 +78,7 @@ def each_step(stop_at: Callable[[int], None], change: Callable[[], object], whol
         return tried - 1
 
 
+@pytest.mark.thorough
 def test_a_board_is_made_whole_or_not(
     database: str, stop_at: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_board_is_made_whole_or_not(
     board.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_process_that_is_killed_leaves_no_half_made_board(database: str) -> None:
     script = """
@@ -122,6 +124,7 @@ setup.demo_board(sys.argv[1], None, "hash:64")
     made.close()
 
 
+@pytest.mark.thorough
 def test_tracks_and_scorers_are_added_whole_or_not(
     board: Board, examples: list[Example], stop_at: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +152,7 @@ def test_tracks_and_scorers_are_added_whole_or_not(
     assert state() == before  # what is refused changes nothing
 
 
+@pytest.mark.thorough
 def test_a_backup_is_restored_whole_or_not(
     board: Board, database: str, tmp_path: Path, stop_at: Callable[[int], None]
 ) -> None:

@@ -15,6 +15,8 @@ from recipe.types import Example
 from recipe_apps.board.backup import backup, restore
 from recipe_apps.board.store import Board
 
+pytestmark = pytest.mark.thorough
+
 Spoil = Callable[[sqlite3.Connection], object]
 
 

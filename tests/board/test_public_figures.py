@@ -123,6 +123,7 @@ def explanations(examples: list[Example], guessed: list[str], known: np.ndarray,
     return np.argwhere(np.abs(np.asarray(sums) - mean) <= apart)
 
 
+@pytest.mark.thorough
 def test_few_guesses_among_empty_plans_have_no_figure(
     client: TestClient, board: Board, examples: list[Example], truth: dict[str, int]
 ) -> None:
@@ -149,6 +150,7 @@ def test_few_guesses_among_empty_plans_have_no_figure(
     assert {row["control"] for row in rows} >= {"empty", "constant"}  # the program's own plans are no guesses
 
 
+@pytest.mark.thorough
 def test_of_guesses_among_known_plans_many_explanations_fit(
     client: TestClient, board: Board, examples: list[Example], truth: dict[str, int]
 ) -> None:
@@ -257,6 +259,7 @@ def test_no_answer_holds_more_digits_than_its_page(
         assert max(map(len, found)) <= KIND.digits, path
 
 
+@pytest.mark.thorough
 def test_rows_are_sorted_by_what_they_show(
     client: TestClient, board: Board, examples: list[Example], truth: dict[str, int]
 ) -> None:
@@ -274,6 +277,7 @@ def test_rows_are_sorted_by_what_they_show(
         assert alike == [one["submission"] for one in by_place if one["submission"] in alike]
 
 
+@pytest.mark.thorough
 def test_the_account_stands_beside_a_name_that_another_has(
     client: TestClient, board: Board, examples: list[Example]
 ) -> None:

@@ -66,6 +66,7 @@ def test_validity_is_that_of_evaluate(references: References, plans: list[Predic
         assert result.figures.metrics[name] == wanted[name]
 
 
+@pytest.mark.thorough
 def test_the_proxy_is_that_of_evaluate(references: References, plans: list[Prediction]) -> None:
     settings = ScorerSettings(measure="proxy", encoder="hash:256")
     result = scored(settings, references, plans)

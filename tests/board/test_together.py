@@ -75,6 +75,7 @@ def test_a_submission_that_comes_while_a_scorer_is_added_gets_its_job(
         [old] = [row.id for row in ask(board, select(Scorer)) if row.retired is None]
 
 
+@pytest.mark.thorough
 def test_all_at_once(board: Board, examples: list[Example], monkeypatch: pytest.MonkeyPatch) -> None:
     send = sender(board, examples)
     [old] = ask(board, select(Scorer.id))
@@ -143,6 +144,7 @@ work.Worker(Board.open(sys.argv[1]), "dying", ["validity"], lease=0.5, poll=0.01
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("database", "state"),
     [

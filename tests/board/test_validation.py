@@ -138,6 +138,7 @@ leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 json_values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 
 
+@pytest.mark.thorough
 @settings(max_examples=60)
 @given(st.binary() | st.lists(json_values).map(lambda rows: "\n".join(map(json.dumps, rows)).encode()))
 @example(b'{"example_id": "q0", "steps": [')

@@ -95,6 +95,7 @@ def test_a_submission_with_such_characters_is_scored(board: Board, examples: lis
     legal(board)
 
 
+@pytest.mark.thorough
 def test_several_workers_share_the_queue(board: Board, examples: list[Example]) -> None:
     set_quotas(board, day_quota=100)
     board.add_account("ann")
@@ -231,6 +232,7 @@ def verdict_on(body: dict[str, Any], _: int) -> Reply:
     return completion(json.dumps(dict.fromkeys(CRITERIA, 5 if good else 2)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_cheat_that_makes_the_judge_refuse_has_no_place(board: Board, examples: list[Example]) -> None:
     settings = ScorerSettings(measure="judge", model="org/judge", judge=JudgeConfig(reasks=0))

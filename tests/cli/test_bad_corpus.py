@@ -15,6 +15,8 @@ from tests.cli.conftest import MAIN, NARRATIONS, OPENS_CORPUS, Recipe, start, wr
 
 from recipe.corpus.layout import corpus_id
 
+pytestmark = pytest.mark.thorough
+
 # Narrations ----------------------------------------------------------------------------------------------------------
 
 

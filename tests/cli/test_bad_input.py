@@ -94,6 +94,7 @@ def test_a_completion_without_steps_is_named_and_scored(recipe: Recipe, corpus: 
     assert "(holds no steps)" in outcome.out
 
 
+@pytest.mark.thorough
 def test_other_texts(recipe: Recipe, corpus: Path) -> None:
     recipe.refuses("corpus", "search", corpus, "boil", " ", because="a step is empty")
     recipe.refuses("plan", "--model", "m", "--goal", " ", because="the goal is empty")
@@ -247,6 +248,7 @@ def test_training_settings(recipe: Recipe, stage: str, values: dict[str, Any], b
 # Models and runs -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_models(recipe: Recipe, tiny_model: Path) -> None:
     def model(name: str) -> Path:
         return Path(shutil.copytree(tiny_model, recipe.folder / name))
@@ -277,6 +279,7 @@ def test_models(recipe: Recipe, tiny_model: Path) -> None:
     recipe.refuses("plan", "--model", "good", "--goal", too_long, because="context of 48")
 
 
+@pytest.mark.thorough
 def test_base_runs(recipe: Recipe) -> None:
     pytest.importorskip("trl")
 
@@ -404,6 +407,7 @@ importlib.machinery.PathFinder.find_spec = classmethod(find_spec)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("absent", "extra", "words"),
     [
@@ -481,6 +485,7 @@ def test_wrong_usage(recipe: Recipe, words: tuple[str, ...]) -> None:
 # Ctrl-C and kill -9 --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_an_interrupted_base_run_goes_on(recipe: Recipe) -> None:
     pytest.importorskip("trl")
     write_toml(recipe.folder / "long.toml", BASE | {"steps": 100_000})

@@ -18,6 +18,8 @@ from tests.cli.conftest import EXAMPLE, MAIN, NARRATIONS, PROGRESS, PROMPT, Reci
 from recipe.artifacts import remove
 from recipe.evaluation.judge.verdicts import CRITERIA
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("numba")
 
 HALF = "pour \ud83e it"

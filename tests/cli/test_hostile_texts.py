@@ -102,6 +102,7 @@ def test_pipes_are_not_waited_for(recipe: Recipe) -> None:
     recipe.refuses("corpus", "build", "pipe", "--output", "x", because="pipe: this is a pipe or a device")
 
 
+@pytest.mark.thorough
 def test_a_line_of_json_has_an_end(recipe: Recipe) -> None:
     with (recipe.folder / "long.jsonl").open("wb") as stream:
         stream.write(b'{"a": "')

@@ -134,6 +134,7 @@ def test_a_judge_on_this_machine_that_cannot_read_so_much_leaves_all_unscored(fi
     assert macro.readings["missing_as_best"].mean > 50
 
 
+@pytest.mark.thorough
 def test_bad_input_is_one_sentence(files: Recipe) -> None:
     files.refuses(*ASK, because="--output is missing")
     files.refuses(*ASK, "--output", "x.json", because="--endpoint is missing")
@@ -179,6 +180,7 @@ def failing(body: dict[str, Any], _: int) -> Reply:
     return completion(json.dumps({"reasoning": "r", "critical_failures": failures}))
 
 
+@pytest.mark.thorough
 def test_critical_failures_from_a_prompt_file_to_table_report_and_comparison(files: Recipe) -> None:
     pytest.importorskip("openai")
     pytest.importorskip("jinja2")
@@ -230,6 +232,7 @@ def test_the_rubric_of_critical_failures_needs_a_prompt_and_a_model(files: Recip
     assert not (files.folder / "cf.json").exists()
 
 
+@pytest.mark.thorough
 def test_a_judge_reads_phis_history_where_it_is_named(files: Recipe) -> None:
     pytest.importorskip("openai")
     rows = [{"example_id": f"e{n}", "history": [f"seen {n}"]} for n in range(12)]
@@ -255,6 +258,7 @@ def test_a_judge_reads_phis_history_where_it_is_named(files: Recipe) -> None:
     assert scored(files.folder).judge.settings["history"] == "perceived"
 
 
+@pytest.mark.thorough
 def test_verdicts_on_worded_references_are_another_judges(files: Recipe) -> None:
     plain = files(*ASK, *PROXY)
     settings = [scored(files.folder).judge.settings]

@@ -172,6 +172,7 @@ JSON = (
 """Commands that can be run on small files, in an order in which each finds what it reads."""
 
 
+@pytest.mark.thorough
 def test_json_is_alone_on_standard_output_and_parses(recipe: Recipe) -> None:
     write_toml(recipe.folder / "sft.toml", TRAINED)
     for line in JSON:

@@ -198,6 +198,7 @@ def test_no_folder_of_videos(told: Recipe) -> None:
     told.refuses(*words, "empty", because="empty: this is a file, not a folder")
 
 
+@pytest.mark.thorough
 def test_killed_at_any_moment_it_goes_on_and_writes_the_same(told: Recipe) -> None:
     many = [COMMON | {"example_id": f"e{n}", "video_id": "tea", "until": 0.5 + 0.1 * n} for n in range(12)]
     write_lines(told.folder / "cut.jsonl", *many)

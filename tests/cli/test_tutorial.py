@@ -43,6 +43,7 @@ def assert_same(printed: str, shown: str) -> None:
     assert found == pytest.approx(expected, abs=0.02, rel=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("examples")
 def test_the_commands_of_the_tutorial_print_what_it_shows(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -70,6 +71,7 @@ def test_the_commands_of_the_tutorial_print_what_it_shows(recipe: Recipe, monkey
     assert "Heat a pan over medium heat" in (recipe.folder / "pancakes.html").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("examples", "recipe")
 @pytest.mark.parametrize("page", [TUTORIAL, (ROOT / "README.md").read_text()], ids=["tutorial", "readme"])
 def test_python_code_prints_what_is_shown(page: str) -> None:

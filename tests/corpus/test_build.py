@@ -6,8 +6,7 @@ import os
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,35 +56,6 @@ def test_equal_texts_are_encoded_once_in_a_shard(tmp_path: Path) -> None:
     )
     assert encoder.texts == ["stir", "boil"]
     np.testing.assert_array_equal(corpus.embeddings(0)[2], corpus.embeddings(1)[0])
-
-
-def test_a_build_again_keeps_every_shard(tmp_path: Path) -> None:
-    build_corpus(narrations(5), tmp_path / "c", CONFIG)
-    before, encoder = digest(tmp_path / "c"), Counting()
-    build_corpus(narrations(5), tmp_path / "c", CONFIG, encoder=encoder)
-    assert encoder.texts == []
-    assert digest(tmp_path / "c") == before
-
-
-def test_progress_reaches_its_total_with_repeated_texts(tmp_path: Path) -> None:
-    given = [*narrations(4), Narration("twice", (Segment("stir"), Segment("stir")))]
-    counts = Counts()
-    build_corpus(given, tmp_path / "c", CONFIG, counts)
-    assert counts.done["reading narrations"] == 5
-    assert counts.done["encoding segments"] == counts.total == sum(len(narration.segments) for narration in given)
-
-
-class Counts:
-    """A progress that adds up."""
-
-    def __init__(self) -> None:
-        self.total: int | None = None
-        self.done: Counter[str] = Counter()
-
-    @contextmanager
-    def task(self, description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        self.total = total
-        yield lambda n: self.done.update({description: n})
 
 
 def test_changed_input_or_settings_are_refused(tmp_path: Path) -> None:
@@ -207,12 +177,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, narrati
 
 
 # Limits ---------------------------------------------------------------------------------------------------------------
-
-
-def test_a_very_long_narration(tmp_path: Path) -> None:
-    long = Narration("long", tuple(Segment(f"chop {n % 700} times") for n in range(20_000)))
-    corpus = Corpus.open(build_corpus([*narrations(2), long], tmp_path / "c", CONFIG))
-    assert len(corpus.narration(2).segments) == len(corpus.embeddings(2)) == 20_000
 
 
 def test_a_shard_is_closed_before_it_outgrows_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ def whole(tmp_path: Path) -> dict[str, bytes]:
     return digest(build_corpus(narrations(20), tmp_path / "whole", CONFIG))
 
 
+@pytest.mark.thorough
 def test_two_devices_make_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
     counts = Counts()
     output = build_corpus(narrations(20), tmp_path / "c", CONFIG, counts, devices=("cpu", "cpu"))
@@ -47,6 +48,7 @@ def test_two_devices_make_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]
     assert sum(counts.counted) == 20 + sum(len(narration.segments) for narration in narrations(20))
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_is_named(
     tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +71,7 @@ def test_a_process_that_is_killed_is_named(
     assert digest(build_corpus(narrations(20), tmp_path / "c", CONFIG)) == whole
 
 
+@pytest.mark.thorough
 def test_what_a_process_raises_comes_through(tmp_path: Path) -> None:
     class Other(HashEncoder):
         @property

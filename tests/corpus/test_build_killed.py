@@ -47,6 +47,7 @@ print(moment)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_before_any_call_to_the_file_system(tmp_path: Path, narration_file: Path, stride: int) -> None:
     command = [sys.executable, "-c", KILLED, str(narration_file), str(tmp_path), str(stride)]
@@ -59,6 +60,7 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_by_signal_9_at_random_moments(tmp_path: Path, kills: int) -> None:
     source = write_narrations(tmp_path / "narrations.jsonl", narrations(320))

@@ -39,7 +39,10 @@ from recipe.corpus.cluster.search import (  # noqa: E402
 )
 
 # Ray Data warns of the old names of its own settings as it sets their defaults.
-pytestmark = pytest.mark.filterwarnings(r"ignore:`\w+` is deprecated:DeprecationWarning:ray\.data\.context")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings(r"ignore:`\w+` is deprecated:DeprecationWarning:ray\.data\.context"),
+]
 CONFIG = CorpusConfig(encoder=EncoderConfig(name="hash:64"), shard_size=4)
 STEPS = ["chop onion", "fry pan", "pour water"]
 

@@ -19,6 +19,7 @@ from recipe.errors import ConfigError, EncoderMismatch, InputError, MissingExtra
 from recipe.types import Narration, Segment
 
 
+@pytest.mark.thorough
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=6), st.integers(1, 40))
 def test_hash_vectors_have_unit_norm_and_depend_on_their_own_text(texts: list[str], dimension: int) -> None:
     encoder = HashEncoder(dimension)
@@ -54,10 +55,6 @@ def test_texts_that_share_words_are_similar() -> None:
     )
     assert near @ same == pytest.approx(1)
     assert near @ stem > 0.4 > 0.2 > near @ far
-
-
-def test_hash_of_no_texts_is_an_empty_matrix() -> None:
-    assert HashEncoder(16).encode([]).shape == (0, 16)
 
 
 @pytest.mark.parametrize(
@@ -177,23 +174,6 @@ class TestMiniLM:
         equal()
         usual = open_encoder(EncoderConfig(name="minilm", dtype=dtype)).encode(STEPS)
         np.testing.assert_allclose(np.stack(list(whole.values())), usual, atol=5e-3)
-
-    def test_loading_writes_nothing(self, capfd: pytest.CaptureFixture[str]) -> None:
-        open_encoder(EncoderConfig(name="minilm"))
-        assert capfd.readouterr() == ("", "")
-
-    def test_a_cut_vector_is_normalised_again(self) -> None:
-        texts = ["chop the onion", "fry it"]
-        whole = open_encoder(EncoderConfig(name="minilm")).encode(texts)[:, :64]
-        cut = open_encoder(EncoderConfig(name="minilm", dimension=64)).encode(texts)
-        np.testing.assert_allclose(cut, whole / np.linalg.norm(whole, axis=1, keepdims=True), atol=1e-6)
-
-    @pytest.mark.usefixtures("native_bfloat16")
-    def test_bfloat16_is_close_to_float32(self) -> None:
-        texts = ["chop the onion", "pour the water into the kettle"]
-        exact = open_encoder(EncoderConfig(name="minilm")).encode(texts)
-        rough = open_encoder(EncoderConfig(name="minilm", dtype="bfloat16")).encode(texts)
-        assert (exact * rough).sum(axis=1).min() > 0.999
 
     @pytest.mark.parametrize(
         ("settings", "message"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.encoders import JINA_V3, Encoder, is_jina_v3, licence_note, open_encoder, recorded_settings
+from recipe.corpus.encoders import Encoder, is_jina_v3, licence_note, open_encoder, recorded_settings
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError
 from recipe.types import Narration, Segment
@@ -128,21 +128,6 @@ def test_neighbours_change_a_vector_by_rounding_only(checkpoint: Path, dtype: st
     np.testing.assert_allclose(np.linalg.norm(alone, axis=1), 1, rtol=1e-6)
 
 
-def test_recurring_texts_are_encoded_once(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    model = encoder._model  # type: ignore[attr-defined]
-    encode = model.encode
-
-    def watched(texts: list[str], **given: Any) -> Any:
-        seen.extend(texts)
-        return encode(texts, **given)
-
-    monkeypatch.setattr(model, "encode", watched)
-    encoder.encode(TEXTS + TEXTS)
-    assert sorted(seen) == sorted(TEXTS)
-    assert [len(text) for text in seen] == sorted(map(len, TEXTS), reverse=True)
-
-
 @pytest.mark.usefixtures("native_bfloat16")
 def test_bfloat16_is_close_and_cut_vectors_are_normalised(checkpoint: Path, encoder: Encoder) -> None:
     exact = encoder.encode(TEXTS)
@@ -205,26 +190,6 @@ def test_a_device_is_no_part_of_the_identity_and_must_be_there(checkpoint: Path,
     assert open_encoder(EncoderConfig(name=str(checkpoint), device="cpu")).identity == encoder.identity
     with pytest.raises(ConfigError, match=r"'cuda:97'.* cpu"):
         open_encoder(EncoderConfig(name=str(checkpoint), device="cuda:97"))
-
-
-@pytest.mark.parametrize(
-    ("asked", "found"), [(None, "cuda:0"), ("cuda", "cuda:0"), ("cuda:1", "cuda:1"), ("cpu", "cpu"), ("cuda:2", "")]
-)
-def test_the_first_accelerator_is_the_best_device(
-    monkeypatch: pytest.MonkeyPatch, asked: str | None, found: str
-) -> None:
-    import torch
-
-    from recipe.corpus.sentence_transformer import _device
-
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
-    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    config = EncoderConfig(name="some/model", device=asked)
-    if found:
-        assert str(_device(config)) == found
-    else:
-        with pytest.raises(ConfigError, match=r"'cuda:2'.* cuda:0, cuda:1, cpu"):
-            _device(config)
 
 
 @pytest.mark.gpu
@@ -310,22 +275,6 @@ def test_what_cannot_be_loaded_is_told_in_one_sentence(hub: str, given_: dict[st
     assert "\n" not in str(caught.value)
 
 
-def test_a_hub_that_refuses_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
-
-    for kind, message in ((RepositoryNotFoundError, "no such model"), (RevisionNotFoundError, "no revision 'v9'")):
-
-        def refuse(*_: Any, kind: Any = kind, **__: Any) -> None:
-            try:
-                raise kind.__new__(kind)
-            except OSError as error:
-                raise OSError("a long explanation\nin lines") from error
-
-        monkeypatch.setattr("sentence_transformers.SentenceTransformer", refuse)
-        with pytest.raises(RecipeError, match=message):
-            open_encoder(EncoderConfig(name="some/model", revision="v9"))
-
-
 OWN_CODE = """
 from sentence_transformers.base.modules import Transformer
 
@@ -383,16 +332,6 @@ def test_code_of_a_model_runs_on_request_and_is_told_task_and_prompt(remote: Pat
         found.identity["weights"]
         != open_encoder(EncoderConfig(name=str(remote), trust_remote_code=True)).identity["weights"]
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "noted"),
-    [(JINA_V3[0], True), (JINA_V3[1], True), ("minilm", False), ("hash:8", False), ("models/Jina-Embeddings-v3", True)],
-)
-def test_the_licence_of_jina_is_noted(name: str, noted: bool) -> None:
-    note = licence_note({"name": name})
-    assert (note is not None) == noted
-    assert note is None or "non-commercial" in note
 
 
 def test_jina_is_recognised_by_its_folder(checkpoint: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def gpu_scan() -> Any:
     return importlib.import_module("recipe.corpus.gpu.scan")
 
 
+@pytest.mark.thorough
 def test_all_cases_through_the_interpreter(gpu_scan: Any) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(CASES)]
     run = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
@@ -100,6 +101,7 @@ def test_groups_hold_every_narration_once(lengths: list[int], rows: int, window:
         assert a // window < b // window or lengths[a] >= lengths[b]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [("fp16", BlockShape(0, 0, 8, 2)), ("i8", BlockShape(8, 2, 2, 64)), ("i8", BlockShape(8, 8, 2, 32))],

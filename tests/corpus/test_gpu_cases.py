@@ -74,33 +74,24 @@ def codes_of(generator: np.random.Generator, rows: int, D: int, low: int = -127)
 
 
 RAGGED = [3, 1, 5, 16, 2, 9, 17, 1, 1, 7, 4, 4, 4, 6, 2, 1, 3, 8, 12]
-LENGTHS = {
-    "ragged": RAGGED,
-    "one segment each": [1] * 37,
-    "one narration": [5],
-    "longer than a group is wide": [1, ROWS + 5, 2],
+SHAPES = {
+    "ragged": (RAGGED, 3, 5, 64),
+    "one segment each": ([1] * 37, 3, 5, 64),
+    "one narration": ([5], 3, 5, 64),
+    "longer than a group is wide": ([1, ROWS + 5, 2], 3, 5, 64),
+    "one step": ([3, 1, 5, 2, 7, 1], 1, 1, 64),
+    "many steps": ([3, 1, 5, 2, 7, 1], 20, 2, 64),
+    "a padded dimension": ([5, 4, 3], 12, 3, 192),
+    "a wide one": ([5, 4, 3], 8, 1, 256),
 }
 
 
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_narrations_of_any_length(torch: Any, lengths: list[int]) -> None:
-    generator = np.random.default_rng(1)
-    steps = codes_of(generator, 9, 64)
-    check(torch, codes_of(generator, sum(lengths), 64), lengths, steps, generator.integers(0, 9, (5, 3)))
-
-
-@pytest.mark.parametrize(("M", "Q"), [(1, 1), (8, 1), (12, 3), (20, 2)])
-def test_any_number_of_steps(torch: Any, M: int, Q: int) -> None:
-    generator = np.random.default_rng(M)
-    steps, lengths = codes_of(generator, 9, 64), [3, 1, 5, 2, 7, 1]
-    check(torch, codes_of(generator, sum(lengths), 64), lengths, steps, generator.integers(0, 9, (Q, M)))
-
-
-@pytest.mark.parametrize("D", [128, 192, 256])
-def test_any_padded_dimension(torch: Any, D: int) -> None:
-    generator = np.random.default_rng(D)
-    steps = codes_of(generator, 4, D)
-    check(torch, codes_of(generator, 12, D), [5, 4, 3], steps, [[0, 1, 2, 3], [2, 2, 1, -1]])
+@pytest.mark.parametrize(("lengths", "M", "Q", "D"), SHAPES.values(), ids=SHAPES)
+def test_narrations_steps_and_dimensions_of_any_number(torch: Any, lengths: list[int], M: int, Q: int, D: int) -> None:
+    generator = np.random.default_rng(M + D)
+    queries = generator.integers(0, 9, (Q, M))
+    queries[-1, M - M // 3 :] = -1  # a shorter one
+    check(torch, codes_of(generator, sum(lengths), D), lengths, codes_of(generator, 9, D), queries)
 
 
 def test_several_blocks_the_last_one_not_full(torch: Any) -> None:

@@ -78,12 +78,7 @@ DAMAGES = [flip, overwrite, cut, lengthen, exchange]
     st.sampled_from(["manifest.json", *FILES]), st.sampled_from(DAMAGES), st.integers(0, 1 << 20), st.integers(0, 99)
 )
 def test_damage_is_noticed_or_harmless(
-    whole: Path,
-    tmp_path: Path,
-    name: str,
-    damage: Callable[[bytearray, int, int], bytearray],
-    at: int,
-    value: int,
+    whole: Path, tmp_path: Path, name: str, damage: Callable[[bytearray, int, int], bytearray], at: int, value: int
 ) -> None:
     folder = tmp_path / "c"
     shutil.rmtree(folder, ignore_errors=True)
@@ -159,8 +154,7 @@ def test_a_verification_holds_until_a_file_changes(
 
 
 @pytest.mark.parametrize(
-    "offsets",
-    [[0, 3, 2, 5], [-4, 1, 2, 5], [0, 1, 2, 1 << 40], [1, 2, 3, 5], [0, 1, 1, 5], [0, 1, 2, 4]],
+    "offsets", [[0, 3, 2, 5], [-4, 1, 2, 5], [0, 1, 2, 1 << 40], [1, 2, 3, 5], [0, 1, 1, 5], [0, 1, 2, 4]]
 )
 def test_first_segments_that_lead_out_of_the_vectors_are_refused(tmp_path: Path, offsets: list[int]) -> None:
     """Even where the checksum has been made again, so that only the values tell."""
@@ -191,6 +185,7 @@ def test_every_key_of_the_manifest_counts(whole: Path, tmp_path: Path) -> None:
 STRANGE = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "negative": -1.0, "largest": float(np.finfo(np.float16).max)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", STRANGE)
 def test_bounds_that_bound_nothing_are_refused(whole: Path, tmp_path: Path, value: str) -> None:
     """Even where checksum and id have been made again; a bound that is too large costs time alone."""
@@ -271,6 +266,7 @@ def test_no_number_of_the_manifest_leads_astray(whole: Path, tmp_path: Path) -> 
 ODD = [None, -1, 1, 1 << 40, (1 << 63) - 1, -(1 << 63)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("table", "column", "values"),
     [

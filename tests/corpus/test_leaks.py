@@ -68,18 +68,6 @@ def test_near_copies_are_those_that_comparing_every_pair_finds(
     assert found == [nearest_by_brute_force(text, indexed, limits[0]) for text in asked]
 
 
-@pytest.mark.parametrize("paired", [0, 5, 8, 12, 64])
-def test_near_copies_of_every_size_are_found(monkeypatch: pytest.MonkeyPatch, paired: int) -> None:
-    """Each text is the one before and a word more; the texts that are listed by pairs end in between."""
-    monkeypatch.setattr(near_copies, "WORDS", 2)
-    monkeypatch.setattr(near_copies, "_PAIRED", paired)
-    words = [f"w{n}" for n in range(24)]
-    indexed = [" ".join(words[:size]) for size in range(1, 25, 3)]
-    asked = [" ".join(words[:size]) for size in range(1, 25)]
-    asked += [" ".join(words[24 - size :]) for size in range(1, 25)]
-    assert NearCopies(indexed).find(asked) == [nearest_by_brute_force(text, indexed, 2) for text in asked]
-
-
 def test_a_text_that_differs_in_one_word_of_nine_is_near_and_in_one_of_eight_is_not() -> None:
     nine = [f"w{n}" for n in range(9)]
     eight = nine[:8]
@@ -92,12 +80,6 @@ def test_a_text_that_differs_in_one_word_of_nine_is_near_and_in_one_of_eight_is_
 def test_case_marks_width_and_repetition_make_no_difference() -> None:
     (found,) = NearCopies([LONG]).find([f"  {LONG.upper()}!! {LONG.replace(' ', ' - ')} ｍｉｌｋ"])
     assert found == (LONG, 1.0)
-
-
-def test_nothing_is_a_copy_of_nothing() -> None:
-    assert NearCopies([]).find([LONG, ""]) == [None, None]
-    assert NearCopies(["", "too short", "..."]).find([LONG]) == [None]
-    assert NearCopies([LONG]).find([]) == []
 
 
 def narration(video_id: str, *texts: str) -> Narration:
@@ -160,14 +142,6 @@ def test_what_is_left_is_clean_and_all_is_accounted_for(drawn: list[tuple[str, l
     assert list(exclusions.filter(kept, ExclusionReport())) == kept
     copies = [text for video_id, texts in drawn if video_id != "a" for text in texts if text in (LONG, COPY)]
     assert report.captions_by_text == len(copies)
-
-
-def test_a_report_quotes_the_closest_copies() -> None:
-    report = ExclusionReport()
-    captions = [LONG] * 30 + [f"{LONG} again"] * 3
-    list(Exclusions([], [LONG]).filter([narration(f"v{n}", text, OTHER) for n, text in enumerate(captions)], report))
-    assert [example.video_id for example in report.examples] == [f"v{n}" for n in range(20)]
-    assert report.captions_by_text == 33
 
 
 def example(name: str, video_id: str, split: str) -> Example:

@@ -15,7 +15,6 @@ from recipe import build_corpus as build_from_files
 from recipe.cli import app
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.excluded import read_id_map
 from recipe.corpus.leaks import Checked, ExclusionReport, Exclusions, leakage, narration_source
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import ReadingOptions
@@ -51,6 +50,7 @@ FORMS = ("{id}", "A {title}-{id}", "{title} [{id}]")
 TAGS = ("", ".en", ".en-orig", ".pt_BR", ".pt-BR", ".en.sdh", ".en-j3PyPqV_e1s", ".en.forced", ".zh-Hans", ".whisper")
 
 
+@pytest.mark.thorough
 @settings(deadline=None)
 @given(IDS, st.text("azAZ09-_ .,[]()!\u00e9", max_size=20), st.sampled_from(FORMS), st.sampled_from(TAGS))
 def test_an_excluded_video_never_enters_or_the_build_stops(video: str, title: str, form: str, tag: str) -> None:
@@ -211,11 +211,6 @@ def test_a_table_of_ids_that_cannot_be_used_is_one_sentence(tmp_path: Path, cont
         (tmp_path / "map.csv").write_text(content)
     with pytest.raises(InputError, match=re.escape(message)):
         Exclusions.read([ids_file(tmp_path, "cpr_0103")], ids=tmp_path / "map.csv")
-
-
-def test_a_table_of_ids_may_have_further_columns_and_rows(tmp_path: Path) -> None:
-    (tmp_path / "map.csv").write_text("\ufeffid,video,note\n a , b ,x\na,c\n", encoding="utf-8")
-    assert read_id_map(tmp_path / "map.csv") == {"id": ("video",), "a": ("b", "c")}
 
 
 def run(*arguments: object) -> str:

@@ -154,6 +154,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         thread.join()
 
 
+@pytest.mark.thorough
 def test_the_hub(corpus: Path, hub: Any, tmp_path: Path) -> None:
     address = "hf://datasets/me/mine"
     with pytest.raises(InputError, match="SHA256SUMS is missing"):
@@ -460,6 +461,7 @@ for function, made in ((publish, ("release",)), (pull, ("pulled",))):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stride", [31, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_before_any_call_to_the_file_system(corpus: Path, tmp_path: Path, stride: int) -> None:
     command = [sys.executable, "-c", KILLED, str(corpus), str(tmp_path), str(stride)]

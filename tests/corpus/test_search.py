@@ -26,7 +26,7 @@ from recipe.corpus.scan.scores import available, choose, prepare
 from recipe.corpus.scan.shards import MappedArray, StreamedArray, joined_bounds
 from recipe.corpus.store import Corpus, best_matches
 from recipe.data.narrations import read_narrations
-from recipe.errors import ConfigError, CorpusError, InputError, MissingExtra
+from recipe.errors import ConfigError, CorpusError, InputError
 from recipe.types import Narration, Segment
 
 Vectors = NDArray[np.float32]
@@ -299,18 +299,6 @@ def test_a_file_cut_short_under_a_streamed_index_is_named(tmp_path: Path) -> Non
     codes = folder / "shards" / "00000" / "codes.npy"
     codes.write_bytes(codes.read_bytes()[:-100])
     with pytest.raises(CorpusError, match=r"codes\.npy: .*ends early"):
-        index.search([unit(generator, 2, 16)])
-
-
-def test_absent_numba_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = np.random.default_rng(7)
-    index = Index.open(write_corpus(tmp_path / "c", random_corpus(generator, 16)))
-
-    def absent(name: str) -> None:
-        raise ModuleNotFoundError(name="numba")
-
-    monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(MissingExtra, match=r"the corpus index are .*\[cpu\]"):
         index.search([unit(generator, 2, 16)])
 
 

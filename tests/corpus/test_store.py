@@ -46,13 +46,7 @@ def test_the_folder_opens_with_numpy_and_pyarrow_alone(tmp_path: Path) -> None:
     (row,) = pq.read_table(shard / "narrations.parquet").to_pylist()
     segments = pq.read_table(shard / "segments.parquet")
     assert vectors.dtype == np.float16
-    assert row == {
-        "video_id": "v2",
-        "title": "t2",
-        "source": "made",
-        "first_segment": 0,
-        "segments": len(vectors),
-    }
+    assert row == {"video_id": "v2", "title": "t2", "source": "made", "first_segment": 0, "segments": len(vectors)}
     assert segments.column_names == ["narration", "start", "end", "text"]
     assert segments["start"].null_count == len(vectors) == len(segments)
     manifest = json.loads((tmp_path / "c" / "manifest.json").read_text())

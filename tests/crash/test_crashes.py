@@ -31,6 +31,7 @@ def harness() -> Iterator[subprocess.Popen[str]]:
         yield run
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kills", [1, pytest.param(0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_killed_before_calls_to_the_file_system(

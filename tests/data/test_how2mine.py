@@ -170,6 +170,7 @@ def test_a_damaged_zstandard_file_is_refused(tmp_path: Path) -> None:
         read(path)
 
 
+@pytest.mark.thorough
 def test_rows_are_read_as_a_stream(tmp_path: Path) -> None:
     rows = ({**FLAT, "source_example_id": f"doc-{n}", "source_text": "tea " * 2000} for n in range(3000))
     path = as_parquet(tmp_path / "many", rows)

@@ -373,6 +373,7 @@ def test_pickles_and_parquet_are_not_read_from_archives(tmp_path: Path) -> None:
 LONG = ["pickle", *(pytest.param(form, marks=pytest.mark.slow) for form in ("csv", "json", "jsonl", "parquet"))]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", LONG)
 def test_a_very_long_narration(tmp_path: Path, form: str) -> None:
     count = 100_000

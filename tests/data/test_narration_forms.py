@@ -254,6 +254,7 @@ WRITERS = {**{form: write for form, (write, _) in FORMS.items()}, **SUBTITLES, "
 PIECES = [*(bytes([code]) for code in b'{}[",\\\n\r\0\xffRc'), b"NaN", b"1e999", b"-->", b"9" * 5000]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", WRITERS)
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())

@@ -62,6 +62,7 @@ WRITERS: dict[str, Callable[[Path, int], Path]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", WRITERS)
 def test_four_times_the_videos_take_the_same_memory(tmp_path: Path, name: str) -> None:
     def peak(count: int) -> int:

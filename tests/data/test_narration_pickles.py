@@ -18,6 +18,8 @@ from recipe import memory
 from recipe.data.narrations import ReadingOptions, json_files, read_narrations
 from recipe.errors import InputError
 
+pytestmark = pytest.mark.thorough
+
 GOOD: dict[str, Any] = {"v": {"start": [1], "end": [2], "text": ["x"]}}
 
 

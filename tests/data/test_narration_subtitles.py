@@ -489,6 +489,7 @@ def files(draw: st.DrawFn) -> tuple[str, list[Spoken], bool]:
     return draw(st.sampled_from(["{}", "\ufeff{}"])).format("".join(parts)), captions, apart
 
 
+@pytest.mark.thorough
 @settings(max_examples=50, deadline=None)
 @given(file=files(), end=st.sampled_from(["\n", "\r\n", "\r"]), suffix=st.sampled_from([".srt", ".vtt"]))
 def test_no_word_is_lost_or_doubled_and_no_time_is_said(

@@ -125,6 +125,7 @@ def test_a_language_must_be_a_tag() -> None:
 TRACKS = st.lists(st.sampled_from(["", "en", "en-orig", "en-US", "de", "de-en", "fr.forced"]), min_size=1, unique=True)
 
 
+@pytest.mark.thorough
 @given(TRACKS, st.sampled_from([None, "en", "de"]), st.randoms(use_true_random=False))
 def test_the_order_of_the_names_never_chooses(tracks: list[str], language: str | None, random: Any) -> None:
     """Files in folders of random names: the same track is read, or the same question asked, in any order."""

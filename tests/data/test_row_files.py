@@ -77,6 +77,7 @@ def written(folder: Path, *objects: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(st.lists(examples, min_size=1, max_size=4, unique_by=lambda example: example.example_id),
        st.lists(histories, min_size=1, max_size=4, unique_by=lambda history: history.example_id),

@@ -77,6 +77,7 @@ def readable(reply: Reply) -> bool:
     return reply.status == 200 and '"choices"' in reply.body and not (reply.drop or reply.drip or reply.delay)
 
 
+@pytest.mark.thorough
 def test_no_verdict_is_lost_and_none_is_invented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_FIRST_WAIT", 0.01)
     lock, asked = threading.Lock(), Counter[str]()

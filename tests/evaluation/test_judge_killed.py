@@ -124,6 +124,7 @@ def check(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int, kills: int)
     return asked
 
 
+@pytest.mark.thorough
 def test_a_judge_that_is_killed_pays_for_no_answer_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(tmp_path, monkeypatch, count=150, kills=1)
 

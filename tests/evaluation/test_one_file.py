@@ -108,6 +108,7 @@ def test_commands_pages_and_comparisons_know_it(folder: Path, recipe: Recipe) ->
     assert "<svg" in (folder / "page.html").read_text()
 
 
+@pytest.mark.thorough
 def test_a_board_ranks_by_it(installed: None) -> None:
     pytest.importorskip("sqlalchemy")
     from recipe_apps.board.scoring import label_of, open_scorer

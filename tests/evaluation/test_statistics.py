@@ -131,6 +131,7 @@ def held(found: stats.Interval, truth: float) -> bool:
     return found.low is None or found.high is None or found.low <= truth <= found.high
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sizes", [(2,), (3,), (5,), (2, 200), (3, 40, 40, 40)])
 def test_few_clusters_hold_what_is_promised(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stats, "DRAWS", 300)
@@ -238,6 +239,7 @@ def test_datasets_of_the_same_videos_are_drawn_apart() -> None:
     assert both.mean - both.low == pytest.approx((one.mean - one.low) / math.sqrt(2), rel=0.05)
 
 
+@pytest.mark.thorough
 def test_large_datasets_give_the_normal_interval_of_a_stratified_mean() -> None:
     rng = np.random.default_rng(6)
     parts = [rng.normal(scale=scale, size=size) for scale, size in ((1, 300), (3, 600), (0.5, 400))]
@@ -265,6 +267,7 @@ def test_a_macro_interval_holds_its_mean_and_knows_no_order(
         assert (other.low, other.high) == pytest.approx((found.low, found.high))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sizes", "trials", "low", "high"),
     [

@@ -148,6 +148,7 @@ def test_a_required_step_is_meant_before_an_optional_one_in_the_same_words() -> 
     assert reader(own).read("goal", (), ["Stir the pot"]).plan == ("must",)
 
 
+@pytest.mark.thorough
 def test_many_equal_steps_stay_quick_and_full() -> None:
     """Sixty steps in two wordings, in chains of their own: the search follows a bounded number of readings."""
     names = [f"s{n}" for n in range(60)]

@@ -24,6 +24,7 @@ outcomes = st.builds(Verdict, **{name: st.integers(0, 5) for name in CRITERIA}) 
 )
 
 
+@pytest.mark.thorough
 def test_verdicts_come_back(tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.mktemp("verdicts") / "v.jsonl"
 
@@ -173,6 +174,7 @@ def test_missing_verdicts_are_read_three_ways() -> None:
     assert all(not one.readings for one in scores(examples, rows[:1]).groups)
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 1), st.integers(0, 5) | st.none()), min_size=1))
 @settings(max_examples=30)
 def test_whatever_was_missing_the_accuracy_is_within_the_bounds(given_rows: list[tuple[str, int, int | None]]) -> None:

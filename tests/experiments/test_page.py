@@ -123,6 +123,7 @@ SECTIONS = {
 }
 
 
+@pytest.mark.thorough
 def test_a_section_without_data_is_left_out(fake_results: Results) -> None:
     for part in ("scores", "prompts"):
         small = replace(fake_results, **{name: () for name in SECTIONS if name != part})
@@ -142,6 +143,7 @@ def test_regimes_keep_their_colours() -> None:
     assert len({*first.values(), *second.values()}) == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_the_key_figure_is_a_file_of_its_own(suffix: str, tmp_path: Path, fake_results: Results) -> None:
     target = tmp_path / f"figure{suffix}"
@@ -159,6 +161,7 @@ def validated(results: Results, *regimes: str) -> Results:
     return replace(results, validations=curves)
 
 
+@pytest.mark.thorough
 def test_the_page_begins_with_what_each_reward_gained(tmp_path: Path, fake_results: Results) -> None:
     found = validated(fake_results, "RL, grounded", "RL, paper")
     page = render_html(found)
@@ -179,6 +182,7 @@ def test_the_page_begins_with_what_each_reward_gained(tmp_path: Path, fake_resul
     assert "drift" not in Elements(many).ids
 
 
+@pytest.mark.thorough
 def test_the_command_writes_the_page_again_from_its_file(tmp_path: Path, fake_results: Results, page: str) -> None:
     save_results(tmp_path / "report.json", fake_results)
     assert CliRunner().invoke(app, ["report", str(tmp_path)]).exit_code == 0

@@ -137,6 +137,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_up_run(tmp_path_factory.mktemp("compared"), controlled, compared_plan)
 
 
+@pytest.mark.thorough
 def test_a_comparison_on_a_world(compared: Path) -> None:
     for ranker in COMPARED.rankers:
         for plans in study_of(COMPARED).plan_sets:
@@ -174,6 +175,7 @@ def test_a_comparison_on_a_world(compared: Path) -> None:
     assert "Seed by seed" in page
 
 
+@pytest.mark.thorough
 def test_the_report_says_which_regime_beats_the_controls(compared: Path) -> None:
     """Runs on exact validity are right; those on the paper's reward are no better than a control that is as good."""
     results = reported(compared, COMPARED.model_copy(update={"controls": True}))
@@ -191,6 +193,7 @@ def test_the_report_says_which_regime_beats_the_controls(compared: Path) -> None
     assert "Against the controls" in (compared / "report.html").read_text()
 
 
+@pytest.mark.thorough
 def test_a_comparison_without_exact_validity(compared: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(compared, tmp_path / "run"))
     update = {"source": FILES, "rewards": ("paper",), "rankers": ("paper",)}
@@ -236,6 +239,7 @@ def method(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_up_run(tmp_path_factory.mktemp("method"), METHOD, method_plan)
 
 
+@pytest.mark.thorough
 def test_the_method_once(method: Path) -> None:
     results = reported(method, METHOD)
     regimes = (BASE, "SFT", "RL", "best of 3")
@@ -275,6 +279,7 @@ def test_probe_plans(method: Path, tmp_path: Path) -> None:
     assert {plan.validity for plan in alone.values()} == {None}
 
 
+@pytest.mark.thorough
 def test_teaching_holds_the_learning_law_and_what_beats_the_controls(tmp_path: Path) -> None:
     """The more a corpus covers, the less is missing; R0 and the wrong corpus teach nothing."""
     sizes = {"narrations": 2, "background": 1, "lists": 1, "documents": 40, "train": 12, "validation": 8, "test": 8}
@@ -327,6 +332,7 @@ def test_each_view_shows_what_it_says_and_nothing_more() -> None:
     assert (blank == GREY).all()
 
 
+@pytest.mark.thorough
 def test_video_says_what_the_plans_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gold plan where the right history is seen, else one step of it."""
     monkeypatch.setattr(module, "_provenance", lambda *_: Provenance(seeds=(0, 1)))

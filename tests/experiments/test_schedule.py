@@ -160,6 +160,7 @@ def started(tmp_path: Path, *devices: str) -> tuple[subprocess.Popen[bytes], int
     return process, int((run_dir / "started").read_text())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("devices", [(), ("3",)])
 def test_ctrl_c_ends_all_workers(tmp_path: Path, devices: tuple[str, ...]) -> None:
     process, worker = started(tmp_path, *devices)
@@ -220,6 +221,7 @@ def engine(name: str, needs: tuple[str, ...] = (), *, gpu: bool = True, **settin
     return Stage(name, open_engine, {"file": f"{name}.json", **settings}, (f"{name}.json",), needs, gpu)
 
 
+@pytest.mark.thorough
 def test_a_gpu_never_holds_the_engine_of_an_earlier_stage(tmp_path: Path) -> None:
     """Two chains of training, plans and next actions on two GPUs, which work at the same time."""
     chains = [
@@ -234,6 +236,7 @@ def test_a_gpu_never_holds_the_engine_of_an_earlier_stage(tmp_path: Path) -> Non
     assert len(list((tmp_path / "engines").iterdir())) == 6  # a process each
 
 
+@pytest.mark.thorough
 def test_a_stage_that_needs_no_gpu_takes_none(tmp_path: Path) -> None:
     """It runs beside the stage that has the only GPU, and the stages that wait for it do not keep that busy."""
     beside = ("asks.json", "trains.json")
@@ -242,6 +245,7 @@ def test_a_stage_that_needs_no_gpu_takes_none(tmp_path: Path) -> None:
     assert [read_json(tmp_path / file)["device"] for file in beside] == ["", "3"]
 
 
+@pytest.mark.thorough
 def test_a_stage_that_dies_gives_its_gpu_back(tmp_path: Path) -> None:
     wanted = [engine("dies", dies=True), engine("after", needs=("dies",)), engine("next")]
     with pytest.raises(RecipeError, match="stage dies: a worker process died"):
@@ -264,6 +268,7 @@ def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.mark.thorough
 def test_a_ray_cluster_runs_the_stages_and_hands_back_their_errors(tmp_path: Path, ray_cluster: None) -> None:
     run_stages(tmp_path, stages(), 1, SILENT)
     assert (tmp_path / "second.txt").read_text() == "a"

@@ -110,6 +110,7 @@ def test_changes_reach_keys_values_lines_and_bytes() -> None:
         assert any(part in one for one in made)
 
 
+@pytest.mark.thorough
 def test_the_campaign_as_a_command() -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(FUZZ / "campaign.py"), "--minutes", "0.2", "--jobs", "1", "--seed", "1"]

@@ -66,6 +66,7 @@ for _ in range(rounds):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_writers_of_one_target_leave_a_whole_output_of_one(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "target"

@@ -89,6 +89,7 @@ def run(trap: Path, tmp_path: Path, code: str) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("code", "needs"),
     [

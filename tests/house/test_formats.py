@@ -101,6 +101,7 @@ def test_a_run_that_was_cut_off_is_finished(written: Path, monkeypatch: pytest.M
     assert (written / "grpo/model/model.safetensors").is_file()
 
 
+@pytest.mark.thorough
 def test_an_experiment_is_reported(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("jinja2", "matplotlib"):
         pytest.importorskip(package)

@@ -160,6 +160,7 @@ READERS: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reader", READERS)
 @given(data=st.data())
 def test_every_reader_reads_any_value_or_names_it(

@@ -153,3 +153,12 @@ def serving(answer: Answering) -> Iterator[Server]:
         listening.shutdown()
         listening.server_close()
         thread.join()
+
+
+@contextmanager
+def engine_asking(answer: Answering, cache: Path | None = None, **changes: Any) -> Iterator[tuple[Server, Model]]:
+    """A server, and a model at it with these settings."""
+    with serving(answer) as server:
+        settings = {"endpoint": server.url, "model": "m", "timeout": 5.0, **changes}
+        with opened(ModelConfig.model_validate(settings), cache) as engine:
+            yield server, engine

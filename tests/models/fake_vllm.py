@@ -107,12 +107,7 @@ class LLM:
 
         with torch.no_grad():
             [written] = complete(
-                self.model,
-                [tokens],
-                choose,
-                ends=parameters.stop_token_ids,
-                longest=parameters.max_tokens,
-                clips=clips,
+                self.model, [tokens], choose, ends=parameters.stop_token_ids, longest=parameters.max_tokens, clips=clips
             )
         self.written.append(written)
         return _output(tokens, written, chosen, parameters.stop_token_ids)

@@ -240,15 +240,3 @@ def test_further_forms_of_a_plan(name: str, text: str) -> None:
 def test_steps_as_they_are_written_are_those_of_the_whole(parts: list[str]) -> None:
     text = "".join(parts)
     assert streamed(Answer(text)) == plan_steps(text)
-
-
-def test_why_an_answer_ended_is_kept() -> None:
-    refused = answer(None, refusal="no")
-    assert (refused.refusal, refused.finish, refused.text) == ("no", "stop", "")
-    assert answer("a", "length").cut
-    assert not answer("a").cut
-    assert answer("a", reasoning={"steps": 1}).reasoning == ""
-    assert "filter" in unanswered(answer(None, "content_filter"))
-    reasons = [unanswered(one) for one in (refused, answer("a", "length"), answer("<think>a"), answer(" "))]
-    assert len(set(reasons)) == len(reasons)
-    assert all(reasons)

@@ -133,15 +133,6 @@ def test_another_card_is_another_answer(tmp_path: Path) -> None:
     assert {"top_p", "top_k", "min_p", "repetition_penalty"}.isdisjoint(server.requests[1])
 
 
-def test_what_an_endpoint_takes_from_its_checkpoint_is_not_known() -> None:
-    with serving(refusing()) as server:
-        card = asked(server.url, sampling=SamplingConfig(imitate="checkpoint")).decoding
-    assert card is not None
-    assert card.temperature == card.top_k == Setting(None, "checkpoint")
-    assert card.presence_penalty == Setting(0.0, "ours")
-    assert "temperature" not in server.requests[0]
-
-
 def test_cards_are_read_back_and_others_are_refused() -> None:
     card = decoding_of(SAMPLING, extra_body={"top_k": -1})
     assert read_decoding(json.loads(json.dumps(to_json(card)))) == card

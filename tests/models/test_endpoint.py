@@ -4,12 +4,9 @@ import base64
 import io
 import json
 import math
-import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +15,11 @@ import pytest
 
 pytest.importorskip("openai")
 from tests.models.asking import pieces_of, texts_of
-from tests.models.endpoint_server import Answering, Reply, Server, completion, opened, serving, streamed
+from tests.models.endpoint_server import Answering, Reply, completion, engine_asking, opened, serving, streamed
 
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError
-from recipe.http import retry_after
 from recipe.models.endpoint import host
-from recipe.models.model import Model
 from recipe.types import Frames
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(5)]
@@ -40,12 +35,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config(address: str = "", **changes: Any) -> ModelConfig:
     return ModelConfig.model_validate({"endpoint": address, "model": "m", "timeout": 5.0, **changes})
-
-
-@contextmanager
-def engine_asking(answer: Answering, cache: Path | None = None, **changes: Any) -> Iterator[tuple[Server, Model]]:
-    with serving(answer) as server, opened(config(server.url, **changes), cache) as engine:
-        yield server, engine
 
 
 def clip(value: int = 0, rate: float = 2.0) -> Frames:
@@ -109,14 +98,6 @@ def test_an_answer_that_breaks_off_is_an_error_and_not_kept(tmp_path: Path, drop
         with pytest.raises(ComputeError, match=r"/v1: the answer broke off \(.*ask again"):
             next(pieces)
     assert not list(tmp_path.rglob("*.json"))
-
-
-def test_hosts_that_refuse_fields_are_spared_them() -> None:
-    changes = {"send_seed": False, "token_limit": "max_completion_tokens"}
-    with serving(echo) as server, opened(config(server.url, **changes)) as engine:
-        texts_of(engine, CHATS[:1], 1, SAMPLING)
-    assert {"seed", "max_tokens"}.isdisjoint(server.requests[0])
-    assert server.requests[0]["max_completion_tokens"] == SAMPLING.max_tokens
 
 
 def test_concurrency_is_bounded_and_used() -> None:
@@ -222,36 +203,9 @@ def test_a_slow_endpoint_times_out() -> None:
 
 
 def test_an_endpoint_that_drips_times_out() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as drips:
-        thread = threading.Thread(target=_drip, args=(drips,), daemon=True)
-        thread.start()
-        url = f"http://127.0.0.1:{drips.getsockname()[1]}"
-        with (
-            opened(config(url, timeout=0.2, tries=1)) as engine,
-            pytest.raises(ComputeError, match=r"no answer within 0\.2 s"),
-        ):
-            texts_of(engine, CHATS[:1], 1, SAMPLING)
-        thread.join()
-
-
-def _drip(listening: socket.socket) -> None:
-    connection, _ = listening.accept()
-    with connection:
-        try:
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n")
-            for _ in range(20):
-                connection.sendall(b" ")
-                time.sleep(0.05)
-        except OSError:
-            pass
-
-
-def test_nobody_at_home() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    failed = r"the connection failed .*\(2 tries.*that the endpoint runs"
-    with opened(config(url, tries=2)) as engine, pytest.raises(ComputeError, match=failed):
-        texts_of(engine, CHATS, 1, SAMPLING)
+    dripping = engine_asking(lambda body, before: GOOD._replace(drip=0.05), timeout=0.2, tries=1)
+    with dripping as (_, engine), pytest.raises(ComputeError, match=r"no answer within 0\.2 s"):
+        texts_of(engine, CHATS[:1], 1, SAMPLING)
 
 
 def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> None:
@@ -276,13 +230,6 @@ def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> N
 
     with engine_asking(busy) as (_, engine), pytest.raises(ComputeError, match=r"asks to wait 3600 s \(1 try"):
         texts_of(engine, CHATS[:1], 1, SAMPLING)
-
-
-def test_waits_are_read_in_every_form() -> None:
-    assert retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
-    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, now=1445412470.0) == 10.0
-    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
-    assert retry_after({}) is None
 
 
 def test_others_keep_their_answers_when_one_fails(tmp_path: Path) -> None:

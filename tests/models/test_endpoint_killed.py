@@ -15,6 +15,8 @@ from tests.models.endpoint_server import Server, completion, kept, opened, servi
 
 from recipe.config import ModelConfig, SamplingConfig
 
+pytestmark = pytest.mark.thorough
+
 QUESTIONS, AT_ONCE, KILLS = 80, 8, 2
 SAMPLING = SamplingConfig(temperature=0.0)
 JOB = f"""

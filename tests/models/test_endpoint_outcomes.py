@@ -1,24 +1,21 @@
 """What becomes of each chat at an endpoint: answers, refusals, structure, log-probabilities, keys of requests."""
 
 import json
-import math
-import threading
-from collections.abc import Iterator
-from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("openai")
+from tests.models import endpoint_server
 from tests.models.asking import texts_of
-from tests.models.endpoint_server import Answering, Reply, Server, completion, kept, opened, serving
+from tests.models.endpoint_server import Reply, completion, opened, serving
 
 from recipe.config import ModelConfig, SamplingConfig, parse_config
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.endpoint import host
-from recipe.models.model import Model, open_model
+from recipe.models.model import open_model
 from recipe.models.protocol import Answer, ModelRequest, Refusal
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(12)]
@@ -33,12 +30,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_FIRST_WAIT", 0.01)
 
 
-@contextmanager
-def engine_asking(answer: Answering, cache: Path | None = None, **changes: Any) -> Iterator[tuple[Server, Model]]:
-    with serving(answer) as server:
-        settings = {"endpoint": server.url, "model": "m", "timeout": 300.0, "concurrency": 4, **changes}
-        with opened(ModelConfig.model_validate(settings), cache) as engine:
-            yield server, engine
+engine_asking = partial(endpoint_server.engine_asking, concurrency=4, timeout=300.0)
 
 
 def number(body: dict[str, Any]) -> int:
@@ -256,16 +248,6 @@ def test_any_text_goes_there_and_comes_back(tmp_path: Path, text: str) -> None:
         assert len(server.requests) == 1
 
 
-def test_what_is_known_is_counted(tmp_path: Path) -> None:
-    with engine_asking(lambda body, before: GOOD, tmp_path) as (server, engine):
-        engine.outcomes(CHATS[:2], 2, SAMPLING, schema=SCHEMA)
-        assert kept(engine, CHATS[:3], 3, SAMPLING, SCHEMA) == [2, 2, 0]
-        assert kept(engine, CHATS[:3], 3, SAMPLING) == [0, 0, 0]
-        assert len(server.requests) == 4
-    with engine_asking(lambda body, before: GOOD) as (_, engine):
-        assert kept(engine, CHATS[:1], 1, SAMPLING) == [0]
-
-
 def test_a_full_disk_is_told_and_stops_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from recipe.models.store import AnswerStore
 
@@ -281,82 +263,6 @@ def test_a_full_disk_is_told_and_stops_all(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(OSError, match="No space left"):
             engine.outcomes(CHATS, 1, SAMPLING)
         assert len(server.requests) <= 8
-
-
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_keeps_what_is_under_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
-) -> None:
-    arrived, go_on = threading.Event(), threading.Event()
-
-    def answer(body: dict[str, Any], before: int) -> Reply:
-        if before == 3:
-            arrived.set()
-        assert go_on.wait(300)
-        return GOOD
-
-    class Interrupting:
-        """A future whose first wait is interrupted, as Ctrl-C would."""
-
-        def __init__(self, future: Any) -> None:
-            self.future, self.waits = future, 0
-
-        def result(self, timeout: float | None = None) -> Any:
-            self.waits += 1
-            if self.waits == 1:
-                arrived.wait()
-                raise stop
-            go_on.set()  # the interrupt has ended the call, and its answers are awaited
-            return self.future.result(timeout)
-
-        def cancel(self) -> None:
-            self.future.cancel()
-
-    with engine_asking(answer, tmp_path) as (server, engine):
-        asking: Any = engine.engine
-        awaited = asking._awaited
-        monkeypatch.setattr(asking, "_awaited", lambda future, call: awaited(Interrupting(future), call))  # type: ignore[arg-type]
-        with pytest.raises(stop):
-            engine.outcomes(CHATS, 1, SAMPLING)
-        assert len(server.requests) == 4
-        assert len(list(tmp_path.rglob("*.json"))) == 4
-
-
-def test_an_engine_that_is_left_by_an_interrupt_keeps_what_threads_asked(tmp_path: Path) -> None:
-    ended: list[str] = []
-    with engine_asking(lambda body, before: GOOD, tmp_path) as (server, _):
-        server.held_from = 0
-        config = ModelConfig(endpoint=server.url, model="m", concurrency=2)
-
-        def ask(engine: Model) -> None:
-            try:
-                engine.answers(CHATS, 1, SAMPLING)
-            except CancelledError:
-                ended.append("cancelled")
-
-        def interrupted() -> None:
-            with opened(config, tmp_path) as engine:
-                thread.append(threading.Thread(target=ask, args=(engine,)))
-                thread[0].start()
-                server.until(lambda: len(server.requests) == 2)
-                asking: Any = engine.engine
-                [event] = asking._ends
-                after.append(threading.Thread(target=release, args=(event,)))
-                after[0].start()
-                raise KeyboardInterrupt
-
-        def release(event: Any) -> None:
-            server.until(event.is_set)
-            server.held_from = math.inf
-
-        thread: list[threading.Thread] = []
-        after: list[threading.Thread] = []
-        with pytest.raises(KeyboardInterrupt):
-            interrupted()
-        thread[0].join()
-        after[0].join()
-        assert ended == ["cancelled"]
-        assert len(server.requests) == len(list(tmp_path.rglob("*.json"))) == 2
 
 
 OVERFLOWS = {
@@ -388,20 +294,6 @@ def test_an_error_with_status_200_is_the_error_that_it_names(status: int, tries:
             engine.outcomes(CHATS[:1], 1, SAMPLING)
         assert f"answers {status}" in str(error.value)
         assert len(server.requests) == tries
-
-
-@pytest.mark.parametrize(
-    ("message", "hint"),
-    [
-        ("Use 'max_completion_tokens' instead.", "model.token_limit=max_completion_tokens"),
-        ("'temperature' is 1", "temperature"),
-    ],
-)
-def test_a_refused_parameter_has_a_remedy(message: str, hint: str) -> None:
-    with engine_asking(lambda *_: error(400, message)) as (_, engine):
-        with pytest.raises(InputError) as refused:
-            engine.outcomes(CHATS[:1], 1, SAMPLING)
-        assert hint in str(refused.value).rpartition(";")[2]
 
 
 def test_further_fields_are_sent_and_make_another_request(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The local engine on a tiny random model: the sampling law, and that batching changes nothing."""
 
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,7 @@ def test_the_seed_decides(engine: LocalEngine) -> None:
     assert len({text for texts in first for text in texts}) > 6
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 5, 64])
+@pytest.mark.parametrize("batch_size", [1, 5])
 def test_a_completion_does_not_depend_on_its_batch(engine: LocalEngine, batch_size: int) -> None:
     whole = texts_of(engine, CHATS, 4, sampling(batch_size=7))
     assert texts_of(engine, CHATS, 4, sampling(batch_size=batch_size)) == whole
@@ -108,20 +107,6 @@ def test_completions_end_at_the_limit_and_at_the_context(engine: LocalEngine) ->
         texts_of(engine, full, 1, sampling())
 
 
-def test_progress_counts_every_completion(engine: LocalEngine) -> None:
-    seen: list[int] = []
-
-    class Count:
-        @contextmanager
-        def task(self, description: str, total: int | None = None):  # type: ignore[no-untyped-def]
-            assert total == 12
-            yield seen.append
-
-    texts_of(engine, CHATS, 3, sampling(batch_size=5), Count())
-    assert sum(seen) == 12
-    assert len(seen) > 12  # it ticks at every token, not only at the end of a batch
-
-
 SAID = ["w1 w2 w3", "", "w7", "w5 w5 w5 w5 w5"]
 
 
@@ -141,13 +126,6 @@ def test_likelihoods_are_sums_of_log_softmax(
         nats = torch.log_softmax(logits / temperature, -1)
         expected = sum(nats[len(prompt) - 1 + place, token] for place, token in enumerate(answer))
         assert total == pytest.approx(float(expected), abs=1e-4)
-
-
-def test_equal_models_do_not_diverge(engine: LocalEngine, tiny_model: Path) -> None:
-    texts = [text for [text] in texts_of(engine, CHATS, 1, sampling())]
-    same = LocalEngine(tiny_model, device="cpu")
-    assert engine.log_likelihood(CHATS, texts) == same.log_likelihood(CHATS, texts)
-    assert engine.log_likelihood([], []) == []
 
 
 def test_what_has_no_likelihood_is_refused(engine: LocalEngine) -> None:

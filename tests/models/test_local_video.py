@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -99,23 +98,6 @@ def test_every_clip_draws_its_own_numbers(engine: LocalEngine) -> None:
     assert len(set(engine.log_likelihood(asked, ["1. a"] * 2))) == 1
 
 
-def test_a_clip_is_patched_once(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    patch = VideoProcessor.__call__
-    monkeypatch.setattr(VideoProcessor, "__call__", lambda self, frames: made.append(1) or patch(self, frames))
-    asked = [video_messages("tea", clip(0)), video_messages("dig", clip(1)), video_messages("tea", clip(0))]
-    texts_of(engine, asked, 4, sampling(batch_size=4, max_tokens=2))
-    assert len(made) == 2
-    engine.log_likelihood(asked * 2, ["1. a"] * 6, batch_size=6)
-    assert len(made) == 4
-
-
-def test_likelihoods_do_not_depend_on_their_batch(engine: LocalEngine) -> None:
-    said = ["1. boil the water", "", "dig", "x", "1. a\n2. b"]
-    whole = engine.log_likelihood(chats(), said, batch_size=64)
-    assert engine.log_likelihood(chats(), said, batch_size=2) == pytest.approx(whole, abs=1e-4)
-
-
 def test_a_stream_is_the_first_completion(engine: LocalEngine) -> None:
     for chat in chats():
         for seed in range(2):
@@ -152,14 +134,6 @@ def test_what_cannot_be_seen_is_refused(
     (tmp_path / "m" / "chat_template.jinja").write_text("{{ messages[0].content }}")
     with pytest.raises(InputError, match="its chat template writes 0 tokens for a video"):
         texts_of(LocalEngine(tmp_path / "m", device="cpu"), [chats()[0]], 1, sampling())
-
-
-def test_parts_of_text_are_text(tiny_model: Path) -> None:
-    engine = LocalEngine(tiny_model, device="cpu")
-    parts: Any = [{"type": "text", "text": "w1 "}, {"type": "text", "text": "w2"}]
-    asked = [[{"role": "user", "content": content}] for content in ("w1 w2", parts)]
-    [[whole], [joined]] = texts_of(engine, asked, 1, sampling(temperature=0))
-    assert whole == joined
 
 
 @pytest.mark.gpu

@@ -169,19 +169,6 @@ def test_a_failure_keeps_what_came_before_and_a_refusal_is_not_kept(tmp_path: Pa
         texts_of(model, chats("long"), 1, SAMPLING)
 
 
-def test_a_stream_that_came_whole_is_kept(tmp_path: Path) -> None:
-    echo = Echo()
-    model = keeping(echo, tmp_path)
-    [chat] = chats("a")
-    pieces = pieces_of(model, chat, SAMPLING)
-    assert next(pieces) == "one "
-    pieces.close()
-    assert list(pieces_of(model, chat, SAMPLING)) == ["one ", "two"]
-    assert list(pieces_of(model, chat, SAMPLING)) == ["one two"]
-    assert texts_of(model, [chat], 1, SAMPLING) == [["one two"]]
-    assert len(echo.asked) == 2
-
-
 class Slow(Echo):
     """Waits before it answers, until it is let go."""
 

@@ -57,16 +57,6 @@ def test_every_completion_has_a_seed_of_its_own(tiny_model: Path, vllm: type[fak
     assert {one.top_p for one in llm.parameters} == {1.0}
 
 
-def test_no_more_are_under_way_than_the_batch_size(tiny_model: Path, vllm: type[fake_vllm.LLM]) -> None:
-    with opened(tiny_model) as model:
-        texts_of(model, CHATS, 3, sampling(batch_size=5))
-        texts_of(model, CHATS, 3, sampling(batch_size=100))
-    assert vllm.made[0].llm_engine.most == 12
-    with opened(tiny_model) as model:
-        texts_of(model, CHATS, 3, sampling(batch_size=5))
-    assert vllm.made[1].llm_engine.most == 5
-
-
 def test_answers_are_kept_as_they_arrive_and_what_runs_is_ended(
     tiny_model: Path, tmp_path: Path, vllm: type[fake_vllm.LLM]
 ) -> None:
@@ -158,17 +148,6 @@ def test_what_cannot_be_answered_is_refused(tiny_model: Path) -> None:
             model.answers([long], 1, sampling())
     with pytest.raises(InputError, match="CUDA_VISIBLE_DEVICES"):
         opened(tiny_model, device="cuda:1")
-
-
-def test_a_model_that_vllm_cannot_run_is_named(
-    tiny_model: Path, vllm: type[fake_vllm.LLM], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise ValueError("No such architecture.\nAt all.")
-
-    monkeypatch.setattr(vllm, "__init__", broken)
-    with pytest.raises(InputError, match="No such architecture"):
-        opened(tiny_model)
 
 
 def test_without_the_package_the_extra_is_named(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

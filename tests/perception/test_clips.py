@@ -73,12 +73,3 @@ def test_an_example_that_does_not_say_where_its_history_ends_is_refused(
 def test_a_missing_video_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no video 'abc' of coin; download it"):
         VideoClips(tmp_path, FrameConfig())(example("abc", 1.0))
-
-
-def test_a_fault_is_told_each_time(film: Callable[..., Path], tmp_path: Path, decoded: list[float]) -> None:
-    film(EVEN, "abc.mp4")
-    clips = VideoClips(tmp_path, FrameConfig())
-    for _ in range(2):
-        with pytest.raises(InputError, match="beyond the end"):
-            clips(example("abc", 9.0))
-    assert decoded == [9.0, 9.0]

@@ -180,12 +180,6 @@ def test_frames_repeat_only_where_the_film_shows_fewer(
     assert still.times.tolist() == [0, 0, 0, 0, 0]
 
 
-def test_frames_up_to_an_earlier_cut_are_the_first_of_those_up_to_a_later_one(film: Callable[..., Path]) -> None:
-    path = film(EVEN, bframes=2)
-    early, late = (read_frames(path, FrameConfig(fps=5.0), until) for until in (0.9, 1.7))
-    np.testing.assert_array_equal(early.images, late.images[: len(early.images)])
-
-
 @given(
     begin=st.floats(0, 1e5),
     length=st.floats(1e-6, 1e4),

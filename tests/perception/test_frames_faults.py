@@ -42,11 +42,7 @@ def refusal(path: Path, until: float | None = None) -> str:
         ("page.mp4", b"<!DOCTYPE html><html>Not found</html>" * 30, "not a video"),
         ("noise.mp4", np.random.default_rng(0).bytes(20_000), "not a video"),
         ("list.m3u8", PLAYLIST, "not a video"),
-        (
-            "words.srt",
-            b"1\n00:00:01,000 --> 00:00:02,000\nhi\n\n2\n00:00:03,000 --> 00:00:04,000\nyou\n",
-            "not a video",
-        ),
+        ("words.srt", WORDS, "not a video"),
         ("picture.png", PICTURE, "not a video"),
         ("picture.mp4", PICTURE, "not a video"),
     ],

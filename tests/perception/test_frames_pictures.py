@@ -98,6 +98,7 @@ print(kib() - before, images.nbytes // 1024)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="the system does not tell a process's peak memory")
 def test_memory_holds_the_frames_chosen_and_not_those_passed_over(film: Callable[..., Path]) -> None:
     # 600 frames of 0.9 MB are 553 MB as images, or 276 MB as the decoder gives them.

@@ -67,6 +67,7 @@ def once_two_ask(body: dict[str, Any], server: Server) -> Reply:
     return tells(body)
 
 
+@pytest.mark.thorough
 def test_devices_share_the_clips(tmp_path: Path, clips: list[Clip]) -> None:
     bad = Clip("bad", tmp_path / "bad.mp4", "g", 1.0)
     bad.path.write_bytes(b"")
@@ -81,6 +82,7 @@ def test_devices_share_the_clips(tmp_path: Path, clips: list[Clip]) -> None:
             assert texts(PhiRun(model, CONFIG, "history").describe(clips)) == texts(found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("cause", "raised", "said"),
     [(signal.SIGKILL, ComputeError, "by signal 9"), (signal.SIGINT, KeyboardInterrupt, None)],
@@ -108,6 +110,7 @@ def alive(process: int) -> bool:
         return False
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the children of a process are read in /proc")
 def test_killed_it_leaves_no_process_and_the_next_run_goes_on(tmp_path: Path, clips: list[Clip]) -> None:
     with serving(tells) as server:
@@ -129,6 +132,7 @@ def test_killed_it_leaves_no_process_and_the_next_run_goes_on(tmp_path: Path, cl
         assert len(server.requests) - asked == found.asked <= 3
 
 
+@pytest.mark.thorough
 def test_the_command_on_two_devices_tells_what_it_tells_on_one(
     seeing: Path, film: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,11 +18,7 @@ CLIPS = ("cooking", "making_cake", "wood_board")
 
 @pytest.mark.real_data
 def test_real_clips_are_told(
-    seeing: Path,
-    shared_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    seeing: Path, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def perceive(*more: object) -> dict[str, Any]:
         words = (

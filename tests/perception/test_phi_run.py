@@ -3,29 +3,19 @@
 import shutil
 import threading
 import time
-import tomllib
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models.endpoint_server import completion, serving
 
 pytest.importorskip("av")
 pytest.importorskip("openai")
-from recipe.artifacts import file_sha256
-from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig
+from recipe.config import FrameConfig, PhiConfig
 from recipe.errors import ComputeError, InputError
-from recipe.models.endpoint import host
-from recipe.models.endpoint.wire import request_fields
-from recipe.models.model import Model, open_model
+from recipe.models.model import Model
 from recipe.models.protocol import Answer, Engine, ModelRequest, OnAnswer, Refusal, videos
-from recipe.models.store import AnswerStore
-from recipe.perception import phi
-from recipe.perception.frames import read_frames
 from recipe.perception.phi import Clip, PhiRun, most_tokens
-from recipe.types import Frames
 
 FRAMES = FrameConfig(count=2)
 
@@ -98,60 +88,6 @@ def test_a_call_has_as_many_clips_as_its_tokens_allow(
     assert ask.asked == shown
 
 
-def test_the_settings_that_are_shipped_show_clips_of_one_size() -> None:
-    configs = Path(__file__).parents[2] / "configs"
-    files = ("scales/3b.toml", "sft-qwen2.5-vl-3b.toml", "grpo-qwen2.5-vl-3b.toml")
-    shown = [FrameConfig(**tomllib.loads((configs / file).read_text())["frames"]) for file in files]
-    assert shown[0] == shown[1] == shown[2]
-    assert most_tokens(shown[0]) == most_tokens(PhiConfig().frames) == 2048
-
-
-def test_no_more_clips_are_in_memory_than_are_asked_about(
-    tmp_path: Path, clips: list[Clip], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alive: dict[str, list[weakref.ref[Any]]] = {"frames": [], "bodies": []}
-    most = {"frames": 0, "bodies": 0}
-
-    def noted(name: str, made: Any) -> Any:
-        alive[name].append(weakref.ref(made))
-        most[name] = max(most[name], sum(other() is not None for other in list(alive[name])))
-        return made
-
-    class Body(dict[str, Any]):
-        """A request with frames as JPEG, and with room for a weak reference."""
-
-    def read(*options: Any) -> Frames:
-        frames = read_frames(*options)
-        noted("frames", frames.images)
-        return frames
-
-    monkeypatch.setattr(phi, "read_frames", read)
-    monkeypatch.setattr(host, "request_fields", lambda *options: noted("bodies", Body(request_fields(*options))))
-    many = [clips[4]._replace(name=str(n), goal=f"goal {n}") for n in range(16)]
-    with serving(lambda body, before: completion("1. a")) as server:
-        settings = ModelConfig(model="m", endpoint=server.url, cache=tmp_path / "c", concurrency=3)
-        with open_model(settings) as model:
-            found = PhiRun(model, PhiConfig(frames=FRAMES), "history", workers=3).describe(many)
-            assert found.asked == 16
-            assert max(most.values()) <= 3 + 1
-            # Whoever holds the frames of all clips: their JPEGs are made when a request's turn comes.
-            shown = [{"role": "user", "content": [{"type": "video", "video": read(clips[0].path, FRAMES, 0.5)}]}]
-            model.engine.answer([ModelRequest(shown, SamplingConfig(), sample) for sample in range(16)])
-            assert most["bodies"] <= 3 + 1
-    alone, most["frames"] = Teller(), 0
-    alive["frames"].clear()
-    run(alone, tmp_path / "d", together=2).describe(many)
-    assert alone.most == 2
-    assert most["frames"] <= 2 * 2  # those of the next call are decoded meanwhile
-
-
-def test_equal_clips_are_one(tmp_path: Path, clips: list[Clip]) -> None:
-    ask = Teller()
-    found = run(ask, tmp_path / "c").describe([clips[0], clips[0]._replace(name="twin")])
-    assert ask.asked == [1]
-    assert found.descriptions["twin"] == found.descriptions["clip 1"]
-
-
 CHANGES: dict[str, dict[str, Any]] = {
     "prompt": {"goal": False},
     "frames": {"frames": FrameConfig(count=1)},
@@ -220,17 +156,3 @@ def test_videos_that_cannot_be_read(tmp_path: Path, clips: list[Clip], workers: 
     assert list(found.unreadable) == ["empty", "page", "half", "late"]
     assert "lies beyond the end" in found.unreadable["late"]
     assert found.asked == 2
-
-
-def test_a_digest_is_kept_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.models import store
-
-    read: list[Path] = []
-    monkeypatch.setattr(store, "file_sha256", lambda path: read.append(path) or file_sha256(path))
-    file, kept = tmp_path / "file", AnswerStore(tmp_path / "c")
-    file.write_bytes(b"a")
-    first = kept.sha256(file)
-    assert (kept.sha256(file), len(read)) == (first, 1)
-    file.write_bytes(b"ab")
-    assert kept.sha256(file) == file_sha256(file) != first
-    assert len(read) == 2

@@ -122,6 +122,7 @@ WRITE = "lambda path: path.with_name('written').write_text('x')"
 CRASH = "lambda _: __import__('os').abort()"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("does", [SPIN, TAKE, OPEN, WRITE, CRASH], ids=["spin", "memory", "files", "write", "crash"])
 def test_a_decoder_that_takes_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
     code = f"import recipe.perception.uploads as one; one.probe = {does}; one.main()"
@@ -160,6 +161,7 @@ def test_closing_ends_what_hangs_and_begins_nothing(tmp_path: Path, monkeypatch:
     assert not any(Path(f"/proc/{one.name}").exists() for one in begun.iterdir())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("craft", [wide_mp4, wide_jpeg, large_png])
 def test_frames_that_claim_too_many_pixels(tmp_path: Path, craft: Callable[[Path], Path]) -> None:
     path = craft(tmp_path / "wide.avi")

@@ -167,6 +167,7 @@ def test_a_dataset_without_any_video_is_left_out_of_the_table_of_videos_alone(ro
     assert {name.split("/")[0] for name in ids(tmp_path / "run" / "video" / PROMPTS)} == {"crosstask"}
 
 
+@pytest.mark.thorough
 def test_what_comes_back_is_used_and_repeats_no_training_that_it_does_not_touch(root: Path) -> None:
     def marks() -> dict[str, str]:
         return identities(planned(root))
@@ -193,6 +194,7 @@ def test_what_comes_back_is_used_and_repeats_no_training_that_it_does_not_touch(
     assert not {"prompts", "plans-rl-0", "video-plans-video-base"} & trained
 
 
+@pytest.mark.thorough
 def test_a_study_with_absent_files_ends_and_says_how_many(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

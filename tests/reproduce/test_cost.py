@@ -79,6 +79,7 @@ def roles(url: str, more: str = "") -> str:
     """
 
 
+@pytest.mark.thorough
 def test_the_calls_of_an_estimate_are_those_that_are_made(tmp_path: Path, data: Path) -> None:
     """Before the data are there they are bounds of what the scale says; with prompts and plans they are exact."""
     drawn = [replace(one, source="coin") for one in draw_examples(load_world(), "test_cuts", 6)]
@@ -247,6 +248,7 @@ def test_the_page_shows_what_a_dry_run_of_the_paper_prints(data: Path) -> None:
     assert [row for row in rows if row not in site] == []
 
 
+@pytest.mark.thorough
 def test_a_dry_run_prints_the_same_for_a_program(tmp_path: Path, data: Path) -> None:
     file = models(tmp_path, roles("http://h/v1"))
     options = ["all", "--scale", "3b", "--data", str(data), "--models", str(file), "--output", str(tmp_path / "run")]

@@ -78,6 +78,7 @@ def test_datasets_weigh_the_same() -> None:
     assert seeded_interval([[0.0, 8.0, 8.0]], ["a", "b", "b"], ["1", "2", "3"]).low is None  # one cluster in a
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_the_interval_covers_the_truth_where_seeds_and_prompts_vary(seed: int) -> None:
@@ -213,6 +214,7 @@ def test_trained_controls_are_compared_with_the_regimes_of_rl_alone(tmp_path: Pa
     assert "number of steps" not in missed[0]
 
 
+@pytest.mark.thorough
 def test_the_page_comes_back_from_its_results(tmp_path: Path) -> None:
     made = world_runs(tmp_path)
     tables = tuple(measure_table(tmp_path, made, one) for one in made.tables)

@@ -48,6 +48,7 @@ def call(tmp_path: Path, *options: str, tables: Sequence[str] = ("main", "regime
     return list(json.loads(result.stdout))
 
 
+@pytest.mark.thorough
 def test_a_study_end_to_end(tmp_path: Path, configs: Path) -> None:
     [cost] = call(tmp_path, "--dry-run")
     assert (cost["training_runs"], cost["done"]) == (3, 0)

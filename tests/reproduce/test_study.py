@@ -62,6 +62,7 @@ def test_rows_of_tables_are_regimes_and_printed_figures_are_found() -> None:
     assert values["pool-own"] is None
 
 
+@pytest.mark.thorough
 def test_a_run_that_two_tables_need_is_planned_once() -> None:
     both, main = planned(study("main", "ablation", "diversity")), planned(study("main"))
     names_of = [stage.name for stage in both.stages]

@@ -1,37 +1,23 @@
 """A corpus in memory, so that the verifier is tested against the equations and nothing else."""
 
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from recipe.alignment.reference import monotone_coverage
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
 from recipe.types import Hit, Narration, Segment
 
 TALKS = {
-    "tea": [
-        "boil the water",
-        "warm the pot",
-        "put tea leaves in the pot",
-        "pour the water",
-        "wait five minutes",
-    ],
-    "eggs": [
-        "crack two eggs",
-        "whisk the eggs with milk",
-        "melt butter in a pan",
-        "pour the eggs",
-        "stir slowly",
-    ],
-    "tyre": [
-        "lift the car",
-        "remove the bolts",
-        "take off the wheel",
-        "mount the spare wheel",
-        "lower the car",
-    ],
+    "tea": ["boil the water", "warm the pot", "put tea leaves in the pot", "pour the water", "wait five minutes"],
+    "eggs": ["crack two eggs", "whisk the eggs with milk", "melt butter in a pan", "pour the eggs", "stir slowly"],
+    "tyre": ["lift the car", "remove the bolts", "take off the wheel", "mount the spare wheel", "lower the car"],
     "toast": ["slice the bread", "toast the bread", "melt butter in a pan", "spread butter on the toast"],
     "chat": ["hello everyone and welcome back"],
 }
@@ -53,11 +39,7 @@ class MemoryCorpus:
     def __init__(self, talks: dict[str, list[str]]) -> None:
         self.encoder = CountingEncoder()
         self.narrations = [
-            Narration(
-                name,
-                tuple(Segment(text, 10.0 * k, 10.0 * k + 8) for k, text in enumerate(texts)),
-                name.title(),
-            )
+            Narration(name, tuple(Segment(text, 10.0 * k, 10.0 * k + 8) for k, text in enumerate(texts)), name.title())
             for name, texts in talks.items()
         ]
         self.vectors = [HashEncoder(128).encode(texts) for texts in talks.values()]
@@ -89,3 +71,16 @@ class MemoryCorpus:
 @pytest.fixture
 def corpus() -> MemoryCorpus:
     return MemoryCorpus(TALKS)
+
+
+@pytest.fixture(scope="session")
+def talks_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same narrations on disk; no test writes to it."""
+    config = CorpusConfig(encoder=EncoderConfig(name="hash:128"))
+    return build_corpus(MemoryCorpus(TALKS).narrations, tmp_path_factory.mktemp("talks") / "corpus", config)
+
+
+@pytest.fixture
+def folder(talks_folder: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may write beside."""
+    return Path(shutil.copytree(talks_folder, tmp_path / "corpus"))

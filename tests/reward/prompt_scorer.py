@@ -1,6 +1,11 @@
 """What tests of scorers share."""
 
-from collections.abc import Callable, Sequence
+import importlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -30,3 +35,18 @@ def trainer_reward(scorer: Scorer) -> Callable[..., list[Reward | None]]:
         return source.score_or_none(read_rows(Row.of, completions, goals, histories))
 
     return rewards
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """The address of an application on a port of this machine."""
+    uvicorn = importlib.import_module("uvicorn")
+    bound = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+    thread = threading.Thread(target=server.run, args=([bound],))
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()

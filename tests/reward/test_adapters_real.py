@@ -4,9 +4,6 @@ import asyncio
 import importlib
 import json
 import math
-import socket
-import threading
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from prompt_scorer import served
 
-from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
@@ -46,10 +42,9 @@ def theirs(module: str) -> Any:
 
 
 @pytest.fixture
-def verifier(corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verifier:
+def verifier(talks_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Verifier:
     """The verifier that the environment names, whose encoder fails on one word."""
-    folder = build_corpus(corpus.narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:128")))
-    monkeypatch.setenv("RECIPE_CORPUS", str(folder))
+    monkeypatch.setenv("RECIPE_CORPUS", str(talks_folder))
     monkeypatch.delenv("RECIPE_SERVICE", raising=False)
     monkeypatch.delenv("RECIPE_REWARD_CONFIG", raising=False)
     monkeypatch.setattr(source, "_opened", {})
@@ -61,23 +56,15 @@ def verifier(corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ve
         return encode(self, texts, *rest)
 
     monkeypatch.setattr(HashEncoder, "encode", failing)
-    return Verifier(Corpus.open(folder))
+    return Verifier(Corpus.open(talks_folder))
 
 
 @pytest.fixture
 def address(verifier: Verifier) -> Iterator[str]:
     """The service on a port."""
-    uvicorn, service = theirs("uvicorn"), theirs("recipe_apps.service.app")
-    bound = socket.create_server(("127.0.0.1", 0))
-    app = service.create_app(verifier)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
-    thread = threading.Thread(target=server.run, args=([bound],))
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{bound.getsockname()[1]}/get_reward"
-    server.should_exit = True
-    thread.join()
+    theirs("uvicorn")
+    with served(theirs("recipe_apps.service.app").create_app(verifier)) as url:
+        yield f"{url}/get_reward"
 
 
 def total(verifier: Verifier, row: Row) -> Any:
@@ -91,6 +78,7 @@ def conversation(row: Row) -> list[dict[str, str]]:
     return [{"role": "user", "content": row.goal}, {"role": "assistant", "content": row.completion}]
 
 
+@pytest.mark.thorough
 def test_trl_scores_and_leaves_failed_rows_out(verifier: Verifier, tiny_model: Path, tmp_path: Path) -> None:
     trl, torch = theirs("trl"), theirs("torch")
     adapter = importlib.import_module("recipe.reward.trainers.trl")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from recipe.artifacts import to_json
-from recipe.audit.attack import BEST_OF, KINDS, best_plans, composed_plans, greedy_plans, mixed_vocabulary
+from recipe.audit.attack import BEST_OF, KINDS, best_plans, composed_plans, mixed_vocabulary
 from recipe.audit.measure import Extent, audit_rewards, audited_prompts, measure, measure_attack
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
 from recipe.audit.results import Audit
@@ -92,14 +92,6 @@ def test_both_attacks_on_length_end_at_their_limit(prompts: list[AuditPrompt]) -
     assert best.at_limit == 1.0
     assert best.length_ratio == 2.0
     assert measure_attack(scorer, [], "best of") is None
-
-
-def test_a_prompt_that_an_attack_cannot_score_is_left_out(prompts: list[AuditPrompt]) -> None:
-    refused = TrueShare(prompts[0].true[0])
-    expected = {one.goal for one in prompts} - {prompts[0].goal}
-    assert {one.prompt.goal for one in best_plans(refused, prompts)} >= expected
-    assert prompts[0].goal not in {one.prompt.goal for one in best_plans(refused, prompts[:1])}
-    assert greedy_plans(refused, prompts[:1]) == []
 
 
 def predictions(prompts: Sequence[AuditPrompt], *plans: Sequence[str]) -> list[Prediction]:

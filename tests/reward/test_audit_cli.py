@@ -100,6 +100,7 @@ def test_json_maps_each_verifier_and_control_to_what_was_found(corpus_folder: Pa
     assert found["length"]["length_correlation"] == pytest.approx(1.0)
 
 
+@pytest.mark.thorough
 def test_files_hold_the_audit_its_page_and_its_plots(corpus_folder: Path, tasks: Path, tmp_path: Path) -> None:
     folder = tmp_path / "audits" / "mine"
     shown = recipe(
@@ -168,6 +169,7 @@ def test_prompts_are_planned_for_elsewhere_and_their_samples_are_audited(
         recipe(*asked, "--samples", samples, "--skip-attack")
 
 
+@pytest.mark.thorough
 def test_a_model_writes_samples_that_are_kept_beside_the_audit(
     corpus_folder: Path, tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +203,7 @@ def test_a_model_writes_samples_that_are_kept_beside_the_audit(
     assert rewards_of(again)["paper"]["samples"] == samples
 
 
+@pytest.mark.thorough
 def test_candidates_are_compared_on_each_source_left_out(corpus_folder: Path, tasks: Path, tmp_path: Path) -> None:
     away = tmp_path / "away.jsonl"
     write_procedures(away, [replace(one, source="away") for one in read_procedures(tasks).procedures])
@@ -297,19 +300,6 @@ def test_the_page_needs_nothing_but_itself_and_escapes_texts() -> None:
     defined = set(re.findall(r"(--[\w-]+):", page))
     assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= defined
     assert render_audit(some_audit()) == page
-
-
-def test_a_page_without_attack_and_coverage_leaves_them_out() -> None:
-    [reward] = some_audit().rewards
-    changes = {name: getattr(reward, name) for name in RewardAudit.__dataclass_fields__}
-    bare = RewardAudit(
-        **changes | {"attack": None, "best_of": None, "samples": {}, "coverage": None, "mean_by_coverage": ()}
-    )
-    page = render_audit(some_audit(coverage=None, rewards=(bare,), lodo=None))
-    assert 'id="attack"' not in page
-    assert 'id="sources"' not in page
-    assert "as it reports" not in page
-    assert "covers least" not in page
 
 
 def test_the_papers_and_the_grounded_reward_are_audited_where_none_is_named(corpus_folder: Path, tasks: Path) -> None:

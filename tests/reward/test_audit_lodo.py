@@ -75,55 +75,34 @@ def test_each_source_gets_what_is_best_on_the_others(prompts: list[AuditPrompt])
     assert found.figures["a"]["coin"].worst == found.figures["a"]["coin"].gaming_worst == 1.0
 
 
-def test_a_candidate_that_is_better_everywhere_is_warranted_and_its_verdict_says_so(prompts: list[AuditPrompt]) -> None:
-    found = lodo([skilled("old", 0.0, 0.0, 0.2), skilled("new", 0.6, 0.6, 0.6)], prompts, EMBED)
-    assert {one.chosen for one in found.left_out} == {"new"}
-    assert found.warranted
-    assert found.verdict.startswith("Changing the default from old to new is warranted: new, chosen each time")
-    assert found.over_default.low is not None
-    assert found.over_default.low > 0
-
-
-def test_a_loss_on_one_source_beyond_its_interval_forbids_the_change(prompts: list[AuditPrompt]) -> None:
-    found = lodo([skilled("old", 0.0, 0.0, 0.5), skilled("new", 0.6, 0.6, 0.0)], prompts, EMBED)
-    assert {one.chosen for one in found.left_out} == {"new"}
-    shop = found.left_out[-1].over_default
-    assert shop.mean == pytest.approx(-0.25)
-    assert shop.high is not None
-    assert shop.high < 0
-    assert found.over_default.low is not None
-    assert found.over_default.low > 0
-    assert not found.warranted
-    assert "−25.0" in found.verdict
-    assert "on shop" in found.verdict
-    small = lodo([skilled("old", 0.0, 0.0, 0.2), skilled("new", 0.6, 0.6, 0.0)], prompts, EMBED)
-    assert small.left_out[-1].over_default.mean == pytest.approx(-0.1)
-    assert small.left_out[-1].over_default.reason == "few differ"
-    assert not small.warranted  # a loss whose interval is not known may be one
-
-
-def test_a_gain_whose_interval_holds_zero_is_not_enough(prompts: list[AuditPrompt]) -> None:
-    found = lodo([skilled("old", 0.0, 0.0, 0.0), skilled("new", 0.0, 0.2, 0.2)], prompts, EMBED)
-    assert found.over_default.mean > 0
-    assert not found.warranted
-
-
-def test_where_the_default_is_best_on_all_sources_a_varying_choice_changes_nothing(prompts: list[AuditPrompt]) -> None:
-    candidates = [skilled("old", 0.6, 0.6, 0.6), skilled("a", 1.0, 0.2, 0.2), skilled("b", 0.2, 1.0, 0.4)]
-    found = lodo(candidates, prompts, EMBED)
-    assert [one.chosen for one in found.left_out] == ["b", "old", "old"]
-    assert not found.warranted
-    assert found.verdict.startswith("Changing the default from old is not warranted: what is chosen")
-
-
-def test_where_the_default_leads_nothing_is_changed(prompts: list[AuditPrompt]) -> None:
-    found = lodo([skilled("old", 0.8, 0.8, 0.8), skilled("new", 0.2, 0.2, 0.2)], prompts, EMBED)
-    assert {one.chosen for one in found.left_out} == {"old"}
-    assert (found.over_default.mean, found.over_default.reason, found.over_default.sign) == (0.0, "all equal", 0)
-    assert not found.warranted
-    assert "not warranted" in found.verdict
-    alike = lodo([skilled("old", 0.8, 0.8, 0.8), skilled("twin", 0.8, 0.8, 0.8)], prompts, EMBED)
-    assert {one.chosen for one in alike.left_out} == {"old"}
+@pytest.mark.parametrize(
+    ("old", "new", "chosen", "warranted", "verdict"),
+    [
+        ((0.0, 0.0, 0.2), (0.6, 0.6, 0.6), "new", True, "Changing the default from old to new is warranted"),
+        ((0.0, 0.0, 0.5), (0.6, 0.6, 0.0), "new", False, "on shop"),  # a loss beyond its interval
+        ((0.0, 0.0, 0.2), (0.6, 0.6, 0.0), "new", False, "on shop"),  # a loss whose interval is not known
+        ((0.0, 0.0, 0.0), (0.0, 0.2, 0.2), "new", False, "not warranted"),  # a gain whose interval holds zero
+        ((0.8, 0.8, 0.8), (0.2, 0.2, 0.2), "old", False, "not warranted"),
+        ((0.8, 0.8, 0.8), (0.8, 0.8, 0.8), "old", False, "not warranted"),
+    ],
+)
+def test_a_change_is_warranted_by_a_certain_gain_without_a_loss(
+    prompts: list[AuditPrompt],
+    old: tuple[float, ...],
+    new: tuple[float, ...],
+    chosen: str,
+    warranted: bool,
+    verdict: str,
+) -> None:
+    found = lodo([skilled("old", *old), skilled("new", *new)], prompts, EMBED)
+    assert {one.chosen for one in found.left_out} == {chosen}
+    assert found.warranted is warranted
+    assert verdict in found.verdict
+    gains = [(b - a) / 2 if chosen == "new" else 0.0 for a, b in zip(old, new, strict=True)]
+    assert [one.over_default.mean for one in found.left_out] == pytest.approx(gains)
+    assert found.over_default.mean == pytest.approx(np.mean(gains))
+    if not any(gains):
+        assert (found.over_default.reason, found.over_default.sign) == ("all equal", 0)
 
 
 def test_the_average_weighs_sources_alike_and_draws_goals_within_them(prompts: list[AuditPrompt]) -> None:

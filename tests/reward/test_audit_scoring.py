@@ -10,24 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_scorer import PromptScorer
 
-from recipe.audit.attack import composition, greedy_plans, mixed_vocabulary, spread
+from recipe.audit.attack import greedy_plans, mixed_vocabulary, spread
 from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure, measure_coverage
 from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
-from recipe.audit.results import Audit, CoverageResult, RewardAudit, answer
-from recipe.audit.score import (
-    PADDED,
-    LengthScorer,
-    NamedScorer,
-    controls,
-    corpus_coverage,
-    score_prompts,
-)
+from recipe.audit.results import Audit, RewardAudit
+from recipe.audit.score import PADDED, LengthScorer, NamedScorer, controls, corpus_coverage, score_prompts
 from recipe.audit.shares import prompt_means
 from recipe.errors import ComputeError, InputError
 from recipe.reward.baselines import centred
 from recipe.reward.baselines import relevance as exact_relevance
 from recipe.reward.scorer import PromptGroup, score_or_raise
-from recipe.stats import Interval
 from recipe.types import Procedure, Reward, Step
 
 GOALS = {
@@ -153,22 +145,6 @@ def test_relevance_is_a_control_that_reads_no_corpus(prompts: list[AuditPrompt],
     assert found.total == pytest.approx(exact_relevance(goal[0], history, plan))
 
 
-def test_all_prompts_are_scored_in_one_call(prompts: list[AuditPrompt]) -> None:
-    calls: list[Sequence[PromptGroup]] = []
-
-    class Recording(Knowing):
-        def score_groups(self, groups: Sequence[PromptGroup]) -> Any:
-            calls.append(groups)
-            return super().score_groups(groups)
-
-    scored = score_prompts(NamedScorer("it", Recording()), prompts)
-    [groups] = calls
-    assert len(groups) == len(scored.prompts) == len(prompts)
-    for one, group in zip(scored.prompts, groups, strict=True):
-        assert [*one.prompt.variants.values()] == group.plans[: len(one.rewards)]
-        assert [len(plan) - len(one.prompt.true) for plan in group.plans[len(one.rewards) :]] == list(PADDED)
-
-
 def test_what_cannot_be_computed_is_unscored(prompts: list[AuditPrompt]) -> None:
     scored = score_prompts(NamedScorer("it", Failing()), prompts)
     assert len(scored.prompts) == len(prompts) - 4
@@ -207,13 +183,6 @@ def test_the_attack_on_a_reward_that_knows_ends_with_the_truth(prompts: list[Aud
         assert set(found.kinds) == {"true"}
         assert found.reward == found.true_reward
         assert len(set(found.steps)) == len(found.steps)
-
-
-def test_the_attack_on_length_grows_to_the_limit_of_what_comes_first(prompts: list[AuditPrompt]) -> None:
-    [found, *_] = greedy_plans(LengthScorer(), spread(prompts, 3))
-    assert found.steps == (prompts[0].true[0],) * (3 * len(prompts[0].true))
-    assert composition([found])["true"] == 1.0
-    assert len(set(found.steps)) == 1
 
 
 def test_the_attack_crosses_what_is_flat_for_two_steps(prompts: list[AuditPrompt]) -> None:
@@ -293,12 +262,6 @@ def test_an_audit_holds_the_verifiers_and_both_controls(corpus: Any) -> None:
     assert len(knowing.mean_by_coverage) == 3
 
 
-def test_the_same_audit_comes_out_again(corpus: Any) -> None:
-    first, second = audited(corpus, knowing=Knowing()), audited(corpus, knowing=Knowing())
-    assert first.answer == second.answer
-    assert [one.classes for one in first.rewards] == [one.classes for one in second.rewards]
-
-
 def test_what_cannot_be_audited_is_told_in_one_sentence(corpus: Any) -> None:
     encode = corpus.encoder.encode
     with pytest.raises(
@@ -316,21 +279,3 @@ def test_what_cannot_be_audited_is_told_in_one_sentence(corpus: Any) -> None:
     assert one_goal.rewards[0].classes.keys().isdisjoint({"offgoal", "related", "near_ordered", "too_long"})
     assert one_goal.rewards[0].attack is None
     assert TRUE not in one_goal.rewards[0].classes
-
-
-@pytest.mark.parametrize(
-    ("mean", "low", "verdict"),
-    [
-        (0.85, 0.45, "The corpus covers these tasks: "),
-        (0.6, 0.51, "The corpus covers these tasks in part: "),
-        (0.6, 0.49, "The corpus hardly covers these tasks: "),
-        (0.59, 0.58, "The corpus hardly covers these tasks: "),
-    ],
-)
-def test_the_answer_is_one_sentence_with_its_interval(mean: float, low: float, verdict: str) -> None:
-    wins = Interval(mean, low, 0.9, 120, 30)
-    found = answer(CoverageResult(wins, {"home": wins, "away": Interval(0.75)}, 0.2, 0.1))
-    assert found.startswith(verdict)
-    assert f"in {100 * mean:.0f}% [{100 * low:.0f}, 90] of comparisons on 120 procedures (50% is chance)" in found
-    assert found.endswith(f", by source home {100 * mean:.0f}%, away 75%.")
-    assert found.count(". ") == 0

@@ -16,8 +16,8 @@ from recipe.errors import InputError
 from recipe.explain.explain import as_row, explain, in_words, parts
 from recipe.explain.page import render_page
 from recipe.explain.records import Links
-from recipe.reward.baselines import LONGEST, RelevanceScorer, centred, relevance
-from recipe.reward.scorer import PromptGroup, outcomes_of, score_or_raise
+from recipe.reward.baselines import LONGEST, centred, relevance
+from recipe.reward.scorer import PromptGroup, outcomes_of
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration
 from recipe.world.load import load_world
@@ -78,13 +78,6 @@ def test_without_a_goal_r0_is_likeness_to_the_history(corpus: Any) -> None:
         0.0,
         0.0,
     ]
-
-
-def test_the_scorer_with_a_centre_of_its_own_is_the_same_reward(corpus: Any) -> None:
-    verifier = Verifier(corpus, R0)
-    mean = np.asarray(verifier.embed([one[0] for one in load_world().wordings.values()]).mean(axis=0), np.float32)
-    groups = [PromptGroup(GOAL, HISTORY, list(PLANS))]
-    assert score_or_raise(RelevanceScorer(verifier.embed, mean), groups) == score_or_raise(verifier, groups)
 
 
 @given(st.lists(st.integers(0, 2 * LONGEST), min_size=1, max_size=8))

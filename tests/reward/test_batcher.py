@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -81,16 +80,6 @@ def test_clients_take_turns_by_weight() -> None:
     compute.go_on.set()
     assert (many.result(300), few.result(300)) == ([n * n for n in range(10)], [400, 441])
     assert [20, 21] in compute.batches[1:3]
-    batcher.stop(300)
-
-
-def test_calls_within_the_window_are_one_batch_and_a_full_one_waits_no_longer() -> None:
-    compute = Squares()
-    compute.go_on.set()
-    batcher: ThreadBatcher[int, int] = ThreadBatcher(compute, window=3600.0, largest=8)
-    with ThreadPoolExecutor(8) as pool:
-        assert sorted(pool.map(lambda n: batcher.submit([n]).result(300)[0], range(8))) == [n * n for n in range(8)]
-    assert len(compute.batches) == 1
     batcher.stop(300)
 
 

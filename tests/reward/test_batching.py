@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,7 +11,7 @@ from prompt_scorer import trainer_reward
 from typer.testing import CliRunner
 
 from recipe.audit.attack import best_plans, greedy_plans
-from recipe.audit.perturb import build_prompts, select
+from recipe.audit.perturb import AuditPrompt, build_prompts, select
 from recipe.audit.score import NamedScorer, score_prompts
 from recipe.cli import app
 from recipe.config import RewardConfig
@@ -70,29 +69,26 @@ def test_the_verifier_scores_groups_as_it_scores_each_alone(verifier: Verifier, 
         )
 
 
-def test_reranking(verifier: Verifier, corpus: Any) -> None:
+def reranked(verifier: Verifier) -> object:
     requests = [Request(one.goal, one.history) for one in EXAMPLES]
-    plans = [[Plan(plan) for plan in group.plans] for group in groups()]
-    assert work_of(corpus, lambda: rerank(verifier, requests, plans)) == Work(1, 1)
+    return rerank(verifier, requests, [[Plan(plan) for plan in group.plans] for group in groups()])
 
 
-def test_rewarding_predictions(verifier: Verifier, corpus: Any) -> None:
-    predictions = [
-        Prediction.of(one.example_id, sample, "\n".join(f"- {step}" for step in plan))
+def rewarded_predictions(verifier: Verifier) -> object:
+    written = [
+        Prediction.of(one.example_id, sample, "\n".join(f"- {step}" for step in group.plans[sample]))
         for sample in range(3)
         for one, group in zip(EXAMPLES, groups(), strict=True)
-        for plan in [group.plans[sample]]
     ]
-    assert work_of(corpus, lambda: reward_predictions(verifier, EXAMPLES, predictions)) == Work(1, 1)
+    return reward_predictions(verifier, EXAMPLES, written)
 
 
-def test_a_batch_of_a_trainer(verifier: Verifier, corpus: Any) -> None:
+def batch_of_a_trainer(verifier: Verifier) -> object:
     rows = [(one.goal, list(one.history), "\n".join(f"- {s}" for s in one.continuation)) for one in EXAMPLES * 2]
-    goals, histories, completions = zip(*rows, strict=True)
-    assert work_of(corpus, lambda: trainer_reward(verifier)(goals, histories, completions)) == Work(1, 1)
+    return trainer_reward(verifier)(*zip(*rows, strict=True))
 
 
-def test_a_batch_of_the_service(verifier: Verifier, corpus: Any) -> None:
+def batch_of_the_service(verifier: Verifier) -> object:
     batching = pytest.importorskip("recipe_apps.service.batching")
     metrics = pytest.importorskip("recipe_apps.service.metrics")
 
@@ -107,27 +103,36 @@ def test_a_batch_of_the_service(verifier: Verifier, corpus: Any) -> None:
         finally:
             await batcher.stop()
 
-    assert work_of(corpus, lambda: asyncio.run(run())) == Work(1, 1)
+    return asyncio.run(run())
 
 
-def test_an_audit(verifier: Verifier, corpus: Any) -> None:
-    prompts = build_prompts(select(PROCEDURES), HashEncoder(128).encode)
-    assert len(prompts) == len(PROCEDURES)
-    assert work_of(corpus, lambda: score_prompts(NamedScorer("it", verifier), prompts)) == Work(1, 1)
+def audited(verifier: Verifier) -> object:
+    return score_prompts(NamedScorer("it", verifier), audit_prompts())
+
+
+def best_of_many_plans(verifier: Verifier) -> object:
+    return best_plans(verifier, audit_prompts())
+
+
+def audit_prompts() -> list[AuditPrompt]:
+    return build_prompts(select(PROCEDURES), HashEncoder(128).encode)
+
+
+CALLERS = [reranked, rewarded_predictions, batch_of_a_trainer, batch_of_the_service, audited, best_of_many_plans]
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
+def test_a_batch_takes_one_scan_and_one_call_of_the_encoder(
+    caller: Callable[[Verifier], object], verifier: Verifier, corpus: Any
+) -> None:
+    assert work_of(corpus, lambda: caller(verifier)) == Work(1, 1)
 
 
 def test_a_round_of_the_attack_is_one_batch(corpus: Any) -> None:
-    verifier = Verifier(corpus, RewardConfig(pool="full"))
-    prompts = build_prompts(select(PROCEDURES), HashEncoder(128).encode)
     found: list[Any] = []
-    work = work_of(corpus, lambda: found.extend(greedy_plans(verifier, prompts)))
-    rounds = 1 + max(min(3 * len(one.prompt.true), len(one.steps) + 3) for one in found)
-    assert work.scans <= rounds
-
-
-def test_the_best_of_many_plans_is_one_batch(verifier: Verifier, corpus: Any) -> None:
-    prompts = build_prompts(select(PROCEDURES), HashEncoder(128).encode)
-    assert work_of(corpus, lambda: best_plans(verifier, prompts)) == Work(1, 1)
+    verifier = Verifier(corpus, RewardConfig(pool="full"))
+    work = work_of(corpus, lambda: found.extend(greedy_plans(verifier, audit_prompts())))
+    assert work.scans <= 1 + max(min(3 * len(one.prompt.true), len(one.steps) + 3) for one in found)
 
 
 @pytest.fixture
@@ -150,37 +155,6 @@ def test_reward_score_with_several_prompts(opened: Any, verifier: Verifier, tmp_
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     expected = [[one.total for one in own if isinstance(one, Reward)] for own in verifier.score_groups(groups())]
     assert [[one["total"] for one in row["rewards"]] for row in rows] == expected
-
-
-def test_the_probe_plans_of_an_experiment(opened: Any, verifier: Verifier, tmp_path: Path) -> None:
-    from recipe.data.examples import write_examples
-    from recipe.progress import SILENT
-    from recipe_studies.experiments.probes import PERTURBATIONS, PROBES, ProbeRewards, reward_probes
-    from recipe_studies.experiments.study import TEST
-
-    (tmp_path / TEST).parent.mkdir(exist_ok=True)
-    write_examples(tmp_path / TEST, EXAMPLES)
-    settings = ProbeRewards(verifier.config, False, 0)
-    work = work_of(opened, lambda: reward_probes(tmp_path, settings, SILENT))
-    assert work == Work(1, 1)
-    assert [one["name"] for one in json.loads((tmp_path / PROBES).read_text())] == list(PERTURBATIONS)
-
-
-def test_the_shown_prompts_of_an_experiment(opened: Any, verifier: Verifier, tmp_path: Path) -> None:
-    from recipe.evaluation.validity.measure import score_predictions
-    from recipe_studies.experiments.report import _shown_prompts
-
-    plans = score_predictions(None, EXAMPLES, [Prediction(one.example_id, ("serve",)) for one in EXAMPLES])
-    measured: Any = SimpleNamespace(
-        prompts={"test": EXAMPLES},
-        plans=("base",),
-        world=None,
-        study=SimpleNamespace(shown=(), reward=verifier.config, config=SimpleNamespace(shown=len(EXAMPLES))),
-        of=lambda _split, _regime: {None: plans},
-    )
-    shown: list[Any] = []
-    assert work_of(opened, lambda: shown.extend(_shown_prompts(tmp_path, measured))) == Work(1, 1)
-    assert [[plan.reward is not None for plan in prompt.plans] for prompt in shown] == [[True, True]] * len(EXAMPLES)
 
 
 class Fragile(HashEncoder):

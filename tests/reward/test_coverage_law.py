@@ -22,7 +22,6 @@ from recipe.audit.coverage import (
     missing_videos,
     ranked_mean,
     read_tasks,
-    spread_prompts,
     task_coverage,
 )
 from recipe.audit.coverage_page import render_coverage
@@ -201,11 +200,6 @@ def test_examples_need_no_continuation_and_procedures_are_cut(tmp_path: Path) ->
     path.write_text(json.dumps({"goal": "tea", "history": []}))
     with pytest.raises(InputError, match=r"examples\.jsonl"):
         read_tasks(path)
-
-
-def test_prompts_are_spread_over_a_task() -> None:
-    many = [TaskPrompt("tea", ("a",), str(n)) for n in range(10)]
-    assert [one.video_id for one in spread_prompts(many, 3)] == ["0", "3", "6"]
 
 
 @pytest.fixture

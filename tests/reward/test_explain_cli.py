@@ -2,14 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from recipe.cli.reward import app
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
 from recipe.explain.explain import as_row, explain
@@ -20,12 +18,6 @@ HISTORY = ["boil some water", "warm up the pot"]
 PLAN = ["put tea leaves in the pot", "juggle"]
 ASKED = ["--goal", "tea", "--history", HISTORY[0], "--history", HISTORY[1]]
 EXAMPLE = {"example_id": "e/1", "goal": "tea", "history": HISTORY, "continuation": PLAN}
-
-
-@pytest.fixture
-def folder(corpus: Any, tmp_path: Path) -> Path:
-    config = CorpusConfig(encoder=EncoderConfig(name="hash:128"))
-    return build_corpus(corpus.narrations, tmp_path / "corpus", config)
 
 
 @pytest.fixture(autouse=True)
@@ -67,44 +59,6 @@ def test_the_grounded_verifier_is_explained(folder: Path) -> None:
     shown = recipe("--corpus", folder, *ASKED, "--continuation", steps, "--verifier", "grounded")
     for part in ("coverage", *whole.parts):
         assert part.replace("_", " ") in shown
-
-
-def test_the_terminal_shows_parts_steps_and_narrations(folder: Path) -> None:
-    plan = "\n".join([*PLAN, "sing [bold]", "dance"])
-    shown = recipe(
-        "--corpus",
-        folder,
-        *ASKED,
-        "--continuation",
-        plan,
-        "--narrations",
-        2,
-        "--link",
-        "https://h/{video_id}?t={start}",
-    )
-    for part in (
-        "A(h + c)",
-        "the history ends here",
-        "0:20–0:28",
-        "1.00",
-        "unmatched",
-        "sing [bold]",
-        "2 of 5, best first",
-    ):
-        assert part.replace("_", " ") in shown
-    assert "1." in shown
-    assert "Tea (tea)" in shown
-    assert "https://h/tea\n" in shown
-
-
-def test_a_plan_without_steps_is_explained(folder: Path) -> None:
-    assert "the plan holds no steps" in recipe("--corpus", folder, *ASKED, "--continuation", "")
-
-
-def test_a_history_may_be_empty(folder: Path) -> None:
-    row = json.loads(recipe("--corpus", folder, "--goal", "tea", "--continuation", "\n".join(PLAN), "--json"))
-    assert row["history"] == []
-    assert [step["step"] for step in row["steps"]] == PLAN
 
 
 def test_a_plan_that_was_sampled_is_explained(folder: Path) -> None:

@@ -159,11 +159,6 @@ def test_the_page_shows_everything(corpus: Any) -> None:
     assert len(page.of_class("unmatched")) == hollow > 0
 
 
-def test_the_same_explanation_gives_the_same_page(corpus: Any) -> None:
-    first, second = (render_page(explained(corpus, HISTORY, PLAN), Links(), 3) for _ in range(2))
-    assert first == second
-
-
 @pytest.mark.parametrize(("history", "plan"), [(HISTORY, []), ([], PLAN), ([], []), (["boil"], ["stir"])])
 def test_pages_of_little(corpus: Any, history: list[str], plan: list[str]) -> None:
     text = " ".join(Page(render_page(explained(corpus, history, plan), Links(), 5)).texts)

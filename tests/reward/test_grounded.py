@@ -1,5 +1,7 @@
 """The grounded reward: its equations against enumeration, its pools, and what it pays on small corpora."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,20 +11,21 @@ from numpy.typing import NDArray
 from recipe.alignment import backends, reference
 from recipe.alignment.backends import FreeAlignment
 from recipe.config import GroundedConfig, RewardConfig
-from recipe.errors import ComputeError
+from recipe.errors import ComputeError, InputError
 from recipe.reward.baselines import centred
 from recipe.reward.grounded import (
     NarrationLengths,
     SimilarityBaseline,
     calibrated,
     choose_pools,
+    corpus_share,
     gains,
     grounded_reward,
     grounded_terms,
     order_agreement,
     weights,
 )
-from recipe.reward.scorer import PromptGroup
+from recipe.reward.scorer import plain_reward, prompt_outcomes
 from recipe.reward.verifier import Verifier
 from recipe.types import Hit, Reward
 
@@ -34,7 +37,7 @@ TOTALS = [0.383206798, 0.037929669, -0.005970784, -0.002790216, 0.234415493]
 
 
 @pytest.fixture
-def verifier(corpus) -> Verifier:  # type: ignore[no-untyped-def]
+def verifier(corpus: Any) -> Verifier:
     return Verifier(corpus, GROUNDED)
 
 
@@ -135,10 +138,6 @@ def test_the_right_steps_are_worth_more_than_spoiled_ones(verifier: Verifier) ->
         assert total(verifier, spoiled) < true
 
 
-def test_a_plan_without_steps_is_worth_nothing(verifier: Verifier) -> None:
-    assert total(verifier, []) == 0.0
-
-
 def test_parts_make_the_total(verifier: Verifier) -> None:
     [reward] = verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
     assert set(reward.parts) == {"gain", "background", "relevance", "order", "price", "goal_relevance"}
@@ -160,19 +159,11 @@ def test_terms_add_up(gain: float, background: float, share: float, order: float
     assert terms["goal"] + terms["history"] == pytest.approx(0.25 * relevance / (steps + config.horizon))
 
 
-def test_alone_and_together_give_the_same(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
+def test_alone_and_together_give_the_same(corpus: Any, verifier: Verifier) -> None:
     plans = [TEA, TYRE, [], TEA[:2], [*HISTORY, *TEA]]
     together = verifier.score(history=HISTORY, continuations=plans, goal=GOAL)
     alone = [Verifier(corpus, GROUNDED).score(history=HISTORY, continuations=[plan], goal=GOAL)[0] for plan in plans]
     assert [r.total for r in together] == pytest.approx([r.total for r in alone], abs=1e-6)
-
-
-def test_a_batch_is_searched_for_at_once_and_remembered(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
-    other = PromptGroup("fry eggs", ("crack two eggs",), [("melt butter in a pan",)])
-    for _ in range(2):
-        verifier.score_groups([PromptGroup(GOAL, tuple(HISTORY), [tuple(TEA)]), other])
-        verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
-        assert (corpus.searches, len(corpus.encoder.calls)) == (1, 1)
 
 
 def test_without_a_goal_the_history_finds_the_pool(verifier: Verifier) -> None:
@@ -187,7 +178,7 @@ def test_without_a_history_the_goal_finds_the_pool(verifier: Verifier) -> None:
     assert good.coverage is not None
 
 
-def test_the_goal_is_read_as_a_first_step_that_is_done(corpus) -> None:  # type: ignore[no-untyped-def]
+def test_the_goal_is_read_as_a_first_step_that_is_done(corpus: Any) -> None:
     verifier = Verifier(corpus, GROUNDED)
     found = verifier.score(history=HISTORY, continuations=[TEA, [GOAL]], goal=GOAL)
     aligned = verifier.align(history=HISTORY, continuation=TEA, goal=GOAL)
@@ -198,7 +189,7 @@ def test_the_goal_is_read_as_a_first_step_that_is_done(corpus) -> None:  # type:
     assert found[1].total < found[0].total
 
 
-def test_restating_the_goal_earns_nothing(corpus) -> None:  # type: ignore[no-untyped-def]
+def test_restating_the_goal_earns_nothing(corpus: Any) -> None:
     goal = "put tea leaves in the pot"  # a narration says it
     verifier = Verifier(corpus, GROUNDED)
     told, restated = (
@@ -230,7 +221,7 @@ def test_coverage_tells_whether_the_corpus_knows_the_activity(verifier: Verifier
     assert known.coverage > foreign.coverage
 
 
-def test_below_the_threshold_only_relevance_is_left(corpus) -> None:  # type: ignore[no-untyped-def]
+def test_below_the_threshold_only_relevance_is_left(corpus: Any) -> None:
     config = GroundedConfig(pool_size=3, background_size=2, abstain_below=1.5)
     [reward] = Verifier(corpus, RewardConfig(verifier="grounded", grounded=config)).score(
         history=HISTORY, continuations=[TEA], goal=GOAL
@@ -239,7 +230,7 @@ def test_below_the_threshold_only_relevance_is_left(corpus) -> None:  # type: ig
     assert reward.total == pytest.approx(0.25 * reward.parts["relevance"] / (3 + config.horizon))
 
 
-def test_where_the_corpus_is_trusted_nothing_is_assumed(corpus) -> None:  # type: ignore[no-untyped-def]
+def test_where_the_corpus_is_trusted_nothing_is_assumed(corpus: Any) -> None:
     """theta is 0 below both coverages, 1 above both, and moves relevance between."""
     plans = [TEA, TYRE, [GOAL]]
 
@@ -275,7 +266,7 @@ def test_thresholds_of_trust_must_rise(trust: tuple[float, float]) -> None:
         GroundedConfig(trust=trust)
 
 
-def test_alignments_are_matchings_of_the_pool(corpus) -> None:  # type: ignore[no-untyped-def]
+def test_alignments_are_matchings_of_the_pool(corpus: Any) -> None:
     verifier = Verifier(corpus, GROUNDED)  # without a goal, which takes part and is not shown
     [reward] = verifier.score(history=HISTORY, continuations=[TEA], goal="")
     found = verifier.align(history=HISTORY, continuation=TEA, goal="")
@@ -287,7 +278,7 @@ def test_alignments_are_matchings_of_the_pool(corpus) -> None:  # type: ignore[n
     assert reward.best_narration == found[0].hit.narration
 
 
-def test_a_corpus_of_nan_is_an_error_and_no_number(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
+def test_a_corpus_of_nan_is_an_error_and_no_number(corpus: Any, verifier: Verifier) -> None:
     verifier.score(history=[], continuations=[[]], goal=" ")  # reads the corpus's mean, and no narration
     corpus.search_batch = lambda queries, k: [[Hit(0, 0.5)] for _ in queries]
     corpus.vectors = [vectors * np.nan for vectors in corpus.vectors]
@@ -295,7 +286,7 @@ def test_a_corpus_of_nan_is_an_error_and_no_number(corpus, verifier: Verifier) -
         verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
 
 
-def test_the_baseline_is_the_same_every_time(corpus) -> None:  # type: ignore[no-untyped-def]
+def test_the_baseline_is_the_same_every_time(corpus: Any) -> None:
     one, other = SimilarityBaseline.of(corpus), SimilarityBaseline.of(corpus)
     np.testing.assert_array_equal(one.sample, other.sample)
     assert one.lengths.own.tolist() == [len(vectors) for vectors in corpus.vectors]
@@ -314,7 +305,60 @@ def test_similarities_are_cosines_of_centred_vectors(seed: int) -> None:
     np.testing.assert_allclose(found, centred(segments, mean) @ moved.T, atol=2e-6)
 
 
-def test_a_corpus_of_one_narration_still_gives_rewards(corpus) -> None:  # type: ignore[no-untyped-def]
+def test_a_corpus_of_one_narration_still_gives_rewards(corpus: Any) -> None:
     corpus.narrations, corpus.vectors = corpus.narrations[:1], corpus.vectors[:1]
     rewards = Verifier(corpus, GROUNDED).score(history=HISTORY, continuations=[TEA, TYRE], goal=GOAL)
     assert all(isinstance(reward, Reward) and np.isfinite(reward.total) for reward in rewards)
+
+
+# The share of the corpus in what tells the plans of a prompt apart.
+
+SHARES = GroundedConfig(relevance=0.5, horizon=4)
+
+
+def grounded(gain: float, relevance: float, steps: int = 4, order: float = 0.0) -> Reward:
+    return plain_reward(
+        0.0, steps, gain=gain, background=0.0, relevance=relevance, goal_relevance=0.0, order=order, price=0.0
+    )
+
+
+def test_the_share_is_that_of_differences_within_a_prompt() -> None:
+    tea, eggs = ("tea", ("boil",)), ("eggs", ("crack",))
+    # The corpus term differs by 3, the weighted relevance by 1, both over 8 places; the second prompt adds a constant.
+    rewards = [grounded(3.0, 0.0), grounded(0.0, 2.0), grounded(9.0, 7.0), grounded(9.0, 7.0)]
+    assert corpus_share(rewards, [tea, tea, eggs, eggs], SHARES) == pytest.approx(0.75)
+    assert corpus_share(rewards[2:], [eggs, eggs], SHARES) is None
+
+
+def test_the_vote_on_order_counts_for_the_corpus() -> None:
+    prompt = ("tea", ())
+    rewards = [grounded(0.0, 2.0, order=0.5), grounded(0.0, 2.0, order=-0.5)]
+    assert corpus_share(rewards, [prompt, prompt], SHARES) == 1.0
+
+
+def test_rewards_without_grounded_parts_have_no_share() -> None:
+    assert corpus_share([plain_reward(1.0, 2), plain_reward(0.0, 2)], [("tea", ())] * 2, SHARES) is None
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5), st.integers(1, 9)), min_size=2, max_size=6))
+def test_shares_of_corpus_and_relevance_add_to_one(values: list[tuple[float, float, int]]) -> None:
+    prompts = [("tea", ())] * len(values)
+    one = GroundedConfig(relevance=1.0)
+    share = corpus_share([grounded(a, b, n) for a, b, n in values], prompts, one)
+    other = corpus_share([grounded(b, a, n) for a, b, n in values], prompts, one)
+    if share is None or other is None:
+        assert share is other is None
+    else:
+        assert share + other == pytest.approx(1.0)
+
+
+def test_coverage_is_that_of_any_plan_and_failures_stay(corpus: Any) -> None:
+    verifier = Verifier(corpus, RewardConfig(verifier="grounded"))
+    history = ("boil the water",)
+    first, blank, again = prompt_outcomes(verifier, [(GOAL, history), (GOAL, (" ",)), (GOAL, history)])
+    assert isinstance(blank, InputError)
+    assert isinstance(first, Reward)
+    assert first is again
+    [scored] = verifier.score(history=history, continuations=[("warm the pot",)], goal=GOAL)
+    assert first.coverage == pytest.approx(scored.coverage)
+    assert np.isfinite(scored.total)

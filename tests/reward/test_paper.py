@@ -56,27 +56,27 @@ def test_the_reward_rises_with_the_alignment_of_the_whole(history: float, low: f
     assert paper_reward(history, low, PAPER).total <= paper_reward(history, high, PAPER).total
 
 
-def test_ablations() -> None:
-    unrelative = paper_reward(0.5, 0.65, RewardConfig(relative_progress=False))
-    assert (unrelative.rho, unrelative.total) == (pytest.approx(0.15), 0.65)
-    without_baseline = paper_reward(0.5, 0.52, RewardConfig(history_baseline=False))
-    assert without_baseline == (0.0, 0.52, False, 0.52)
-
-
 @pytest.mark.parametrize(
-    ("history", "full", "rho"), [(0.5, 0.52, 0.04), (0.5, 0.25, -0.5), (0.2, 0.6, 0.5), (0.0, 0.0, 0.0)]
+    ("changes", "history", "full", "rho", "total"),
+    [
+        ({"relative_progress": False}, 0.5, 0.65, 0.15, 0.65),
+        ({"history_baseline": False}, 0.5, 0.52, None, 0.52),
+        ({"gate": "off"}, 0.5, 0.52, 0.04, 0.04),
+        ({"gate": "off"}, 0.5, 0.25, -0.5, -0.5),
+        ({"gate": "off"}, 1.0, 0.5, -0.5 / 1e-6, -0.5 / 1e-6),  # not clipped
+        ({"gate": "off", "relative_progress": False}, 0.5, 0.65, 0.15, 0.15),
+        ({"gate": "off", "history_baseline": False}, 0.5, 0.65, None, 0.65),
+        ({"gate": "plain"}, 0.5, 0.52, 0.04, 0.52),
+        ({"gate": "plain"}, 0.2, 0.6, 0.5, 0.6),
+        ({"gate": "plain"}, 0.0, 0.0, 0.0, 0.0),
+    ],
+    ids=str,
 )
-def test_without_the_gate_the_reward_is_rho_or_the_plain_alignment(history: float, full: float, rho: float) -> None:
-    off, plain = (paper_reward(history, full, RewardConfig(gate=gate)) for gate in ("off", "plain"))
-    assert off == (history, pytest.approx(rho), False, pytest.approx(rho))
-    assert plain == (history, pytest.approx(rho), False, full)
-
-
-def test_the_gate_off_leaves_the_other_ablations_in_force() -> None:
-    off = RewardConfig(gate="off")
-    assert paper_reward(0.5, 0.65, off.model_copy(update={"relative_progress": False})).total == pytest.approx(0.15)
-    assert paper_reward(0.5, 0.65, off.model_copy(update={"history_baseline": False})).total == 0.65
-    assert paper_reward(1.0, 0.5, off).total == pytest.approx(-0.5 / 1e-6), "not clipped"
+def test_ablations(changes: dict[str, object], history: float, full: float, rho: float | None, total: float) -> None:
+    parts = paper_reward(history, full, RewardConfig.model_validate(changes))
+    assert parts.total == pytest.approx(total)
+    assert not parts.gated
+    assert rho is None or parts.rho == pytest.approx(rho)
 
 
 @pytest.mark.parametrize("value", ["yes", 1, None, True])

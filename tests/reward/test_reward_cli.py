@@ -2,14 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from recipe.cli.reward import app
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, InputError
 from recipe.reward.verifier import Verifier
@@ -17,12 +15,6 @@ from recipe.reward.verifier import Verifier
 HISTORY = ["boil some water", "warm up the pot"]
 PLAN = ["put tea leaves in the pot", "juggle"]
 ASKED = ["--goal", "tea", "--history", HISTORY[0], "--history", HISTORY[1]]
-
-
-@pytest.fixture
-def folder(corpus: Any, tmp_path: Path) -> Path:
-    config = CorpusConfig(encoder=EncoderConfig(name="hash:128"))
-    return build_corpus(corpus.narrations, tmp_path / "corpus", config)
 
 
 def recipe(*arguments: object) -> str:
@@ -60,13 +52,6 @@ def test_rows_of_a_file_and_of_the_command_line_agree(folder: Path) -> None:
     asked = [*ASKED, "--continuation", "\n".join(PLAN), "--continuation", "lift the car", "--continuation", ""]
     assert json.loads(recipe("score", "--corpus", folder, *asked, "--pool", "full", "--json")) == results[:1]
     assert results[0]["rewards"][2]["steps"] == 0
-
-
-def test_tables_show_every_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recipe.cli.console.out.width", 160)
-    shown = recipe("score", "--corpus", folder, *ASKED, "--continuation", "[bold] pour", "--continuation", "")
-    for part in ("A(h + c)", "rho", "below tau", "−0.200", "[bold] pour", "(holds no steps)"):
-        assert part in shown
 
 
 def test_settings_come_from_a_file(folder: Path) -> None:

@@ -4,7 +4,7 @@ import json
 from dataclasses import fields
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompt_scorer import rewards_of_rows
 from pydantic import ValidationError
@@ -29,6 +29,7 @@ rewards = st.builds(
 )
 
 
+@settings(max_examples=30)
 @given(st.lists(rewards, max_size=3))
 def test_rewards_come_back_from_json(given_rewards: list[Reward]) -> None:
     rows = json.loads(json.dumps(to_json(given_rewards)))

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompt_scorer import PromptScorer
-from pydantic import ValidationError
 
 from recipe.errors import ComputeError, CorpusError, InputError
 from recipe.reward.scorer import Outcome, PromptGroup
@@ -61,9 +60,6 @@ async def _gone() -> bool:
     return True
 
 
-Ask = Callable[..., Awaitable[float]]
-
-
 class Clock:
     """The batcher's clock, which a test moves."""
 
@@ -104,28 +100,6 @@ async def outcome(request: Awaitable[float]) -> float | str:
         return refusal.code
 
 
-def test_many_clients_get_their_own_rewards_in_few_batches() -> None:
-    scorer = Scorer()
-    samples = [(f"goal {n % 7}", f"plan {n}") for n in range(200)]
-
-    async def run() -> list[float]:
-        async with serving(scorer) as batcher:
-            # All wait behind one, so that batches are as full as they can be.
-            first = asyncio.ensure_future(ask(batcher, "slow"))
-            await asyncio.to_thread(scorer.entered.wait)
-            waiting = [asyncio.ensure_future(ask(batcher, *sample)) for sample in samples]
-            await asyncio.sleep(0)
-            scorer.gate.set()
-            await first
-            return list(await asyncio.gather(*waiting))
-
-    assert asyncio.run(run()) == [value(goal, ("h",), (plan,)) for goal, plan in samples]
-    assert len(scorer.batches) == 1 + 4  # of 64 plans
-    for batch in scorer.batches:
-        assert sum(len(group.plans) for group in batch) <= 64
-        assert len(batch) == len({(group.goal, group.history) for group in batch})
-
-
 @asynccontextmanager
 async def held_up(scorer: Scorer, **limits: Any) -> Any:
     """A batcher whose first batch waits, so that all that is asked meanwhile gathers behind it."""
@@ -135,28 +109,6 @@ async def held_up(scorer: Scorer, **limits: Any) -> Any:
         yield batcher
         scorer.gate.set()
         await first
-
-
-def test_long_plans_are_few_in_a_batch_and_cost_their_client_its_turn() -> None:
-    scorer = Scorer()
-
-    async def run() -> Any:
-        async with held_up(scorer, batch_characters=1000) as batcher:
-            long = [asyncio.ensure_future(ask(batcher, "tea", str(n), "x" * 900, client="long")) for n in range(30)]
-            huge = asyncio.ensure_future(ask(batcher, "tea", "y" * 5000, client="huge"))
-            await asyncio.sleep(0)
-            short = [asyncio.ensure_future(ask(batcher, "eggs", str(n), client="short")) for n in range(50)]
-            await asyncio.sleep(0)
-            scorer.gate.set()
-            return await asyncio.gather(huge, *long, *short)
-
-    assert len(asyncio.run(run())) == 81
-    for batch in scorer.batches:
-        plans = [(len(group.goal) + 1 + sum(map(len, plan))) for group in batch for plan in group.plans]
-        assert sum(plans) <= 1000 or len(plans) == 1
-    plans = [plan for plan in scorer.scored if plan]
-    last_short = max(index for index, plan in enumerate(plans) if len(plan[0]) < 900 and len(plan) == 1)
-    assert sum(len(plan) == 2 for plan in plans[:last_short]) <= 5, "2,000 characters of short plans, 900 a long one"
 
 
 @settings(max_examples=30)
@@ -267,19 +219,6 @@ def test_what_a_slow_encoder_holds_up_times_out_and_the_rest_is_answered(clock: 
     assert scored == [(), ("b",), ("b",), ("b",)], "a plan whose time is up while it waits is not scored"
 
 
-def test_a_busy_event_loop_is_no_timeout(clock: Clock) -> None:
-    async def run() -> float:
-        async with serving(Scorer(), timeout=0.3) as batcher:
-            request = asyncio.ensure_future(ask(batcher, "tea", "a"))
-            await asyncio.sleep(0)
-            while batcher._open:  # nothing else runs in the event loop, while the worker scores
-                time.sleep(0.01)
-            clock.now = 1.0
-            return await request
-
-    assert asyncio.run(run()) == value("tea", ("h",), ("a",))
-
-
 def test_clients_that_hang_up_are_dropped_from_the_batch() -> None:
     async def run() -> Any:
         scorer = Scorer()
@@ -356,9 +295,3 @@ def no_thread_is_left() -> Iterator[None]:
 
 def _ours() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("recipe-")}
-
-
-@pytest.mark.parametrize("limits", [{"queue": 0}, {"timeout": 0}, {"linger": -1}, {"unknown": 1}])
-def test_settings_have_bounds(limits: dict[str, int]) -> None:
-    with pytest.raises(ValidationError):
-        ServiceSettings.model_validate(limits)

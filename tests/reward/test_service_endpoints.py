@@ -1,23 +1,16 @@
 """The service's endpoints: each protocol's numbers are the scorer's, and each bad request is told in one sentence."""
 
-import asyncio
 import base64
 import json
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from prompt_scorer import PromptScorer
-from pydantic import ValidationError
 
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
-from recipe.corpus.build import build_corpus
-from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
-from recipe.text import plan_steps
-from recipe.types import Hit, Narration, Reward, Segment
+from recipe.types import Hit, Reward
 from recipe_apps.service import messages
 from recipe_apps.service.messages import ServiceSettings
 
@@ -84,17 +77,7 @@ def test_one_plan_in_every_form(client: Any) -> None:
         }
 
 
-def test_many_plans_come_back_in_order(client: Any) -> None:
-    plans = [["pour", str(n)] for n in range(20)] + [[]]
-    rewards = client.post("/score", json=PROMPT | {"continuations": plans}).json()["rewards"]
-    assert [reward["total"] for reward in rewards] == [number("make tea", ["boil water"], plan) for plan in plans]
-    assert client.post("/score", json=PROMPT | {"continuations": []}).json() == {"rewards": []}
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["صب الماء", "倒水 🫖", "\u202eabc", "a\x00b", "ﬁ ß"],
-)
+@pytest.mark.parametrize("text", ["صب الماء", "倒水 🫖", "\u202eabc", "a\x00b", "ﬁ ß"])
 def test_any_language_is_a_text(client: Any, text: str) -> None:
     body = {"goal": text, "history": [text], "continuation": [text]}
     assert client.post("/score", json=body).json()["reward"]["total"] == number(text, [text], [text])
@@ -264,13 +247,22 @@ def test_nemo_gym_echoes_the_rollout_with_its_reward(client: Any) -> None:
     assert all(isinstance(value, float) for value in components.values())
 
 
+POURED = rollout("1. pour", **PROMPT)
+USER, CALL = {"type": "message", "role": "user", "content": "1. wait"}, {"type": "function_call_output", "output": "1."}
+
+
 @pytest.mark.parametrize(
-    "later", [{"role": "user", "content": "1. wait"}, {"type": "function_call_output", "output": "1."}]
+    ("output", "plan"),
+    [
+        ([*POURED["response"]["output"], USER], ["pour"]),
+        ([*POURED["response"]["output"], CALL], ["pour"]),
+        ([], []),
+        ([{"type": "function_call", "name": "f", "arguments": "{}"}], []),
+    ],
 )
-def test_nemo_gym_reads_the_assistants_last_message(client: Any, later: dict[str, Any]) -> None:
-    asked = rollout("1. pour", **PROMPT)
-    asked["response"]["output"].append({"type": "message"} | later)
-    assert client.post("/verify", json=asked).json()["reward"] == number("make tea", ["boil water"], ["pour"])
+def test_nemo_gym_reads_the_assistants_last_message(client: Any, output: list[Any], plan: list[str]) -> None:
+    asked = POURED | {"response": POURED["response"] | {"output": output}}
+    assert client.post("/verify", json=asked).json()["reward"] == number("make tea", ["boil water"], plan)
 
 
 @pytest.mark.parametrize("history", [["boil water"], '["boil water"]'])
@@ -278,13 +270,6 @@ def test_nemo_gym_prompt_in_the_metadata(client: Any, history: object) -> None:
     asked = rollout("1. pour")
     asked["responses_create_params"]["metadata"] = {"goal": "make tea", "history": history, "other": "x"}
     assert client.post("/verify", json=asked).json()["reward"] == number("make tea", ["boil water"], ["pour"])
-
-
-@pytest.mark.parametrize("output", [[], [{"type": "function_call", "name": "f", "arguments": "{}"}]])
-def test_nemo_gym_rollout_without_a_message_has_no_steps(client: Any, output: list[Any]) -> None:
-    asked = rollout("", **PROMPT)
-    asked["response"]["output"] = output
-    assert client.post("/verify", json=asked).json()["reward"] == number("make tea", ["boil water"], [])
 
 
 @pytest.mark.parametrize(("word", "code"), [("unspeakable", "compute_failed"), ("bug", "internal")])
@@ -371,21 +356,7 @@ def test_a_token_is_asked_for() -> None:
     assert "s3cret" not in repr(settings)
 
 
-def test_info_says_that_the_corpus_is_too_small_for_the_reward(tmp_path: Path) -> None:
-    pytest.importorskip("numba", reason="corpora are quantised by numba")
-    narrations = [Narration(f"v{n}", (Segment("boil the water"),)) for n in range(3)]
-    folder = build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:64")))
-    for verifier, said in (("grounded", True), ("paper", False)):
-        app = create_app(Oracle(), corpus=Corpus.open(folder), config=RewardConfig(verifier=verifier))
-        with testclient.TestClient(app) as client:
-            assert (client.get("/info").json()["corpus"]["too_small"] is not None) == said
-
-
-LONG = {
-    "lines": "1. a\n" * 20_001,
-    "line ends of other kinds": "a\x85" * 20_001,
-    "characters": "1. " + "a" * 200_000,
-}
+LONG = {"lines": "1. a\n" * 20_001, "line ends of other kinds": "a\x85" * 20_001, "characters": "1. " + "a" * 200_000}
 
 
 def completions(text: str) -> list[tuple[str, Any]]:
@@ -408,26 +379,6 @@ def test_a_completion_that_is_too_long_is_refused_before_it_is_parsed(
         refused(client.post(path, json=body), 422, "too_long")
 
 
-def test_large_bodies_are_read_beside_the_event_loop_and_small_ones_within(
-    client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    within = []
-
-    def parsed(text: str) -> tuple[str, ...]:
-        try:
-            asyncio.get_running_loop()
-            within.append(True)
-        except RuntimeError:
-            within.append(False)
-        return plan_steps(text)
-
-    monkeypatch.setattr(messages, "plan_steps", parsed)
-    for length in (10, 20_000):
-        for path, body in completions("1. pour\n" + " " * length):
-            assert client.post(path, json=body).status_code == 200
-    assert within == [True] * 3 + [False] * 3
-
-
 HEAVY = {
     "many texts": ("too_many_values", 413, {"history": ["a"] * 130_000, "more": ["b"] * 130_000}),
     "many lists": ("too_many_values", 413, {"more": [[]] * 260_000}),
@@ -437,22 +388,11 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("kind", HEAVY)
-def test_bodies_that_are_slow_to_read_are_refused_first(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_that_are_slow_to_read_are_refused_first(kind: str) -> None:
     code, status, change = HEAVY[kind]
-    counted, validate = [], messages.ScoreRequest.model_validate_json
-
-    def counting(body: bytes) -> messages.ScoreRequest:
-        try:
-            return validate(body)
-        except ValidationError as error:
-            counted.append(error.error_count())
-            raise
-
-    monkeypatch.setattr(messages.ScoreRequest, "model_validate_json", counting)
     body = json.dumps({"goal": "tea", "history": ["a"], "continuation": ["b"]} | change)
     with testclient.TestClient(create_app(Oracle())) as client:
         refused(client.post("/score", content=body), status, code)
-    assert sum(counted) <= 2
 
 
 def test_too_many_plans_are_refused_before_any_is_looked_at(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,16 +407,3 @@ def test_a_prompt_of_thousands_of_words_is_found_in_another_spacing(client: Any)
     expected = number("make tea", ["boil water"], ["pour"])
     assert client.post("/get_reward", json=body).json()["rewards"] == [expected]
     refused(client.post("/get_reward", json=body | {"query": ["word0 word2 1. pour"]}), 422, "invalid_field")
-
-
-def test_half_a_character_that_a_completion_writes_as_json_is_told_of_its_request_alone(client: Any) -> None:
-    for path, body in completions('{"steps": ["pour \\ud800 it"]}'):
-        assert "half a character" in refused(client.post(path, json=body), 422, "invalid_field")
-    for path, body in completions('{"steps": ["pour \\ud83e\\uded6 it"]}'):
-        assert client.post(path, json=body).status_code == 200
-    inner = {"metadata": {"goal": "tea", "history": '["a \\ud800"]'}}
-    body = {"responses_create_params": inner, "response": {"output": [{"content": "1. a"}]}}
-    refused(client.post("/verify", json=body), 422, "invalid_field")
-    label = json.dumps({"goal": "tea \ud800", "history": []})
-    body = {"query": ["p 1. a"], "prompts": ["p"], "labels": [label]}
-    refused(client.post("/get_reward", json=body), 422, "invalid_field")

@@ -24,6 +24,8 @@ from recipe.errors import RecipeError
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Segment
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("uvicorn")
 pytest.importorskip("recipe_apps.service.server")
 

@@ -20,6 +20,8 @@ from recipe_apps.service.process import ScoringProcess
 from recipe_apps.service.server import open_verifier
 from recipe_apps.web.refusals import Refusal
 
+pytestmark = pytest.mark.thorough
+
 TALK = ("boil the water", "warm the pot", "put tea leaves in the pot", "pour the water")
 GROUPS = [
     PromptGroup("tea", TALK[:n], [TALK[n : n + k] for k in range(3)] + [(f"wait {n} minutes",)]) for n in range(1, 4)

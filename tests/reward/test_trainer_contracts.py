@@ -7,9 +7,7 @@ call, where they are installed.
 import asyncio
 import json
 import math
-import socket
-import threading
-import time
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,33 +18,25 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prompt_scorer import served
 
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig, load_config
-from recipe.corpus.build import build_corpus
+from recipe.config import RewardConfig, load_config
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.reward.trainers import easyr1, ms_swift, openrlhf, source, verifiers, verl
-from recipe.reward.trainers.source import Row, row_of
+from recipe.reward.trainers.source import Row
 from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
 from recipe.text import plan_steps
-from recipe.types import Narration, Segment
 
 httpx2 = pytest.importorskip("httpx2")
-uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("uvicorn")
 pytest.importorskip("fastapi")
 
 from recipe.reward.client import ServiceClient  # noqa: E402
 from recipe_apps.service.app import create_app  # noqa: E402
 
-TALKS = {
-    "tea": ["boil the water", "warm the pot", "put tea leaves in the pot", "pour the water", "wait five minutes"],
-    "eggs": ["crack two eggs", "whisk the eggs with milk", "melt butter in a pan", "pour the eggs", "stir slowly"],
-    "tyre": ["lift the car", "remove the bolts", "take off the wheel", "mount the spare wheel", "lower the car"],
-    "toast": ["slice the bread", "toast the bread", "melt butter in a pan", "spread butter on the toast"],
-    "chat": ["hello everyone and welcome back"],
-}
 HISTORY = ("boil the water", "warm the pot")
 COMPLETIONS = {
     "plan": "1. put tea leaves in the pot\n2. pour the water\n3. wait five minutes",
@@ -161,11 +151,7 @@ def by_ms_swift_async(rows: Sequence[Row]) -> list[float | None]:
 
 
 Trainer = Callable[[Sequence[Row]], list[float | None]]
-TAKES_NONE: dict[str, Trainer] = {
-    "TRL": by_trl,
-    "ms-swift": by_ms_swift,
-    "ms-swift, asynchronous": by_ms_swift_async,
-}
+TAKES_NONE: dict[str, Trainer] = {"TRL": by_trl, "ms-swift": by_ms_swift, "ms-swift, asynchronous": by_ms_swift_async}
 TAKES_NO_NONE: dict[str, Trainer] = {
     "verl": by_verl,
     "verl, manager remote": by_verl_remote,
@@ -179,12 +165,11 @@ SETTINGS = 'verifier = "grounded"\n[grounded]\npool_size = 2\nbackground_size = 
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(talks_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus, and settings beside it that are not the defaults."""
     path = tmp_path_factory.mktemp("contract")
-    talks = [Narration(name, tuple(Segment(text) for text in texts)) for name, texts in TALKS.items()]
     (path / "reward.toml").write_text(SETTINGS)
-    return build_corpus(talks, path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:128")))
+    return Path(shutil.copytree(talks_folder, path / "corpus"))
 
 
 @pytest.fixture(scope="module")
@@ -196,16 +181,8 @@ def verifier(folder: Path) -> Verifier:
 def address(folder: Path) -> Iterator[str]:
     """The real service on a real port, with a verifier of its own."""
     own = Verifier(Corpus.open(folder), load_config(folder.parent / "reward.toml", RewardConfig))
-    bound = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(own), log_config=None, access_log=False)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([bound],))
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with served(create_app(own)) as url:
+        yield url
 
 
 @pytest.fixture(params=["corpus", "service"])
@@ -440,20 +417,6 @@ def test_where_none_is_not_taken_a_bad_row_is_an_error_that_names_its_field(name
     assert ONE[name](GOOD[0]) == pytest.approx(raw_trl([GOOD[0]])[0], abs=1e-6)
 
 
-def test_samples_beside_a_bad_one_are_scored(origin: str, verifier: Verifier) -> None:
-    """verl asks for many samples at once, which are computed together."""
-
-    async def together() -> list[Any]:
-        infos = [{"goal": row.goal, "history": row.history} for row in ROWS]
-        infos[1::2] = [{"goal": HALF, "history": math.nan}] * len(infos[1::2])
-        asks = [verl.compute_score("", row.completion, "", info) for row, info in zip(ROWS, infos, strict=True)]
-        return list(await asyncio.gather(*asks, return_exceptions=True))
-
-    results = asyncio.run(together())
-    assert all(isinstance(result, InputError) for result in results[1::2])
-    assert [result["score"] for result in results[::2]] == expected(verifier, ROWS[::2])
-
-
 def test_every_sample_of_a_batch_has_the_same_parts(origin: str) -> None:
     async def results() -> list[dict[str, float]]:
         return list(await asyncio.gather(*(verl.compute_score("recipe", row.completion, side(row)) for row in ROWS)))
@@ -532,18 +495,3 @@ def test_neither_or_both_origins_are_told_of(monkeypatch: pytest.MonkeyPatch, fo
     local = source.reward_source({"corpus": folder})
     assert local is source.reward_source({"corpus": str(folder), "reward_router_address": "other keys are let be"})
     assert local is not source.reward_source()
-
-
-@pytest.mark.parametrize(
-    ("places", "reason"),
-    [
-        ((None, "", "42", {"num_turns": 1}), "without its goal"),
-        (({"goal": 3},), "the goal is 3"),
-        (({"goal": "tea"},), "the history is None"),
-        (('{"goal": "tea", "history": "boil"}',), "the history is 'boil'"),
-        (({"goal": "tea", "history": ["boil", 1]},), "the history is"),
-    ],
-)
-def test_a_side_channel_that_cannot_be_read_is_told_of(places: tuple[Any, ...], reason: str) -> None:
-    with pytest.raises(InputError, match=reason):
-        row_of("1. pour", *places)

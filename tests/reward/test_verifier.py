@@ -105,19 +105,6 @@ def test_a_completion_without_steps_follows_the_formula(corpus: Any) -> None:
     assert nothing.pool == ()
 
 
-def test_no_continuations_have_no_rewards(corpus: Any) -> None:
-    assert Verifier(corpus).score(history=HISTORY, continuations=[], goal="make tea") == []
-
-
-def test_a_reward_does_not_depend_on_its_group(corpus: Any) -> None:
-    verifier = Verifier(corpus)
-    together = verifier.score(history=HISTORY, continuations=PLANS, goal="make tea")
-    for reward, plan in zip(together, PLANS, strict=True):
-        assert verifier.score(history=HISTORY, continuations=[plan], goal="make tea")[0].total == pytest.approx(
-            reward.total, abs=1e-6
-        )
-
-
 def test_a_history_is_searched_once_and_a_step_encoded_once(corpus: Any) -> None:
     verifier = Verifier(corpus)
     for _ in range(3):
@@ -136,36 +123,6 @@ def test_threads_share_a_verifier(corpus: Any) -> None:
             threads.map(lambda _: fresh.score(history=HISTORY, continuations=PLANS, goal="make tea"), range(16))
         )
     assert all(result == alone for result in results)
-
-
-def test_explanation_shows_the_segment_of_each_step(corpus: Any) -> None:
-    plan = ["put tea leaves in the pot", "juggle", "wait five minutes"]
-    explanation = Verifier(corpus).explain(history=HISTORY, continuation=plan, goal="make tea")
-    assert explanation.narration is not None
-    assert explanation.narration.video_id == "tea"
-    assert [step.text for step in explanation.steps] == HISTORY + plan
-    assert [step.in_history for step in explanation.steps] == [True, True, False, False, False]
-    grounded = explanation.steps[2]
-    assert grounded.segment == explanation.narration.segments[2]
-    assert grounded.index == 2
-    assert grounded.similarity == pytest.approx(1.0, abs=1e-5)
-    indices = [step.index for step in explanation.steps if step.index is not None]
-    assert indices == sorted(set(indices))
-    assert explanation.reward == Verifier(corpus).score(history=HISTORY, continuations=[plan], goal="make tea")[0]
-
-
-def test_a_skipped_step_has_no_segment(corpus: Any) -> None:
-    explanation = Verifier(corpus).explain(
-        history=HISTORY, continuation=["pour", "sing", "dance", "juggle"], goal="make tea"
-    )
-    skipped = [step for step in explanation.steps if step.segment is None]
-    assert skipped
-    assert all(step.index is None and step.similarity is None for step in skipped)
-
-
-def test_an_explanation_of_nothing_is_empty(corpus: Any) -> None:
-    explanation = Verifier(corpus).explain(history=[], continuation=[], goal="make tea")
-    assert (explanation.narration, explanation.steps) == (None, ())
 
 
 def test_a_broken_corpus_is_an_error_and_not_a_number(corpus: Any) -> None:

@@ -158,6 +158,7 @@ def found(readings: list[StepStatistics]) -> list[Finding]:
     return watchdog.findings
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "runs", "alarms"),
     [
@@ -193,15 +194,6 @@ def rollouts(
                     plan.append(f"p{prompt} line{n} word{rng.integers(10**9)}")
             step.append(rollout(f"goal {prompt}", history, tuple(plan), float(rng.normal(0.2 + pay * len(plan), 0.1))))
     return step
-
-
-@settings(max_examples=3, deadline=None)
-@given(st.integers(0, 10**6))
-def test_flat_roll_outs_raise_nothing(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    watchdog = Watchdog()
-    for step in range(1, 41):
-        assert watchdog.observe(step, rollouts(rng, 5.0, copies=0.1, repeats=0.1)) == []
 
 
 def run(**ramps: tuple[float, float]) -> tuple[Watchdog, list[Finding]]:
@@ -258,8 +250,7 @@ def test_a_rising_reward_alone_is_no_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "signal"),
-    [({"gated": True}, "gated"), ({"clipped": True}, "clipped"), ({"reward": 0.0}, "still")],
+    ("change", "signal"), [({"gated": True}, "gated"), ({"clipped": True}, "clipped"), ({"reward": 0.0}, "still")]
 )
 def test_levels_that_cannot_be_right(change: dict[str, Any], signal: str) -> None:
     rng, watchdog = np.random.default_rng(0), Watchdog()

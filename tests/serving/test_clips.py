@@ -83,6 +83,7 @@ def test_a_planner_that_sees_plans_from_the_clip(serve: Any, clip: bytes) -> Non
         assert (late.status_code, late.json()["error"]["code"]) == (422, "bad_clip")
 
 
+@pytest.mark.thorough
 def test_a_vision_language_model_reads_and_plans(serve: Any, clip: bytes, tiny_video_model: Path) -> None:
     frames = FrameConfig(min_pixels=28 * 28, max_frames=4)
     engine = LocalEngine(tiny_video_model, device="cpu", frames=frames)
@@ -98,6 +99,7 @@ def test_a_vision_language_model_reads_and_plans(serve: Any, clip: bytes, tiny_v
         assert planned[-1].data["tokens"] > 0
 
 
+@pytest.mark.thorough
 def test_what_is_no_clip_is_refused_and_not_kept(serve: Any, clip: bytes, tmp_path: Path) -> None:
     phi = Phi(SlowEngine(["none"]))
     with serve(phi=phi, settings=PageSettings(max_clip_seconds=2.0)) as page:

@@ -34,6 +34,7 @@ def test_what_is_missing_is_said(
         CliRunner().invoke(app, ["serve", *options], catch_exceptions=False)
 
 
+@pytest.mark.thorough
 def test_it_serves_and_ends_calmly(tiny_model: Path, tea_corpus: Corpus, tmp_path: Path) -> None:
     options = ("--model", tiny_model, "--corpus", tea_corpus.folder, "--port", 0, "--max-tokens", 20)
     command = [sys.executable, "-m", "recipe", "serve", *map(str, options)]

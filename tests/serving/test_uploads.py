@@ -63,6 +63,7 @@ def wait_for(found: Any) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.thorough
 def test_a_list_cannot_reach_the_clips_of_others(serve: Any, tmp_path: Path) -> None:
     with serve(phi=Phi(SlowEngine(["none"]))) as page:
         folder = page.app.state.page.clips.folder
@@ -82,6 +83,7 @@ def test_a_list_cannot_reach_the_clips_of_others(serve: Any, tmp_path: Path) -> 
         assert list(folder.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_uploads_that_hang_hold_nobody(serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (begun := tmp_path / "begun").mkdir()
     code = STAND_IN.format(begun=str(begun), decoding=False)
@@ -106,6 +108,7 @@ def test_uploads_that_hang_hold_nobody(serve: Any, tmp_path: Path, monkeypatch: 
         assert len(list(page.app.state.page.clips.folder.iterdir())) == 1
 
 
+@pytest.mark.thorough
 def test_a_server_ends_while_clips_are_read(tmp_path: Path) -> None:
     """One clip is being decoded for a run, two are looked at, and others wait for that."""
     (begun := tmp_path / "begun").mkdir()

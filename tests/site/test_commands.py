@@ -244,6 +244,7 @@ def configured(folder: Path, command: str) -> str:
     return "".join(path.read_text(encoding="utf-8") for path in named if path.is_file())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("page", "whole"),
     [
@@ -284,6 +285,7 @@ def test_every_entry_belongs_to_a_command() -> None:
             assert any(re.match(pattern, command) for command in listed), pattern
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", ["corpus", "video", "judge"])
 def test_the_python_code_of_a_page_runs(page: str, folder: Path, server: Server, typed: Runner) -> None:
     if page == "corpus" and not (folder / "corpora" / "mine").is_dir():

@@ -12,6 +12,7 @@ from recipe.artifacts import read_json
 from recipe.corpus.store import Corpus
 
 
+@pytest.mark.thorough
 def test_a_killed_build_of_300_videos_is_resumed_to_the_same_corpus(tmp_path: Path, generator: ModuleType) -> None:
     made = generator.write_inputs(tmp_path, 300)
     source, videos = tmp_path / "howtocaption", dict(generator.videos(300))

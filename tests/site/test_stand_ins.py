@@ -17,6 +17,8 @@ from recipe.models.model import open_model
 from recipe.models.protocol import Answer, ModelRequest
 from recipe.text import planner_messages
 
+pytestmark = pytest.mark.thorough
+
 Hub = Callable[[str], Path]
 TURN = "<|im_start|>"
 USER = [{"role": "user", "content": "hi"}]

@@ -69,14 +69,6 @@ def test_batches_hold_every_chat_once_and_stay_within_the_budget(lengths: list[i
         assert stop - start == 1 or (stop - start) * lengths[stop - 1] <= tokens
 
 
-def test_finished_run_is_kept_and_other_settings_are_refused(base_model: Path, base_config: BaseModelConfig) -> None:
-    before = (base_model / "model.safetensors").stat().st_mtime_ns
-    assert train_base(base_config) == base_model
-    assert (base_model / "model.safetensors").stat().st_mtime_ns == before
-    with pytest.raises(ConfigError, match=r"learning_rate was 0.02, is 0.01"):
-        train_base(base_config.model_copy(update={"learning_rate": 0.01}))
-
-
 def test_context_too_short_is_an_error(base_config: BaseModelConfig, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="raise `context`"):
         train_base(base_config.model_copy(update={"context": 8, "output": tmp_path}))

@@ -86,6 +86,7 @@ def no_number(loss: torch.Tensor) -> torch.Tensor:
     return loss * torch.nan
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -114,6 +115,7 @@ def test_a_run_stops_before_its_weights_are_lost(
     assert all(torch.equal(weight, other[place]) for place, weight in load_file(model / "model.safetensors").items())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["base", "sft", "best-of-n"])
 def test_weights_that_are_no_numbers_are_in_no_checkpoint(
     name: str, runs: Any, scorer: Any, monkeypatch: pytest.MonkeyPatch

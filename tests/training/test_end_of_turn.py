@@ -87,6 +87,7 @@ def answers(model: Path, engine: str, sampling: SamplingConfig, *, stream: bool)
     return [answer._replace(seconds=0.0) for answer in written if isinstance(answer, Answer)]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("vllm")
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])
 @pytest.mark.parametrize(("temperature", "stream"), [(0.0, False), (1.0, True)])
@@ -139,6 +140,7 @@ def of_both(
     return run
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("vllm")
 @pytest.mark.parametrize("rollouts", ["transformers", "vllm"])
 def test_grpo_ends_where_turns_end(
@@ -162,12 +164,14 @@ def test_grpo_ends_where_turns_end(
         assert plans[0] == plans[1]
 
 
+@pytest.mark.thorough
 def test_grpo_from_video_ends_where_turns_end(of_both: Any, grpo_settings: dict[str, Any], paintings: Any) -> None:
     settings = grpo_settings | {"max_completion_tokens": 48, "input": "video", "steps": 1}
     other, same = of_both(settings, GRPOConfig, train_grpo, histories=paintings)
     assert records(other) == records(same)
 
 
+@pytest.mark.thorough
 def test_best_of_n_ends_where_turns_end(
     of_both: Any, examples_file: Path, examples: list[Example], tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,28 +99,22 @@ def test_log_probabilities_are_trls_with_the_output_layer_on_completions_only(
     assert projected == [5 + 2, 0, 2 * 11, 11]
 
 
-def test_begins_at_the_reference_and_moves_away(config: GRPOConfig, scorer: Any) -> None:
+def test_begins_at_the_reference_moves_away_and_leaves_every_completion_with_its_reward(
+    config: GRPOConfig, scorer: Any
+) -> None:
     train_grpo(config, scorer)
-    rows = metrics(config)
-    assert [row["step"] for row in rows] == [1, 2]
-    assert rows[0]["kl"] == 0
-    assert rows[1]["kl"] > 0
-    assert rows[0]["aligned_full"] == pytest.approx(0.2)
-    assert {"reward", "rho", "gated", "steps", "malformed", "entropy", "zero_std", "clipped_ratio"} <= set(rows[0])
-
-
-def test_completions_can_be_read_with_every_part_of_their_reward(config: GRPOConfig, scorer: Any) -> None:
-    train_grpo(config, scorer)
+    first, second = metrics(config)
+    assert (first["step"], second["step"]) == (1, 2)
+    assert first["kl"] == 0 < second["kl"]
+    assert first["aligned_full"] == pytest.approx(0.2)
+    assert {"reward", "rho", "gated", "steps", "malformed", "entropy", "zero_std", "clipped_ratio"} <= set(first)
     files = sorted((config.output / "completions").iterdir())
     assert [file.name for file in files] == ["step-00001.jsonl", "step-00002.jsonl"]
     rows = [row for _, row in read_jsonl(files[0])]
     assert len(rows) == config.prompts_per_step * config.group_size
     assert len({row["example_id"] for row in rows}) == config.prompts_per_step
-    assert set(rows[0]["reward"]) == {
-        "total", "aligned_history", "aligned_full", "rho", "gated", "steps", "pool", "best_narration",
-        "coverage", "abstained", "parts",
-    }  # fmt: skip
-    assert metrics(config)[0]["reward"] == pytest.approx(sum(row["reward"]["total"] for row in rows) / len(rows))
+    assert set(rows[0]["reward"]) == {field.name for field in fields(Reward)}
+    assert first["reward"] == pytest.approx(sum(row["reward"]["total"] for row in rows) / len(rows))
 
 
 def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
@@ -154,6 +148,7 @@ def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
     assert {tuple(row["history"]) for row in rows} == scorer.histories
 
 
+@pytest.mark.thorough
 def test_completions_that_are_masked_teach_nothing(config: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     # Every completion is cut, and no two are alike.
     monkeypatch.setattr(policy, "sample", lambda _, prompts, *__, **___: [[20 + n, 40] for n in range(len(prompts))])
@@ -198,16 +193,6 @@ def test_rewards_that_are_no_numbers_are_missing_and_a_step_of_them_is_an_error(
     scorer.whole = False
     with pytest.raises(ComputeError, match=r"Step 1: not one of 8 completions .* example 'e\d+'"):
         train_grpo(config.model_copy(update={"output": config.output.with_name("none")}), scorer)
-
-
-def test_half_written_checkpoint_is_not_resumed_from(config: GRPOConfig) -> None:
-    run = open_run("grpo", config, config.output, {})
-    for name in ("checkpoint-2", "checkpoint-10", "checkpoint-12"):
-        (run.checkpoints / name).mkdir(parents=True)
-    for step in (2, 10):
-        run.keep(step, {})
-    assert run.latest_checkpoint() == run.checkpoints / "checkpoint-10"
-    assert not (run.checkpoints / "checkpoint-12").exists()
 
 
 def test_finished_run_is_kept_and_other_settings_are_refused(config: GRPOConfig, scorer: Any) -> None:

@@ -17,6 +17,7 @@ from recipe.text import plan_steps
 from recipe.training.grpo import train_grpo
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["paper", "grounded"])
 def test_rewards_of_a_run_are_those_of_the_verifier(
     kind: Literal["paper", "grounded"], world_run: dict[str, Any], tmp_path: Path
@@ -58,6 +59,7 @@ def test_rewards_of_a_run_are_those_of_the_verifier(
     assert all(torch.equal(weight, load_file(model / "model.safetensors")[name]) for name, weight in after.items())
 
 
+@pytest.mark.thorough
 def test_the_language_model_of_a_run_is_the_model_before_training(world_run: dict[str, Any], tmp_path: Path) -> None:
     """`policy` gives what the same model gives from its folder, at every step, whatever the adapters have learned."""
     grounded = {"language_model": "policy", "permutations": 2, "model_order": 0.7}

@@ -77,6 +77,7 @@ def rows(config: GRPOConfig) -> list[dict[str, Any]]:
     return [row for _, row in read_jsonl(config.output / "metrics.jsonl")]
 
 
+@pytest.mark.thorough
 def test_a_run_raises_the_weight_and_says_that_the_budget_was_not_met(config: GRPOConfig, scorer: Any) -> None:
     config = config.model_copy(update={"kl_budget": 1e-3})
     model = train_grpo(config, scorer)
@@ -95,6 +96,7 @@ def test_a_run_raises_the_weight_and_says_that_the_budget_was_not_met(config: GR
     assert note in (model / "README.md").read_text()
 
 
+@pytest.mark.thorough
 def test_without_a_budget_the_weight_is_constant_and_nothing_is_said(config: GRPOConfig, scorer: Any) -> None:
     train_grpo(config.model_copy(update={"steps": 2}), scorer)
     assert [row["beta"] for row in rows(config)] == [config.beta] * 2

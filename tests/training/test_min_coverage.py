@@ -32,6 +32,7 @@ def coverages(verifier: Verifier, examples: list[Example]) -> dict[str, float]:
     }
 
 
+@pytest.mark.thorough
 def test_only_covered_prompts_are_trained_on(world_run: dict[str, Any], tmp_path: Path) -> None:
     told = read_training_examples(world_run["examples"])[:12]
     foreign = [

@@ -10,12 +10,10 @@ from recipe.config.training import read_training
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
 from recipe.training import cost
-from recipe.training.cost import Rates, measure
+from recipe.training.cost import measure
 from recipe.training.policy import load_policy, lora_config
 from recipe.training.preflight import check_run
 from recipe.training.sft import train_sft
-
-NAMED: dict[str, Any] = {"model": "m", "examples": "e", "output": "o"}
 
 
 def states(found: Any) -> dict[str, str]:
@@ -68,12 +66,6 @@ def test_a_run_that_can_start_and_one_that_is_finished(base_model: Path, example
     assert not other.ready
 
 
-def test_a_corpus_is_opened_with_its_encoder(world_run: dict[str, Any], tmp_path: Path) -> None:
-    given = {key: world_run[key] for key in ("model", "examples", "corpus")}
-    config = GRPOConfig(**{**given, "model": str(given["model"])}, output=tmp_path / "run")
-    assert states(check_run("grpo", config))["corpus"] == "ok"
-
-
 @pytest.mark.parametrize(
     ("lines", "stage"),
     [
@@ -98,15 +90,6 @@ def test_settings_that_fit_several_stages_or_none(tmp_path: Path) -> None:
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\ngroup_sise = 4')
     with pytest.raises(ConfigError, match="did you mean 'group_size'"):
         read_training(path)
-
-
-def test_seconds_of_a_run() -> None:
-    rates = Rates(base_seconds=7, sft_step_seconds=2, grpo_step_seconds=3, plan_seconds=0.5)
-    assert cost.training_seconds(BaseModelConfig(examples="e", output="o"), rates, 10) == 7
-    assert cost.training_seconds(SFTConfig(**NAMED, epochs=2, batch_size=4), rates, 10) == 2 * 2 * 3
-    assert cost.training_seconds(GRPOConfig(**NAMED, corpus="c", steps=5), rates, 10) == 15
-    rounds = BestOfNConfig(**NAMED, corpus="c", n=4, rounds=2, epochs=1, batch_size=5)
-    assert cost.training_seconds(rounds, rates, 10) == 2 * (0.5 * 4 * 10 + 2 * 2)
 
 
 @pytest.mark.parametrize("stage", ["base", "sft", "best-of-n"])

@@ -126,6 +126,7 @@ def completions(config: Any) -> list[Any]:
     return [row for file in files for _, row in read_jsonl(file)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["twice", "video", "sft", "video-sft"])
 def test_two_processes_train_the_same_weights_as_one(name: str, runs: Runs, paintings: Any) -> None:
     config = runs[name]
@@ -146,6 +147,7 @@ def test_two_processes_train_the_same_weights_as_one(name: str, runs: Runs, pain
         assert [set(row) for row in ours] == [set(row) for row in theirs]
 
 
+@pytest.mark.thorough
 def test_two_processes_validate_and_keep_a_budget_as_one(runs: Runs) -> None:
     config = runs["validated"]
     train(alone(config))
@@ -160,6 +162,7 @@ def test_two_processes_validate_and_keep_a_budget_as_one(runs: Runs) -> None:
     assert kept[0] == kept[1]
 
 
+@pytest.mark.thorough
 def test_a_run_of_two_that_is_cut_ends_with_the_same_result(runs: Runs) -> None:
     whole, resumed = runs["whole"], runs["resumed"]
     assert len(list((resumed.output / "checkpoints").glob("checkpoint-*/rng_state_1.pth"))) == 2
@@ -172,6 +175,7 @@ def test_a_run_of_two_that_is_cut_ends_with_the_same_result(runs: Runs) -> None:
     assert len(kept[0]) == 4
 
 
+@pytest.mark.thorough
 def test_an_error_of_one_process_ends_all_with_the_same_error(runs: Runs) -> None:
     told = [(runs["twice"].output.parent / f"runs.{rank}").read_text() for rank in (0, 1)]
     assert told == ["the second one fails, False", "the second one fails, True"]

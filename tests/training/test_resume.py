@@ -18,6 +18,8 @@ from recipe.training.best_of_n import train_best_of_n, whole_records
 from recipe.training.grpo import train_grpo
 from recipe.training.sft import train_sft
 
+pytestmark = pytest.mark.thorough
+
 SAVED, KILLED, STEPS = 4, 5, 6
 """The last checkpoint, the step at whose end the run is killed, and all steps."""
 ROUND = 12

@@ -1,15 +1,10 @@
 """The way of a batch of completions to its rewards: how often a text is parsed, and how many functions lie between."""
 
-import sys
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
-import recipe
 from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
@@ -17,12 +12,11 @@ from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, CorpusError, InputError, ServiceUnavailable
 from recipe.reward.scorer import PromptGroup, outcomes_of
 from recipe.reward.verifier import Verifier
-from recipe.reward.watchdog import CompletionRecord, Watchdog
+from recipe.reward.watchdog import CompletionRecord
 from recipe.text import Completion
-from recipe.training.rewards import reward_metrics, score_completions
+from recipe.training.rewards import score_completions
 from recipe.types import Narration, Reward, Segment
 
-OURS = str(Path(recipe.__file__).parent)
 TALKS = {"tea": ("boil the water", "warm the pot", "pour the water"), "eggs": ("crack two eggs", "whisk them", "fry")}
 TEXTS = (
     "1. warm the pot\n2. pour the water",
@@ -52,56 +46,6 @@ def batch() -> list[CompletionRecord]:
         )
         for text in TEXTS
     ]
-
-
-def traced(work: Callable[[], Any], mathematics: str) -> tuple[Counter[str], list[str]]:
-    """How often each of our functions is called, and those on the stack when the one named is."""
-    calls, stack = Counter[str](), list[str]()
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event != "call" or not frame.f_code.co_filename.startswith(OURS):
-            return
-        calls[frame.f_code.co_name] += 1
-        if frame.f_code.co_name == mathematics and not stack:
-            at: FrameType | None = frame
-            while at is not None:
-                name = at.f_code.co_name
-                if at.f_code.co_filename.startswith(OURS) and not name.startswith("<"):
-                    stack.insert(0, name)
-                at = at.f_back
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return calls, stack
-
-
-def test_eight_functions_lead_from_the_completions_to_the_dynamic_programme(verifier: Verifier) -> None:
-    score_completions(verifier, batch(), earlier=False)  # what is imported and compiled on first use is none of it
-    records = batch()
-    for end in ("grouped_needleman_wunsch", "search"):
-        for record in records:
-            record.history = ("boil the water", f"{end} the pot")  # whose pool is not kept
-        _, stack = traced(lambda: score_completions(verifier, records, earlier=False), end)
-        assert (stack[0], stack[-1]) == ("score_completions", end)
-        assert len(stack) <= 8, stack
-
-
-def test_a_completion_is_parsed_once_from_the_trainer_to_its_record_and_the_watchdog(
-    verifier: Verifier, tmp_path: Path
-) -> None:
-    def step() -> None:
-        records = batch()
-        score_completions(verifier, records, earlier=False)
-        write_jsonl(tmp_path / "step-00001.jsonl", (record.row for record in records))
-        Watchdog().observe(1, records)
-        reward_metrics(records, verifier.config.grounded)
-
-    calls, _ = traced(step, "parse_plan")
-    assert calls["parse_plan"] == len(TEXTS)
 
 
 def test_a_record_comes_back_from_its_line(verifier: Verifier, tmp_path: Path) -> None:

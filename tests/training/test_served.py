@@ -146,6 +146,7 @@ def command(config: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> int | str | 
     return ended.value.code or 0
 
 
+@pytest.mark.thorough
 def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
     services: Services,
     world_run: dict[str, Any],
@@ -256,20 +257,6 @@ def test_a_service_without_a_verifier_is_no_source_of_a_run(asked: Callable[...,
     config = asked({"verifier": None, "corpus": None, "encoder": None})
     with pytest.raises(ConfigError, match="names no verifier"):
         served.ServedReward(config).first_reward()
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({}, "give one of corpus"),
-        ({"corpus": "c", "reward_service": "http://r"}, "give one of corpus"),
-        ({"reward_service": "http://r", "reward": {"tau": 0.2}}, "reward has a use with corpus only"),
-        ({"reward_service": "http://r", "corpus_devices": ["cuda:0"]}, "corpus_devices has a use with corpus only"),
-    ],
-)
-def test_a_run_has_one_source_of_rewards(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GRPOConfig(model="m", examples="e", output="o", **given)
 
 
 def test_a_scorer_beside_the_service_is_refused(asked: Callable[..., Any], scorer: Sequence[Any]) -> None:

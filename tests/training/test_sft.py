@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from recipe.artifacts import fingerprint, read_json, read_jsonl
-from recipe.config import LoraSettings, ModelConfig, SFTConfig, parse_config
+from recipe.config import LoraSettings, ModelConfig, SFTConfig
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError
 from recipe.models.local import LocalEngine
@@ -70,6 +70,7 @@ def test_trains_a_standalone_model_and_records_every_step(config: SFTConfig, bas
     assert train_sft(config) == model
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("native_bfloat16", [True, False], indirect=True)
 def test_weights_are_in_bfloat16_where_it_is_not_emulated(native_bfloat16: bool, config: SFTConfig) -> None:
     model = train_sft(config.model_copy(update={"bf16": True}))
@@ -77,6 +78,7 @@ def test_weights_are_in_bfloat16_where_it_is_not_emulated(native_bfloat16: bool,
     assert kinds == {torch.bfloat16 if native_bfloat16 else torch.float32}
 
 
+@pytest.mark.thorough
 def test_accumulation_changes_nothing(config: SFTConfig, examples_file: Path) -> None:
     plain = config.model_copy(update={"lora": LoraSettings(dropout=0.0), "epochs": 1})
     weights = []
@@ -88,6 +90,7 @@ def test_accumulation_changes_nothing(config: SFTConfig, examples_file: Path) ->
         torch.testing.assert_close(weight, weights[1][name], rtol=1e-3, atol=2e-5)
 
 
+@pytest.mark.thorough
 def test_a_model_is_trained_with_a_prompt_and_remembers_it(config: SFTConfig) -> None:
     taught = config.model_copy(update={"prompt": "one-example", "output": config.output / "taught"})
     model = train_sft(taught)
@@ -112,8 +115,3 @@ def test_a_model_is_trained_with_a_prompt_and_remembers_it(config: SFTConfig) ->
         assert all(prompt.count("sew a button") == examples for prompt in prompts)
     with pytest.raises(ConfigError, match=r"inputs\.prompt was"):
         train_sft(taught.model_copy(update={"prompt": "plain"}))
-
-
-def test_a_prompt_goes_with_text_only(config: SFTConfig) -> None:
-    with pytest.raises(ConfigError, match="prompt has a use with input = 'text' only"):
-        parse_config(config.model_dump() | {"input": "video", "prompt": "plain", "videos": "v"}, SFTConfig, "c.toml")

@@ -57,24 +57,8 @@ def test_dry_run_prints_the_resolved_settings(capsys: pytest.CaptureFixture[str]
     assert {"examples", "corpus"} <= missing
 
 
-def test_unknown_key_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command) -> None:
-    path = tmp_path / "bad.toml"
-    path.write_text('model = "m"\nexamples = "e"\noutput = "o"\nlearnin_rate = 1.0\n')
-    assert recipe("train", "sft", path) == 1
-    assert "did you mean 'learning_rate'" in capsys.readouterr().err
-
-
-def test_micro_batch_must_divide(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="does not divide batch_size"):
-        SFTConfig(model="m", examples="e", output="o", batch_size=4, micro_batch=3)
-
-
 def test_base_and_sft_from_the_command_line(
-    base_model: Path,
-    examples_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    recipe: Command,
+    base_model: Path, examples_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
 ) -> None:
     path = tmp_path / "sft.toml"
     path.write_text(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from recipe.artifacts import read_json, read_jsonl
@@ -74,6 +73,7 @@ def equal(first: Path, second: Path) -> bool:
     return all(torch.equal(weight, other[name]) for name, weight in one.items())
 
 
+@pytest.mark.thorough
 def test_the_best_step_is_merged_and_named(config: GRPOConfig, scorer: Any, tmp_path: Path) -> None:
     measure = Scripted([0.2, 0.6, 0.6, 0.3])
     model = train_grpo(config, scorer, measure=measure)
@@ -98,11 +98,24 @@ def test_the_best_step_is_merged_and_named(config: GRPOConfig, scorer: Any, tmp_
     assert rows(config)[0]["prompts"] == pytest.approx([0.2] * 3)
 
 
-def test_where_no_step_was_better_the_base_is_the_result(config: GRPOConfig, scorer: Any) -> None:
-    model = train_grpo(config, scorer, measure=Scripted([0.5, 0.4, 0.5, 0.1]))
-    assert equal(model, Path(config.model))
-    assert read_json(model / "card.json")["step"] == 0
-    assert "No step was better than the base" in read_json(config.output / "run.json")["notes"][0]
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("values", "patience", "chosen", "note"),
+    [
+        ([0.5, 0.4, 0.5, 0.1], None, 0, "No step was better than the base"),
+        ([0.2, 0.6, 0.5], 1, 2, "stopped after step 4 of 5"),
+    ],
+)
+def test_a_run_ends_with_the_best_step_or_the_base(
+    config: GRPOConfig, scorer: Any, values: list[float], patience: int | None, chosen: int, note: str
+) -> None:
+    patient = config.validation.model_copy(update={"patience": patience})
+    model = train_grpo(config.model_copy(update={"validation": patient}), scorer, measure=Scripted(values))
+    assert [row["step"] for row in rows(config)] == [0, 2, 4, 5][: len(values)]
+    assert len(list(read_jsonl(config.output / "metrics.jsonl"))) == rows(config)[-1]["step"]
+    assert read_json(model / "card.json")["step"] == chosen
+    assert note in " ".join(read_json(config.output / "run.json")["notes"])
+    assert equal(model, Path(config.model)) == (chosen == 0)
     first, *others = rows(config)
     assert first["kl_plan"] == 0
     assert all(row["kl_plan"] > 0 for row in others)
@@ -120,27 +133,6 @@ def test_a_step_beyond_the_budget_is_not_chosen(config: GRPOConfig) -> None:
     # Where none keeps it the base does, whatever its own divergence.
     validation.rows = validation.rows[:2]
     assert validation.best["step"] == 0
-
-
-def test_training_stops_when_its_patience_ends(config: GRPOConfig, scorer: Any) -> None:
-    patient = config.validation.model_copy(update={"patience": 1})
-    model = train_grpo(
-        config.model_copy(update={"validation": patient}), scorer, measure=Scripted([0.2, 0.6, 0.5, 0.9])
-    )
-    assert [row["step"] for row in rows(config)] == [0, 2, 4]
-    assert len(list(read_jsonl(config.output / "metrics.jsonl"))) == 4
-    assert read_json(model / "card.json")["step"] == 2
-    assert "stopped after step 4 of 5" in read_json(config.output / "run.json")["notes"][1]
-
-
-def test_the_base_writes_the_same_plans_again(config: GRPOConfig, scorer: Any) -> None:
-    plans = []
-    for name in ("one", "two"):
-        measure = Scripted([0.5] * 2)
-        again = config.model_copy(update={"steps": 1, "output": config.output.with_name(name)})
-        train_grpo(again, scorer, measure=measure)
-        plans.append(measure.asked)
-    assert plans[0] == plans[1]
 
 
 def test_the_reward_needs_no_measure_and_is_the_scorers(config: GRPOConfig, scorer: Any) -> None:
@@ -172,6 +164,7 @@ grpo.train_grpo(GRPOConfig.model_validate_json(sys.argv[1]), LengthScorer(), mea
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_run_ends_with_the_same_rows_and_the_same_choice(
     config: GRPOConfig, scorer: Any, in_child: Any
 ) -> None:
@@ -198,6 +191,7 @@ def test_a_killed_run_ends_with_the_same_rows_and_the_same_choice(
     assert rows(config) == rows(whole)
 
 
+@pytest.mark.thorough
 def test_other_prompts_are_another_run(config: GRPOConfig, scorer: Any, tmp_path: Path, held_out: Path) -> None:
     train_grpo(config.model_copy(update={"steps": 1}), scorer, measure=Scripted([0.5] * 2))
     config = config.model_copy(update={"steps": 1})
@@ -272,10 +266,3 @@ def test_measures_know_the_truth_from_nothing(measure: str, tmp_path: Path) -> N
     assert nothing == [0.0] * 4
     if measure == "validity":
         assert compute([replace(examples[0], goal="fly to the moon")], [("start",)]) == [None]
-
-
-def test_settings_without_a_use_are_refused(config: GRPOConfig, held_out: Path) -> None:
-    with pytest.raises(ValidationError, match="measure = 'validity'"):
-        ValidationSettings(examples=held_out, graphs=held_out)
-    with pytest.raises(ValidationError, match="input = 'video'"):
-        GRPOConfig(**config.model_dump() | {"input": "video"})

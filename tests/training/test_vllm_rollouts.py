@@ -20,7 +20,7 @@ from recipe.config import GRPOConfig, parse_config
 from recipe.errors import ConfigError, MissingExtra
 from recipe.models.sampling import Decoding
 from recipe.training import policy
-from recipe.training.grpo import RewardFunction, grpo_trainer, train_grpo, trl_arguments
+from recipe.training.grpo import RewardFunction, grpo_trainer, train_grpo
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
@@ -79,6 +79,7 @@ def sampled_by(parameters: fake_vllm.SamplingParams) -> dict[str, Any]:
     return {field.name: getattr(parameters, field.name) for field in fields(Decoding)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeing", [False, True])
 def test_the_same_completions_train_the_same_model_as_without_an_engine(
     config: GRPOConfig,
@@ -130,6 +131,7 @@ def own_weights(config: GRPOConfig) -> dict[str, torch.Tensor]:
     return dict(load_policy(config.model, bf16=True).model.named_parameters())
 
 
+@pytest.mark.thorough
 def test_every_completion_has_a_seed_of_its_own(config: GRPOConfig, scorer: Any, vllm: type[fake_vllm.LLM]) -> None:
     train_grpo(config, scorer)
     train_grpo(changed(config, output=config.output.with_name("again"), steps=1), scorer)
@@ -155,6 +157,7 @@ def test_every_completion_has_a_seed_of_its_own(config: GRPOConfig, scorer: Any,
     assert first.options["logprobs_mode"] == "processed_logprobs"
 
 
+@pytest.mark.thorough
 def test_a_video_prompt_holds_one_token_and_old_features_are_dropped(
     video_config: GRPOConfig, scorer: Any, paintings: Any, vllm: type[fake_vllm.LLM]
 ) -> None:
@@ -170,6 +173,7 @@ def test_a_video_prompt_holds_one_token_and_old_features_are_dropped(
     assert len(paintings.asked) == 4, "a group shares its clip"
 
 
+@pytest.mark.thorough
 def test_old_features_are_seen_as_a_gap(
     video_config: GRPOConfig, scorer: Any, paintings: Any, vllm: type[fake_vllm.LLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +183,7 @@ def test_old_features_are_seen_as_a_gap(
     assert gaps[0] < 1e-4 < 1e-3 < gaps[2]
 
 
+@pytest.mark.thorough
 def test_a_wide_gap_is_reported_once(
     config: GRPOConfig, scorer: Any, vllm: type[fake_vllm.LLM], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
@@ -194,28 +199,7 @@ def test_a_wide_gap_is_reported_once(
         assert row["engine_ratio"] == pytest.approx(1.35, 1e-3)
 
 
-def test_settings_reach_the_trainer(config: GRPOConfig, vllm: type[fake_vllm.LLM]) -> None:
-    run = open_run("grpo", config, config.output, {})
-    plain = trl_arguments(config, run)
-    assert (plain.use_vllm, plain.vllm_mode, plain.vllm_gpu_memory_utilization) == (True, "colocate", 0.3)
-    assert plain.vllm_importance_sampling_correction
-    assert (plain.vllm_importance_sampling_mode, plain.vllm_importance_sampling_clip_max) == ("token_truncate", 2.0)
-    assert (plain.vllm_enable_sleep_mode, plain.vllm_max_model_length) == (False, None)
-    given = {"memory": 0.5, "sleep": True, "longest": 99, "correction": "sequence_mask", "cap": 3.0}
-    other = trl_arguments(changed(config, vllm=given), run)
-    assert (other.vllm_gpu_memory_utilization, other.vllm_enable_sleep_mode) == (0.5, True)
-    assert (other.vllm_max_model_length, other.vllm_importance_sampling_clip_max) == (99, 3.0)
-    assert other.vllm_importance_sampling_mode == "sequence_mask"
-    assert not trl_arguments(changed(config, vllm={"correction": "off"}), run).vllm_importance_sampling_correction
-
-
-def test_without_correction_nothing_is_measured(config: GRPOConfig, scorer: Any, vllm: type[fake_vllm.LLM]) -> None:
-    train_grpo(changed(config, steps=1, vllm={"correction": "off"}), scorer)
-    [row] = rows(config.output)
-    assert "engine_gap" not in row
-    assert "engine_ratio" not in row
-
-
+@pytest.mark.thorough
 def test_the_engine_sleeps_between_roll_outs(config: GRPOConfig, scorer: Any, vllm: type[fake_vllm.LLM]) -> None:
     train_grpo(changed(config, vllm={"sleep": True}), scorer)
     [llm] = vllm.made

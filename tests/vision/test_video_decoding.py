@@ -131,31 +131,6 @@ def test_pixels_and_their_times_are_read(checkpoint: Checkpoint, asked: Any) -> 
     assert abs(seen - slower) > 1e-3
 
 
-def test_equal_prompts_and_clips_are_read_once(
-    checkpoint: Checkpoint, asked: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prompts, shown = asked
-    rows: list[int] = []
-    patches: list[int] = []
-    decoder, tower = checkpoint.model.model.language_model, checkpoint.model.model.visual
-    hooks = [
-        decoder.register_forward_pre_hook(
-            lambda _, __, given: rows.append(len(given["inputs_embeds"])), with_kwargs=True
-        ),
-        tower.register_forward_pre_hook(lambda _, given: patches.append(len(given[0]))),
-    ]
-    with torch.no_grad():
-        complete(checkpoint.model, prompts * 3, likeliest, ends=[], longest=2, clips=shown * 3)
-        assert rows == [6, 21]  # "tea" with one clip stands twice among seven
-        assert sum(patches) == sum(len(one.pixels) for one in dict.fromkeys(shown) if one is not None)
-        monkeypatch.setattr("recipe.models.decoding._PATCHES", 50)
-        patches.clear()
-        complete(checkpoint.model, prompts, likeliest, ends=[], longest=1, clips=shown)
-        assert patches == [48, 24, 32]
-    for hook in hooks:
-        hook.remove()
-
-
 def test_a_text_prompt_is_read_as_by_the_model_without_clips(checkpoint: Checkpoint, asked: Any) -> None:
     prompts, _ = asked
     text = [prompts[1], prompts[5]]

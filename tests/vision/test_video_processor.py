@@ -78,15 +78,6 @@ def test_clips_of_one_size_are_made_together() -> None:
         SMALL.pixels(torch.zeros(1, 2, 56, 60, 3, dtype=torch.uint8))
 
 
-def test_frames_that_may_not_be_written_are_read() -> None:
-    frames = noise(2, 56, 56)
-    before = SMALL(frames).pixels
-    frames.images.flags.writeable = False
-    assert torch.equal(SMALL(frames).pixels, before)
-    mirrored = Frames(frames.images[:, :, ::-1], frames.times, 2.0)
-    assert not torch.equal(SMALL(mirrored).pixels, before)
-
-
 sides = st.integers(20, 3000)
 
 
@@ -102,20 +93,6 @@ def test_tokens_are_known_before_patches(height: int, width: int, count: int) ->
     assert high * wide <= 768 * 28 * 28 or min(high, wide) == 28
     if height * width >= 128 * 28 * 28 and max(high, wide) < 20 * min(high, wide):
         assert high / wide == pytest.approx(height / width, rel=28 / min(high, wide))
-
-
-@pytest.mark.parametrize(
-    ("size", "bounds", "expected"),
-    [
-        ((480, 640), (100352, 602112), (476, 644)),
-        ((1080, 1920), (100352, 602112), (560, 1008)),
-        ((100, 30), (3136, 12845056), (112, 28)),
-        ((42, 70), (3136, 12845056), (56, 56)),  # 1.5 and 2.5 are rounded to even
-        ((5, 900), (784, 100352), (28, 392)),
-    ],
-)
-def test_smart_resize_is_qwens(size: tuple[int, int], bounds: tuple[int, int], expected: tuple[int, int]) -> None:
-    assert smart_resize(*size, 28, *bounds) == expected
 
 
 @settings(deadline=None)

@@ -1,7 +1,6 @@
 """The world in pictures: every step looks its own way, and never twice the same."""
 
 import random
-import time
 
 import numpy as np
 import pytest
@@ -126,18 +125,6 @@ def test_the_unseen_background_is_never_drawn_in_training(monkeypatch: pytest.Mo
     assert not trained & unseen
 
 
-def test_symbols_stay_within_their_windows(painter: Painter, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = list(painter.codes)[::20]
-    windowed = painter.pairs(steps, generator(3))
-    whole = (0, 0, SIZE, SIZE)
-    monkeypatch.setattr(module, "_OBJECT_WINDOW", whole)
-    monkeypatch.setattr(module, "_TOOL_WINDOW", whole)
-    unbound = painter.pairs(steps, generator(3))
-    apart = (windowed.float() - unbound.float()).abs()
-    # What a growing object loses at its window's edge is less than one pixel in a thousand.
-    assert float((apart > 2).float().mean()) < 1e-3
-
-
 def test_each_step_takes_one_or_two_pairs_in_order() -> None:
     steps = [f"do-{number}" for number in range(200)]
     shown = spread(steps, random.Random(1))
@@ -191,12 +178,3 @@ def test_a_history_that_is_no_step_cannot_be_drawn(world: World, painter: Painte
     strange = Example("x", "world", "x", "brew a pot of tea", ("compose a symphony",), ("pour the tea",), 1)
     with pytest.raises(InputError, match="x: 'compose a symphony' is no step of the world"):
         DrawnClips(world, painter)(strange)
-
-
-def test_thousands_of_pairs_are_drawn_in_a_second_or_two(painter: Painter) -> None:
-    steps = random.Random(0).choices(list(painter.codes), k=256)
-    painter.pairs(steps[:8], generator(0))
-    began = time.process_time()
-    for seed in range(4):
-        painter.pairs(steps, generator(seed))
-    assert 1024 / (time.process_time() - began) > 1000

@@ -6,14 +6,7 @@ import pytest
 
 from recipe.errors import InputError
 from recipe.types import Example
-from recipe.world.examples import (
-    FEWEST_LEFT,
-    SPLITS,
-    TextNoise,
-    cut_split,
-    draw_examples,
-    noisy_examples,
-)
+from recipe.world.examples import FEWEST_LEFT, SPLITS, TextNoise, cut_split, draw_examples, noisy_examples
 from recipe.world.graph import LABEL_WORDINGS, TaskGraph, World
 from recipe.world.validity import plan_key, score_plan
 
@@ -63,10 +56,7 @@ def test_splits_share_no_cut_point(world: World) -> None:
 
 def test_the_split_of_a_cut_point_never_changes(world: World) -> None:
     graph = world.graph("cook potato soup")
-    golden = {
-        ("peel-potatoes", "cut-potatoes", "melt-butter"): "test_cuts",
-        ("peel-onion",): "train",
-    }
+    golden = {("peel-potatoes", "cut-potatoes", "melt-butter"): "test_cuts", ("peel-onion",): "train"}
     assert {history: cut_split(graph, history) for history in golden} == golden
 
 

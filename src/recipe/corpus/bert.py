@@ -102,7 +102,7 @@ class Bert:
         if block:
             yield block
 
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def embed(self, texts: Sequence[Sequence[int]]) -> torch.Tensor:
         """Float32 [n, d] of the texts of one block, which are word pieces, in the order of their numbers of tokens."""
         device, dtype = self._word.device, self._word.dtype

@@ -164,9 +164,11 @@ class SentenceTransformerEncoder:
     def _embed(self, texts: list[str] | list[list[int]]) -> NDArray[np.float32]:
         """Float32 [n, d] of texts, or of the word pieces of a block."""
         try:
+            embedded: NDArray[np.float32]
             if self._bert is not None:
-                return self._bert.embed(texts).cpu().numpy()
-            embedded: NDArray[np.float32] = self._model.encode(
+                embedded = self._bert.embed(texts).cpu().numpy()
+                return embedded
+            embedded = self._model.encode(
                 texts,
                 batch_size=self._rows or self._batch_size,
                 show_progress_bar=False,

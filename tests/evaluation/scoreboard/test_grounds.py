@@ -60,6 +60,7 @@ def test_plans_that_cannot_be_aligned_or_shown_are_left_out(steps: tuple[str, ..
     assert widest_differences(ExampleViews(("judge",), (case("no goal", 1, 2, goal=""),)), 5) == []
 
 
+@pytest.mark.thorough
 def test_explanations_are_on_the_page_beside_their_plans(
     verifier: Verifier, judged_files: list[Path], examples_file: Path
 ) -> None:

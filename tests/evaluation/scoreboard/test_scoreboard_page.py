@@ -95,6 +95,7 @@ def test_the_same_files_give_the_same_bytes(
     assert render_page(make_report(gather([*judged_files, *other_files], [examples_file]), "Two systems")) == page
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(
     st.recursive(
@@ -146,6 +147,7 @@ def test_hostile_texts_break_out_of_nothing(hostile: str) -> None:
     assert steps[5] == "null ␀ escape ␛[31m bell ␇"
 
 
+@pytest.mark.thorough
 def test_hostile_texts_stay_text_in_a_browser(hostile: str, played: Play) -> None:
     told = played(
         hostile,
@@ -212,6 +214,7 @@ BROWSED = {
 }
 
 
+@pytest.mark.thorough
 def test_addresses_filters_and_a_phone(page: str, played: Play) -> None:
     """One browser for all, because each takes seconds to start."""
     parts = ", ".join(f"{name}: await (async () => {{ {script} }})()" for name, script in BROWSED.items())
@@ -232,6 +235,7 @@ def test_addresses_filters_and_a_phone(page: str, played: Play) -> None:
     assert all(width <= 360 for width in told["widths"])  # no view scrolls sideways
 
 
+@pytest.mark.thorough
 def test_the_keyboard_is_enough(page: str, played: Play) -> None:
     script = """
     const wait = () => new Promise((done) => setTimeout(done, 30));

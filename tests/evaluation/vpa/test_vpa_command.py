@@ -194,6 +194,7 @@ def test_the_rows_of_the_real_release(
         assert [one["mean"] for one in own] == pytest.approx(row, abs=within)
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_another_taxonomy_or_rule_says_what_it_is(shared_data: Path, recipe: Recipe) -> None:
     asked = ("evaluate", "vpa", "--root", shared_data, "--baseline", "goal-unigram")

@@ -72,6 +72,7 @@ def test_an_endpoint_plans_and_tells_why(recipe: Recipe, crosstask: Path, tmp_pa
     assert "asked" not in manifest
 
 
+@pytest.mark.thorough
 def test_a_second_run_asks_nothing_and_writes_the_same(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     first, again, few = tmp_path / "a.jsonl", tmp_path / "b.jsonl", ("--beam", 2, "--limit", 4)
     _, requests = run_whole(recipe, crosstask, first, *few, "--cache", tmp_path / "cache")
@@ -82,6 +83,7 @@ def test_a_second_run_asks_nothing_and_writes_the_same(recipe: Recipe, crosstask
     assert (tmp_path / "a.trace.jsonl").read_bytes() == (tmp_path / "b.trace.jsonl").read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_killed_run_goes_on_where_it_stood(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     whole, output, few = tmp_path / "whole.jsonl", tmp_path / "plans.jsonl", ("--limit", "3")
     _, requests = run_whole(recipe, crosstask, whole, *few)
@@ -129,6 +131,7 @@ def test_examples_and_actions_of_ones_own(recipe: Recipe, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.thorough
 def test_histories_of_phi_take_the_place_of_annotated_ones(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     assert recipe("vpa", "examples", "--root", crosstask, "--output", tmp_path / "e.jsonl")[0] == 0
     told = [History(one.example_id, ("Seen by Phi",), one.until) for one in read_examples(tmp_path / "e.jsonl")]
@@ -144,6 +147,7 @@ def test_histories_of_phi_take_the_place_of_annotated_ones(recipe: Recipe, cross
     assert first.done == ("boil water",)
 
 
+@pytest.mark.thorough
 def test_a_model_on_this_machine_plans(recipe: Recipe, crosstask: Path, tmp_path: Path, reading_model: Path) -> None:
     arguments: list[object] = [
         "vpa", "plan", "--root", crosstask, "--model", reading_model, "--recipe-model", reading_model, "--encoder",
@@ -220,6 +224,7 @@ def test_what_does_not_go_together_is_said(
     assert said in err
 
 
+@pytest.mark.thorough
 def test_ablations_are_scored_in_one_table(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.jsonl"
     with serving(answering) as server:

@@ -99,6 +99,7 @@ def test_a_prompt_that_fills_the_room_is_refused_by_name(config: SFTConfig, pain
         next(iter(trainer.get_train_dataloader()))
 
 
+@pytest.mark.thorough
 def test_accumulation_and_recomputed_activations_change_nothing(config: SFTConfig, paintings: Any) -> None:
     plain = config.model_copy(update={"lora": LoraSettings(dropout=0.0), "epochs": 1, "learning_rate": 1e-3})
     weights = []
@@ -111,6 +112,7 @@ def test_accumulation_and_recomputed_activations_change_nothing(config: SFTConfi
             torch.testing.assert_close(other[name], weight, rtol=1e-3, atol=2e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("native_bfloat16")
 def test_bfloat16_keeps_what_is_trained_in_float32(config: SFTConfig, paintings: Any) -> None:
     config = config.model_copy(update={"bf16": True, "epochs": 1})
