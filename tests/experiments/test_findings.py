@@ -45,7 +45,7 @@ FOUND = r.Results(
         difference("other", "RL", "score", -0.05, None),
     ),
     curves=(CURVE,),
-    costs=(r.Cost("RL", 1.0, 4.0, 0.5),),
+    costs=(r.StepTimes("RL", 1.0, 4.0, 0.5),),
     alarms=(r.Alarm("RL", 3, "Plans grew."),),
     hand_made=(r.ProbePlan("true continuation", parts(0.3)), r.ProbePlan("reversed", parts(0.1))),
 )
