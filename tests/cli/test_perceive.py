@@ -170,6 +170,7 @@ def test_an_endpoint_that_fails_is_one_sentence(told: Recipe, reply: Reply, beca
     assert not (told.folder / "h.jsonl").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "because"),
     [
@@ -205,6 +206,7 @@ def test_no_folder_of_videos(told: Recipe) -> None:
     told.refuses(*words, "empty", because="empty: this is a file, not a folder")
 
 
+@pytest.mark.thorough
 def test_a_budget_ends_the_run_and_the_next_goes_on(told: Recipe) -> None:
     with serving(tells) as server:
         words = (*TELL, "--examples", "cut.jsonl", "--output", "h.jsonl", "--endpoint", server.url)

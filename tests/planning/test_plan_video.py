@@ -55,6 +55,7 @@ def test_a_video_is_planned_from_as_far_as_it_may_be_seen(recipe: Command, tiny_
     assert plans["1"] != plans["3.5"]
 
 
+@pytest.mark.thorough
 def test_a_single_plan_is_streamed_as_it_would_be_sampled(recipe: Command, tiny_video_model: Path, clip: Path) -> None:
     asked = ("plan", "--model", tiny_video_model, "--video", clip, "--goal", "dig a hole", "--max-tokens", 12)
     code, streamed, _ = recipe(*asked)

@@ -139,6 +139,7 @@ def test_a_killed_run_goes_on_where_it_stood(recipe: Recipe, crosstask: Path, tm
     assert output.read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("more", "sources"),
     [
@@ -252,6 +253,7 @@ def test_a_dead_endpoint_is_an_error_and_keeps_what_came(recipe: Recipe, crossta
     assert not (tmp_path / "p.jsonl").exists()
 
 
+@pytest.mark.thorough
 def test_a_trace_is_shown(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
     def hostile(body: dict[str, Any], before: int) -> Reply:
         reply = answering(body, before)
