@@ -324,6 +324,7 @@ def test_bad_messages_are_refused(owner: Visitor) -> None:
         assert answer["error"]["message"]
 
 
+@pytest.mark.thorough
 def test_a_backup_is_the_same_board_elsewhere(
     board: Board, database: str, ann: Visitor, nobody: Visitor, examples: list[Example], tmp_path: Any
 ) -> None:

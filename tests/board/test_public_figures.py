@@ -31,7 +31,7 @@ from recipe_apps.board.standings import refresh, rounded, stale_boards
 from recipe_apps.board.store import Board
 from recipe_apps.board.work import Worker
 
-pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+pytestmark = [pytest.mark.thorough, pytest.mark.parametrize("database", ["sqlite"], indirect=True)]
 KIND = measure_named("validity")
 HELD = 13
 """Values that the score of one guess may have: none to twelve of its steps are right."""
@@ -123,7 +123,6 @@ def explanations(examples: list[Example], guessed: list[str], known: np.ndarray,
     return np.argwhere(np.abs(np.asarray(sums) - mean) <= apart)
 
 
-@pytest.mark.thorough
 def test_few_guesses_among_empty_plans_have_no_figure(
     client: TestClient, board: Board, examples: list[Example], truth: dict[str, int]
 ) -> None:
@@ -150,7 +149,6 @@ def test_few_guesses_among_empty_plans_have_no_figure(
     assert {row["control"] for row in rows} >= {"empty", "constant"}  # the program's own plans are no guesses
 
 
-@pytest.mark.thorough
 def test_of_guesses_among_known_plans_many_explanations_fit(
     client: TestClient, board: Board, examples: list[Example], truth: dict[str, int]
 ) -> None:
@@ -259,7 +257,6 @@ def test_no_answer_holds_more_digits_than_its_page(
         assert max(map(len, found)) <= KIND.digits, path
 
 
-@pytest.mark.thorough
 def test_rows_are_sorted_by_what_they_show(
     client: TestClient, board: Board, examples: list[Example], truth: dict[str, int]
 ) -> None:
@@ -277,7 +274,6 @@ def test_rows_are_sorted_by_what_they_show(
         assert alike == [one["submission"] for one in by_place if one["submission"] in alike]
 
 
-@pytest.mark.thorough
 def test_the_account_stands_beside_a_name_that_another_has(
     client: TestClient, board: Board, examples: list[Example]
 ) -> None:

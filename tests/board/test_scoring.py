@@ -216,6 +216,7 @@ OUTAGES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reply", OUTAGES.values(), ids=OUTAGES)
 def test_an_endpoint_that_fails_half_way_makes_no_0(
     reply: Reply, references: References, monkeypatch: pytest.MonkeyPatch

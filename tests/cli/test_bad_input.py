@@ -113,6 +113,7 @@ def test_other_texts(recipe: Recipe, corpus: Path) -> None:
     recipe.refuses(*plans, because="1 of 1 .*: b;")
 
 
+@pytest.mark.thorough
 def test_benchmark_folders(recipe: Recipe) -> None:
     prepare = ("data", "prepare", "--output", "new", "--root")
     recipe.refuses(*prepare, "missing", because="missing: .*does not exist")

@@ -163,6 +163,7 @@ def test_an_endpoint_that_fails_is_one_sentence(told: Recipe, reply: Reply, beca
     assert not (told.folder / "h.jsonl").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "because"),
     [

@@ -128,6 +128,7 @@ def test_a_damaged_model_is_one_sentence(tmp_path: Path, file: str, content: str
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("lacking", "needed"), [("encoder.layer.3.output.dense.weight", True), ("pooler.dense.weight", False)]
 )

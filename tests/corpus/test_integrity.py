@@ -205,6 +205,7 @@ def test_bounds_that_bound_nothing_are_refused(whole: Path, tmp_path: Path, valu
                 Index.open(folder, streamed=streamed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_vectors_that_are_not_finite_are_no_answer(whole: Path, tmp_path: Path, value: str) -> None:
     """Even where checksum and id have been made again: scores that are not finite are refused, never ranked."""

@@ -127,6 +127,7 @@ def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], prepared: scores.P
     return result
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("isa", ["vnni", "avx2", "portable"])
 def test_each_instruction_set_can_be_forced_and_gives_the_same_hits(isa: str, tmp_path: Path) -> None:
     if isa not in available():

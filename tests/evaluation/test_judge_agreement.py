@@ -41,6 +41,7 @@ def test_ranks_are_scipys(values: list[int], rng: object) -> None:
         assert kendall(first, second) == pytest.approx(stats.kendalltau(first, second).statistic)
 
 
+@pytest.mark.thorough
 def test_the_interval_is_that_of_repeated_ranking() -> None:
     """Against a plain loop that repeats plans and ranks them with SciPy."""
     rng = np.random.default_rng(0)

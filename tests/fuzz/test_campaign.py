@@ -68,6 +68,7 @@ def test_time_does_not_grow_with_the_square_of_the_input(name: str, data: bytes)
     assert campaign.replay(name, data) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", QUICK)
 def test_a_few_hundred_inputs_of_every_target(name: str) -> None:
     draw, target = random.Random(0), targets()[name]

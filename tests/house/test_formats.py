@@ -92,6 +92,7 @@ def test_a_model_plans(written: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_cut_off_is_finished(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("trl")
     first = (written / "grpo/metrics.jsonl").read_bytes()

@@ -46,6 +46,7 @@ def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
         yield from _places(inner, (*place, key))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json"])
 def test_a_file_with_another_value_is_read_or_refused(folder: Path, name: str) -> None:
     file = folder / name

@@ -98,6 +98,7 @@ def test_every_clip_draws_its_own_numbers(engine: LocalEngine) -> None:
     assert len(set(engine.log_likelihood(asked, ["1. a"] * 2))) == 1
 
 
+@pytest.mark.thorough
 def test_a_stream_is_the_first_completion(engine: LocalEngine) -> None:
     for chat in chats():
         for seed in range(2):

@@ -102,6 +102,7 @@ def test_no_frame_at_or_after_the_cut_is_seen_and_the_last_before_it_is(
         assert max(numbers(barely.images)) in (last - 1, last)
 
 
+@pytest.mark.thorough
 def test_jumping_to_keyframes_gives_the_same_frames_as_reading_on(made: tuple[Path, list[float]]) -> None:
     path, times = made
     sparse, last = np.array(times[:: len(times) // 3]), np.array([times[-1] - 0.01])

@@ -135,6 +135,7 @@ def test_an_index_that_is_missing(film: Callable[..., Path]) -> None:
     assert "breaks off" in refusal(head)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kept", range(3000, 3600, 150))
 def test_frames_missing_at_a_break_are_not_stood_in_for_by_others(
     film: Callable[..., Path], numbers: Callable[[Any], list[int]], kept: int

@@ -60,6 +60,7 @@ def test_a_video_is_planned_from_as_far_as_it_may_be_seen(recipe: Recipe, tiny_v
     assert plans["1"] != plans["3.5"]
 
 
+@pytest.mark.thorough
 def test_a_single_plan_is_streamed_as_it_would_be_sampled(recipe: Recipe, tiny_video_model: Path, clip: Path) -> None:
     asked = (
         "plan",

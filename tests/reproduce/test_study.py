@@ -204,6 +204,7 @@ def test_video_on_benchmarks_trains_on_crosstask_alone(tmp_path: Path) -> None:
     assert (run.max_tokens, run.frames.count) == (8192, 32)
 
 
+@pytest.mark.thorough
 def test_a_page_shows_what_is_finished_with_its_own_settings(tmp_path: Path) -> None:
     for stage in planned(study("main", "qualitative", seeds=(0, 1))).stages:
         for output in stage.outputs:

@@ -107,6 +107,7 @@ def test_what_a_step_does_not_say_is_none() -> None:
     assert watchdog.observe(2, []) == []
 
 
+@pytest.mark.thorough
 @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=6), min_size=2, max_size=8), st.randoms())
 def test_the_order_of_rollouts_does_not_matter(plans: list[list[str]], rng: Any) -> None:
     rollouts = [rollout("a", (WORDS[0],), tuple(plan), 0.1 * n) for n, plan in enumerate(plans)]

@@ -72,6 +72,7 @@ def test_a_clip_is_read_up_to_the_cut(serve: Any, clip: bytes) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 def test_a_planner_that_sees_plans_from_the_clip(serve: Any, clip: bytes) -> None:
     engine = Watching(["1. add the leaves"])
     with serve(engine=engine, sees_video=True, evidence=None) as page:

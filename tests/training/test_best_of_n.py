@@ -342,6 +342,7 @@ def test_cut_plans_are_trained_on_or_never_chosen(
     assert [plan["tokens"] for plan in records(config, 1) if plan["chosen"]] == [chosen] * 12 * (chosen is not None)
 
 
+@pytest.mark.thorough
 def test_runs_share_the_plans_of_the_first_round(config: BestOfNConfig, tmp_path: Path, monkeypatch: Any) -> None:
     train_best_of_n(config, WordScorer())
     shared = config.model_copy(update={"plans": config.output, "output": tmp_path / "shared", "choose": "random"})

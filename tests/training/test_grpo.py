@@ -177,6 +177,7 @@ def test_what_could_not_be_scored_is_missing_not_zero(config: GRPOConfig, scorer
     assert first["reward"] == (pytest.approx(sum(scored) / len(scored)) if scored else None)
 
 
+@pytest.mark.thorough
 def test_rewards_that_are_no_numbers_are_missing_and_a_step_of_them_is_an_error(config: GRPOConfig) -> None:
     class Broken(NumberScorer):
         def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:

@@ -20,6 +20,8 @@ from recipe.training.rewards import covered_examples
 from recipe.training.runs import Run
 from recipe.types import Example, Reward
 
+pytestmark = pytest.mark.thorough
+
 GROUNDED = RewardConfig(verifier="grounded")
 
 
@@ -32,7 +34,6 @@ def coverages(verifier: Verifier, examples: list[Example]) -> dict[str, float]:
     }
 
 
-@pytest.mark.thorough
 def test_only_covered_prompts_are_trained_on(world_run: dict[str, Any], tmp_path: Path) -> None:
     told = read_training_examples(world_run["examples"])[:12]
     foreign = [

@@ -74,6 +74,7 @@ def test_base_and_sft_from_the_command_line(
     assert all(line.startswith(("loading", "SFT")) for line in captured.err.splitlines())
 
 
+@pytest.mark.thorough
 def test_a_check_as_json(
     base_model: Path, examples_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_check_as_json(
     assert "measurement" not in printed
 
 
+@pytest.mark.thorough
 def test_best_of_n_from_the_command_line(
     world_run: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
 ) -> None:

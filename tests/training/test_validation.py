@@ -135,6 +135,7 @@ def test_a_step_beyond_the_budget_is_not_chosen(config: GRPOConfig) -> None:
     assert validation.best["step"] == 0
 
 
+@pytest.mark.thorough
 def test_the_reward_needs_no_measure_and_is_the_scorers(config: GRPOConfig, scorer: Any) -> None:
     by_reward = config.validation.model_copy(update={"measure": "reward"})
     train_grpo(config.model_copy(update={"validation": by_reward, "steps": 1}), scorer)

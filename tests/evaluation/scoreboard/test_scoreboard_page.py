@@ -78,6 +78,7 @@ def test_the_page_is_well_formed_and_needs_nothing_but_itself(page: str) -> None
     assert EXAMPLES[0].example_id in page[page.index("<noscript>") : page.index("</noscript>")]
 
 
+@pytest.mark.thorough
 def test_tables_and_landmarks_can_be_read_aloud(page: str) -> None:
     elements = Elements(page).tags
     tags = [tag for tag, _ in elements]

@@ -239,6 +239,7 @@ def test_a_model_of_text_reads_no_video(config: GRPOConfig, scorer: Any, paintin
         train_grpo(config.model_copy(update={"model": str(base_model)}), scorer, histories=paintings)
 
 
+@pytest.mark.thorough
 def test_a_model_that_sees_trains_on_text_too(config: GRPOConfig, scorer: Any, video_model: Path) -> None:
     model = train_grpo(config.model_copy(update={"input": "text", "steps": 1}), scorer)
     before, after = (load_file(folder / "model.safetensors") for folder in (video_model, model))

@@ -68,6 +68,7 @@ def test_the_loss_sees_the_clip(config: SFTConfig, paintings: Any) -> None:
         assert abs(trainer.compute_loss(trainer.model, dict(batch)) - loss) > 1e-3
 
 
+@pytest.mark.thorough
 def test_trains_a_model_that_learns_from_frames(config: SFTConfig, paintings: Any, video_model: Path) -> None:
     config = config.model_copy(update={"epochs": 5, "merger_learning_rate": 1e-3})
     model = train_sft(config, histories=paintings)

@@ -103,6 +103,7 @@ def test_text_reads_no_video_and_takes_no_histories(config: SFTConfig, paintings
         video_source(text, paintings)
 
 
+@pytest.mark.thorough
 def test_a_config_trains_from_a_folder_of_videos(
     config: SFTConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
