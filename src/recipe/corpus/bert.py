@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch.nn import functional
 
-_CPU_TOKENS, _GPU_TOKENS = 256, 4096
-"""Tokens in a block: more are faster on many texts, fewer on a few."""
+_FEW, _MANY, _GPU = 128, 256, 4096
+"""Tokens in a block: of steps and of a corpus on a processor, and on a GPU."""
 _NORMALIZER = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -30,8 +30,11 @@ class Bert:
     the other texts, to the last bit. A text that is longer than a block has a block of its own, whose size is its own.
     """
 
-    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
-        """Raises ValueError for a model of another kind, and what reading raises for a damaged one."""
+    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, *, few: bool = False) -> None:
+        """`few`: in small blocks, for a few texts at a time.
+
+        Raises ValueError for a model of another kind, and what reading raises for a damaged one.
+        """
         config, modules, limits, texts = (
             json.loads((folder / name).read_text(encoding="utf-8"))
             for name in ("config.json", "modules.json", "sentence_bert_config.json", "tokenizer_config.json")
@@ -61,7 +64,7 @@ class Bert:
         self._mean = modes == ["pooling_mode_mean_tokens"]
         self._heads = config["num_attention_heads"]
         self._epsilon = config["layer_norm_eps"]
-        self._tokens = _CPU_TOKENS if device.type == "cpu" else _GPU_TOKENS
+        self._tokens = _GPU if device.type != "cpu" else _FEW if few else _MANY
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(min(limits["max_seq_length"], config["max_position_embeddings"]))
