@@ -150,7 +150,7 @@ def intervals(
             panel.axhline(row - 0.5, color=RULE, linewidth=0.6)
         if line is not None:
             panel.axvline(line, color=MUTED, linewidth=1, linestyle=DASHED)
-        panel.locator_params(axis="x", nbins=3 if len(titles) > 2 else 6)
+        panel.locator_params(axis="x", nbins=3 if len(titles) > 2 else 4)
         panel.margins(x=0.12)
         if xlim is not None:
             spare = 0.015 * (xlim[1] - xlim[0])
