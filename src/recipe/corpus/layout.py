@@ -206,7 +206,12 @@ def read_table(folder: Path, name: str, columns: Sequence[str]) -> pa.Table:
     known = _WITH_URL if name == NARRATIONS else _SEGMENT_COLUMNS
     schema = pa.schema([known.field(column) for column in columns])
     try:
-        table = pq.read_table(folder / name, schema=schema, memory_map=True)
+        # `pq.read_table` would import pandas.
+        with pq.ParquetFile(folder / name, memory_map=True) as file:
+            held = file.read(list(columns))
+        there = {column: held[column] for column in held.column_names}
+        nothing = {field.name: pa.nulls(len(held), field.type) for field in schema if field.name not in there}
+        table = pa.table({**there, **nothing}).select(schema.names).cast(schema)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise damaged(folder, error) from None
     if lacking := [field.name for field in schema if not field.nullable and table.column(field.name).null_count]:
