@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recipe.alignment.cpu import compiled
 from recipe.corpus.layout import padded
-from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS, SCATTERED
+from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, LARGEST_OF_FOUR, PANEL_GROUPS, SCATTERED
 
 LARGEST = 127
 _ROWS = 4096
@@ -126,6 +126,8 @@ def _quantise(
 class Queries(NamedTuple):
     """Q queries over U unique steps."""
 
+    isa: str
+    """The instruction set that can multiply the codes; `portable` codes are of 8 bits and suit any but `avx2`."""
     vectors: NDArray[np.float32]
     """[U, d]: the unique steps."""
     codes: NDArray[np.int8]
@@ -142,15 +144,18 @@ class Queries(NamedTuple):
     """[Q]: mean over a query's steps of ||R q - scale * code||."""
 
 
-def quantise_queries(queries: Sequence[NDArray[np.float32]]) -> Queries:
-    """Queries [M_i, d] with equal steps merged, and the codes of the unique ones."""
+def quantise_queries(queries: Sequence[NDArray[np.float32]], isa: str) -> Queries:
+    """Queries [M_i, d] with equal steps merged, and the codes of the unique ones, for this instruction set."""
     lengths = np.array([len(query) for query in queries])
     stacked = np.ascontiguousarray(np.concatenate(list(queries)), dtype=np.float32)
     rows: dict[bytes, int] = {}
     index = [rows.setdefault(step.tobytes(), len(rows)) for step in stacked]
     vectors = np.frombuffer(b"".join(rows), np.float32).reshape(len(rows), -1)
     rotated = rotate(vectors)
-    scale = float(np.abs(rotated).max()) / LARGEST or 1.0
+    if isa == "avx2":  # rounding may add a half to each of the four
+        scale = _largest_of_four(rotated) / (LARGEST_OF_FOUR - 4 / 2) or 1.0
+    else:
+        scale = float(np.abs(rotated).max()) / LARGEST or 1.0
     codes = np.rint(rotated / scale)
     steps = np.full((len(queries), lengths.max()), -1, np.int32)
     steps[np.arange(steps.shape[1]) < lengths[:, None]] = index
@@ -158,7 +163,25 @@ def quantise_queries(queries: Sequence[NDArray[np.float32]]) -> Queries:
     norm = np.linalg.norm(vectors.astype(np.float64), axis=1)
     present = steps >= 0
     norms, residuals = (np.where(present, values[steps], 0).sum(axis=1) / lengths for values in (norm, lost))
-    return Queries(vectors, codes.astype(np.int8), scale, steps, lengths, norms, residuals)
+    return Queries(isa, vectors, codes.astype(np.int8), scale, steps, lengths, norms, residuals)
+
+
+@compiled
+def _largest_of_four(z: NDArray[np.floating]) -> float:
+    """The largest sum of the positive numbers, or of the negative ones without their sign, among four of a row of z.
+
+    The four are those that `integers` adds in 16 bits for AVX2: two neighbours, and the two that lie 32 further.
+    """
+    largest = 0.0
+    for row in z:
+        for start in range(0, len(row), 64):
+            for first in range(start, start + 32, 2):
+                positive = negative = 0.0
+                for j in (first, first + 1, first + 32, first + 33):
+                    positive += max(row[j], 0.0)
+                    negative -= min(row[j], 0.0)
+                largest = max(largest, positive, negative)
+    return largest
 
 
 def lay_out(queries: Queries) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], int]:
