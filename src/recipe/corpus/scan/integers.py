@@ -243,7 +243,12 @@ def _advance(
                         block = _call(builder, "llvm.x86.avx512.permvar.si.512", _SUMS, [block, places])
                     builder.store(block, similarities)
                 with apart:
-                    builder.store(_gathered(builder, w, places), similarities)
+                    gathered = ir.Constant(_SUMS, ir.Undefined)
+                    for lane in range(LANES):
+                        place = builder.zext(builder.extract_element(places, _I32(lane)), _I64)
+                        number = _vector(builder, builder.add(w, builder.shl(place, _I64(2))), _I32, 4)
+                        gathered = builder.insert_element(gathered, number, _I32(lane))
+                    builder.store(gathered, similarities)
             slot = builder.inttoptr(builder.add(best, at), _SUMS.as_pointer())
             reach = builder.add(builder.load(reached), builder.load(similarities))
             before = builder.select(begins, ir.Constant(_SUMS, [_LOWEST] * LANES), builder.load(slot, align=64))
@@ -280,14 +285,6 @@ def _advance_single(typing_context: Any, w: Any, columns: Any, steps: Any, best:
         return builder.extract_element(builder.load(reached), _I32(0))
 
     return types.int32(*[types.int64] * 5), generate
-
-
-def _gathered(builder: Any, w: Any, places: Any) -> Any:
-    values = ir.Constant(_SUMS, ir.Undefined)
-    for lane in range(LANES):
-        place = builder.shl(builder.zext(builder.extract_element(places, _I32(lane)), _I64), _I64(2))
-        values = builder.insert_element(values, _vector(builder, builder.add(w, place), _I32, 4), _I32(lane))
-    return values
 
 
 tile_dots = intrinsic(_tile)

@@ -88,8 +88,7 @@ def prepare(queries: Queries) -> PackedQueries:
         packed = cache_lines(rows.astype(np.int8)).view(np.int16)
     else:
         packed = cache_lines(rows.astype(np.int8))
-    # The tiles of VNNI and AVX2 multiply unsigned codes of segments with signed ones of steps: flipping the sign bit has
-    # added 128.
+    # The tiles of VNNI and AVX2 take unsigned codes of segments: flipping their sign bit has added 128.
     added = -128 if packed.dtype in (np.int32, np.int16) else 0
     starts: NDArray[np.int32] = (added * rows.sum(axis=1, dtype=np.int64)).astype(np.int32)
     return PackedQueries(packed, starts, columns, kinds)
