@@ -1,4 +1,4 @@
-"""The certified search of two versions of the code in turns: what a change of its kernels is worth, re-scoring included.
+"""The certified search of two versions of the code in turns: what a change of its kernels is worth, end to end.
 
     git worktree add OLD COMMIT
     python benchmarks/search_versions.py --before OLD [--corpus FOLDER] [--quick]
@@ -141,8 +141,8 @@ def main() -> None:
 
     values: dict[str, Any] = {"isa": choose(None)}
     body: list[str | dict[str, Any]] = [
-        f"One thread, {STEPS} steps a query, k = {K}; medians of processor time in ms. `before` multiplied numbers of 16 "
-        "bits. The hits of both are equal to the last bit."
+        f"One thread, {STEPS} steps a query, k = {K}; medians of processor time in ms, re-scoring included. `before` "
+        "multiplied numbers of 16 bits. The hits of both are equal to the last bit."
     ]
     with tempfile.TemporaryDirectory() as temporary:
         made = build(Path(temporary) / "corpus", 300 if options.quick else 12_000, 384)
