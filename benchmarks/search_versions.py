@@ -6,8 +6,8 @@
 Each version is a process of its own with one thread, and both answer the same tasks of search.py in turns: one query of
 8 steps, 64 queries, and 16 histories of 6 steps with 4 completions of 2. Times are of the processor, so that others
 on the machine disturb them less; a ratio is the median over rounds, each with both versions in a row. The hits must be
-equal to the last bit. The corpora are 12,000 narrations made by synthetic.py (d = 384) and, with --corpus, one of real
-embeddings.
+equal to the last bit. The corpora are made by synthetic.py: 12,000 narrations with d = 384, and 3,000 with d = 1024,
+many of which survive. With --corpus there is one more, of real embeddings.
 
 A second table shows what coarser codes of steps cost: bounds and survivors with codes of 8 bits, with those of 7 bits,
 and with those that this processor's instructions take. The default takes about three minutes.
@@ -39,6 +39,8 @@ from recipe.errors import InputError
 K = 25
 STEPS = 8
 ROUNDS = {"one query": 40, "64 queries": 9, "16 histories x 4": 9}
+SYNTHETIC = {384: 12_000, 1024: 3_000}
+"""Narrations by their dimension."""
 
 
 def tasks(folder: Path) -> dict[str, list[Vectors]]:
@@ -120,14 +122,14 @@ def coarseness(folder: Path) -> dict[str, dict[str, float]]:
     with patch.object(quantise, "LARGEST", 63):
         rows["7 bits: at most 63"] = survivors(index.search(queries, K))
     if choose(None) == "avx2":
-        rows["four of a sign sum to at most 128"] = survivors(Index.open(folder, isa="avx2").search(queries, K))
+        rows["8 bits: neighbours sum to at most 128"] = survivors(Index.open(folder, isa="avx2").search(queries, K))
     return rows
 
 
 def main() -> None:
     """Print both tables and write them where --json says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="300 narrations: checks the script, not the speed")
+    parser.add_argument("--quick", action="store_true", help="300 and 75 narrations: checks the script, not the speed")
     parser.add_argument("--before", type=Path, help="a clone or worktree of the other version")
     parser.add_argument("--corpus", type=Path, help="also compare on this corpus, made by `recipe corpus build`")
     parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
@@ -140,15 +142,22 @@ def main() -> None:
         parser.error(f"--before: there is no src/recipe in {options.before}; name a worktree of another commit")
 
     values: dict[str, Any] = {"isa": choose(None)}
+    git = ["git", "-C", str(options.before), "rev-parse", "--short", "HEAD"]
+    values["before"] = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     body: list[str | dict[str, Any]] = [
-        f"One thread, {STEPS} steps a query, k = {K}; medians of processor time in ms, re-scoring included. `before` "
-        "multiplied numbers of 16 bits. The hits of both are equal to the last bit."
+        f"One thread, {STEPS} steps a query, k = {K}; medians of processor time in ms, re-scoring included. `before` is "
+        f"commit {values['before']}, whose AVX2 multiplies numbers of 16 bits. The hits of both are equal to the last bit."
     ]
     with tempfile.TemporaryDirectory() as temporary:
-        made = build(Path(temporary) / "corpus", 300 if options.quick else 12_000, 384)
-        for name, folder in {"synthetic": made, "real": options.corpus}.items():
-            if folder is None:
-                continue
+        folders = {
+            f"synthetic_{dimension}": build(
+                Path(temporary) / str(dimension), count // (40 if options.quick else 1), dimension
+            )
+            for dimension, count in SYNTHETIC.items()
+        }
+        if options.corpus:
+            folders["real"] = options.corpus
+        for name, folder in folders.items():
             corpus = Corpus.open(folder)
             title = (
                 f"{len(corpus):,} narrations, {int(corpus.offsets[-1]):,} segments, d = {corpus.dimension}, "

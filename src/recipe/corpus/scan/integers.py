@@ -28,10 +28,6 @@ ROWS, STEPS = 4, 4
 PANEL_ROWS, PANEL_GROUPS, LANES = 8, 3, 16
 """Segments and groups of `LANES` steps of a panel of `panel_dots`."""
 
-LARGEST_OF_FOUR = 128
-"""What four codes of a step may sum to for `_pmaddubsw`, the positive and the negative ones each: 255 times it is below
-2**15, and 255 is the largest unsigned code of a segment."""
-
 _LINE = 64
 _AHEAD = 16 << 10
 """Bytes between what is read and what is asked for from memory: more than arrives while a tile is computed."""
@@ -79,19 +75,15 @@ def _vpdpbusd(builder: Any, total: Any, x: Any, step: Any) -> Any:
 
 
 def _pmaddubsw(builder: Any, total: Any, x: Any, step: Any) -> Any:
-    """Eight products in each lane, of codes as of `_vpdpbusd`.
+    """Four products in each lane, of codes as of `_vpdpbusd`.
 
-    Sums of four, two neighbours in each half, are of 16 bits: `LARGEST_OF_FOUR` says which codes of steps allow it.
+    Two of them are first added in 16 bits: `quantise_queries` sees to it that the sum fits.
     """
     unsigned = builder.xor(x, ir.Constant(x.type, [-128] * x.type.count))
-    words = ir.VectorType(_I16, x.type.count // 4)
-    fours = ir.Constant(words, None)
-    for start in (0, x.type.count // 2):
-        half = ir.Constant(ir.VectorType(_I32, x.type.count // 2), list(range(start, start + x.type.count // 2)))
-        operands = [builder.shuffle_vector(vector, vector, half) for vector in (unsigned, step)]
-        fours = builder.add(fours, _call(builder, "llvm.x86.avx2.pmadd.ub.sw", words, operands))
+    words = ir.VectorType(_I16, x.type.count // 2)
+    pairs = _call(builder, "llvm.x86.avx2.pmadd.ub.sw", words, [unsigned, step])
     ones = ir.Constant(words, [1] * words.count)
-    return builder.add(total, _call(builder, "llvm.x86.avx2.pmadd.wd", total.type, [fours, ones]))
+    return builder.add(total, _call(builder, "llvm.x86.avx2.pmadd.wd", total.type, [pairs, ones]))
 
 
 def _plain(builder: Any, total: Any, x: Any, step: Any) -> Any:
@@ -100,7 +92,7 @@ def _plain(builder: Any, total: Any, x: Any, step: Any) -> Any:
 
 _FLAVOURS = {
     types.int32: _Flavour(64, 4, _SUMS, _vpdpbusd),
-    types.int16: _Flavour(64, 2, ir.VectorType(_I32, 8), _pmaddubsw),
+    types.int16: _Flavour(32, 2, ir.VectorType(_I32, 8), _pmaddubsw),
     types.int8: _Flavour(8, 2, ir.VectorType(_I32, 8), _plain),
 }
 
@@ -125,7 +117,7 @@ def _tile(typing_context: Any, kind: Any, x: Any, steps: Any, d: Any, starts: An
             ]
             with cgutils.for_range_slice(builder, _I64(0), d, _I64(flavour.width), intp=_I64) as (j, _):
                 codes = [_vector(builder, builder.add(row, j), components) for row in rows]
-                if flavour.rows == ROWS:
+                if flavour.width == _LINE:
                     _prefetch(builder, builder.add(rows[0], builder.mul(j, _I64(ROWS))))
                 for step in range(STEPS):
                     at = builder.add(builder.mul(_I64(step), d), j)
@@ -243,12 +235,7 @@ def _advance(
                         block = _call(builder, "llvm.x86.avx512.permvar.si.512", _SUMS, [block, places])
                     builder.store(block, similarities)
                 with apart:
-                    gathered = ir.Constant(_SUMS, ir.Undefined)
-                    for lane in range(LANES):
-                        place = builder.zext(builder.extract_element(places, _I32(lane)), _I64)
-                        number = _vector(builder, builder.add(w, builder.shl(place, _I64(2))), _I32, 4)
-                        gathered = builder.insert_element(gathered, number, _I32(lane))
-                    builder.store(gathered, similarities)
+                    builder.store(_gathered(builder, w, places), similarities)
             slot = builder.inttoptr(builder.add(best, at), _SUMS.as_pointer())
             reach = builder.add(builder.load(reached), builder.load(similarities))
             before = builder.select(begins, ir.Constant(_SUMS, [_LOWEST] * LANES), builder.load(slot, align=64))
@@ -285,6 +272,14 @@ def _advance_single(typing_context: Any, w: Any, columns: Any, steps: Any, best:
         return builder.extract_element(builder.load(reached), _I32(0))
 
     return types.int32(*[types.int64] * 5), generate
+
+
+def _gathered(builder: Any, w: Any, places: Any) -> Any:
+    values = ir.Constant(_SUMS, ir.Undefined)
+    for lane in range(LANES):
+        place = builder.shl(builder.zext(builder.extract_element(places, _I32(lane)), _I64), _I64(2))
+        values = builder.insert_element(values, _vector(builder, builder.add(w, place), _I32, 4), _I32(lane))
+    return values
 
 
 tile_dots = intrinsic(_tile)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recipe.alignment.cpu import compiled
 from recipe.corpus.layout import padded
-from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, LARGEST_OF_FOUR, PANEL_GROUPS, SCATTERED
+from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS, SCATTERED
 
 LARGEST = 127
 _ROWS = 4096
@@ -152,10 +152,12 @@ def quantise_queries(queries: Sequence[NDArray[np.float32]], isa: str) -> Querie
     index = [rows.setdefault(step.tobytes(), len(rows)) for step in stacked]
     vectors = np.frombuffer(b"".join(rows), np.float32).reshape(len(rows), -1)
     rotated = rotate(vectors)
-    if isa == "avx2":  # rounding may add a half to each of the four
-        scale = _largest_of_four(rotated) / (LARGEST_OF_FOUR - 4 / 2) or 1.0
-    else:
-        scale = float(np.abs(rotated).max()) / LARGEST or 1.0
+    largest = np.abs(rotated).max()
+    if isa == "avx2":
+        # The products of two neighbours are added in 16 bits. Codes of segments count as up to 255 there, so that a step's
+        # two codes may sum to 128 at most. Rounding adds up to 1 to a sum of 127.
+        largest = max(largest, np.abs(rotated[:, ::2] + rotated[:, 1::2]).max())
+    scale = float(largest) / LARGEST or 1.0
     codes = np.rint(rotated / scale)
     steps = np.full((len(queries), lengths.max()), -1, np.int32)
     steps[np.arange(steps.shape[1]) < lengths[:, None]] = index
@@ -164,24 +166,6 @@ def quantise_queries(queries: Sequence[NDArray[np.float32]], isa: str) -> Querie
     present = steps >= 0
     norms, residuals = (np.where(present, values[steps], 0).sum(axis=1) / lengths for values in (norm, lost))
     return Queries(isa, vectors, codes.astype(np.int8), scale, steps, lengths, norms, residuals)
-
-
-@compiled
-def _largest_of_four(z: NDArray[np.floating]) -> float:
-    """The largest sum of the positive numbers, or of the negative ones without their sign, among four of a row of z.
-
-    The four are those that `integers` adds in 16 bits for AVX2: two neighbours, and the two that lie 32 further.
-    """
-    largest = 0.0
-    for row in z:
-        for start in range(0, len(row), 64):
-            for first in range(start, start + 32, 2):
-                positive = negative = 0.0
-                for j in (first, first + 1, first + 32, first + 33):
-                    positive += max(row[j], 0.0)
-                    negative -= min(row[j], 0.0)
-                largest = max(largest, positive, negative)
-    return largest
 
 
 def lay_out(queries: Queries) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], int]:
