@@ -84,7 +84,8 @@ def compare(folder: Path, before: Path, shortened: bool) -> dict[str, Any]:
     for task, rounds in ROUNDS.items():
         times: dict[str, list[float]] = {name: [] for name in children}
         for turn in range(1 + (2 if shortened else rounds)):
-            answers = {name: ask(child, task) for name, child in children.items()}
+            order = list(children) if turn % 2 else list(reversed(children))  # neither always follows the other
+            answers = {name: ask(children[name], task) for name in order}
             if answers["before"]["hits"] != answers["now"]["hits"]:
                 raise InputError(f"{folder}: the hits of the two versions differ; task: {task}.")
             for name in children if turn else ():  # the first may compile
@@ -145,8 +146,9 @@ def main() -> None:
     git = ["git", "-C", str(options.before), "rev-parse", "--short", "HEAD"]
     values["before"] = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     body: list[str | dict[str, Any]] = [
-        f"One thread, {STEPS} steps a query, k = {K}; medians of processor time in ms, re-scoring included. `before` is "
-        f"commit {values['before']}, whose AVX2 multiplies numbers of 16 bits. The hits of both are equal to the last bit."
+        f"One thread, {STEPS} steps a query, k = {K}; medians of processor time in ms, re-scoring included. `before` "
+        f"is commit {values['before']}, whose AVX2 multiplies numbers of 16 bits. The hits of both are equal to the "
+        "last bit."
     ]
     with tempfile.TemporaryDirectory() as temporary:
         folders = {
