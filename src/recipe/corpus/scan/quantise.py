@@ -154,58 +154,7 @@ def quantise_queries(queries: Sequence[NDArray[np.float32]], isa: str) -> Querie
     rotated = rotate(vectors)
     largest = np.abs(rotated).max()
     if isa == "avx2":
-        # The products of two neighbours are added in 16 bits. Codes of segments count as up to 255 there, so that two codes
-        # of a step may sum to 128 at most. Rounding adds up to 1 to a sum of 127.
-        largest = max(largest, abs(z[k, j]))
-        scale = np.float32(largest / LARGEST * _UP) if largest > 0 else np.float32(1)
-        residual = norm = 0.0
-        for k in range(offsets[n], offsets[n + 1]):
-            lost = kept = 0.0
-            for j in range(size):
-                code = np.rint(z[k, j] / scale)
-                codes[k, j] = np.int8(code)
-                value = code * np.float64(scale)
-                lost += (z[k, j] - value) ** 2
-                kept += value**2
-            residual = max(residual, np.sqrt(lost))
-            norm = max(norm, np.sqrt(kept))
-        bounds[n, 0] = scale
-        bounds[n, 1] = np.float32(residual * _UP + 1e-9)
-        bounds[n, 2] = np.float32(norm * _UP + 1e-9)
-
-
-class Queries(NamedTuple):
-    """Q queries over U unique steps."""
-
-    isa: str
-    """The instruction set that can multiply the codes; `portable` codes are of 8 bits and suit any but `avx2`."""
-    vectors: NDArray[np.float32]
-    """[U, d]: the unique steps."""
-    codes: NDArray[np.int8]
-    """[U, D]: their codes."""
-    scale: float
-    """Of all codes: R q is about scale * code."""
-    steps: NDArray[np.int32]
-    """[Q, M]: row in `codes` of each query's steps, -1 after its last."""
-    lengths: NDArray[np.int64]
-    """[Q]: number of steps."""
-    norms: NDArray[np.float64]
-    """[Q]: mean over a query's steps of ||q||."""
-    residuals: NDArray[np.float64]
-    """[Q]: mean over a query's steps of ||R q - scale * code||."""
-
-
-def quantise_queries(queries: Sequence[NDArray[np.float32]], isa: str) -> Queries:
-    """Queries [M_i, d] with equal steps merged, and the codes of the unique ones, for this instruction set."""
-    lengths = np.array([len(query) for query in queries])
-    stacked = np.ascontiguousarray(np.concatenate(list(queries)), dtype=np.float32)
-    rows: dict[bytes, int] = {}
-    index = [rows.setdefault(step.tobytes(), len(rows)) for step in stacked]
-    vectors = np.frombuffer(b"".join(rows), np.float32).reshape(len(rows), -1)
-    rotated = rotate(vectors)
-    largest = np.abs(rotated).max()
-    if isa == "avx2":
-        # The products of two neighbours are added in 16 bits. Codes of segments count as up to 255 there, so that the two
+        # The products of two neighbours are added in 16 bits. Codes of segments count as up to 255 there, so that two
         # codes of a step may sum to 128 at most. Rounding adds up to 1 to a sum of 127.
         largest = max(largest, np.abs(rotated[:, ::2] + rotated[:, 1::2]).max())
     scale = float(largest) / LARGEST or 1.0
