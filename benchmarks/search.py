@@ -210,7 +210,7 @@ class CodesOnly:
         self.bytes = size(folder, "codes.npy", "bounds.npy")
 
     def run(self, queries: Sequence[Vectors]) -> ApproximateScores:
-        return integer_scores(self._index.shards, self._bounds, quantise_queries(queries), choose(None))
+        return integer_scores(self._index.shards, self._bounds, quantise_queries(queries, choose(None)))
 
     def found(self, answers: ApproximateScores) -> list[Ids]:
         scores = answers.sums[:, : len(answers.factors)] * answers.scales[:, None]

@@ -94,7 +94,8 @@ class Index:
         results: list[SearchResult] = []
         for first in range(0, len(queries), _BATCH):
             batch = queries[first : first + _BATCH]
-            quantised = kernels("scan.quantise").quantise_queries(batch)
+            isa = kernels("scan.scores").choose(self._isa)
+            quantised = kernels("scan.quantise").quantise_queries(batch, isa)
             exact = kernels("scan.scores").exact_scorer(self.shards, quantised, self._threads)
             scores = self._scores(quantised)
             certified: Sequence[SearchResult | None] = [None] * len(batch)
@@ -119,15 +120,12 @@ class Index:
         """Approximate scores of all narrations; None where the queries are too long for the sums."""
         if queries.steps.shape[1] * queries.codes.shape[1] * 127**2 >= _LARGEST_SUM:
             return None
-        isa = kernels("scan.scores").choose(self._isa)
-        scores: BoundedScores = kernels("scan.scores").integer_scores(
-            self.shards, self._bounds, queries, isa, self._threads
-        )
+        scores: BoundedScores = kernels("scan.scores").integer_scores(self.shards, self._bounds, queries, self._threads)
         return scores
 
     def _scan(self, query: NDArray[np.float32], k: int) -> SearchResult:
         """The same without codes: for scores too close, or queries too long, for 8 bits."""
-        search, quantised = kernels("scan.scores"), kernels("scan.quantise").quantise_queries([query])
+        search, quantised = kernels("scan.scores"), kernels("scan.quantise").quantise_queries([query], "portable")
         scores = search.float_scores(self.shards, query, self._threads)
         exact = search.exact_scorer(self.shards, quantised, self._threads)
         result: SearchResult

@@ -199,7 +199,8 @@ class GpuIndex(Index):
         threads: int | None = None,
         progress: Progress = SILENT,
     ) -> None:
-        super().__init__(folder, manifest, shards, threads=threads)
+        # A GPU multiplies all codes of 8 bits, as the portable instructions do.
+        super().__init__(folder, manifest, shards, isa="portable", threads=threads)
         self.precision = precision
         placed = [_device(name) for name in devices]
         self._parts = [

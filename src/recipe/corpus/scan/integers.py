@@ -4,8 +4,9 @@ Sums of integers have no rounding, so that a narration's sum is the same on ever
 thread: M A_mono of the codes, to be scaled by one number a narration and one a batch of queries.
 
 Products are explicit vectors of LLVM. The type of the packed steps says which instructions are used: int32 (four 8-bit
-numbers in one) and uint8 for AVX512-VNNI, int16 for AVX2, int8 for whatever LLVM makes of plain vectors. They stand in
-one module with the kernels that call them, because a compiled kernel on disk is renewed when its own module changes.
+numbers in one) and uint8 for AVX512-VNNI, int16 (two in one) for AVX2, int8 for whatever LLVM makes of plain vectors.
+They stand in one module with the kernels that call them, because a compiled kernel on disk is renewed when its own
+module changes.
 """
 
 from typing import Any, NamedTuple
@@ -43,11 +44,10 @@ _BYTES = ir.VectorType(_I8, 4 * LANES)
 
 
 class _Flavour(NamedTuple):
-    """Components taken at once, rows at once, types of a step's components and of the sums, and the multiplication."""
+    """Components taken at once, rows at once, the type of the sums, and the multiplication."""
 
     width: int
     rows: int
-    step: Any
     sums: Any
     multiply: Any
 
@@ -74,10 +74,16 @@ def _vpdpbusd(builder: Any, total: Any, x: Any, step: Any) -> Any:
     return _sum_products(builder, total, unsigned, step)
 
 
-def _pmaddwd(builder: Any, total: Any, x: Any, step: Any) -> Any:
-    """Two products in each lane."""
-    wide = builder.sext(x, ir.VectorType(_I16, x.type.count))
-    return builder.add(total, _call(builder, "llvm.x86.avx2.pmadd.wd", total.type, [wide, step]))
+def _pmaddubsw(builder: Any, total: Any, x: Any, step: Any) -> Any:
+    """Four products in each lane, of codes as of `_vpdpbusd`.
+
+    Two of them are first added in 16 bits: `quantise_queries` sees to it that the sum fits.
+    """
+    unsigned = builder.xor(x, ir.Constant(x.type, [-128] * x.type.count))
+    words = ir.VectorType(_I16, x.type.count // 2)
+    pairs = _call(builder, "llvm.x86.avx2.pmadd.ub.sw", words, [unsigned, step])
+    ones = ir.Constant(words, [1] * words.count)
+    return builder.add(total, _call(builder, "llvm.x86.avx2.pmadd.wd", total.type, [pairs, ones]))
 
 
 def _plain(builder: Any, total: Any, x: Any, step: Any) -> Any:
@@ -85,20 +91,20 @@ def _plain(builder: Any, total: Any, x: Any, step: Any) -> Any:
 
 
 _FLAVOURS = {
-    types.int32: _Flavour(64, 4, _I8, _SUMS, _vpdpbusd),
-    types.int16: _Flavour(16, 2, _I16, ir.VectorType(_I32, 8), _pmaddwd),
-    types.int8: _Flavour(8, 2, _I8, ir.VectorType(_I32, 8), _plain),
+    types.int32: _Flavour(64, 4, _SUMS, _vpdpbusd),
+    types.int16: _Flavour(32, 2, ir.VectorType(_I32, 8), _pmaddubsw),
+    types.int8: _Flavour(8, 2, ir.VectorType(_I32, 8), _plain),
 }
 
 
 def _tile(typing_context: Any, kind: Any, x: Any, steps: Any, d: Any, starts: Any, w: Any) -> Any:
     """Dot products of four rows of codes with four rows of steps, added to `starts` and written to w as int32.
 
-    kind: an array whose type chooses the instructions; x, w: four addresses each; steps: address of [4, d] numbers, d
-    a multiple of 64; starts: of int32 [4].
+    kind: an array whose type chooses the instructions; x, w: four addresses each; steps: address of int8 [4, d], d a
+    multiple of 64; starts: of int32 [4].
     """
     flavour = _FLAVOURS[kind.dtype]
-    bytes_ = flavour.step.width // 8
+    components = ir.VectorType(_I8, flavour.width)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, x, steps, d, starts, w = arguments
@@ -110,12 +116,12 @@ def _tile(typing_context: Any, kind: Any, x: Any, steps: Any, d: Any, starts: An
                 for _ in rows
             ]
             with cgutils.for_range_slice(builder, _I64(0), d, _I64(flavour.width), intp=_I64) as (j, _):
-                codes = [_vector(builder, builder.add(row, j), ir.VectorType(_I8, flavour.width)) for row in rows]
+                codes = [_vector(builder, builder.add(row, j), components) for row in rows]
                 if flavour.width == _LINE:
                     _prefetch(builder, builder.add(rows[0], builder.mul(j, _I64(ROWS))))
                 for step in range(STEPS):
-                    at = builder.mul(builder.add(builder.mul(_I64(step), d), j), _I64(bytes_))
-                    query = _vector(builder, builder.add(steps, at), ir.VectorType(flavour.step, flavour.width))
+                    at = builder.add(builder.mul(_I64(step), d), j)
+                    query = _vector(builder, builder.add(steps, at), components)
                     for code, total in zip(codes, sums, strict=True):
                         builder.store(flavour.multiply(builder, builder.load(total[step]), code, query), total[step])
             products = _lane_sums(builder, [builder.load(slot) for row in sums for slot in row])

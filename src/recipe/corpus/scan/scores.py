@@ -63,9 +63,9 @@ def choose(isa: str | None) -> str:
     return isa or usable[0]
 
 
-def prepare(queries: Queries, isa: str) -> PackedQueries:
-    """Pack the steps for the instruction set."""
-    unique, d = queries.codes.shape
+def prepare(queries: Queries) -> PackedQueries:
+    """Pack the steps for their instruction set."""
+    isa, (unique, d) = queries.isa, queries.codes.shape
     single = unique <= SINGLE_COLUMNS and len(queries.steps) <= SINGLE_QUERIES
     kinds: NDArray[np.int32] | None = None
     if single:
@@ -84,10 +84,12 @@ def prepare(queries: Queries, isa: str) -> PackedQueries:
     elif isa == "vnni":  # uint8 [columns / 16, D / 4, 16, 4], codes + 128, for `panel_dots`
         unsigned = (rows + 128).astype(np.uint8)
         packed = cache_lines(unsigned.reshape(len(rows) // LANES, LANES, -1, 4).swapaxes(1, 2))
+    elif isa == "avx2":  # int16 [columns, D / 2], two codes in one number, for the same
+        packed = cache_lines(rows.astype(np.int8)).view(np.int16)
     else:
-        packed = cache_lines(rows if isa == "avx2" else rows.astype(np.int8))
-    # VNNI multiplies unsigned codes of segments with signed ones of steps: flipping their sign bit has added 128.
-    added = -128 if packed.dtype == np.int32 else 0
+        packed = cache_lines(rows.astype(np.int8))
+    # The tiles of VNNI and AVX2 take unsigned codes of segments: flipping their sign bit has added 128.
+    added = -128 if packed.dtype in (np.int32, np.int16) else 0
     starts: NDArray[np.int32] = (added * rows.sum(axis=1, dtype=np.int64)).astype(np.int32)
     return PackedQueries(packed, starts, columns, kinds)
 
@@ -125,10 +127,10 @@ class ApproximateScores(NamedTuple):
 
 
 def integer_scores(
-    shards: Sequence[Shard], bounds: Bounds, queries: Queries, isa: str, threads: int | None = None
+    shards: Sequence[Shard], bounds: Bounds, queries: Queries, threads: int | None = None
 ) -> ApproximateScores:
-    """Scores from the codes, with the instructions of `isa`; bounds: those of the shards."""
-    prepared = prepare(queries, isa)
+    """Scores from the codes, with the instructions that the queries are for; bounds: those of the shards."""
+    prepared = prepare(queries)
     narrations = len(bounds.scales)
     width = len(queries.steps) if prepared.kinds is None else len(prepared.columns) * LANES
     sums = np.empty((narrations, width), np.int32)
