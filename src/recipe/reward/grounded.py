@@ -42,7 +42,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -82,6 +82,9 @@ _FLOORS_KEPT = 32_768
 _SEGMENTS_KEPT = 65_536
 """Segments in memory as float32, 96 MiB at 384 dimensions: prompts with one goal share most of their pools. As many
 again are kept as whole pools, for a prompt that returns at once."""
+
+
+_upper_triangle = lru_cache(maxsize=256)(np.triu_indices)  # plans of one length recur
 
 
 class Gains(NamedTuple):
@@ -153,7 +156,7 @@ def order_agreement(precedence: ArrayLike) -> float:
     0.5
     """
     N = np.asarray(precedence, dtype=np.float64)
-    first, later = np.triu_indices(len(N), 1)
+    first, later = _upper_triangle(len(N), 1)
     if not len(first):
         return 0.0
     before, after = N[first, later], N[later, first]
