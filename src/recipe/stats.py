@@ -59,6 +59,8 @@ _RANKED = 200
 """Draws ranked at once."""
 _ROUNDING = 1e-9
 """Flips that differ by less than this share of the largest possible difference are ties."""
+_SMALLEST = 1e-60
+"""Values nearer to 0 count as 0."""
 _UNDEFINED = 0.01
 """Share of resamples without variation up to which they are left out; with more there is no interval."""
 _BOOTSTRAPPED = 10
@@ -301,6 +303,8 @@ def _grouped(values: Array, datasets: Sequence[str], clusters: Sequence[str]) ->
     """`values` [rows, prompts] summed by cluster within each dataset."""
     if values.size == 0 or not np.isfinite(values).all():
         raise ComputeError("there is no mean of no values, or of a value that is not finite.")
+    # Fourth powers of differences are divided by each other: those of smaller values are 0.
+    values = np.where(np.abs(values) < _SMALLEST, 0.0, values)
     names, dataset_of = np.unique(np.asarray(datasets), return_inverse=True)
     labels = np.asarray(clusters)
     if values.ndim != 2 or not len(dataset_of) == values.shape[1] == len(labels):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recipe import stats
@@ -251,6 +251,8 @@ def test_large_datasets_give_the_normal_interval_of_a_stratified_mean() -> None:
 
 
 @settings(max_examples=20)
+@example([(0.0, "a", "u"), (2.5761999911581085e-302, "a", "v")], random.Random(0))
+@example([(0.0, "a", "u"), (2.2090435768369382e-88, "a", "v")], random.Random(0))
 @given(
     st.lists(st.tuples(floats, st.sampled_from("ab"), st.sampled_from("uvwx")), min_size=2, max_size=14), st.randoms()
 )
