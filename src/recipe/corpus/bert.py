@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch.nn import functional
 
-_FEW, _MANY, _GPU = 128, 256, 4096
+_STEP_TOKENS, _CORPUS_TOKENS, _GPU_TOKENS = 128, 256, 4096
 """Tokens in a block: of steps and of a corpus on a processor, and on a GPU."""
 _NORMALIZER = {
     "do_lower_case": "lowercase",
@@ -20,18 +20,26 @@ _NORMALIZER = {
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
 """Keys of tokenizer_config.json, and the keys of tokenizer.json that have to say the same."""
+_AFTER_ATTENTION = (
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "intermediate.dense",
+    "output.dense",
+    "output.LayerNorm",
+)
+"""What a layer computes behind its attention, in order."""
 
 
 class Bert:
     """The model of a sentence-transformers folder: word pieces, the layers of BERT, and the mean or the first vector.
 
-    Texts are computed one behind the other in blocks of a fixed number of tokens. Every matrix product so has one
-    shape, a row of it is the same wherever it stands, and attention sees one text: a text's vector does not depend on
-    the other texts, to the last bit. A text that is longer than a block has a block of its own, whose size is its own.
+    Texts are computed one behind the other in blocks of a fixed number of tokens. Every matrix product has one shape,
+    so that a row of it is the same wherever it stands, and attention sees one text. So a text's vector does not depend
+    on the other texts, to the last bit. A text that is longer than a block has a block of its own.
     """
 
-    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, *, few: bool = False) -> None:
-        """`few`: in small blocks, for a few texts at a time.
+    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, *, small_blocks: bool = False) -> None:
+        """`small_blocks` are for a few texts at a time, such as steps.
 
         Raises ValueError for a model of another kind, and what reading raises for a damaged one.
         """
@@ -64,7 +72,9 @@ class Bert:
         self._mean = modes == ["pooling_mode_mean_tokens"]
         self._heads = config["num_attention_heads"]
         self._epsilon = config["layer_norm_eps"]
-        self._tokens = _GPU if device.type != "cpu" else _FEW if few else _MANY
+        self._tokens = _STEP_TOKENS if small_blocks else _CORPUS_TOKENS
+        if device.type != "cpu":
+            self._tokens = _GPU_TOKENS
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(min(limits["max_seq_length"], config["max_position_embeddings"]))
@@ -82,9 +92,7 @@ class Bert:
             layer = f"encoder.layer.{index}"
             read = [_pair(weights, f"{layer}.attention.self.{name}") for name in ("query", "key", "value")]
             joined = tuple(torch.cat(parts) for parts in zip(*read, strict=True))
-            names = ("attention.output.dense", "attention.output.LayerNorm")
-            further_names = ("intermediate.dense", "output.dense", "output.LayerNorm")
-            self._layers.append((joined, *(_pair(weights, f"{layer}.{name}") for name in (*names, *further_names))))
+            self._layers.append((joined, *(_pair(weights, f"{layer}.{name}") for name in _AFTER_ATTENTION)))
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """The word pieces of texts, cut to the model's length."""
@@ -108,15 +116,15 @@ class Bert:
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def embed(self, texts: Sequence[Sequence[int]]) -> torch.Tensor:
         """Float32 [n, d] of the texts of one block, which are word pieces, in the order of their numbers of tokens."""
-        device, dtype = self._word.device, self._word.dtype
+        device = self._word.device
         lengths = [len(ids) for ids in texts]
         taken = sum(lengths)
         size = math.ceil(taken / self._tokens) * self._tokens
         # What fills a block up is one token again and again, which no text attends to.
         rest = [0] * (size - taken)
         ids = torch.tensor([token for text in texts for token in text] + rest, device=device)
-        places = torch.tensor([place for length in lengths for place in range(length)] + rest, device=device)
-        states = self._norm(self._word[ids] + self._kind[0] + self._position[places], self._first_norm)
+        positions = torch.tensor([position for length in lengths for position in range(length)] + rest, device=device)
+        states = self._norm(self._word[ids] + self._kind[0] + self._position[positions], self._first_norm)
 
         # Texts of one length attend in one call.
         groups = []
@@ -139,7 +147,7 @@ class Bert:
             inner = functional.gelu(functional.linear(states, *wider))
             states = self._norm(functional.linear(inner, *narrower) + states, last_norm)
 
-        states = states.to(torch.float32) if dtype != torch.float32 else states
+        states = states.float()
         vectors = []
         for start, stop, count in groups:
             group = states[start:stop].view(count, -1, width)

@@ -74,7 +74,7 @@ class SentenceTransformerEncoder:
         if self._task is None:
             # Another kind of model, or a damaged one: sentence-transformers reads it, or says why not.
             with suppress(Exception):
-                self._bert = Bert(location, self._device, _DTYPES[self._dtype], few=fixed_shape)
+                self._bert = Bert(location, self._device, _DTYPES[self._dtype], small_blocks=fixed_shape)
         if self._bert is None:
             before = torch.get_rng_state()
             self._model = _load(config, source, self._device, self._dtype)

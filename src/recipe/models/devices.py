@@ -1,4 +1,4 @@
-"""Devices: which one computes, and whether it does so in bfloat16."""
+"""Devices: which one computes, and whether it does so in bfloat16. Loads torch, and not transformers."""
 
 import functools
 import logging

@@ -43,6 +43,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -381,13 +382,13 @@ class GroundedMethod(Method):
         for group in groups:
             texts, pool = self._group(group, vectors), pools[group.goal, group.history]
             columns, aligned = texts.columns, list[PooledAlignment]()
+            similar, offsets = self._similarities(tuple(hit.narration for hit in pool.relevant), texts)
             if columns:
-                relevant = self._similarities(tuple(hit.narration for hit in pool.relevant), texts)
-                theta = self._theta(texts, relevant, self._similarities(pool.background, texts))
+                theta = self._theta(texts, (similar, offsets), self._similarities(pool.background, texts))
                 _, counted = self._novelties(texts, theta)
             first = len(texts.rows[0]) - len(texts.history)  # the goal takes part, and is not shown as a step
-            for hit in pool.relevant if columns else ():
-                W = (self._similarities((hit.narration,), texts)[0][:, columns] * counted).T
+            for hit, (start, stop) in zip(pool.relevant, pairwise(offsets), strict=True) if columns else ():
+                W = (similar[start:stop, columns] * counted).T
                 matching = free_matching(W)
                 pairs = [(i, k) for i, k in matching.path if i is not None and k is not None and i >= first]
                 matches = tuple((i - first, k) for i, k in pairs)
