@@ -33,9 +33,9 @@ from recipe.data.examples import read_examples
 _PORT = 8110
 _PLANS = 2
 """Plans of a run."""
-_TURNS = {"page, one run": (1, 120), "page, eight runs at once": (8, 20)}
+_TURNS = {"page, one run": (1, 60), "page, eight runs at once": (8, 10)}
 """Runs at once, and turns."""
-_REQUESTS = 200
+_REQUESTS = 150
 
 Prompt = tuple[str, list[str]]
 
