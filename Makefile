@@ -61,12 +61,16 @@ test-thorough: export TRANSFORMERS_OFFLINE = 1
 test-thorough: $(INSTALLED)
 	$(TEST) -m "thorough and not slow and not gpu and not vllm"
 
-# What computes with torch, once more with the arithmetic of a processor without AVX.
+# What computes with torch, once more with the arithmetic of a processor without AVX; of the thorough tests those that
+# compare weights, losses and rewards of whole training runs.
+PORTABLE := tests/training/test_sft.py tests/training/test_grpo_verifier.py tests/training/test_best_of_n.py \
+	tests/training/video/test_video_sft.py tests/training/video/test_video_grpo.py
 test-portable: export HF_HUB_OFFLINE = 1
 test-portable: export TRANSFORMERS_OFFLINE = 1
 test-portable: export ATEN_CPU_CAPABILITY = default
 test-portable: $(INSTALLED)
-	$(TEST) -m "not slow and not gpu and not vllm" tests/training tests/reward tests/cli
+	$(TEST) tests/training tests/reward tests/cli
+	$(TEST) -m "thorough and not slow and not gpu and not vllm" $(PORTABLE)
 
 # A minute or two; prints what it measures.
 vllm: export HF_HUB_OFFLINE = 1

@@ -3,19 +3,22 @@
     python tests/crash/crashes.py
 
 reads lines of JSON, [case, folder, kills], and runs each case in its folder: an uninterrupted run, then runs that are
-killed before as many calls, spread over all of them (0: before every call). Each run is a fork, so that packages are
-loaded once for all cases, and SIGKILL ends it in the audit hook of the call. After each kill the same command must end
-well and leave byte for byte what the uninterrupted run left, and no partial output. Answers with a line of JSON: the
-number of calls, or in words what went wrong.
+killed before as many calls, spread over all of them (0: before every call). Each run is a fork, and SIGKILL ends it in
+the audit hook of the call. What a run has imported is then imported here, so that packages are loaded once for all
+runs, and inputs are made once for all cases. After each kill the same command must end well and leave byte for byte
+what the uninterrupted run left, and no partial output. Answers with a line of JSON: the number of calls, or in words
+what went wrong.
 """
 
 import hashlib
+import importlib
 import json
 import os
 import re
 import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -185,23 +188,35 @@ def forked(words: str, folder: Path, moment: int) -> tuple[int, int]:
 
         sys.addaudithook(hook)
         code = command(words)
-        os.write(writer, str(calls).encode())
+        loaded = [module for module in sys.modules if module.startswith("recipe")]
+        os.write(writer, json.dumps([calls, loaded]).encode())
         os._exit(code)
     os.close(writer)
     with os.fdopen(reader) as stream:
         told = stream.read()
     _, status = os.waitpid(child, 0)
-    return status, int(told or 0)
+    calls, loaded = json.loads(told) if told else (0, [])
+    for module in loaded:
+        importlib.import_module(module)
+    return status, calls
 
 
-def try_case(name: str, folder: Path, kills: int) -> int:
-    """Run a case; the number of calls. Raises AssertionError."""
+def made(before: tuple[str, ...], shelf: Path) -> Path:
+    """The folder of what these commands make, each run once; later ones begin with what the earlier ones made."""
+    folder = shelf / hashlib.sha256("\n".join(before).encode()).hexdigest()
+    if not before:
+        folder.mkdir(exist_ok=True)
+    elif not folder.exists():
+        shutil.copytree(made(before[:-1], shelf), folder)
+        status, _ = forked(before[-1], folder, 0)
+        assert status == 0, before[-1]
+    return folder
+
+
+def try_case(name: str, folder: Path, kills: int, shelf: Path) -> int:
+    """Run a case, whose inputs lie on the shelf; the number of calls. Raises AssertionError."""
     case = CASES[name]
-    inputs = folder / "inputs"
-    inputs.mkdir()
-    for words in case.before:
-        status, _ = forked(words, inputs, 0)
-        assert status == 0, words
+    inputs = made(case.before, shelf)
     work = folder / "work"  # one place for all runs, since some files name their inputs
     shutil.copytree(inputs, work)
     status, calls = forked(case.words, work, 0)
@@ -225,11 +240,12 @@ def try_case(name: str, folder: Path, kills: int) -> int:
 if __name__ == "__main__":
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what commands print is no answer
-    for line in sys.stdin:
-        case, where, killed = json.loads(line)
-        try:
-            answer: int | str = try_case(case, Path(where).resolve(), killed)
-        except AssertionError as error:
-            answer = f"{error}"
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+    with tempfile.TemporaryDirectory() as kept:
+        for line in sys.stdin:
+            case, where, killed = json.loads(line)
+            try:
+                answer: int | str = try_case(case, Path(where).resolve(), killed, Path(kept).resolve())
+            except AssertionError as error:
+                answer = f"{error}"
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()

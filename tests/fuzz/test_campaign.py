@@ -114,7 +114,7 @@ def test_changes_reach_keys_values_lines_and_bytes() -> None:
 @pytest.mark.thorough
 def test_the_campaign_as_a_command() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(FUZZ / "campaign.py"), "--minutes", "0.2", "--jobs", "1", "--seed", "1"]
+        command = [sys.executable, str(FUZZ / "campaign.py"), "--minutes", "0.05", "--jobs", "1", "--seed", "1"]
         command += ["--target", "plan text", "--target", "number text", "--failures", folder]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -172,7 +172,7 @@ def test_a_killed_run_ends_with_the_same_rows_and_the_same_choice(
     def length(examples: Sequence[Example], plans: Sequence[Sequence[str]]) -> list[float | None]:
         return [len(plan) / 10 for plan in plans]
 
-    every = config.validation.model_copy(update={"every": 1})
+    every = config.validation.model_copy(update={"every": 1, "samples": 1})
     config = config.model_copy(update={"validation": every, "kl_budget": 1e-3})
     assert in_child(DOOMED, config.model_dump_json()) == -9
     assert [row["step"] for row in rows(config)] == [0, 1, 2, 3]

@@ -93,24 +93,28 @@ def free_matching(W: ArrayLike) -> Alignment:
     """
     W = _similarities(W)
     M, L = W.shape
-    B = np.zeros((M + 1, L + 1))
+    table = np.zeros((M + 1, L + 1))
     for i in range(1, M + 1):
-        for k in range(1, L + 1):
-            B[i, k] = max(B[i - 1, k], B[i, k - 1], B[i - 1, k - 1] + W[i - 1, k - 1])
+        # B[i, k - 1] holds the greatest of the row so far, so that it enters as a running maximum. The page asks for
+        # the matching of every narration of a pool at every step: a loop over k would take most of its time.
+        best = np.maximum(table[i - 1, 1:], table[i - 1, :-1] + W[i - 1])
+        np.maximum.accumulate(best, out=table[i, 1:])
 
+    # Back from (M, L), through lists: a cell of an array takes ten times as long to read.
+    B = table.tolist()
     i, k = M, L
     moves: list[tuple[int | None, int | None]] = []
     while i or k:
-        if k and B[i, k] == B[i, k - 1]:
+        if k and B[i][k] == B[i][k - 1]:
             k -= 1
             moves.append((None, k))
-        elif i and B[i, k] == B[i - 1, k]:
+        elif i and B[i][k] == B[i - 1][k]:
             i -= 1
             moves.append((i, None))
         else:
             i, k = i - 1, k - 1
             moves.append((i, k))
-    return Alignment(float(B[M, L]), tuple(reversed(moves)))
+    return Alignment(B[M][L], tuple(reversed(moves)))
 
 
 def free_coverage(W: ArrayLike) -> float:

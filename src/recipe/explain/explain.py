@@ -71,13 +71,12 @@ def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence
     h, plan = as_steps(history), as_steps(continuation)
     shorter = [plan[:i] + plan[i + 1 :] for i in range(len(plan))]
     reward, *without = verifier.score(history=h, continuations=[plan, *shorter], goal=goal)
-    narrations = tuple(
-        pooled_narration(verifier.corpus, pooled) for pooled in verifier.align(history=h, continuation=plan, goal=goal)
-    )
+    pool = verifier.align(history=h, continuation=plan, goal=goal)
+    narrations = tuple(pooled_narration(verifier.corpus, pooled) for pooled in pool)
     evidence = []
     for i, text in enumerate(h + plan):
         missing = without[i - len(h)] if i >= len(h) else None
-        grounds = step_grounds(i, narrations)
+        grounds = step_grounds(i, pool)
         step = StepEvidence(
             text=text,
             in_history=missing is None,
@@ -106,12 +105,15 @@ def pooled_narration(corpus: "NarrationIndex", pooled: PooledAlignment) -> Align
     )
 
 
-def step_grounds(step: int, narrations: Sequence[AlignedNarration]) -> tuple[Ground, ...]:
+def step_grounds(step: int, pool: Sequence[PooledAlignment]) -> tuple[Ground, ...]:
     """The best segment of a step in every narration that matches it, most similar first, ties in pool order."""
     grounds = []
-    for aligned in narrations:
-        if match := best_matches(aligned.matches).get(step):
-            grounds.append(Ground(aligned.index, match.segment, match.similarity))
+    for aligned in pool:
+        # Only the matches are rounded: rounding all of W takes longer than the alignment.
+        W = aligned.similarities
+        matches = tuple(Match(i, k, round(float(W[i, k]), 4)) for i, k in aligned.matches if i == step)
+        for match in best_matches(matches).values():
+            grounds.append(Ground(aligned.hit.narration, match.segment, match.similarity))
     return tuple(sorted(grounds, key=lambda ground: -ground.similarity))
 
 

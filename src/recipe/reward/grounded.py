@@ -386,9 +386,10 @@ class GroundedMethod(Method):
             if columns:
                 theta = self._theta(texts, (similar, offsets), self._similarities(pool.background, texts))
                 _, counted = self._novelties(texts, theta)
+                counted_similarities = similar[:, columns] * counted
             first = len(texts.rows[0]) - len(texts.history)  # the goal takes part, and is not shown as a step
             for hit, (start, stop) in zip(pool.relevant, pairwise(offsets), strict=True) if columns else ():
-                W = (similar[start:stop, columns] * counted).T
+                W = counted_similarities[start:stop].T
                 matching = free_matching(W)
                 pairs = [(i, k) for i, k in matching.path if i is not None and k is not None and i >= first]
                 matches = tuple((i - first, k) for i, k in pairs)

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from recipe.evaluation.matching import FLOOR, CosineScale, Likeness, calibrate
-from recipe.explain.explain import pooled_narration, step_grounds, when
+from recipe.explain.explain import step_grounds, when
 from recipe.explain.records import Links
 from recipe.reward.embeddings import LruCache
 from recipe.reward.scorer import Prompt, PromptGroup, Steps, prompt_outcomes, score_or_raise
 from recipe.reward.verifier import Verifier
-from recipe.types import Narration, Reward
+from recipe.types import Reward
 
 SUPPORT = 0.01
 """What a step has to add for it to count as supported."""
@@ -120,22 +120,17 @@ class CorpusEvidence:
         evidence = []
         groups = [PromptGroup(*prompt, [plan]) for prompt, plan in plans]
         for group, pool, gains in zip(groups, self.verifier.align_groups(groups), self.gains(plans), strict=True):
-            narrations = [pooled_narration(self.verifier.corpus, aligned) for aligned in pool]
-            texts = {aligned.index: aligned.narration for aligned in narrations}
             rows = []
             for number, gain in enumerate(gains, start=1):
-                grounds = step_grounds(len(group.history) + number - 1, narrations)
+                grounds = step_grounds(len(group.history) + number - 1, pool)
                 close = [ground for ground in grounds if ground.similarity >= _CLOSE]
                 rows.append(
                     {
                         "number": number,
                         "state": "supported" if gain > SUPPORT and close else "unsupported",
                         "matched_in": len(close),
-                        "pool": len(narrations),
-                        "grounds": [
-                            self._ground(texts[ground.narration], ground.segment, ground.similarity)
-                            for ground in close[:_SHOWN]
-                        ],
+                        "pool": len(pool),
+                        "grounds": [self._ground(*ground) for ground in close[:_SHOWN]],
                     }
                 )
             evidence.append(rows)
@@ -207,8 +202,8 @@ class CorpusEvidence:
             says = segments[0] < segments[1]
             votes[says] += 1
             if says and len(grounds) < _SHOWN:
-                narration = self.verifier.corpus.narration(aligned.hit.narration)
-                rows = [self._ground(narration, segment, float(W[i, segment])) for i, segment in enumerate(segments)]
+                number = aligned.hit.narration
+                rows = [self._ground(number, segment, float(W[i, segment])) for i, segment in enumerate(segments)]
                 grounds.append({"before": rows[0], "after": rows[1]})
         return {
             "before": first,
@@ -219,7 +214,8 @@ class CorpusEvidence:
             "grounds": grounds,
         }
 
-    def _ground(self, narration: Narration, segment: int, similarity: float) -> Row:
+    def _ground(self, number: int, segment: int, similarity: float) -> Row:
+        narration = self.verifier.corpus.narration(number)
         said = narration.segments[segment]
         return {
             "text": said.text,
