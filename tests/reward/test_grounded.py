@@ -301,7 +301,8 @@ def test_similarities_are_cosines_of_centred_vectors(seed: int) -> None:
     segments, steps = (centred(rng.normal(size=(n, 8)).astype(np.float32), np.zeros(8, np.float32)) for n in (6, 3))
     mean = segments.mean(axis=0)
     moved = centred(steps, mean)
-    found = SimilarityBaseline(mean, segments, NarrationLengths.of(np.array([6]))).similarities(segments, moved)
+    products = segments @ np.vstack([moved, mean]).T
+    found = SimilarityBaseline(mean, segments, NarrationLengths.of(np.array([6]))).similarities(products, moved)
     np.testing.assert_allclose(found, centred(segments, mean) @ moved.T, atol=2e-6)
 
 

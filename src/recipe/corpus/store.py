@@ -193,6 +193,20 @@ class Corpus:
         shard = self._local.shards[number]
         return shard.embeddings.rows(shard.offsets[row], shard.offsets[row + 1]).astype(np.float32)
 
+    def similarities(
+        self, narrations: Sequence[int], steps: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The dot products of all segments of P narrations with steps [n, d], float32 [S, n], and offsets [P + 1].
+
+        The stored vectors are widened on the way, so that no copy of them is made or kept. Raises IndexError.
+        """
+        numbers = np.array(narrations, np.int64)
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
+            raise IndexError(f"narrations {numbers.min()} to {numbers.max()} of a corpus with {len(self)}")
+        products: tuple[NDArray[np.float32], NDArray[np.int64]]
+        products = kernels("scan.scores").similarities(self._local.shards, numbers, steps)
+        return products
+
     def verify(self, progress: Progress = SILENT) -> None:
         """Compare every file with its checksum and record that they agree. Raises CorpusError for one that differs."""
         verify_shards(self.folder, self.manifest["shards"], progress)

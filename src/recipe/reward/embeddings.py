@@ -47,6 +47,13 @@ class NarrationIndex(Protocol):
         """Unit-norm float32 [L, d]."""
         ...
 
+    def similarities(self, narrations: Sequence[int], steps: Vectors) -> tuple[Vectors, NDArray[np.int64]]:
+        """Products of all segments of P narrations with steps [n, d], float32 [S, n], and their offsets [P + 1].
+
+        A product does not depend on the other steps and narrations, to the last bit.
+        """
+        ...
+
     def search_batch(self, queries: Sequence[Vectors], k: int) -> list[list[Hit]]:
         """For each query [M, d] the k narrations of the highest A_mono, best first, ties in corpus order."""
         ...
