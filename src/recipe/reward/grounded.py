@@ -106,7 +106,8 @@ def calibrated(similarities: NDArray[np.float32], floors: NDArray[np.float32]) -
     >>> calibrated(np.array([[0.2, 0.75]], np.float32), np.array([0.5, 0.5], np.float32)).tolist()
     [[0.0, 0.5]]
     """
-    return np.asarray(np.clip((similarities - floors) / np.maximum(1.0 - floors, 1e-6), 0.0, 1.0), dtype=np.float32)
+    W = np.asarray((similarities - floors) / np.maximum(1.0 - floors, 1e-6), dtype=np.float32)
+    return np.clip(W, 0.0, 1.0, out=W)
 
 
 def weights(pool: FreeAlignment) -> Float64:
@@ -516,9 +517,10 @@ class GroundedMethod(Method):
         theta = self._theta(texts, near, far)
         columns, (new, counted) = texts.columns, self._novelties(texts, theta)
         (W, offsets), (others_W, others_offsets) = near, far
-        aligned = self._backend.grouped_free_alignment(W[:, columns] * counted, bounds, offsets)
+        # `take` gives rows that are contiguous, as the backend reads them; W[:, columns] does not.
+        aligned = self._backend.grouped_free_alignment(W.take(columns, axis=1) * counted, bounds, offsets)
         precedence = self._backend.precedence(W, offsets)
-        apart = self._backend.grouped_free_alignment(others_W[:, columns] * counted, bounds, others_offsets)
+        apart = self._backend.grouped_free_alignment(others_W.take(columns, axis=1) * counted, bounds, others_offsets)
         relevant, background = contrast(aligned, apart)
         h = texts.rows[0]
         coverage = coverage_of(relevant, background, len(h))
