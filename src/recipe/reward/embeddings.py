@@ -74,9 +74,6 @@ class LruCache(Generic[Key, Value]):
         self._values: OrderedDict[Key, Value] = OrderedDict()
         self._lock = Lock()
 
-    def __len__(self) -> int:
-        return len(self._values)
-
     def get(self, key: Key) -> Value | None:
         """The value kept for `key`, None where there is none."""
         with self._lock:

@@ -53,7 +53,7 @@ from recipe.alignment.backends import Backend, Float32, FreeAlignment, Int64
 from recipe.alignment.reference import free_matching
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError, ConfigError
-from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, unlike
+from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, relevance_texts, unlike
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.language_model import POLICY, Likelihood, PlanOrder, open_likelihood
 from recipe.reward.scorer import Method, Prompt, PromptGroup, Steps
@@ -332,25 +332,19 @@ class _GroupTexts(NamedTuple):
     vectors: Vectors
     """[C, d], centred."""
     cosines: list[Float32]
-    """Of h and each plan with the plan, [|h| + n, n]: by a product of its own, so that other plans change no digit."""
+    """Of the history and each plan with the plan, [m + n, n]."""
+    to_goal: Float32 | None
+    """Cosines [T] of the steps of all plans with the goal; None where the prompt has none."""
+    to_history: Float32
+    """[T, m]."""
     floors: Float32
     """[C]."""
     rows: list[list[int]]
     """Columns of h, which begins with the goal where there is one, then of each plan."""
     history: list[int]
     """Columns of the steps that are done."""
-
-    @property
-    def columns(self) -> list[int]:
-        """Columns of h and of all plans, in order."""
-        return [column for row in self.rows for column in row]
-
-    @property
-    def to_prompt(self) -> tuple[Float32 | None, Float32]:
-        """Cosines of the T steps of all plans with the goal, [T] or none, and with the history, [T, m]."""
-        count, first = len(self.rows[0]), len(self.rows[0]) - len(self.history)
-        joined = np.concatenate([np.zeros((count, 0), np.float32), *(part[:count] for part in self.cosines)], axis=1)
-        return joined[0] if first else None, joined[first:].T
+    columns: list[int]
+    """Columns of h and of all plans, in order."""
 
 
 class GroundedMethod(Method):
@@ -374,9 +368,7 @@ class GroundedMethod(Method):
         """Judge the order of plans by this model's likelihood."""
         self._plan_order = PlanOrder(likelihood, self._config.permutations)
 
-    def texts(self, group: PromptGroup) -> list[str]:
-        """The goal, where there is one, and the steps of h and of every plan."""
-        return [*([group.goal] if group.goal.strip() else []), *group.steps]
+    texts = staticmethod(relevance_texts)
 
     def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
         """The rewards of each group's plans, after one scan of the corpus for all pools.
@@ -402,7 +394,7 @@ class GroundedMethod(Method):
             columns, aligned = texts.columns, list[PooledAlignment]()
             near, far = self._similarities(pool, texts)
             similar, offsets = near
-            _, counted = self._novelties(texts, self._theta(texts, near, far))
+            _, _, counted = self._novelties(texts, near, far)
             first = len(texts.rows[0]) - len(texts.history)  # the goal takes part, and is not shown as a step
             for hit, (start, stop) in zip(pool.relevant, pairwise(offsets), strict=True) if columns else ():
                 W = (similar[start:stop, columns] * counted).T
@@ -467,8 +459,13 @@ class GroundedMethod(Method):
             h = [0, *history] if group.goal.strip() else history
             x = X[np.array([index[text] for text in own], np.intp)]
             b = np.array([floors[text] for text in own], np.float32)
-            cosines = [x[h + plan] @ x[plan].T for plan in plans]
-            members.append(_GroupTexts(x, cosines, b, [h, *plans], history))
+            # A product for each plan, so that other plans change no digit of it.
+            products = [x[h + plan] @ x[plan].T for plan in plans]
+            cosines = [product[len(h) - len(history) :] for product in products]
+            joined = np.concatenate([np.zeros((len(h), 0), np.float32), *(one[: len(h)] for one in products)], axis=1)
+            to_goal, to_history = joined[0] if group.goal.strip() else None, joined[len(h) - len(history) :].T
+            columns = [number for row in (h, *plans) for number in row]
+            members.append(_GroupTexts(x, cosines, to_goal, to_history, b, [h, *plans], history, columns))
         return members
 
     def _similarities(
@@ -485,37 +482,33 @@ class GroundedMethod(Method):
         middle = offsets[count]
         return (W[:middle], offsets[: count + 1]), (W[middle:], offsets[count:] - middle)
 
-    def _theta(self, texts: _GroupTexts, relevant: tuple[Float32, Int64], background: tuple[Float32, Int64]) -> float:
-        """theta of the prompt, from W of P and of Q with their offsets."""
-        if self._config.trust is None or not (h := texts.rows[0]):
-            return 0.0
-        pool, others = (
-            self._backend.grouped_free_alignment(W[:, h], [len(h)], offsets) for W, offsets in (relevant, background)
-        )
-        return trusted(coverage_of(*contrast(pool, others), len(h)), self._config)
-
-    def _novelties(self, texts: _GroupTexts, theta: float) -> tuple[Float32, Float32]:
-        """How new each step of all plans is for relevance, and what the similarities of each column of h and of all
-        plans are multiplied by.
+    def _novelties(
+        self, texts: _GroupTexts, relevant: tuple[Float32, Int64], background: tuple[Float32, Int64]
+    ) -> tuple[float, Float32, Float32]:
+        """theta of the prompt, from W of P and of Q with their offsets; how new each step of all plans is for
+        relevance; and what the similarities of each column of h and of all plans are multiplied by.
         """
-        h = texts.rows[0]
-        first = len(h) - len(texts.history)
-        new = [novelty(similar[first:], _NOVELTY) for similar in texts.cosines]
-        relevant = np.concatenate([np.zeros(0, np.float32), *new])
-        factor = 1.0 - self._config.repeats * (1.0 - theta) * (1.0 - relevant)
-        to_goal, _ = texts.to_prompt
-        if to_goal is not None:
-            relevant = np.minimum(relevant, unlike(to_goal, _GOAL_NOVELTY))
-            factor = factor * (1.0 - (1.0 - theta) * (1.0 - unlike(to_goal, _GOAL_RESTATED)))
-        return relevant, np.concatenate([np.ones(len(h), np.float32), factor], dtype=np.float32)
+        h, theta = texts.rows[0], 0.0
+        if self._config.trust is not None and h:
+            pool, others = (
+                self._backend.grouped_free_alignment(W[:, h], [len(h)], offsets)
+                for W, offsets in (relevant, background)
+            )
+            theta = trusted(coverage_of(*contrast(pool, others), len(h)), self._config)
+        new = np.concatenate([np.zeros(0, np.float32), *(novelty(similar, _NOVELTY) for similar in texts.cosines)])
+        factor = 1.0 - self._config.repeats * (1.0 - theta) * (1.0 - new)
+        if texts.to_goal is not None:
+            new = np.minimum(new, unlike(texts.to_goal, _GOAL_NOVELTY))
+            factor = factor * (1.0 - (1.0 - theta) * (1.0 - unlike(texts.to_goal, _GOAL_RESTATED)))
+        return theta, new, np.concatenate([np.ones(len(h), np.float32), factor], dtype=np.float32)
 
     def _group_rewards(
         self, pools: NarrationPools, texts: _GroupTexts, plan_orders: Sequence[float] | None
     ) -> list[Reward]:
         bounds = np.cumsum([len(row) for row in texts.rows])
         near, far = self._similarities(pools, texts)
-        theta = self._theta(texts, near, far)
-        columns, (new, counted) = texts.columns, self._novelties(texts, theta)
+        theta, new, counted = self._novelties(texts, near, far)
+        columns = texts.columns
         (W, offsets), (others_W, others_offsets) = near, far
         # `take` gives rows that are contiguous, as the backend reads them; W[:, columns] does not.
         aligned = self._backend.grouped_free_alignment(W.take(columns, axis=1) * counted, bounds, offsets)
@@ -526,7 +519,7 @@ class GroundedMethod(Method):
         coverage = coverage_of(relevant, background, len(h))
         abstained = abstains(coverage, self._config)
         price = max(relevant.history - background.history, 0.0) / max(len(h), 1) * self._config.price
-        close, close_goal = (new * near for near in closeness(*texts.to_prompt))
+        close, close_goal = (new * near for near in closeness(texts.to_goal, texts.to_history))
         rewards = []
         for row, plan in enumerate(texts.rows[1:], start=1):
             own = slice(*(bounds[row - 1 : row + 1] - len(h)))

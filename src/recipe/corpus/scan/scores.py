@@ -211,31 +211,6 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
     return exact
 
 
-def similarities(
-    shards: Sequence[Shard], narrations: NDArray[np.int64], steps: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The dot products of all segments of narrations [P] with steps [n, d], float32 [S, n], and their offsets [P + 1].
-
-    Narrations have their numbers in the corpus. Each product is the same number whatever stands beside it.
-    """
-    padded = np.zeros((-(-len(steps) // floats.STEPS) * floats.STEPS, steps.shape[1]), np.float32)
-    padded[: len(steps)] = steps
-    owners = np.searchsorted([shard.first for shard in shards], narrations, side="right") - 1
-    members = [np.flatnonzero(owners == number) for number in range(len(shards))]
-    lengths = np.zeros(len(narrations) + 1, np.int64)
-    for shard, own in zip(shards, members, strict=True):
-        numbers = narrations[own] - shard.first
-        lengths[own + 1] = shard.offsets[numbers + 1] - shard.offsets[numbers]
-    starts = np.cumsum(lengths)
-
-    W = np.empty((starts[-1], len(padded)), np.float32)
-    for shard, own in zip(shards, members, strict=True):
-        if len(own):
-            vectors, offsets, numbers = shard.embeddings.spans(shard.offsets, narrations[own] - shard.first)
-            floats.products_of_narrations(vectors.view(np.uint16), offsets, numbers, starts[own], padded, W)
-    return W[:, : len(steps)], starts
-
-
 def _require_finite(shard: Shard, scores: NDArray[np.floating]) -> None:
     """Checksums tell of damage, not of what was written wrongly: scores of such vectors cannot be ranked."""
     if not np.isfinite(scores).all():
