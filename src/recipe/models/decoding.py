@@ -250,13 +250,15 @@ def _log_probability(logits: torch.Tensor, targets: torch.Tensor, temperature: f
     return -losses.view(targets.shape).double()
 
 
-class _RoomyLayer(DynamicLayer):
+class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
     """Keys and values with free memory behind them.
 
     A token is written behind the ones before it, where transformers copies all of them at every token: a third of the
     time of sampling from a small model on a processor.
     """
 
+    keys: torch.Tensor
+    values: torch.Tensor
     _memory: tuple[torch.Tensor, ...] = ()
     """Of keys and values, which are views of it."""
 

@@ -190,9 +190,12 @@ def report_sections(results: Results) -> Iterator[Section]:
         shown = next(name for name in (*MAIN, results.by_seed[0].metric) if name in metrics)
         caption = f"Every run alone: its mean difference to {baselines} on the same prompts, with its 95% interval."
         figure = _figures("seeds", (plots.seeds_figure(results.by_seed, shown), caption))
-        names = {row: f"{row.regime}, seed {row.seed}" for row in results.by_seed}
-        runs = [replace(row, regime=name) for row, name in names.items()]
-        kept = {name for row, name in names.items() if row.baseline == BASE and results.kept_base(row.regime, row.seed)}
+        runs = [replace(row, regime=f"{row.regime}, seed {row.seed}") for row in results.by_seed]
+        kept = {
+            run.regime
+            for row, run in zip(results.by_seed, runs, strict=True)
+            if row.baseline == BASE and results.kept_base(row.regime, row.seed)
+        }
         tables = _difference_tables(runs, "run", f"difference of each run to {baselines}", kept)
         yield Section("seeds", "Seed by seed", "Seeds", blocks=(*figure, *tables))
     if first == "validations":
