@@ -121,13 +121,13 @@ def _advice(results: Results) -> list[str]:
     )
     if not all(rows for *_, rows in tasks):
         return []
-    where = f"{_metric_name(metric)} on {SPLITS.get(split, split)} against the base"
+    where = f"{_metric_name(metric)} on {SPLITS.get(split, split)} against the base: "
     sentences = []
     for do, leave, rows in tasks:
         rows.sort(key=lambda row: -row.value.mean)
         gains = "; ".join(f"{row.regime} {_gain(results, row)}" for row in rows)
-        sentences.append(f"{do if rows[0].value.sign == 1 else leave} ({where}: {gains}).")
-        where = "the same"
+        sentences.append(f"{do if rows[0].value.sign == 1 else leave} ({where}{gains}).")
+        where = ""
     return sentences
 
 
