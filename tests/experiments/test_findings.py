@@ -96,15 +96,39 @@ def test_what_each_reward_gained_comes_first() -> None:
         validations=(
             r.ValidationCurve("RL, grounded", "validity", points, 30, 60, "round"),
             r.ValidationCurve("RL, paper", "validity", (points[0], replace(points[2], measured=0.4)), 30, 60),
-            r.ValidationCurve("RL, length", "reward", points[:1], 30, 60),
+            r.ValidationCurve("RL, length", "reward", points, 30, 60),
         ),
     )
     sentences = summary(found)
-    for said, verb, regime in zip(sentences, ("gained", "showed no change in", "lost"), regimes, strict=False):
+    for said, verb, regime in ((sentences[0], "gained", "RL, grounded"), (sentences[2], "lost", "RL, length")):
         assert f"{regime} {verb} exact validity" in said
         assert "+1.2 [+0.7, +1.7] against the base and +0.5 against the reference" in said
+    assert sentences[1] == "On held-out goals, RL, paper kept the base: on validation prompts nothing was better."
     assert "round 2 was kept" in sentences[3]
     assert "no step was better than the base" in sentences[4]
+
+
+def test_the_page_says_first_what_to_do() -> None:
+    points = r.Validated(0, 0.0, 0.1, 0.5, 4.0), r.Validated(1, 1.5, 0.2, 0.6, 5.0)
+    gains = {"SFT": 0.2, "trained on grounded": 0.1, "trained on paper": 0.0, "best of 8, grounded": 0.01}
+    found = r.Results(
+        title="t",
+        scores=tuple(scores("test_taught", name, score=0.5) for name in ("base", *gains)),
+        differences=tuple(difference("test_taught", name, "score", gain, 0.02) for name, gain in gains.items()),
+        validations=(
+            r.ValidationCurve("trained on grounded", "validity", points, 30, 60, "round"),
+            r.ValidationCurve("trained on paper", "validity", points[:1], 30, 60, "round"),
+        ),
+    )
+    train, choose, tune = headline(found)
+    assert train.startswith("Train on a reward")
+    assert "on taught goals" in train
+    assert "trained on grounded +0.100 [+0.080, +0.120]; trained on paper kept the base" in train
+    assert choose.startswith("Do not choose among plans by a reward here")
+    assert tune.startswith("Fine-tune on annotated plans")
+    assert "trained on paper kept the base" in next(one for one in summary(found) if "difference in" in one)
+    # A study without SFT does not say what it did not compare.
+    assert not headline(replace(found, differences=found.differences[1:]))[0].startswith("Train")
 
 
 def test_perturbed_plans_with_as_high_a_reward_are_named() -> None:

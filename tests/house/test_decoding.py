@@ -49,7 +49,9 @@ def likeliest(logits: Any, _rows: Any, _step: int) -> Any:
 PROMPTS = [[1, 2, 3, 4, 5], [7], [0], [7]]
 
 
-def test_ended_completions_leave_and_others_go_on(model: Counting) -> None:
+@pytest.mark.parametrize("room", [1, 32])
+def test_ended_completions_leave_and_others_go_on(room: int, model: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "_ROOM", room)
     written = complete(model, PROMPTS, likeliest, ends=[9], longest=6)
     assert written == [[6, 7, 8, 9], [8, 9], [1, 2, 3, 4, 5, 6], [8, 9]]
     assert model.batches == [3, 4, 2, 2, 1, 1]  # equal prompts are read once

@@ -218,6 +218,8 @@ class Section:
     warnings: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     """One sentence each."""
+    folded: bool = False
+    """Whether a page shows its blocks on demand only."""
 
 
 def row(name: str, *values: Value | Cell, kind: str = "", about: str = "", section: str = "") -> TableRow:

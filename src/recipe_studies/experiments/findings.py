@@ -5,7 +5,8 @@ from statistics import fmean
 
 from recipe.errors import listed
 from recipe.evaluation.controls import control_sentences, is_beaten
-from recipe.evaluation.metrics import METRICS
+from recipe.evaluation.metrics import CONTROL, METRICS
+from recipe.evaluation.validity.measure import Difference
 from recipe.stats import Interval
 from recipe_studies.experiments.probes import REFERENCE
 from recipe_studies.experiments.results import NAMES, SPLITS, Results
@@ -72,11 +73,12 @@ def summary(results: Results, recognised: Sequence[float] = ()) -> tuple[str, ..
 
 
 def headline(results: Results) -> tuple[str, ...]:
-    """What the page says first: who is above and below the base, only where the interval excludes zero, and controls.
+    """What the page says first: what to do, or who is above and below the base; then the controls.
 
-    Without a base to compare with, the first findings.
+    A regime is above or below only where the interval excludes zero. Without a base to compare with, the first
+    findings.
     """
-    sentences, metric = _validated_gains(results), results.main_metric()
+    sentences, metric = _advice(results) or _validated_gains(results), results.main_metric()
     name = _metric_name(metric)
     for split in results.splits():
         if not sentences or results.control_differences:
@@ -88,11 +90,50 @@ def headline(results: Results) -> tuple[str, ...]:
             }
             own = [row for row in results.differences if (row.split, row.metric, row.baseline) == (split, metric, BASE)]
             for row in sorted(own, key=lambda row: -row.value.mean):
-                by_sign[row.value.sign][1].append(f"{row.regime} {_signed(row.value)}")
+                by_sign[row.value.sign][1].append(f"{row.regime} {_gain(results, row)}")
             shown = ((words, regimes) for words, regimes in by_sign.values() if regimes)
             sentences += [f"On {SPLITS.get(split, split)}, {words}: {'; '.join(regimes)}." for words, regimes in shown]
         sentences += _controls(results, split)
     return tuple(sentences) or results.summary[:FIRST]
+
+
+def _advice(results: Results) -> list[str]:
+    """What to do, in three sentences: train, choose, fine-tune; none where a study lacks one of them."""
+    metric, trained = results.main_metric(), {curve.regime for curve in results.validations}
+    split = next(iter(results.splits()), "")
+    own = [row for row in results.differences if (row.split, row.metric, row.baseline) == (split, metric, BASE)]
+    tasks = (
+        (
+            "Train on a reward where nobody has annotated your tasks",
+            "Do not train on a reward here",
+            [row for row in own if row.regime in trained and not row.regime.startswith(CONTROL)],
+        ),
+        (
+            "Choose among several plans by a reward where you can write several",
+            "Do not choose among plans by a reward here",
+            [row for row in own if row.regime.startswith("best of")],
+        ),
+        (
+            "Fine-tune on annotated plans where you have them",
+            "Do not expect that fine-tuning on annotated plans helps here",
+            [row for row in own if row.regime == "SFT"],
+        ),
+    )
+    if not all(rows for *_, rows in tasks):
+        return []
+    where = f"{_metric_name(metric)} on {SPLITS.get(split, split)} against the base: "
+    sentences = []
+    for do, leave, rows in tasks:
+        rows.sort(key=lambda row: -row.value.mean)
+        gains = "; ".join(f"{row.regime} {_gain(results, row)}" for row in rows)
+        sentences.append(f"{do if rows[0].value.sign == 1 else leave} ({where}{gains}).")
+        where = ""
+    return sentences
+
+
+def _gain(results: Results, row: Difference) -> str:
+    """A difference to the base in words: a figure would look measured where validation kept the base."""
+    return "kept the base" if row.baseline == BASE and results.kept_base(row.regime, row.seed) else _signed(row.value)
 
 
 def _validated_gains(results: Results) -> list[str]:
@@ -104,6 +145,10 @@ def _validated_gains(results: Results) -> list[str]:
         for regime in dict.fromkeys(curve.regime for curve in results.validations):
             gain, longer = changes.get((split, regime, metric)), changes.get((split, regime, "steps"))
             if gain is None or longer is None:
+                continue
+            if results.kept_base(regime):
+                where = f"On {SPLITS.get(split, split)}"
+                sentences.append(f"{where}, {regime} kept the base: on validation prompts nothing was better.")
                 continue
             verb = {1: "gained", -1: "lost", 0: "showed no change in", None: "may have changed"}[gain.sign]
             metrics = rows[split, regime]
@@ -138,7 +183,7 @@ def _of_split(results: Results, split: str) -> list[str]:
             clear = sum(run.sign in (1, -1) for run in seeds)
             by_seed = ", ".join(f"{run.mean:+.3f}" for run in seeds)
             alone = f" (seeds {by_seed}; {clear} of {len(seeds)} intervals exclude 0)"
-        changes.setdefault(row.baseline, []).append(f"{row.regime} {_signed(row.value)}{alone}")
+        changes.setdefault(row.baseline, []).append(f"{row.regime} {_gain(results, row)}{alone}")
     for baseline, parts in changes.items():
         against = "the base" if baseline == BASE else baseline
         sentences.append(f"{where}, difference in {name} to {against}: {'; '.join(parts)}.")
@@ -245,17 +290,24 @@ def caveats(study: Study) -> tuple[str, ...]:
         sentences.append(
             "Best of N chooses by a reward, so that this reward is high by choice there and proves nothing."
         )
+    exposure = getattr(config.source, "exposure", None)
+    if exposure is not None:
+        sentences.append(
+            "The base planner is trained on clean text about the goals of half of the domains, and on noisy text about "
+            "the taught goals, as a pretrained model has read about everything."
+        )
     if config.has_world and teaching:
         sentences += [
-            "The base planner is trained on clean text about the goals of half of the domains, and on noisy text about "
-            "the taught goals, as a pretrained model has read about everything.",
             "Exact validity and SFT on gold are ceilings: they know the task graphs that evaluation uses.",
             "A corpus tells the known goals, too. The wrong corpus tells those alone.",
         ]
     elif config.has_world:
+        if exposure is None:
+            sentences.append(
+                "The base planner is trained on noisy text about every goal, also the held-out ones, as a pretrained "
+                "model has read about everything."
+            )
         sentences += [
-            "The base planner is trained on noisy text about every goal, also the held-out ones, as a pretrained model "
-            "has read about everything.",
             "A line counts as a step if its words match a wording of the world; a right step in other words counts as "
             "foreign.",
         ]

@@ -1,6 +1,6 @@
 """The results of an experiment as one self-contained HTML page: style and figures are inline."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -41,6 +41,7 @@ from recipe_studies.experiments.results import (
     StageTime,
     load_results,
 )
+from recipe_studies.experiments.study import BASE
 
 try:
     from matplotlib.figure import Figure as Drawing
@@ -142,9 +143,10 @@ def report_sections(results: Results) -> Iterator[Section]:
     if results.differences:
         baseline = results.differences[0].baseline
         figure = _differences_figure(results, "differences")
-        tables = _difference_tables(results.differences, "regime", f"difference to {baseline}")
+        kept = {row.regime for row in results.differences if row.baseline == BASE and results.kept_base(row.regime)}
+        tables = _difference_tables(results.differences, "regime", f"difference to {baseline}", kept)
         title = f"Against {baseline}, prompt by prompt"
-        yield Section("differences", title, "Differences", blocks=(*figure, *tables))
+        yield Section("differences", title, "Differences", blocks=(*figure, *tables), folded=True)
     if results.control_differences:
         blocks = []
         for split, name in dict.fromkeys((row.split, row.metric) for row in results.control_differences):
@@ -189,7 +191,12 @@ def report_sections(results: Results) -> Iterator[Section]:
         caption = f"Every run alone: its mean difference to {baselines} on the same prompts, with its 95% interval."
         figure = _figures("seeds", (plots.seeds_figure(results.by_seed, shown), caption))
         runs = [replace(row, regime=f"{row.regime}, seed {row.seed}") for row in results.by_seed]
-        tables = _difference_tables(runs, "run", f"difference of each run to {baselines}")
+        kept = {
+            run.regime
+            for row, run in zip(results.by_seed, runs, strict=True)
+            if row.baseline == BASE and results.kept_base(row.regime, row.seed)
+        }
+        tables = _difference_tables(runs, "run", f"difference of each run to {baselines}", kept)
         yield Section("seeds", "Seed by seed", "Seeds", blocks=(*figure, *tables))
     if first == "validations":
         figure = _figures("drift", (validation_figure(results.validations), DRIFT_CAPTION))
@@ -198,7 +205,7 @@ def report_sections(results: Results) -> Iterator[Section]:
             table = validation_table(curve)
             drift_tables.append(replace(table, caption=f"{curve.regime}, {table.caption}"))
         title = "Reward and measure against drift"
-        yield Section("drift", title, "Over-optimisation", blocks=(*figure, *drift_tables))
+        yield Section("drift", title, "Over-optimisation", blocks=(*figure, *drift_tables), folded=True)
     training: list[Table | Figure] = [*_training_figures(results.curves)]
     if results.costs:
         rows = (
@@ -211,7 +218,8 @@ def report_sections(results: Results) -> Iterator[Section]:
         about = "means over the steps of all runs"
         training.append(Table("Cost of the reward", "regime", columns, tuple(rows), about))
     if training:
-        yield Section("training", "What training did", "Training", (TRAINING,) if exact else (), tuple(training))
+        paragraphs = (TRAINING,) if exact else ()
+        yield Section("training", "What training did", "Training", paragraphs, tuple(training), folded=True)
     if results.alarms:
         paragraph = "The watchdog sees the completions of training and their rewards, never the truth."
         seeds = {alarm: "" if alarm.seed is None else f", seed {alarm.seed}" for alarm in results.alarms}
@@ -230,7 +238,7 @@ def report_sections(results: Results) -> Iterator[Section]:
         yield Section("reranking", title, "Best of N", blocks=figure)
     if results.lengths:
         figure = _figures("lengths", (plots.lengths_figure(results.lengths), "Share of plans by number of steps."))
-        yield Section("lengths", "How long the plans are", "Length", blocks=figure)
+        yield Section("lengths", "How long the plans are", "Length", blocks=figure, folded=True)
     if results.hand_made:
         names = ("reward", *(["validity"] if exact else []), "A(h)", "A(h + c)", "ρ", "gated")
         probes = []
@@ -247,9 +255,10 @@ def report_sections(results: Results) -> Iterator[Section]:
         drawing = plots.probes_figure(results.hand_made)
         figure = _figures("probes", (drawing, "Mean reward, and validity where it is known."))
         table = Table(title, "plan", headings(*names), tuple(probes))
-        yield Section("probes", title, "Probe plans", (paragraph,), (*figure, table))
+        yield Section("probes", title, "Probe plans", (paragraph,), (*figure, table), folded=True)
     if results.prompts:
-        yield Section("samples", "Plans side by side", "Samples", blocks=tuple(plans_side_by_side(results.prompts)))
+        plans = tuple(plans_side_by_side(results.prompts))
+        yield Section("samples", "Plans side by side", "Samples", blocks=plans, folded=True)
     yield run_section(results.provenance, results.stages)
     if results.caveats:
         yield Section("caveats", "Caveats", "Caveats", findings=results.caveats)
@@ -268,7 +277,7 @@ def run_section(provenance: Provenance, stages: Sequence[StageTime] = ()) -> Sec
     settings = NamedValues(
         tuple((name, value) for name, value in pairs if value or name not in ("command", "versions"))
     )
-    return Section("run", "How it was run", "How it was run", blocks=(*times, settings))
+    return Section("run", "How it was run", "How it was run", blocks=(*times, settings), folded=True)
 
 
 def _figures(section: str, *drawings: tuple[Drawing | None, str]) -> tuple[Figure, ...]:
@@ -327,7 +336,10 @@ def _score_tables(results: Results) -> Iterator[Table | Figure]:
         )
 
 
-def _difference_tables(differences: Sequence[Difference], first: str, about: str) -> Iterator[Table | Figure]:
+def _difference_tables(
+    differences: Sequence[Difference], first: str, about: str, kept: Container[str]
+) -> Iterator[Table | Figure]:
+    """A table a split; the rows of `kept` say that validation kept the base."""
     for split in dict.fromkeys(change.split for change in differences):
         own = {(change.regime, change.metric): change.value for change in differences if change.split == split}
         regimes, metrics = (list(dict.fromkeys(names)) for names in zip(*own, strict=True))
@@ -336,7 +348,9 @@ def _difference_tables(differences: Sequence[Difference], first: str, about: str
             first,
             headings(*(METRICS.get(name, name) for name in metrics)),
             tuple(
-                row(regime, *(metric_cell(own.get((regime, name)), name, signed=True) for name in metrics))
+                row(regime, "kept the base", *[None] * (len(metrics) - 1))
+                if regime in kept
+                else row(regime, *(metric_cell(own.get((regime, name)), name, signed=True) for name in metrics))
                 for regime in regimes
             ),
             f"{about}; {BOLD}",

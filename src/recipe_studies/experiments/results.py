@@ -24,7 +24,7 @@ from recipe.rows import from_json
 from recipe.stats import Interval
 from recipe.types import Example
 
-SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
+SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals", "test_taught": "taught goals"}
 """Names in words of the embedded world's test splits; other splits are shown by their own names."""
 
 ROWS = "rows"
@@ -253,6 +253,11 @@ class Results:
     def main_metric(self) -> str:
         """The best metric of how good plans are that is known here."""
         return next(name for name in MAIN if name == "reward" or any(name in row.metrics for row in self.scores))
+
+    def kept_base(self, regime: str, seed: int | None = None) -> bool:
+        """Whether validation kept the base in all runs of a regime, or in that of a seed: its plans are the base's."""
+        runs = [run for run in self.validations if run.regime == regime and seed in (None, run.seed)]
+        return bool(runs) and all(run.chosen is run.points[0] for run in runs)
 
     def splits(self) -> tuple[str, ...]:
         """Every split of the table, in order of first appearance."""
