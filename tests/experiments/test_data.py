@@ -53,20 +53,6 @@ def test_validation_prompts_share_no_cut_point_with_others(tmp_path: Path, monke
         draw_validation(tmp_path, DataSettings(source, 1, validation=200), SILENT)
 
 
-def test_with_exposure_prompts_are_cut_points_of_taught_goals(tmp_path: Path) -> None:
-    source = WorldSource(narrations=4, documents=40, train=60, test=20, exposure=0.25)
-    draw_world(tmp_path, DataSettings(source, 1), SILENT)
-    draw_validation(tmp_path, DataSettings(source, 1, validation=20), SILENT)
-    known, taught = known_and_taught(WORLD, 1)
-    parts = [read_examples(tmp_path / file) for file in (TRAIN, TEST, VALIDATION)]
-    assert [len(part) for part in parts] == [60, 20, 20]
-    assert {example.goal for part in parts for example in part} <= {*taught}
-    cuts = [{(e.goal, plan_key(WORLD, e.goal, e.history)) for e in part} for part in parts]
-    assert not cuts[2] & (cuts[0] | cuts[1])
-    documents = read_examples(tmp_path / DOCUMENTS)
-    assert [example.goal in known for example in documents] == [False] * 10 + [True] * 30
-
-
 FILES = {"type": "files", "narrations": ["n"], "benchmarks": ["coin", "crosstask"]}
 
 

@@ -113,8 +113,8 @@ def test_the_page_says_first_what_to_do() -> None:
     gains = {"SFT": 0.2, "trained on grounded": 0.1, "trained on paper": 0.0, "best of 8, grounded": 0.01}
     found = r.Results(
         title="t",
-        scores=tuple(scores("test_taught", name, score=0.5) for name in ("base", *gains)),
-        differences=tuple(difference("test_taught", name, "score", gain, 0.02) for name, gain in gains.items()),
+        scores=tuple(scores("test_goals", name, score=0.5) for name in ("base", *gains)),
+        differences=tuple(difference("test_goals", name, "score", gain, 0.02) for name, gain in gains.items()),
         validations=(
             r.ValidationCurve("trained on grounded", "validity", points, 30, 60, "round"),
             r.ValidationCurve("trained on paper", "validity", points[:1], 30, 60, "round"),
@@ -122,7 +122,7 @@ def test_the_page_says_first_what_to_do() -> None:
     )
     train, choose, tune = headline(found)
     assert train.startswith("Train on a reward")
-    assert "on taught goals" in train
+    assert "on held-out goals" in train
     assert "trained on grounded +0.100 [+0.080, +0.120]; trained on paper kept the base" in train
     assert choose.startswith("Do not choose among plans by a reward here")
     assert tune.startswith("Fine-tune on annotated plans")

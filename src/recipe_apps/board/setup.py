@@ -33,7 +33,7 @@ _UNBOUNDED = Limits(bytes=1 << 34, line=1 << 30, steps=100_000, characters=1 << 
 """For what the program submits itself."""
 _HALF = 100
 """Questions of each kind on the demo's track."""
-_KINDS = {"test_cuts": "known goals", "test_goals": "held-out goals", "test_taught": "taught goals"}
+_KINDS = {"test_cuts": "known goals", "test_goals": "held-out goals"}
 _RUNS = {
     "base": "the demo's base",
     "sft": "the demo's base, fine-tuned",
@@ -158,16 +158,15 @@ def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Boa
         drawn = read_examples(run / "data" / "test.jsonl")
     else:
         world = load_world()
-        drawn = [example for split in ("test_cuts", "test_goals") for example in draw_examples(world, split, _HALF)]
+        drawn = [example for split in _KINDS for example in draw_examples(world, split, _HALF)]
     examples = [replace(example, source=_KINDS.get(example.split, example.source)) for example in drawn]
     references = References.of(examples)
     scorers = [ScorerSettings(measure="validity"), ScorerSettings(measure="proxy", encoder=encoder)]
     identities = [(settings, open_scorer(settings, references).identity) for settings in scorers]
-    about = "Procedures of a made-up world: every valid order is known, so that plans can be checked exactly. "
-    if any(example.split == "test_goals" for example in drawn):
-        about += "Half of the questions are of goals that the demo's planner has never seen."
-    else:
-        about += "The base has read noisy text about their goals; what is right there only the corpus tells."
+    about = (
+        "Procedures of a made-up world: every valid order is known, so that plans can be checked exactly. "
+        "Half of the questions are of goals that the demo's planner has never seen."
+    )
     track = Track(
         name="world", title="The embedded world", about=about, shown_examples=_drawn(examples, 3), day_quota=20
     )

@@ -38,8 +38,6 @@ VALIDATION_PROMPTS = 100
 """Validation prompts of the world unless `validation.prompts` is given."""
 VALIDATION_DRAWS = 4
 """Draws for each of them, because many cut points are training prompts."""
-TAUGHT = "test_taught"
-"""Split of the test prompts of taught goals."""
 OWN_TESTED = 0.2
 """Share of the videos of own procedures that is tested on."""
 CORPUS_FILES = ("data/narrations.jsonl", "data/lists.jsonl", "data/wrong.jsonl")
@@ -70,51 +68,29 @@ def draw_world(folder: Path, settings: DataSettings, progress: Progress) -> None
     with progress.task("drawing the world", 4) as advance:
         write_jsonl(folder / NARRATIONS, map(asdict, narrate(world, source.narrations, seed)))
         advance(1)
-        if source.exposure is None:
-            train = draw_examples(world, "train", source.train, seed)
-            tests = [draw_examples(world, split, source.test, seed) for split in ("test_cuts", "test_goals")]
-        else:
-            _, taught = known_and_taught(world, seed)
-            train = draw_parts(world, taught, "train", source.train, seed)
-            tested = draw_parts(world, taught, "test", source.test, seed)
-            tests = [[replace(example, split=TAUGHT) for example in tested]]
-        write_examples(folder / TRAIN, train)
+        write_examples(folder / TRAIN, draw_examples(world, "train", source.train, seed))
         advance(1)
+        tests = (draw_examples(world, split, source.test, seed) for split in ("test_cuts", "test_goals"))
         write_examples(folder / TEST, [example for drawn in tests for example in drawn])
         advance(1)
-        write_examples(folder / DOCUMENTS, _base_text(world, source, seed, settings.noise))
+        texts = noisy_examples(world, source.documents, seed, noise=settings.noise)
+        write_examples(folder / DOCUMENTS, texts)
         advance(1)
-
-
-def _base_text(world: World, source: WorldSource, seed: int, noise: TextNoise) -> list[Example]:
-    """What the base reads: noisy text about all goals or, with `exposure`, about the taught ones beside clean text."""
-    if source.exposure is None:
-        return noisy_examples(world, source.documents, seed, noise=noise)
-    known, taught = known_and_taught(world, seed)
-    exposed = round(source.exposure * source.documents)
-    noisy = noisy_examples(world, exposed, seed, taught, noise)
-    return [*noisy, *noisy_examples(world, source.documents - exposed, seed, known, CLEAN, name="clean")]
 
 
 def draw_validation(folder: Path, settings: DataSettings, progress: Progress) -> None:
-    """Validation prompts of the world: cut points of goals that are trained on, which no training or test prompt has.
+    """Validation prompts of the world: cut points of the training split that no training or test prompt has.
 
     Raises InputError where the world has too few.
     """
-    world, source, count = load_world(), settings.source, settings.validation
-    assert isinstance(source, WorldSource)
+    world, drawn, count = load_world(), settings.source.train, settings.validation
     with progress.task("drawing validation prompts"):
         known = [example for file in (TRAIN, TEST) for example in read_examples(folder / file)]
         used = {(example.goal, plan_key(world, example.goal, example.history)) for example in known}
-        if source.exposure is None:
-            # The first examples of a seed are the training examples, so that these are of other videos, too.
-            drawn = source.train + VALIDATION_DRAWS * count
-            draws = draw_examples(world, "train", drawn, settings.seed)[source.train :]
-        else:
-            _, taught = known_and_taught(world, settings.seed)
-            draws = draw_parts(world, taught, "validation", VALIDATION_DRAWS * count, settings.seed)
+        # The first examples of a seed are the training examples, so that these are of other videos, too.
+        draws = draw_examples(world, "train", drawn + VALIDATION_DRAWS * count, settings.seed)
         chosen: list[Example] = []
-        for example in draws:
+        for example in draws[drawn:]:
             if len(chosen) == count:
                 break
             cut = example.goal, plan_key(world, example.goal, example.history)
@@ -171,13 +147,16 @@ def draw_teaching_world(folder: Path, settings: DataSettings, progress: Progress
     """Prompts of training, validation and test of the taught goals, and the base's text about all goals."""
     world, source, seed = load_world(), settings.source, settings.seed
     assert isinstance(source, TeachingWorld)
-    _, taught = known_and_taught(world, seed)
+    known, taught = known_and_taught(world, seed)
     counts = {"train": source.train, "validation": source.validation, "test": source.test}
     with progress.task("drawing the world", len(counts) + 1) as advance:
         for (part, count), file in zip(counts.items(), (TRAIN, VALIDATION, HELD_OUT), strict=True):
             write_examples(folder / file, draw_parts(world, taught, part, count, seed))
             advance(1)
-        write_examples(folder / DOCUMENTS, _base_text(world, source, seed, NOISE))
+        exposed = round(source.exposure * source.documents)
+        noisy = noisy_examples(world, exposed, seed, taught)
+        clean = noisy_examples(world, source.documents - exposed, seed, known, CLEAN, name="clean")
+        write_examples(folder / DOCUMENTS, [*noisy, *clean])
         advance(1)
 
 

@@ -290,24 +290,17 @@ def caveats(study: Study) -> tuple[str, ...]:
         sentences.append(
             "Best of N chooses by a reward, so that this reward is high by choice there and proves nothing."
         )
-    exposure = getattr(config.source, "exposure", None)
-    if exposure is not None:
-        sentences.append(
-            "The base planner is trained on clean text about the goals of half of the domains, and on noisy text about "
-            "the taught goals, as a pretrained model has read about everything."
-        )
     if config.has_world and teaching:
         sentences += [
+            "The base planner is trained on clean text about the goals of half of the domains, and on noisy text about "
+            "the taught goals, as a pretrained model has read about everything.",
             "Exact validity and SFT on gold are ceilings: they know the task graphs that evaluation uses.",
             "A corpus tells the known goals, too. The wrong corpus tells those alone.",
         ]
     elif config.has_world:
-        if exposure is None:
-            sentences.append(
-                "The base planner is trained on noisy text about every goal, also the held-out ones, as a pretrained "
-                "model has read about everything."
-            )
         sentences += [
+            "The base planner is trained on noisy text about every goal, also the held-out ones, as a pretrained model "
+            "has read about everything.",
             "A line counts as a step if its words match a wording of the world; a right step in other words counts as "
             "foreign.",
         ]

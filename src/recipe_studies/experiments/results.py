@@ -24,7 +24,7 @@ from recipe.rows import from_json
 from recipe.stats import Interval
 from recipe.types import Example
 
-SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals", "test_taught": "taught goals"}
+SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 """Names in words of the embedded world's test splits; other splits are shown by their own names."""
 
 ROWS = "rows"

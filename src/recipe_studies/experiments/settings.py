@@ -47,13 +47,10 @@ class WorldSource(Settings):
     """Narrations of the verification corpus."""
     documents: Positive = 12000
     """Noisy procedures that the base planner is trained on."""
-    exposure: Fraction | None = None
-    """Where given, half of the domains are taught: this share of the base's documents is noisy text about their goals,
-    the other documents are text without noise about the other goals, and all prompts are cut points of taught goals."""
     train: Positive = 400
     """Training examples."""
     test: Positive = 100
-    """Test prompts of each kind: held-out cut points, held-out goals; with `exposure` of the taught goals."""
+    """Test prompts of each kind: held-out cut points, held-out goals."""
 
 
 class FilesSource(Settings):
@@ -257,6 +254,7 @@ class TeachingWorld(WorldSource):
     lists: Positive = 8
     """Step lists of each taught goal, in the corpus that covers them by lists."""
     exposure: Fraction = 0.5
+    """Share of the base's documents about taught goals: noisy text, where that of known goals is without noise."""
     validation: Positive = 100
     """Validation prompts."""
 
