@@ -98,25 +98,28 @@ def headline(results: Results) -> tuple[str, ...]:
 
 
 def _advice(results: Results) -> list[str]:
-    """What to do, in three sentences: train, choose, fine-tune; none where a study lacks one of them."""
+    """What to do, in three sentences: choose, fine-tune, train; none where a study lacks one of them.
+
+    The figures are those of the last split: of goals that no training has seen, where there are such.
+    """
     metric, trained = results.main_metric(), {curve.regime for curve in results.validations}
-    split = next(iter(results.splits()), "")
+    split = next(reversed([*results.splits()]), "")
     own = [row for row in results.differences if (row.split, row.metric, row.baseline) == (split, metric, BASE)]
     tasks = (
         (
-            "Train on a reward where nobody has annotated your tasks",
-            "Do not train on a reward here",
-            [row for row in own if row.regime in trained and not row.regime.startswith(CONTROL)],
-        ),
-        (
-            "Choose among several plans by a reward where you can write several",
-            "Do not choose among plans by a reward here",
+            "Let a reward choose among several plans, which takes no training",
+            "Do not let a reward choose among plans here",
             [row for row in own if row.regime.startswith("best of")],
         ),
         (
             "Fine-tune on annotated plans where you have them",
-            "Do not expect that fine-tuning on annotated plans helps here",
+            "Do not expect that fine-tuning on annotated plans of other goals helps here",
             [row for row in own if row.regime == "SFT"],
+        ),
+        (
+            "Train on a reward where nobody has annotated your tasks",
+            "Training on a reward for so short a time shows no gain",
+            [row for row in own if row.regime in trained and not row.regime.startswith(CONTROL)],
         ),
     )
     if not all(rows for *_, rows in tasks):
