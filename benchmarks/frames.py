@@ -69,7 +69,10 @@ SHAPE = VisionShape()
 TEST_SEED = 1 << 20
 """Of the drawings that are tested on, on the unseen background."""
 SAMPLES = 10
-VALIDATION = 100
+HISTORIES = 60
+"""Of each test split, and of validation."""
+STEPS = {"attributes": 300, "words": 200, "alignment": 100, "questions": 500}
+"""Of each stage of teaching."""
 BATCH = 16
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 FORMS = {
@@ -96,7 +99,7 @@ def progress_of(name: str) -> Any:
     return advance
 
 
-def teach(run: Path, work: Path, world: World, asked: Sequence[str], pretraining: int, steps: int) -> Path:
+def teach(run: Path, work: Path, world: World, asked: Sequence[str], steps: Mapping[str, int]) -> Path:
     """The model's folder: tower, words, a decoder that plans from clips, and one that answers about `asked` goals."""
     painter, shape = Painter(world), SHAPE
     base = load_checkpoint(str(run / "base" / "model"))
@@ -105,7 +108,7 @@ def teach(run: Path, work: Path, world: World, asked: Sequence[str], pretraining
         heads, _ = train_attributes(
             tower,
             painter,
-            Schedule(pretraining, bf16=False),
+            Schedule(steps["attributes"], bf16=False),
             rate=2e-3,
             batch=128,
             seed=0,
@@ -121,7 +124,7 @@ def teach(run: Path, work: Path, world: World, asked: Sequence[str], pretraining
         tokens = np.prod(checkpoint.video.grid(PAIR, SIZE, SIZE)) // checkpoint.video.merge_size**2
         vocabulary = words_of_steps(world.wordings, checkpoint.tokenizer, int(tokens))
         train_words(
-            checkpoint, painter, vocabulary, Schedule(pretraining, bf16=False),
+            checkpoint, painter, vocabulary, Schedule(steps["words"], bf16=False),
             rate=2e-3, batch=128, seed=0, advance=progress_of("words"),
         )  # fmt: skip
         print("words of unseen pictures:", word_accuracy(checkpoint, painter, vocabulary, "unseen"))
@@ -129,16 +132,16 @@ def teach(run: Path, work: Path, world: World, asked: Sequence[str], pretraining
         (work / "words.partial").rename(work / "words")
     if not (work / "aligned").is_dir():
         checkpoint = load_checkpoint(str(work / "words"), attention="eager")
-        documents = read_examples(run / "data" / "documents.jsonl")[: pretraining * BATCH]
+        documents = read_examples(run / "data" / "documents.jsonl")[: steps["alignment"] * BATCH]
         align_decoder(
-            checkpoint, world, painter, documents, Schedule(pretraining, warmup=30, bf16=False), rate=1e-3,
+            checkpoint, world, painter, documents, Schedule(steps["alignment"], warmup=30, bf16=False), rate=1e-3,
             merger_rate=1e-4, text_share=0.1, batch=BATCH, seed=0, advance=progress_of("alignment"),
         )  # fmt: skip
         save_model(checkpoint.model, checkpoint.tokenizer, work / "aligned.partial", checkpoint.video)
         (work / "aligned.partial").rename(work / "aligned")
     if not (work / "model").is_dir():
         checkpoint = load_checkpoint(str(work / "aligned"), attention="eager")
-        teach_questions(checkpoint, world, painter, asked, steps)
+        teach_questions(checkpoint, world, painter, asked, steps["questions"])
         save_model(checkpoint.model, checkpoint.tokenizer, work / "model.partial", checkpoint.video)
         (work / "model.partial").rename(work / "model")
     return work / "model"
@@ -354,9 +357,11 @@ def compare(tested: Sequence[Choice], weights: Mapping[str, float]) -> dict[str,
     return found
 
 
-def validation_plans(run: Path, work: Path, world: World, goals: Sequence[str]) -> tuple[list[Example], Path]:
+def validation_plans(
+    run: Path, work: Path, world: World, goals: Sequence[str], count: int
+) -> tuple[list[Example], Path]:
     """Cut points of goals that were not asked about, and plans of the base for them."""
-    examples, target = draw_parts(world, goals, "validation", VALIDATION, 7), work / "validation-plans.jsonl"
+    examples, target = draw_parts(world, goals, "validation", count, 7), work / "validation-plans.jsonl"
     write_examples(work / "validation.jsonl", examples)
     if not target.is_file():
         with open_model(ModelConfig(model=str(run / "base" / "model"))) as model:
@@ -371,17 +376,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="run folder of `recipe demo`")
     parser.add_argument("--work", type=Path, required=True, help="folder of the stages")
-    parser.add_argument("--steps", type=int, default=900, help="batches of 16 questions that the decoder learns from")
-    parser.add_argument("--pretraining", type=int, default=300, help="steps of each stage before the questions")
-    parser.add_argument("--limit", type=int, default=100, help="test histories of each split")
+    parser.add_argument("--steps", type=int, default=max(STEPS.values()), help="steps of a stage at most")
+    parser.add_argument("--limit", type=int, default=HISTORIES, help="histories of each split, and of validation")
     add_json(parser, "video-frames")
     options = parser.parse_args()
     world = load_world()
     taught = [goal for goal, graph in world.goals.items() if not graph.held_out]
     left_out = taught[::4]
     asked = [goal for goal in taught if goal not in left_out]
+    steps = {stage: min(count, options.steps) for stage, count in STEPS.items()}
     options.work.mkdir(parents=True, exist_ok=True)
-    folder = teach(options.run, options.work, world, asked, options.pretraining, options.steps)
+    folder = teach(options.run, options.work, world, asked, steps)
     config = FrameQuestionsConfig(model=str(folder), batch_size=64, cache=options.work / "answers")
     drawn = DrawnClips(world, Painter(world), TEST_SEED, "unseen")
     tests = read_examples(options.run / "data" / "test.jsonl")
@@ -389,7 +394,9 @@ def main() -> None:
         split: [example for example in tests if example.split == split][: options.limit]
         for split in ("test_goals", "test_cuts")
     }
-    result: dict[str, Any] = {"questions": {"steps": options.steps, "goals": len(asked), "left out": len(left_out)}}
+    result: dict[str, Any] = {
+        "questions": {"asked": steps["questions"] * BATCH, "goals": len(asked), "left out": len(left_out)}
+    }
     with open_model(config, frames=config.clip) as model:
         views: dict[str, Clips] = {"their own": drawn, "other steps": drawn.other, "blank": drawn.blank}
         result["separation"] = {}
@@ -401,7 +408,7 @@ def main() -> None:
                 result["separation"][name] = separation(world, questions, examples)
                 print(name, json.dumps(result["separation"][name]), flush=True)
         verifier = Verifier(Corpus.open(options.run / "corpus"), RewardConfig(verifier="grounded"))
-        examples, plans = validation_plans(options.run, options.work, world, left_out)
+        examples, plans = validation_plans(options.run, options.work, world, left_out, options.limit)
         questions = FrameQuestions(config, model)
         questions.show([*examples, *tests], drawn)
         validation = choices(world, verifier, questions, examples, plans)
@@ -425,14 +432,14 @@ def main() -> None:
         title="Frames as evidence, on the world in pictures",
         guide="video.md",
         body=body(result, by_split),
-        partial=options.steps < 900 or options.limit < 100,
+        partial=options.steps < max(STEPS.values()) or options.limit < HISTORIES,
     )
 
 
 def body(result: Mapping[str, Any], by_split: Mapping[str, Sequence[Example]]) -> list[str | Mapping[str, Any]]:
     """The section of the results page."""
     parts: list[str | Mapping[str, Any]] = [
-        f"A tiny video model answered {result['questions']['steps'] * BATCH:,} questions about states of "
+        f"A tiny video model answered {result['questions']['asked']:,} questions about states of "
         f"{result['questions']['goals']} training goals in training; {result['questions']['left out']} were left out "
         "to choose weights on. `test_goals` are goals whose states it was never asked about; `test_cuts` are other cut "
         "points of training goals. All test clips are on an unseen background. Intervals are over goals.",

@@ -124,11 +124,13 @@ class RewardConfig(Settings):
     @property
     def scale(self) -> str:
         """What the number of a reward means, in a few words."""
+        weight = 0.0 if self.frames is None else self.frames.weight
+        frames = f", with up to {weight:g} by the frames of the history" if weight else ""
         if self.is_control:
-            return "a control that reads no corpus"
+            return f"a control that reads no corpus{frames}"
         if self.verifier == "grounded":
-            return "0 is a plan that adds nothing"
-        return "at most 1" + ("; below 0 the gate refuses the plan" if self.gate == "on" else "")
+            return f"0 is a plan that adds nothing{frames}"
+        return f"at most {1 + weight:g}{frames}" + ("; below 0 the gate refuses the plan" if self.gate == "on" else "")
 
     @property
     def is_control(self) -> bool:
