@@ -183,8 +183,9 @@ def open_prompt(name: str) -> PlannerPrompt:
     """
     if name == PLAIN.name:
         return PLAIN
-    packages = files("recipe").joinpath("prompts")
-    known = sorted(entry.name.removesuffix(".txt") for entry in packages.iterdir() if entry.name.endswith(".txt"))
+    # Beside planners' prompts the folder holds others, which begin without a message.
+    texts = (entry for entry in files("recipe").joinpath("prompts").iterdir() if entry.name.endswith(".txt"))
+    known = sorted(entry.name.removesuffix(".txt") for entry in texts if _HEADING.match(entry.read_text("utf-8")))
     if name in known:
         return PlannerPrompt.parse(name, packaged("recipe", name), name)
     path = Path(name)

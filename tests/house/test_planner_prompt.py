@@ -77,7 +77,7 @@ def test_what_is_no_prompt_is_refused(text: str, named: str, tmp_path: Path) -> 
 
 
 def test_a_name_that_is_none_lists_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="plain, one-example"):
+    with pytest.raises(InputError, match="plain, one-example, or a file"):
         open_prompt("two-examples")
     for path in (tmp_path, tmp_path / "absent.txt"):
         with pytest.raises(InputError):

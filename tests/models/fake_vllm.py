@@ -86,6 +86,7 @@ class LLM:
             clips = [self.video(shown)]
         random = torch.Generator().manual_seed(parameters.seed or 0)
         chosen: list[float] = []
+        reported: list[dict[int, float]] = []
         history = list(tokens)
         raw = self.options["logprobs_mode"] == "raw_logprobs"
 
@@ -102,7 +103,11 @@ class LLM:
             else:
                 token = torch.multinomial(spread.softmax(-1), 1, generator=random)[0]
             history.append(int(token))
-            chosen.append(float((logits if raw else spread).log_softmax(-1)[0, token]) + self.skew)
+            nats = (logits if raw else spread).log_softmax(-1)[0]
+            chosen.append(float(nats[token]) + self.skew)
+            # The chosen token first, then the likeliest, as many as were asked for.
+            likeliest = nats.topk(parameters.logprobs or 0).indices.tolist()
+            reported.append({one: float(nats[one]) + self.skew for one in (int(token), *likeliest)})
             return token
 
         with torch.no_grad():
@@ -110,7 +115,7 @@ class LLM:
                 self.model, [tokens], choose, ends=parameters.stop_token_ids, longest=parameters.max_tokens, clips=clips
             )
         self.written.append(written)
-        return _output(tokens, written, chosen, parameters.stop_token_ids)
+        return _output(tokens, written, chosen, reported, parameters.stop_token_ids)
 
     def reset_prefix_cache(self) -> None:
         self.calls.append("reset_prefix_cache")
@@ -122,8 +127,12 @@ class LLM:
         self.calls.append(f"sleep {level}")
 
 
-def _output(prompt: list[int], written: list[int], chosen: list[float], ends: list[int]) -> Any:
-    logprobs = [{token: SimpleNamespace(logprob=one, rank=1)} for token, one in zip(written, chosen, strict=True)]
+def _output(
+    prompt: list[int], written: list[int], chosen: list[float], reported: list[dict[int, float]], ends: Sequence[int]
+) -> Any:
+    logprobs = [
+        {token: SimpleNamespace(logprob=one, rank=1) for token, one in likeliest.items()} for likeliest in reported
+    ]
     finish = "stop" if written and written[-1] in ends else "length"
     completion = SimpleNamespace(
         token_ids=written, logprobs=logprobs, cumulative_logprob=sum(chosen), finish_reason=finish
@@ -175,6 +184,7 @@ class _Core:
         for length in itertools.count(1):
             part = SimpleNamespace(
                 token_ids=completion.token_ids[:length],
+                logprobs=completion.logprobs[:length],
                 cumulative_logprob=completion.cumulative_logprob,
                 finish_reason=completion.finish_reason if length == len(completion.token_ids) else None,
             )

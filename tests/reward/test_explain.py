@@ -28,7 +28,7 @@ class Told:
     def __init__(
         self, corpus: Any, reward: Reward, alignments: tuple[PooledAlignment, ...] = (), **config: Any
     ) -> None:
-        self.corpus, self.config = corpus, RewardConfig.model_validate(config)
+        self.corpus, self.config, self.frames = corpus, RewardConfig.model_validate(config), None
         self._reward, self._alignments = reward, alignments
 
     def score(self, history: Any, continuations: Any, goal: str) -> list[Reward]:

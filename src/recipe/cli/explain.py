@@ -17,6 +17,7 @@ from recipe.text import plan_steps
 
 if TYPE_CHECKING:
     from recipe.explain.records import Explanation, Links
+    from recipe.types import Example
 
 _BAR = 8
 """Characters of the longest bar."""
@@ -34,6 +35,10 @@ def explain(
         Path | None, typer.Option(help="Take the plan from this predictions file; else the example's own.")
     ] = None,
     sample: Annotated[int, typer.Option(min=0, help="Which plan for the example in --predictions.")] = 0,
+    videos: Annotated[
+        Path | None,
+        typer.Option(help="With --examples and `frames` in --config: folder of the videos whose frames are evidence."),
+    ] = None,
     method: Method = None,
     pool: Pool = None,
     config: Config = None,
@@ -55,17 +60,25 @@ def explain(
     from recipe.explain.records import Links
 
     links = Links(link)
-    prompt = _prompt(goal, history or [], continuation, examples, example, predictions, sample)
+    prompt, shown = _prompt(goal, history or [], continuation, examples, example, predictions, sample)
     if html is not None:
         from recipe.explain.page import write_page
 
         require_writable(html)
-    verifier = open_verifier(folder, config, method, pool)
+    verifier = open_verifier(folder, config, method, pool, videos)
+    verifier.show(shown)
     explanation = explanation_of(verifier, prompt.history, prompt.plans[0], prompt.goal)
     if html is not None:
         write_page(explanation, html, links, narrations)
     picture = [] if html is None else ["", f"picture: {html}"]
-    return CommandOutput(as_row(explanation, links), [*_lines(explanation, links, narrations), *picture])
+    value, asked = as_row(explanation, links), list[str]()
+    if verifier.frames is not None and shown:
+        counts = verifier.frames.model.ledger.to_json()
+        value["frames"] = {"model": verifier.frames.config.model} | counts
+        paid = "" if counts["cost"] is None else f", which cost {counts['cost']:.4g}"
+        words = f"{counts['answers']} answers about frames now and {counts['cached']} from the cache{paid}"
+        asked = ["", f"{verifier.frames.config.model}: {words}"]
+    return CommandOutput(value, [*_lines(explanation, links, narrations), *asked, *picture])
 
 
 def _prompt(
@@ -76,8 +89,11 @@ def _prompt(
     example: str,
     predictions: Path | None,
     sample: int,
-) -> PromptGroup:
-    """The plan of the options, the one that was sampled for an example, or the example's own. Raises InputError."""
+) -> "tuple[PromptGroup, list[Example]]":
+    """The plan of the options, the one that was sampled for an example, or the example's own, and the example.
+
+    Raises InputError.
+    """
     if examples is None:
         if predictions is not None or example:
             raise InputError("--predictions and --example go with --examples, which holds the goal and the history.")
@@ -86,7 +102,7 @@ def _prompt(
                 raise InputError(f"{option} is missing or empty; give it a text.")
         if continuation is None:
             raise InputError("--continuation is missing; give the plan, one step a line.")
-        return PromptGroup(goal, tuple(history), [plan_steps(continuation)])
+        return PromptGroup(goal, tuple(history), [plan_steps(continuation)]), []
     if goal or history or continuation is not None:
         raise InputError("A plan comes from --examples or from --goal, --history, --continuation; not from both.")
     from recipe.data.examples import read_examples
@@ -105,7 +121,7 @@ def _prompt(
             listed = ", ".join(map(str, sorted(sampled))) or "none"
             raise InputError.at(predictions, problem, f"samples of it in the file: {listed}")
         plan = sampled[sample]
-    return PromptGroup(chosen.goal, chosen.history, [plan])
+    return PromptGroup(chosen.goal, chosen.history, [plan]), [chosen]
 
 
 def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Iterator[str | Text | Table]:
@@ -123,7 +139,9 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
     # One row a step: what it adds, how often the pool matches it, and its segment in the best narration.
     best = explanation.best
     where = f"in {escape(best.narration.video_id)}" if best else "segment"
-    table = Table("", "step", "adds", "", "pool", "sim.", "time", where, box=None, padding=(0, 1))
+    seen = [step.seen for step in explanation.evidence]
+    probabilities = ("done", "next") if any(seen) else ()
+    table = Table("", "step", "adds", "", *probabilities, "pool", "sim.", "time", where, box=None, padding=(0, 1))
     grounded = explanation.steps or (None,) * len(explanation.evidence)
     longest = max((abs(step.contribution or 0) for step in explanation.evidence), default=0)
     history = len(explanation.history)
@@ -138,7 +156,8 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
             similarity, time = f"{ground.similarity:.2f}", when(ground.segment) or "untimed"
             segment = Text(ground.segment.text)
         pool = f"{step.matched_in}/{len(explanation.narrations)}"
-        table.add_row(name, Text(step.text), adds, bar, pool, similarity, time, segment)
+        frames = [f"{value:.2f}" for value in step.seen or ()]
+        table.add_row(name, Text(step.text), adds, bar, *frames, pool, similarity, time, segment)
         if number == history:
             table.add_row("", Text("the history ends here", "dim italic"), end_section=True)
     for column in table.columns:  # the texts fold, and no figure is cut

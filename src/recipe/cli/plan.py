@@ -75,6 +75,8 @@ def plan(
         chosen, missing = _examples(examples, split, videos, histories, plan.skip_missing)
         require_writable(output)
         verifier = None if corpus is None else open_verifier(corpus, plan.config, plan.verifier)
+        if verifier is not None:
+            verifier.show(chosen)
         with opened(beside(model, output), frames) as writer:
             return _planned(
                 Planner(writer, sampling, template), chosen, missing, videos, frames, count, verifier, output

@@ -15,7 +15,7 @@ from recipe.config.base import (
 from recipe.config.corpus import CorpusConfig, EncoderConfig, MiningConfig
 from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
 from recipe.config.planning import PlanConfig
-from recipe.config.reward import GroundedConfig, RewardConfig
+from recipe.config.reward import FrameQuestionsConfig, GroundedConfig, RewardConfig
 from recipe.config.training import (
     BaseModelConfig,
     BestOfNConfig,
@@ -39,6 +39,7 @@ __all__ = [
     "FineTuningSettings",
     "Fraction",
     "FrameConfig",
+    "FrameQuestionsConfig",
     "GRPOConfig",
     "GroundedConfig",
     "JudgeConfig",

@@ -1,10 +1,12 @@
 """Settings of the verifier."""
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from recipe.config.base import Fraction, Positive, Settings
+from recipe.config.models import FrameConfig, ModelConfig
 
 
 class GroundedConfig(Settings):
@@ -47,6 +49,23 @@ class GroundedConfig(Settings):
         return value
 
 
+class FrameQuestionsConfig(ModelConfig):
+    """A vision-language model that is asked about the frames of a history (docs/video.md); `model` and the other keys
+    of a model say which, and how it is asked.
+    """
+
+    weight: Annotated[float, Field(ge=0)] = 0.0
+    """w, weight of what the frames say in the reward. 0: they are evidence in explanations and change no reward."""
+    videos: Path | None = None
+    """Folder of the examples' videos, <video_id>.<ext> or <source>/<video_id>.<ext>."""
+    clip: FrameConfig = FrameConfig(max_pixels=128 * 28 * 28)
+    """Which frames of the history are shown, and how large; as Phi's."""
+    first_tokens: Annotated[int, Field(ge=2, le=20)] = 20
+    """Likeliest first tokens of an answer among which yes and no are looked for; some hosts give 5 at most."""
+    batch_size: Positive = 16
+    """Questions that a model on this machine reads at once."""
+
+
 class RewardConfig(Settings):
     """The verifier (paper, section 3.2 and appendix A.3)."""
 
@@ -54,6 +73,8 @@ class RewardConfig(Settings):
     """The paper's reward, to which all settings below belong, or the grounded one with its own. `r0` (relevance to goal
     and history) and `length` (number of steps) read no narrations: they are controls, and no rewards to use."""
     grounded: GroundedConfig = GroundedConfig()
+    frames: FrameQuestionsConfig | None = None
+    """A model that looks at the history's video: which steps are done in it, and which can be next. None: no frames."""
     pool: Literal["history", "full", "own"] = "history"
     """Which steps retrieve the pool: those of h for both scores, those of h + c for both, or each its own."""
     pool_size: Positive = 25
@@ -75,6 +96,14 @@ class RewardConfig(Settings):
     gate: Literal["on", "off", "plain"] = "on"
     """Off: R = rho. Plain: R = A(h + c). Both are readings of the ablation (docs/reward.md)."""
 
+    @model_serializer(mode="wrap")
+    def _without_unused_frames(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Settings without frames are written as versions without them write them: they are the same reward."""
+        values: dict[str, Any] = serialise(self)
+        if self.frames is None:
+            values.pop("frames", None)
+        return values
+
     def contrast_problem(self, narrations: int) -> str | None:
         """Why a corpus of so many narrations is too small for the grounded reward; None where it is not.
 
@@ -95,11 +124,13 @@ class RewardConfig(Settings):
     @property
     def scale(self) -> str:
         """What the number of a reward means, in a few words."""
+        weight = 0.0 if self.frames is None else self.frames.weight
+        frames = f", with up to {weight:g} by the frames of the history" if weight else ""
         if self.is_control:
-            return "a control that reads no corpus"
+            return f"a control that reads no corpus{frames}"
         if self.verifier == "grounded":
-            return "0 is a plan that adds nothing"
-        return "at most 1" + ("; below 0 the gate refuses the plan" if self.gate == "on" else "")
+            return f"0 is a plan that adds nothing{frames}"
+        return f"at most {1 + weight:g}{frames}" + ("; below 0 the gate refuses the plan" if self.gate == "on" else "")
 
     @property
     def is_control(self) -> bool:

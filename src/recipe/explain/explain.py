@@ -3,7 +3,7 @@
 No narration decides alone, so the evidence for a step is the whole pool's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recipe.artifacts import JsonObject, to_json
@@ -37,6 +37,8 @@ _GROUNDED = {
     "goal_relevance": "the part of relevance that likeness to the goal gives",
     "language_model": "how far the language model prefers this order of the steps to others",
 }
+_FRAMES = "how new the steps are to the frames of the history, and how ready the first one"
+"""What the part of a reward that looks at frames says, in words."""
 """Parts of the two rewards, in words."""
 _CONTROLS = {
     "r0": "likeness of the plan's steps to goal and history",
@@ -50,6 +52,7 @@ _SOURCES = {
     "relevance": "likeness to goal and history",
     "language model": "the language model",
     "price": "the price of steps",
+    "frames": "the frames of the history",
 }
 """Terms of a grounded reward, in words."""
 
@@ -65,15 +68,16 @@ class RewardTerm(NamedTuple):
 def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence[str] | Plan, goal: str) -> Explanation:
     """The reward of one continuation, what each of its steps adds, and how the pool aligns with it.
 
-    A step adds R(c) - R(c without it), all scored in one call: with n steps that costs n + 1 rewards. Raises as
-    `Verifier.score`.
+    A step adds R(c) - R(c without it), all scored in one call: with n steps that costs n + 1 rewards. Where the frames
+    of the history are known (`Verifier.show`), each step of h + c is asked about. Raises as `Verifier.score`.
     """
     h, plan = as_steps(history), as_steps(continuation)
     shorter = [plan[:i] + plan[i + 1 :] for i in range(len(plan))]
     reward, *without = verifier.score(history=h, continuations=[plan, *shorter], goal=goal)
     pool = verifier.align(history=h, continuation=plan, goal=goal)
     narrations = tuple(pooled_narration(verifier.corpus, pooled) for pooled in pool)
-    evidence = []
+    frames, evidence = verifier.frames, []
+    seen = frames.seen(goal, h, h + plan) if frames is not None and frames.shows(goal, h) else [None] * len(h + plan)
     for i, text in enumerate(h + plan):
         missing = without[i - len(h)] if i >= len(h) else None
         grounds = step_grounds(i, pool)
@@ -86,6 +90,7 @@ def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence
             matched_in=len(grounds),
             mean_similarity=sum(ground.similarity for ground in grounds) / len(grounds) if grounds else None,
             grounds=grounds,
+            seen=seen[i],
         )
         evidence.append(step)
     caution = verifier.config.contrast_problem(len(verifier.corpus)) or ""
@@ -123,7 +128,7 @@ def parts(explanation: Explanation) -> list[RewardTerm]:
     total = RewardTerm("R", reward.total, f"the reward; {explanation.config.scale}")
     if explanation.config.is_control:
         return [total]
-    meanings = _GROUNDED if explanation.config.verifier == "grounded" else _PAPER
+    meanings = (_GROUNDED if explanation.config.verifier == "grounded" else _PAPER) | {"frames": _FRAMES}
     named = [
         total,
         RewardTerm("A(h)", reward.aligned_history, meanings["A(h)"]),
@@ -142,6 +147,8 @@ def in_words(explanation: Explanation) -> list[str]:
     sentences = [_verdict(explanation)]
     if config.verifier == "grounded" and explanation.continuation:
         terms = grounded_terms(reward.parts, reward.steps, config.grounded)
+        if config.frames is not None and "frames" in reward.parts:
+            terms["frames"] = config.frames.weight * reward.parts["frames"]
         summands = [
             f"{_number(value, sign=True)} from {_SOURCES[name]}"
             for name, value in sorted(terms.items(), key=lambda term: -abs(term[1]))
@@ -184,7 +191,28 @@ def in_words(explanation: Explanation) -> list[str]:
                 f"The plan would earn more without {costs} of its {_count(len(added), 'step')}, "
                 f"most without {named[1]}."
             )
-    return [*sentences, *filter(None, [explanation.caution])]
+    return [*sentences, *_frames_in_words(explanation), *filter(None, [explanation.caution])]
+
+
+def _frames_in_words(explanation: Explanation) -> Iterator[str]:
+    """What the frames of the history say: of the history, which shows whether the model reads them, and of the plan."""
+    done, planned = (
+        [(step, step.seen) for step in explanation.evidence if step.seen is not None and step.in_history == in_history]
+        for in_history in (True, False)
+    )
+    if done:
+        mean = sum(seen.done for _, seen in done) / len(done)
+        yield (
+            f"By the frames of the history, the {_count(len(done), 'step')} of it are done with a mean probability of "
+            f"{mean:.2f}; a low one says that the model does not read these frames."
+        )
+    if planned:
+        mean = sum(seen.done for _, seen in planned) / len(planned)
+        most, probable = max(planned, key=lambda pair: pair[1].done)
+        yield (
+            f"The plan's steps are done already with a mean probability of {mean:.2f}, most likely “{most.text}” "
+            f"({probable.done:.2f}); its first step can be next with {planned[0][1].next:.2f}."
+        )
 
 
 def when(segment: Segment) -> str:
@@ -271,7 +299,7 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
             ],
             "similarities": [list(row) for row in aligned.similarities],
         }
-    steps = []
+    steps = list[JsonObject]()
     for step in explanation.evidence:
         grounds = []
         for ground in step.grounds:
@@ -289,6 +317,7 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
                 "mean_similarity": step.mean_similarity,
                 "grounds": grounds,
             }
+            | ({} if step.seen is None else {"frames": step.seen._asdict()})
         )
     grounded = config.verifier == "grounded"
     return {

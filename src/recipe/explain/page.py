@@ -47,11 +47,13 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
     named = parts(explanation)
     largest = max(1.0, *(abs(part.value) for part in named))
     config = explanation.config
-    settings = config.model_dump(exclude={"grounded"})
+    settings = config.model_dump(exclude={"grounded", "frames"})
     if config.is_control:
         settings = {"verifier": config.verifier}
     elif config.verifier == "grounded":
         settings = {"verifier": config.verifier} | config.grounded.model_dump()
+    if config.frames is not None:
+        settings |= {"frames": config.frames.model, "frames.weight": config.frames.weight}
     values = {
         "explanation": explanation,
         "parts": [(part, round(abs(part.value) / largest, 4)) for part in named],

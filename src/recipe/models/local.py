@@ -54,6 +54,7 @@ from recipe.types import Frames
 try:
     import torch
     from jinja2 import TemplateError
+    from transformers import PreTrainedTokenizerBase
 except ModuleNotFoundError as error:
     raise MissingExtra("planning with a local model", "encoder") from error
 
@@ -243,21 +244,27 @@ class LocalEngine(Engine):
         """
         rendered = self._prompts.render_requests(requests, refusals)
         outcomes: list[Answer | Refusal | None] = [item if isinstance(item, Refusal) else None for item in rendered]
-        groups: dict[tuple[SamplingConfig, bool], list[tuple[int, EncodedPrompt]]] = {}
+        groups: dict[tuple[SamplingConfig, bool, int], list[tuple[int, EncodedPrompt]]] = {}
         for place, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
             if isinstance(prompt, EncodedPrompt):
-                groups.setdefault((request.sampling, request.logprobs), []).append((place, prompt))
-        for (sampling, logprobs), asked in groups.items():
+                wanted = request.sampling, request.logprobs, request.first_tokens
+                groups.setdefault(wanted, []).append((place, prompt))
+        for (sampling, logprobs, first_tokens), asked in groups.items():
             places = [place for place, _ in asked]
             rows = [(requests[place].sample, prompt) for place, prompt in asked]
-            for at, answer in self._written(rows, sampling, logprobs, progress):
+            for at, answer in self._written(rows, sampling, logprobs, first_tokens, progress):
                 outcomes[places[at]] = answer
                 if on_answer:
                     on_answer(places[at], answer)
         return [outcome for outcome in outcomes if outcome is not None]
 
     def _written(
-        self, rows: Sequence[tuple[int, EncodedPrompt]], sampling: SamplingConfig, logprobs: bool, progress: Progress
+        self,
+        rows: Sequence[tuple[int, EncodedPrompt]],
+        sampling: SamplingConfig,
+        logprobs: bool,
+        first_tokens: int,
+        progress: Progress,
     ) -> Iterator[tuple[int, Answer]]:
         """The place of each row, a sample of a prompt that fits the context, and its answer, as batches end."""
         # Shortest prompts first, so that little is padding.
@@ -273,7 +280,8 @@ class LocalEngine(Engine):
                 prompts = [rows[row][1] for row in batch]
                 keys = [f"{sampling.seed} {rows[row][0]} {rows[row][1].key}" for row in batch]
                 draw = _draws(keys, prompts, sampling, card, self._device)
-                choose = _LogProbabilities(draw, len(batch), self._device) if logprobs else draw
+                seen = _LogProbabilities(draw, len(batch), self._device, first_tokens)
+                choose = seen if logprobs or first_tokens else draw
                 with torch.inference_mode():
                     written = complete(
                         self.module,
@@ -287,11 +295,13 @@ class LocalEngine(Engine):
                     )
                 texts = self._decode(written)
                 seconds = round((time.monotonic() - began) / len(batch), 3)
-                means = choose.means() if isinstance(choose, _LogProbabilities) else [None] * len(batch)
-                for row, prompt, tokens, text, mean in zip(batch, prompts, written, texts, means, strict=True):
+                means = seen.means() if logprobs else [None] * len(batch)
+                firsts = seen.first(self._tokenizer) if first_tokens else [()] * len(batch)
+                answered = zip(batch, prompts, written, texts, means, firsts, strict=True)
+                for row, prompt, tokens, text, mean, first in answered:
                     count, finish = len(prompt.tokens), "stop" if tokens and tokens[-1] in self._ends else "length"
                     answer = Answer(text, count, len(tokens), seconds, logprob=mean, finish=finish, decoding=card)
-                    yield row, answer
+                    yield row, answer._replace(first_tokens=first)
 
     def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
         """As the base class; the texts are those of `answer`, written in batches in the order of requests.
@@ -431,20 +441,34 @@ def _draws(
 
 
 class _LogProbabilities:
-    """Chooses as another function does, and sums the log-probabilities of the chosen tokens."""
+    """Chooses as another function does, sums the log-probabilities of the chosen tokens, and keeps the likeliest of
+    the first tokens.
+    """
 
-    def __init__(self, choose: Choose, rows: int, device: torch.device) -> None:
-        self._choose = choose
+    def __init__(self, choose: Choose, rows: int, device: torch.device, first_tokens: int = 0) -> None:
+        self._choose, self._first_tokens = choose, first_tokens
+        self._likeliest: tuple[list[list[float]], list[list[int]]] = [], []
         self._total = torch.zeros(rows, dtype=torch.float64, device=device)
         self._tokens = torch.zeros(rows, dtype=torch.float64, device=device)
 
     def __call__(self, logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
         chosen = self._choose(logits, rows, step)
-        nats = torch.log_softmax(logits.float(), dim=-1).gather(-1, chosen[:, None]).squeeze(-1)
+        every = torch.log_softmax(logits.float(), dim=-1)
+        nats = every.gather(-1, chosen[:, None]).squeeze(-1)
         self._total[rows] += nats.double()
         self._tokens[rows] += 1
+        if step == 0 and self._first_tokens:  # all rows are still there, in order
+            likeliest = every.topk(min(self._first_tokens, every.shape[-1]), dim=-1)
+            self._likeliest = likeliest.values.tolist(), likeliest.indices.tolist()
         return chosen
 
     def means(self) -> list[float | None]:
         """Mean log-probability in nats of a token of each row."""
         return [*(self._total / self._tokens).tolist()]
+
+    def first(self, tokenizer: PreTrainedTokenizerBase) -> list[tuple[tuple[str, float], ...]]:
+        """The likeliest first tokens of each row as texts, with their log-probabilities in nats."""
+        return [
+            tuple(zip(map(tokenizer.decode, tokens), nats, strict=True))
+            for nats, tokens in zip(*self._likeliest, strict=True)
+        ]

@@ -126,7 +126,11 @@ def local_fields(request: ModelRequest, name: Name, identity: Mapping[str, objec
         "messages": without_arrays(request.chat, name),
         "seed": request.sampling.seed,
     }
-    optional = {"schema": request.schema, "logprobs": request.logprobs or None}
+    optional = {
+        "schema": request.schema,
+        "logprobs": request.logprobs or None,
+        "first_tokens": request.first_tokens or None,
+    }
     fields |= {name: value for name, value in optional.items() if value is not None}
     return [fingerprint(fields), request.sample]
 

@@ -44,7 +44,7 @@ class AnswerStore:
         entry = self.find(key)
         try:
             return None if entry is None else parse_answer(entry)
-        except (KeyError, InputError):
+        except (KeyError, TypeError, ValueError, InputError):
             return None
 
     def keep(self, key: str, entry: JsonObject) -> None:
@@ -94,9 +94,10 @@ class AnswerStore:
 
 
 def parse_answer(entry: JsonObject) -> Answer:
-    """The answer of an entry, marked as cached. Raises KeyError, InputError."""
+    """The answer of an entry, marked as cached. Raises KeyError, TypeError, ValueError, InputError."""
     fields = (entry["text"], entry["tokens_in"], entry["tokens_out"], entry["seconds"])
     words = {name: entry.get(name, "") for name in ("structured", "finish", "refusal", "reasoning")}
     card = entry.get("decoding")
     decoding = None if card is None else read_decoding(card)
-    return Answer(*fields, cached=True, logprob=entry.get("logprob"), decoding=decoding, **words)
+    first = tuple((text, nats) for text, nats in entry.get("first_tokens", ()))
+    return Answer(*fields, cached=True, logprob=entry.get("logprob"), decoding=decoding, first_tokens=first, **words)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recipe.alignment import backends
 from recipe.alignment.backends import Backend
@@ -11,11 +12,15 @@ from recipe.explain.explain import explain
 from recipe.explain.records import Explanation
 from recipe.reward.baselines import LengthMethod, RelevanceMethod
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
+from recipe.reward.frames import FrameQuestions
 from recipe.reward.grounded import GroundedMethod
 from recipe.reward.language_model import Likelihood
 from recipe.reward.paper import PaperMethod
 from recipe.reward.scorer import Method, PromptGroup
-from recipe.types import Plan, PooledAlignment, Reward
+from recipe.types import Example, Plan, PooledAlignment, Reward
+
+if TYPE_CHECKING:
+    from recipe.perception.frames import Clips
 
 _PAPER = RewardConfig()
 
@@ -50,18 +55,27 @@ class Verifier:
         self.config = config
         self._embeddings = embeddings or StepEmbeddings(corpus.encoder)
         self._method: Method = _METHODS[config.verifier](corpus, config, backends.load(backend))
+        self.frames = None if config.frames is None else FrameQuestions(config.frames)
 
     def use_likelihood(self, likelihood: Likelihood) -> None:
         """Let this language model judge the order of plans; the paper's reward does without."""
         if isinstance(self._method, GroundedMethod):
             self._method.use_likelihood(likelihood)
 
+    def show(self, examples: Sequence[Example], clips: "Clips | None" = None) -> None:
+        """Let the frames of these examples be read, where the settings have `frames` (`FrameQuestions.show`)."""
+        if self.frames is not None:
+            self.frames.show(examples, clips)
+
     def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
         """The reward of each plan, in order; all steps are encoded in one call, all pools found in one scan.
 
         Raises as `score`, for all groups; `recipe.reward.scorer.outcomes_of` finds the plans that the error concerns.
         """
-        return self._method.rewards(groups, self._vectors(groups))
+        rewards = self._method.rewards(groups, self._vectors(groups))
+        if self.frames is None or self.frames.config.weight == 0:
+            return rewards
+        return self.frames.mixed(groups, rewards)
 
     def score(
         self, *, goal: str, history: Sequence[str], continuations: Sequence[Sequence[str] | Plan]

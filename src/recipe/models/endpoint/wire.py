@@ -53,6 +53,8 @@ def answer_fields(request: ModelRequest, name: Callable[[Frames], str], config: 
         fields["schema"] = request.schema
     if request.logprobs:
         fields["logprobs"] = True
+    if request.first_tokens:
+        fields["first_tokens"] = request.first_tokens
     if config.extra_body:
         fields["extra_body"] = config.extra_body
     return fields
@@ -171,8 +173,10 @@ class OptionalFields:
             body[_FORMAT] = {"type": "json_schema", "json_schema": {"strict": True} | request.schema}
         elif _FORMAT not in fields and request.schema is not None and self.structured == "json_object":
             body[_FORMAT] = {"type": "json_object"}
-        if request.logprobs and self.logprobs:
+        if (request.logprobs or request.first_tokens) and self.logprobs:
             body[_LOGPROBS] = True
+            if request.first_tokens:
+                body["top_logprobs"] = request.first_tokens
         return body
 
     def answered(self, sent: JsonObject) -> None:
@@ -271,6 +275,15 @@ def _text_of(parts: object, kind: str) -> str:
 
 class _Token(BaseModel):
     logprob: float
+    top_logprobs: Any = None
+    """The likeliest tokens at its place. Hosts report it in several forms, so that a wrong one spoils no answer."""
+
+    @property
+    def likeliest(self) -> tuple[tuple[str, float], ...]:
+        """Those tokens with their log-probabilities; none where they are not reported as the API has it."""
+        reported = self.top_logprobs if isinstance(self.top_logprobs, list) else []
+        pairs = [(one.get("token"), one.get("logprob")) for one in reported if isinstance(one, dict)]
+        return tuple((text, nats) for text, nats in pairs if isinstance(text, str) and isinstance(nats, int | float))
 
 
 class _LogProbs(BaseModel):
@@ -339,6 +352,7 @@ def parse_completion(body: bytes, seconds: float) -> Answer:
         finish=choice.finish_reason or "",
         refusal=message.refusal or "",
         reasoning=message.thought,
+        first_tokens=tokens[0].likeliest if tokens else (),
     )
 
 
