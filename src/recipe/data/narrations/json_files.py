@@ -1,11 +1,11 @@
 """Narrations as JSON, lines and files of any size, and as the parallel lists that HowTo100M and HowToCaption share.
 
 JSON lines hold narrations in the project's own form, or procedures read as narrations. Narrations have two layouts,
-one object a line. `segments` is a list of {"text", "start", "end"}, with times for all of them or for none, and `speech` where the text is a caption
-that was made of it; `sentences` is a list of texts without times. `title`, `source` and `url` are optional, and fields
-that are not named here are ignored. No time is ever invented. Procedures are {"source", "video_id", "goal", "steps": [{"text", "start", "end"}]}
-(docs/data.md): each step becomes a segment and the goal the title. Where a procedure lacks the time of any step, all
-its steps are read without times, in their order.
+one object a line. `segments` is a list of {"text", "start", "end"}, with times for all of them or for none, and with
+`speech` where the text is a caption that was made of it; `sentences` is a list of texts without times. `title`,
+`source` and `url` are optional, and fields that are not named here are ignored. No time is ever invented. Procedures
+are {"source", "video_id", "goal", "steps": [{"text", "start", "end"}]} (docs/data.md): each step becomes a segment and
+the goal the title. Where a procedure lacks the time of any step, all its steps are read without times, in their order.
 
 Of files of HowTo100M, HTM-Align and WhisperX objects are decoded a member at a time: the standard library's decoder
 moves along the text, with one member in memory. ijson would be shorter, but one NaN, which Python writes into JSON,

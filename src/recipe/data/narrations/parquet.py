@@ -1,8 +1,9 @@
 """Narrations as Parquet, one row a video or one row a segment; read by batches of rows.
 
 A row a video: `video_id` and either `segments`, a list of {text, start, end}, or the lists `text`, `start` and `end`.
-A row a segment: `video_id`, `text`, `start`, `end`, all rows of a video together. Segments may have `speech`. `title` and `source` are optional,
-and so are `url`, and `start` and `end` for text without times. Tables with the columns of How2Mine are read as such.
+A row a segment: `video_id`, `text`, `start`, `end`, all rows of a video together. `title`, `source` and `url` are
+optional, and so are the `speech` of a segment, and `start` and `end` for text without times. Tables with the columns of
+How2Mine are read as such.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
