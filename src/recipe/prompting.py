@@ -184,7 +184,9 @@ def open_prompt(name: str) -> PlannerPrompt:
     if name == PLAIN.name:
         return PLAIN
     packages = files("recipe").joinpath("prompts")
-    known = sorted(entry.name.removesuffix(".txt") for entry in packages.iterdir() if entry.name.endswith(".txt"))
+    names = sorted(entry.name.removesuffix(".txt") for entry in packages.iterdir() if entry.name.endswith(".txt"))
+    # Prompts of other commands, which no planner reads, have no lines of roles.
+    known = [entry for entry in names if _HEADING.match(packaged("recipe", entry))]
     if name in known:
         return PlannerPrompt.parse(name, packaged("recipe", name), name)
     path = Path(name)

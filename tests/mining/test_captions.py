@@ -121,6 +121,7 @@ def test_an_answer_is_captions_or_the_reason_why_it_cannot_be_read(text: str, re
 def test_a_refusal_and_a_cut_answer_are_no_captions() -> None:
     assert read_captions(Refusal("too long: 9,000 tokens")) == "no answer came"
     assert read_captions(Answer(answer("Boil it"), finish="length")) == "cut off at the token limit"
+    assert read_captions(Answer("1. Boil it\n2. Pour it\n3. Stir", finish="length")) == ["Boil it", "Pour it"]
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 10_000))

@@ -56,8 +56,9 @@ def caption(
         typer.Option(help="What runs --model on this machine; none: no model, what other narrations say too stays."),
     ] = "transformers",
     prompt: Annotated[
-        Path | None, typer.Option(help="Prompt that takes $title and $speech. Default: recipe/prompts/caption.txt.")
-    ] = None,
+        str,
+        typer.Option(help="A file that takes $title and $speech, caption, or caption-list for a small model."),
+    ] = "",
     duplicates: Annotated[Duplicates, typer.Option(help="For a video id that was read before.")] = "error",
     titles: Annotated[
         Path | None,
@@ -164,18 +165,19 @@ def caption(
     return CommandOutput(result, [*_tables(result), *excluded.lines(), *_failures(counted), written])
 
 
-def _template(prompt: Path | None) -> str:
+def _template(prompt: str) -> str:
+    """The text of a packaged prompt or of a file. Raises InputError."""
     from recipe.artifacts import not_a_file
     from recipe.prompting import packaged
 
-    if prompt is None:
-        return packaged("recipe", "caption")
-    if not prompt.is_file():
-        raise not_a_file(prompt)
+    if prompt in ("", "caption", "caption-list"):
+        return packaged("recipe", prompt or "caption")
+    if not (path := Path(prompt)).is_file():
+        raise not_a_file(path)
     try:
-        return prompt.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError.at(prompt, "the text is not UTF-8", "convert the file to UTF-8") from None
+        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
 
 
 def _planned(
@@ -273,6 +275,7 @@ def _tables(result: "JsonObject") -> "list[Table]":
         "windows in which nothing is done": result["windows_without_action"],
         "windows whose captions were all left out": result["windows_all_left_out"],
         "windows that failed": result["windows_failed"],
+        "windows whose captions were cut off": result["windows_cut"],
         **{name: "" if share is None else Cell(share, 1, percent=True) for name, share in shares.items()},
         "captions": result["captions"],
         "words of a caption": Cell(result["words_of_a_caption"] or 0.0, 1),

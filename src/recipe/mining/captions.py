@@ -81,6 +81,8 @@ class CaptionReport:
     """Windows whose captions were all left out."""
     failed: Counter[str] = field(default_factory=Counter)
     """Windows without an answer that can be read, by reason."""
+    cut: int = 0
+    """Windows whose list of captions was cut off at the limit of tokens, and read as far as it goes."""
     asked_again: int = 0
     captions: int = 0
     caption_words: int = 0
@@ -120,6 +122,7 @@ class CaptionReport:
             "windows_failed": sum(self.failed.values()),
             "failed_because": dict(self.failed.most_common()),
             "share_without_caption": _share(self.windows - self.captioned, self.windows),
+            "windows_cut": self.cut,
             "asked_again": self.asked_again,
             "captions": self.captions,
             "words_of_a_caption": _share(self.caption_words, self.captions),
@@ -177,14 +180,16 @@ def read_captions(outcome: Answer | Refusal) -> list[str] | str:
     >>> read_captions(Answer("1. Boil water\\n2. Pour it")), read_captions(Answer("I cannot help with that."))
     (['Boil water', 'Pour it'], 'no captions in the answer')
     """
-    if reason := unanswered(outcome):
+    listed = isinstance(outcome, Answer) and first_list(final_answer(outcome.text) or "")
+    if reason := unanswered(outcome, whole=not listed):
         return reason.partition(":")[0]
     assert isinstance(outcome, Answer)
     text = final_answer(outcome.text) or ""
     texts = (json_object(text) or {}).get("captions")
-    if texts is None and (text.lstrip().startswith("[") or first_list(text)):
-        # A list in place of the object: prose is no caption, so that lines without a mark are not read.
-        texts = list(plan_steps(text)) or None
+    if texts is None and (listed or text.lstrip().startswith("[")):
+        # A list in place of the object. Prose is no caption, so that without marks no line is read; of a list that is
+        # cut off, as small models go on for ever, the whole lines are.
+        texts = list(plan_steps(text, cut=outcome.cut)) or None
     if not isinstance(texts, list) or not all(isinstance(item, str) for item in texts):
         return "no captions in the answer"
     captions = [line for line in map(_line, texts) if any(map(str.isalnum, line))]
@@ -242,6 +247,7 @@ def caption_speech(
             report.asked_again += len(todo) if attempt else 0
             for at, outcome in zip(todo, ask([chats[at] for at in todo], attempt), strict=True):
                 written[at] = read_captions(outcome)
+                report.cut += isinstance(outcome, Answer) and outcome.cut and not isinstance(written[at], str)
 
         # Every text of the group is encoded once, in one call.
         texts = {text for captions in written if not isinstance(captions, str) for text in captions}
