@@ -52,15 +52,15 @@ from recipe.types import Narration, Procedure
 
 TIMED, UNTIMED = "narrations_timed.jsonl", "youcook2_asr_untimed.jsonl"
 PROMPTS = 80
-GOALS, CAPTIONED = 4, 6
+GOALS, CAPTIONED = 4, 3
 """Goals of the small corpora, and narrations of each that are captioned; the others of these goals are audited."""
 WORDS = (150, 600)
 """Of a narration that is captioned: a small model on a processor takes 20 seconds for 200 words."""
 SHARES = (0.75, 0.5, 0.25)
 LEAST = (0.2, 0.3, 0.4, 0.5, 0.6)
 """Values of --min-similarity."""
-SMALL = RewardConfig(verifier="grounded", grounded=GroundedConfig(pool_size=6, background_size=12))
-"""Of a corpus of two dozen narrations."""
+SMALL = RewardConfig(verifier="grounded", grounded=GroundedConfig(pool_size=3, background_size=6))
+"""Of a corpus of a dozen narrations."""
 _ENCODER = EncoderConfig(name="minilm")
 Arm = tuple[list[Narration], list[Vectors]]
 """Narrations and the vectors of their segments."""

