@@ -183,9 +183,10 @@ def open_prompt(name: str) -> PlannerPrompt:
     """
     if name == PLAIN.name:
         return PLAIN
-    # Beside planners' prompts the folder holds others, which begin without a message.
-    texts = (entry for entry in files("recipe").joinpath("prompts").iterdir() if entry.name.endswith(".txt"))
-    known = sorted(entry.name.removesuffix(".txt") for entry in texts if _HEADING.match(entry.read_text("utf-8")))
+    packages = files("recipe").joinpath("prompts")
+    names = sorted(entry.name.removesuffix(".txt") for entry in packages.iterdir() if entry.name.endswith(".txt"))
+    # Prompts of other commands, which no planner reads, have no lines of roles.
+    known = [entry for entry in names if _HEADING.match(packaged("recipe", entry))]
     if name in known:
         return PlannerPrompt.parse(name, packaged("recipe", name), name)
     path = Path(name)

@@ -49,6 +49,7 @@ CASES = {
     "world narrations": Case(SPOKEN),
     "world examples": Case(WORLD),
     "corpus build": Case(CORPUS, (SPOKEN,)),
+    "corpus caption": Case("corpus caption n.jsonl --engine none --encoder hash:64 --output k.jsonl", (SPOKEN,)),
     "data prepare": Case("data prepare --procedures t.jsonl --output d.jsonl", ("procedures t.jsonl",)),
     "reward score": Case(
         "reward score --corpus c --input q.jsonl --output s.jsonl", (SPOKEN, CORPUS, "prompts q.jsonl")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-app = CommandGroup(help="Build, inspect and search an index of narrations.")
+app = CommandGroup({"caption": "recipe.cli.caption:caption"}, help="Build, inspect and search an index of narrations.")
 
 Folder = Annotated[Path, typer.Argument(help="A corpus folder.")]
 Exclude = Annotated[
@@ -265,6 +265,7 @@ def search(
                     "start": narration.segments[match.segment].start,
                     "end": narration.segments[match.segment].end,
                     "text": narration.segments[match.segment].text,
+                    "speech": narration.segments[match.segment].speech,
                 }
                 for match in best_matches(queries @ corpus.embeddings(hit.narration).T)
             ]
@@ -288,7 +289,7 @@ def search(
                 match["step"],
                 Cell(match["similarity"], digits=3),
                 "untimed" if match["start"] is None else f"{match['start']:.1f}-{match['end']:.1f} s",
-                match["text"],
+                f"{match['text']} (said: {match['speech']})" if match["speech"] else match["text"],
             )
             for match in hit_row["matches"]
         )

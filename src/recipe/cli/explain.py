@@ -126,7 +126,7 @@ def _prompt(
 
 def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Iterator[str | Text | Table]:
     """An explanation with `narrations` of its narrations."""
-    from recipe.explain.explain import in_words, parts, when
+    from recipe.explain.explain import in_words, parts, said, when
 
     yield Text(f"{explanation.goal}, {after(explanation.history)}", "bold")
     yield from in_words(explanation)
@@ -155,6 +155,8 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
         if ground is not None and ground.segment is not None and ground.similarity is not None:
             similarity, time = f"{ground.similarity:.2f}", when(ground.segment) or "untimed"
             segment = Text(ground.segment.text)
+            if ground.segment.speech:
+                segment.append(f" ({said(ground.segment)})", "dim")
         pool = f"{step.matched_in}/{len(explanation.narrations)}"
         frames = [f"{value:.2f}" for value in step.seen or ()]
         table.add_row(name, Text(step.text), adds, bar, *frames, pool, similarity, time, segment)

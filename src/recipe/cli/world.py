@@ -61,13 +61,12 @@ def narrations(output: Output, count: Count = 1500, seed: Seed = 0, folder: Fold
 
     Example: recipe world narrations --count 1500 --output narrations.jsonl
     """
-    from dataclasses import asdict
-
     from recipe.artifacts import write_jsonl
+    from recipe.data.narrations import to_row
     from recipe.world.load import load_world
     from recipe.world.narrator import narrate
 
-    written = write_jsonl(output, map(asdict, narrate(load_world(folder), count, seed)))
+    written = write_jsonl(output, map(to_row, narrate(load_world(folder), count, seed)))
     out.print(f"{written} narrations in {output}")
 
 

@@ -100,7 +100,11 @@ def _narrations(path: Path) -> list[ExcludedVideo]:
     # With their marks, as corpora on record were compared, so that the identity of exclusions stays what it was.
     narrations = read_narrations(path, "keep-first", _WITH_MARKS, every_track=True)
     return [
-        ExcludedVideo(path.name, narration.video_id, tuple(segment.text for segment in narration.segments))
+        ExcludedVideo(
+            path.name,
+            narration.video_id,
+            tuple(filter(None, (text for own in narration.segments for text in (own.text, own.speech)))),
+        )
         for narration in narrations
     ]
 

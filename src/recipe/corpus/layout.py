@@ -7,7 +7,8 @@
     shards/00000/bounds.npy           float32 [narrations, 3]: scale of the codes, largest residual, largest norm
     shards/00000/offsets.npy          int64 [narrations + 1], first segment of each narration
     shards/00000/narrations.parquet   video_id, title, source, first segment, count; url where any has one
-    shards/00000/segments.parquet     narration, start, end, text; times null where the source has none
+    shards/00000/segments.parquet     narration, start, end, text; times null where the source has none; speech where
+                                      any text is a caption made of it
 
 While a build is under way there are also
 
@@ -65,6 +66,8 @@ _SEGMENT_COLUMNS = pa.schema(
         pa.field("text", pa.string(), nullable=False),
     ]
 )
+_WITH_SPEECH = _SEGMENT_COLUMNS.append(pa.field("speech", pa.string()))
+"""The same of a shard without captions."""
 
 
 class BuildPlan(TypedDict):
@@ -158,10 +161,12 @@ def write_tables(folder: Path, narrations: Sequence[Narration]) -> None:
     }
     urls = [narration.url for narration in narrations]
     columns, extra = (_WITH_URL, {"url": urls}) if any(urls) else (_NARRATION_COLUMNS, {})
+    speech = [segment.speech for segment in segments]
+    spoken, said = (_WITH_SPEECH, {"speech": speech}) if any(speech) else (_SEGMENT_COLUMNS, {})
     write_array(folder / OFFSETS, np.asarray(offsets, dtype=np.int64))
     tables = {
         NARRATIONS: pa.table(table | extra, schema=columns),
-        SEGMENTS: pa.table(rows, schema=_SEGMENT_COLUMNS),
+        SEGMENTS: pa.table(rows | said, schema=spoken),
     }
     for name, content in tables.items():
         written = io.BytesIO()  # through memory, so that a full disk raises Python's OSError
@@ -203,7 +208,7 @@ def require_unchanged(folder: Path, shard: ShardRecord, names: Sequence[str]) ->
 
 def read_table(folder: Path, name: str, columns: Sequence[str]) -> pa.Table:
     """Some columns of a shard's table. Raises CorpusError where they cannot be read, or lack a value that must be."""
-    known = _WITH_URL if name == NARRATIONS else _SEGMENT_COLUMNS
+    known = _WITH_URL if name == NARRATIONS else _WITH_SPEECH
     schema = pa.schema([known.field(column) for column in columns])
     try:
         # `pq.read_table` would import pandas.
@@ -222,8 +227,8 @@ def read_table(folder: Path, name: str, columns: Sequence[str]) -> pa.Table:
 def read_narrations(folder: Path, shard: ShardRecord) -> list[Narration]:
     """The narrations of a shard, in corpus order, from tables that match their checksums. Raises CorpusError."""
     require_unchanged(folder, shard, (NARRATIONS, SEGMENTS))
-    segments = read_table(folder, SEGMENTS, ("text", "start", "end"))
-    texts, starts, ends = (column.to_pylist() for column in segments.columns)
+    segments = read_table(folder, SEGMENTS, ("text", "start", "end", "speech"))
+    texts, starts, ends, speech = (column.to_pylist() for column in segments.columns)
     rows = read_table(folder, NARRATIONS, _WITH_URL.names).to_pylist()
     counts = [row["segments"] for row in rows]
     starts_wanted = [0, *accumulate(counts)]
@@ -233,7 +238,7 @@ def read_narrations(folder: Path, shard: ShardRecord) -> list[Narration]:
     narrations = []
     for row in rows:
         span = slice(row["first_segment"], row["first_segment"] + row["segments"])
-        spoken = zip(texts[span], starts[span], ends[span], strict=True)
+        spoken = zip(texts[span], starts[span], ends[span], speech[span], strict=True)
         segments_of = tuple(Segment(*item) for item in spoken)
         narrations.append(Narration(row["video_id"], segments_of, row["title"], row["source"], row["url"]))
     return narrations

@@ -1,11 +1,11 @@
 """Narrations as JSON, lines and files of any size, and as the parallel lists that HowTo100M and HowToCaption share.
 
 JSON lines hold narrations in the project's own form, or procedures read as narrations. Narrations have two layouts,
-one object a line. `segments` is a list of {"text", "start", "end"}, with times for all of them or for none; `sentences`
-is a list of texts without times. `title`, `source` and `url` are optional, and fields that are not named here are
-ignored. No time is ever invented. Procedures are {"source", "video_id", "goal", "steps": [{"text", "start", "end"}]}
-(docs/data.md): each step becomes a segment and the goal the title. Where a procedure lacks the time of any step, all
-its steps are read without times, in their order.
+one object a line. `segments` is a list of {"text", "start", "end"}, with times for all of them or for none, and with
+`speech` where the text is a caption that was made of it; `sentences` is a list of texts without times. `title`,
+`source` and `url` are optional, and fields that are not named here are ignored. No time is ever invented. Procedures
+are {"source", "video_id", "goal", "steps": [{"text", "start", "end"}]} (docs/data.md): each step becomes a segment and
+the goal the title. Where a procedure lacks the time of any step, all its steps are read without times, in their order.
 
 Of files of HowTo100M, HTM-Align and WhisperX objects are decoded a member at a time: the standard library's decoder
 moves along the text, with one member in memory. ijson would be shorter, but one NaN, which Python writes into JSON,
@@ -181,9 +181,14 @@ def to_row(narration: Narration) -> JsonObject:
     for name in ("title", "source", "url"):
         if (value := getattr(narration, name)) is not None:
             row[name] = value
-    if narration.segments[0].start is None:
+    timed = narration.segments[0].start is not None
+    if not timed and all(segment.speech is None for segment in narration.segments):
         return row | {"sentences": [segment.text for segment in narration.segments]}
-    segments = [{"start": segment.start, "end": segment.end, "text": segment.text} for segment in narration.segments]
+    segments = []
+    for segment in narration.segments:
+        item: JsonObject = {"start": segment.start, "end": segment.end} if timed else {}
+        item["text"] = segment.text
+        segments.append(item if segment.speech is None else item | {"speech": segment.speech})
     return row | {"segments": segments}
 
 

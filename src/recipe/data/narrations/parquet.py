@@ -1,8 +1,9 @@
 """Narrations as Parquet, one row a video or one row a segment; read by batches of rows.
 
 A row a video: `video_id` and either `segments`, a list of {text, start, end}, or the lists `text`, `start` and `end`.
-A row a segment: `video_id`, `text`, `start`, `end`, all rows of a video together. `title` and `source` are optional,
-and so are `url`, and `start` and `end` for text without times. Tables with the columns of How2Mine are read as such.
+A row a segment: `video_id`, `text`, `start`, `end`, all rows of a video together. `title`, `source` and `url` are
+optional, and so are the `speech` of a segment, and `start` and `end` for text without times. Tables with the columns of
+How2Mine are read as such.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +35,7 @@ from recipe.errors import InputError
 VIDEOS_AT_ONCE = 64
 SEGMENTS_AT_ONCE = 4096
 
-_COLUMNS = ("video_id", "segments", "text", "start", "end", "title", "source", "url")
+_COLUMNS = ("video_id", "segments", "text", "start", "end", "speech", "title", "source", "url")
 _NO_LIST = Fault("not a narration", "the list of segments is missing", "give the segments or remove the row")
 _NO_SEGMENT = Fault("not a caption", "the segment is missing", "give the segment or remove it")
 
@@ -70,7 +71,7 @@ def read_parquet(file: SourceFile, options: ReadingOptions, report: ReadingRepor
                         began = videos.place(video_id)
                         problem = f"the rows of video {video_id!r} are not together: they began at {began}"
                         raise InputError.at(file.label, problem, "sort the file by video_id", field=place.field)
-                    captions = [Caption(row["text"], row.get("start"), row.get("end")) for _, row in members]
+                    captions = [caption(row) for _, row in members]
                     where = partial(caption_place, Place(file.label), "row {n}{comma}", numbers)
                     title, source, url = first.get("title"), _source(first, options), first.get("url")
                     yield Draft(place, video_id, captions, where, title, source, url=url)
