@@ -218,3 +218,40 @@ def test_a_disk_that_fills_up(
     assert str(raised.value.filename).startswith(str(tmp_path / "c"))
     assert not list(tmp_path.rglob("*.partial"))
     assert digest(from_file(narration_file, tmp_path / "c")) == digest(whole)
+
+
+# A corpus in place of files -------------------------------------------------------------------------------------------
+
+
+def test_a_corpus_is_encoded_anew_with_all_that_it_records(tmp_path: Path, narration_file: Path) -> None:
+    from recipe.corpus.leaks import Exclusions
+
+    (tmp_path / "ids.txt").write_text("v3\n")
+    exclusions = Exclusions.read([tmp_path / "ids.txt"])
+    stream, origin = narration_source([narration_file], ReadingOptions(), exclusions=exclusions)
+    first = Corpus.open(build_corpus(stream, tmp_path / "first", CONFIG, origin=origin))
+    other = CorpusConfig(encoder=EncoderConfig(name="hash:16"), shard_size=5)
+    again = Corpus.open(from_file(first.folder, tmp_path / "again", other))
+    assert [again.narration(n) for n in range(len(again))] == [first.narration(n) for n in range(len(first))]
+    for part in ("reading", "read", "exclusions", "segments", "timed"):
+        assert again.manifest[part] == first.manifest[part]
+    assert again.manifest["encoder"]["name"] == "hash:16"
+    # With the encoder and shards of the first, it is the first again; and a second build reads nothing.
+    same = Corpus.open(from_file(again.folder, tmp_path / "same"))
+    assert same.manifest["id"] == first.manifest["id"]
+    before = digest(same.folder)
+    from_file(again.folder, same.folder)
+    assert digest(same.folder) == before
+
+
+def test_a_corpus_of_python_is_encoded_anew(tmp_path: Path) -> None:
+    first = build_corpus(narrations(5), tmp_path / "first", CONFIG)
+    again = from_file(first, tmp_path / "again", CorpusConfig(encoder=EncoderConfig(name="hash:16")))
+    assert Corpus.open(again).manifest["reading"] is None
+
+
+def test_a_corpus_stands_alone_as_a_source(tmp_path: Path, narration_file: Path) -> None:
+    first = build_corpus(narrations(5), tmp_path / "first", CONFIG)
+    for files, options in (([first, narration_file], ReadingOptions()), ([first], ReadingOptions(bad="skip"))):
+        with pytest.raises(InputError, match="encoded anew as it is"):
+            narration_source(files, options)

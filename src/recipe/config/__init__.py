@@ -12,7 +12,7 @@ from recipe.config.base import (
     parse_config,
     read_config,
 )
-from recipe.config.corpus import CaptionConfig, CorpusConfig, EncoderConfig, MiningConfig
+from recipe.config.corpus import AdaptationConfig, CaptionConfig, CorpusConfig, EncoderConfig, MiningConfig
 from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
 from recipe.config.planning import PlanConfig
 from recipe.config.reward import FrameQuestionsConfig, GroundedConfig, RewardConfig
@@ -31,6 +31,7 @@ from recipe.config.training import (
 )
 
 __all__ = [
+    "AdaptationConfig",
     "BaseModelConfig",
     "BestOfNConfig",
     "CaptionConfig",

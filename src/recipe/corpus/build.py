@@ -54,11 +54,11 @@ class Origin(NamedTuple):
 
     files: tuple[Path, ...]
     """Files and folders, in the order in which they are read."""
-    reading: JsonObject
-    """The settings they are read with."""
+    reading: JsonObject | None
+    """The settings they are read with; None of a corpus that was built in Python."""
     exclusions: JsonObject | None = None
     """What identifies the videos and texts that are kept out."""
-    report: Callable[[], JsonObject] = dict
+    report: Callable[[], JsonObject | None] = dict
     """Counts of what reading kept and dropped; called after the last narration."""
 
 

@@ -13,7 +13,8 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain
+from functools import partial
+from itertools import chain, starmap
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +23,7 @@ from recipe.artifacts import JsonObject, fingerprint
 from recipe.corpus import layout
 from recipe.corpus.build import Origin
 from recipe.corpus.excluded import ExcludedVideo, read_excluded, read_id_map
-from recipe.corpus.layout import SHARDS
+from recipe.corpus.layout import MANIFEST, SHARDS, open_manifest
 from recipe.corpus.near_copies import NEAR, WORDS, NearCopies, NearCopy, is_comparable
 from recipe.data.benchmarks import has_own_id
 from recipe.data.narrations import (
@@ -417,8 +418,16 @@ def narration_source(
 ) -> Source:
     """The narrations of `files`, in their order and without `exclusions`; nothing is read before the first.
 
-    Those without a title get that of the file `titles`, which is read at once. Raises InputError for that file.
+    Those without a title get that of the file `titles`, which is read at once. A corpus, which stands alone, is taken
+    over as it is, with the record of how it was read and of what was kept out, so that it can be encoded anew. Raises
+    InputError for the file `titles` and for a corpus beside files or settings that do not apply to it, CorpusError.
     """
+    if built := next((path for path in files if (path / MANIFEST).is_file() and (path / SHARDS).is_dir()), None):
+        changed = (options, duplicates, exclusions, titles) != (ReadingOptions(), "error", None, None)
+        if len(files) > 1 or changed:
+            problem = "this is a corpus, which is encoded anew as it is"
+            raise InputError.at(built, problem, "leave out other files, and options of reading, titles and exclusion")
+        return _corpus_source(built)
     report, excluded = ReadingReport(), ExclusionReport()
     check = None if exclusions is None else exclusions.require_clear
     narrations = read_narrations(files, duplicates, options, report, check)
@@ -444,3 +453,13 @@ def narration_source(
         reading["titles"] = fingerprint(known)
     identity = None if exclusions is None else exclusions.identity
     return Source(narrations, Origin(tuple(files), reading, identity, counts))
+
+
+def _corpus_source(folder: Path) -> Source:
+    """The narrations of a corpus. Its manifest stands for all its files, because it holds their checksums."""
+    manifest = open_manifest(folder)
+    shards = ((folder / SHARDS / shard["name"], shard) for shard in manifest["shards"])
+    narrations = chain.from_iterable(starmap(layout.read_narrations, shards))
+    read = partial(manifest.get, "read")
+    origin = Origin((folder / MANIFEST,), manifest["reading"], manifest["exclusions"], read)
+    return Source(narrations, origin)

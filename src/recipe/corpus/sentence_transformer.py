@@ -39,7 +39,7 @@ _BATCHES_A_STEP = 4
 _CPU_ROWS, _GPU_ROWS = 4, 32
 """Texts in a pass at a fixed shape, at most: on a processor a row that fills a pass up costs time, on a GPU a pass."""
 _ADAPTER = "task"
-_MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin", ".py")
+MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin", ".py")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -289,7 +289,7 @@ def _task_arguments(
 def folder_sha256(folder: Path) -> str:
     """SHA-256 over the names and contents of a model's files."""
     digest = hashlib.sha256()
-    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in _MODEL_FILES):
+    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in MODEL_FILES):
         digest.update(f"{file.relative_to(folder).as_posix()} {file_sha256(file)}\n".encode())
     return digest.hexdigest()
 
