@@ -72,6 +72,13 @@ class SharedIndex:
     def embeddings(self, index: int) -> Vectors:
         return self._segments[self.offsets[index] : self.offsets[index + 1]]
 
+    def similarities(self, narrations: Sequence[int], steps: Vectors) -> tuple[Vectors, NDArray[np.int64]]:
+        vectors = [self.embeddings(number) for number in narrations]
+        products = np.concatenate(
+            [np.zeros((0, len(steps)), np.float32), *(np.einsum("sd,nd->sn", rows, steps) for rows in vectors)]
+        )
+        return products, np.cumsum([0, *map(len, vectors)])
+
     def search_batch(self, queries: Sequence[Vectors], k: int) -> list[list[Hit]]:
         found = []
         for query in queries:

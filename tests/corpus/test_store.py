@@ -12,6 +12,7 @@ from tests.corpus.conftest import digest, narrations
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
+from recipe.corpus.index import Index
 from recipe.corpus.layout import corpus_id
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import read_narrations
@@ -37,6 +38,27 @@ def test_round_trip(tmp_path: Path) -> None:
     with pytest.raises(IndexError):
         corpus.embeddings(-1)
     corpus.verify()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_similarities_are_products_that_depend_on_nothing_beside_them(tmp_path: Path, streamed: bool) -> None:
+    """Over shards of two narrations and 12 dimensions, which no tile of the kernel divides, mapped and read."""
+    folder = build_corpus(narrations(7), tmp_path / "c", CONFIG)
+    corpus = Corpus(Index.open(folder, streamed=streamed), CONFIG.encoder)
+    steps = np.random.default_rng(0).normal(size=(6, 12)).astype(np.float32)
+    chosen = [6, 0, 3, 2, 0]
+    products, offsets = corpus.similarities(chosen, steps)
+    vectors = [corpus.embeddings(number) for number in chosen]
+    assert offsets.tolist() == np.cumsum([0, *map(len, vectors)]).tolist()
+    np.testing.assert_allclose(products, np.concatenate(vectors) @ steps.T, atol=1e-5)
+    for place, number in enumerate(chosen):
+        for step in range(6):
+            alone, _ = corpus.similarities([number], steps[step : step + 1])
+            np.testing.assert_array_equal(alone[:, 0], products[offsets[place] : offsets[place + 1], step])
+    assert corpus.similarities([], steps)[0].shape == (0, 6)
+    for number in (-1, 7):
+        with pytest.raises(IndexError):
+            corpus.similarities([0, number], steps)
 
 
 def test_the_folder_opens_with_numpy_and_pyarrow_alone(tmp_path: Path) -> None:

@@ -58,6 +58,15 @@ class MemoryCorpus:
     def embeddings(self, index: int) -> NDArray[np.float32]:
         return self.vectors[index]
 
+    def similarities(
+        self, narrations: Sequence[int], steps: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        vectors = [self.vectors[number] for number in narrations]
+        products = np.concatenate(
+            [np.zeros((0, len(steps)), np.float32), *(np.einsum("sd,nd->sn", rows, steps) for rows in vectors)]
+        )
+        return products, np.cumsum([0, *map(len, vectors)])
+
     def search_batch(self, queries: Sequence[NDArray[np.float32]], k: int) -> list[list[Hit]]:
         self.searches += 1
         return [self.search_vectors(query, k) for query in queries]

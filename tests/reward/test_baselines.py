@@ -42,6 +42,9 @@ class Nothing:
     def embeddings(self, index: int) -> Any:
         raise AssertionError("a control reads no narration")
 
+    def similarities(self, narrations: Any, steps: Any) -> Any:
+        raise AssertionError("a control reads no narration")
+
     def search_batch(self, queries: Any, k: int) -> Any:
         raise AssertionError("a control searches for nothing")
 

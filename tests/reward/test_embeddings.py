@@ -58,5 +58,4 @@ def test_the_memory_is_bounded_and_forgets_the_oldest() -> None:
     for key in range(10):
         cache.put(key, key)
         assert cache.get(0) == 0, "what is asked for is kept"
-    assert len(cache) == 3
-    assert [cache.get(key) for key in (0, 8, 9)] == [0, 8, 9]
+    assert [key for key in range(10) if cache.get(key) is not None] == [0, 8, 9]

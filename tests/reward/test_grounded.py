@@ -1,5 +1,6 @@
 """The grounded reward: its equations against enumeration, its pools, and what it pays on small corpora."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from recipe.alignment import backends, reference
 from recipe.alignment.backends import FreeAlignment
 from recipe.config import GroundedConfig, RewardConfig
+from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
 from recipe.reward.baselines import centred
 from recipe.reward.grounded import (
@@ -166,6 +168,17 @@ def test_alone_and_together_give_the_same(corpus: Any, verifier: Verifier) -> No
     assert [r.total for r in together] == pytest.approx([r.total for r in alone], abs=1e-6)
 
 
+def test_a_known_prompt_earns_what_a_new_one_does(folder: Path) -> None:
+    """To the last digit, after other prompts, whose texts and pools are kept too."""
+    plans = [TEA, TYRE, [], TEA[:2], [*HISTORY, *TEA]]
+    verifier = Verifier(Corpus.open(folder), GROUNDED)
+    new = verifier.score(history=HISTORY, continuations=plans, goal=GOAL)
+    verifier.score(history=["lift the car"], continuations=[TYRE], goal="change a tyre")
+    assert verifier.score(history=HISTORY, continuations=plans, goal=GOAL) == new
+    for plan, reward in zip(plans, new, strict=True):
+        assert verifier.score(history=HISTORY, continuations=[plan], goal=GOAL) == [reward]
+
+
 def test_without_a_goal_the_history_finds_the_pool(verifier: Verifier) -> None:
     good, bad = verifier.score(history=HISTORY, continuations=[TEA, TYRE], goal="")
     assert good.pool
@@ -301,7 +314,8 @@ def test_similarities_are_cosines_of_centred_vectors(seed: int) -> None:
     segments, steps = (centred(rng.normal(size=(n, 8)).astype(np.float32), np.zeros(8, np.float32)) for n in (6, 3))
     mean = segments.mean(axis=0)
     moved = centred(steps, mean)
-    found = SimilarityBaseline(mean, segments, NarrationLengths.of(np.array([6]))).similarities(segments, moved)
+    products = segments @ np.vstack([moved, mean]).T
+    found = SimilarityBaseline(mean, segments, NarrationLengths.of(np.array([6]))).similarities(products, moved)
     np.testing.assert_allclose(found, centred(segments, mean) @ moved.T, atol=2e-6)
 
 

@@ -123,7 +123,8 @@ def matches(
             far = [n for n in far if not own.may_be(videos[n])][:FAR]
             x = centred(np.stack([vectors[step] for step in prompt.history]), baseline.mean)
             narrations = [segments[number] for number in (*others, *far)]
-            W = calibrated(baseline.similarities(np.concatenate(narrations), x), baseline.floors(x))
+            products = np.concatenate(narrations) @ np.vstack([x, baseline.mean]).T
+            W = calibrated(baseline.similarities(products, x), baseline.floors(x))
             offsets = np.cumsum([0, *map(len, narrations)])
             matched = backend.grouped_free_alignment(W, [0, len(x)], offsets).matched[1] / len(x)
             chance = float(matched[len(others) :].mean()) if far else 0.0

@@ -193,6 +193,34 @@ class Corpus:
         shard = self._local.shards[number]
         return shard.embeddings.rows(shard.offsets[row], shard.offsets[row + 1]).astype(np.float32)
 
+    def similarities(
+        self, narrations: Sequence[int], steps: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The dot products of all segments of P narrations with steps [n, d], float32 [S, n], and offsets [P + 1].
+
+        The stored vectors are widened on the way, so that no copy of them is made. A product is the same number
+        whatever stands beside it. Raises IndexError, and MissingExtra without Numba.
+        """
+        floats, shards = kernels("scan.floats"), self._local.shards
+        numbers = np.array(narrations, np.int64)
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
+            raise IndexError(f"narrations {numbers.min()} to {numbers.max()} of a corpus with {len(self)}")
+        owners = np.searchsorted(self._first, numbers, side="right") - 1
+        members = [(shards[owner], np.flatnonzero(owners == owner)) for owner in np.unique(owners)]
+        lengths = np.zeros(len(numbers) + 1, np.int64)
+        for shard, own in members:
+            rows = numbers[own] - shard.first
+            lengths[own + 1] = shard.offsets[rows + 1] - shard.offsets[rows]
+        starts = np.cumsum(lengths)
+
+        padded = np.zeros((-(-len(steps) // floats.STEPS) * floats.STEPS, self.dimension), np.float32)
+        padded[: len(steps)] = steps
+        W = np.empty((starts[-1], len(padded)), np.float32)
+        for shard, own in members:
+            vectors, offsets, rows = shard.embeddings.spans(shard.offsets, numbers[own] - shard.first)
+            floats.products_of_narrations(vectors.view(np.uint16), offsets, rows, starts[own], padded, W)
+        return W[:, : len(steps)], starts
+
     def verify(self, progress: Progress = SILENT) -> None:
         """Compare every file with its checksum and record that they agree. Raises CorpusError for one that differs."""
         verify_shards(self.folder, self.manifest["shards"], progress)

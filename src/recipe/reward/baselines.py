@@ -48,29 +48,36 @@ def relevance(goal: Vectors | None, history: Vectors, plan: Vectors) -> float:
     >>> relevance(x, y[None], x[None])
     0.5
     """
-    worth = np.asarray(novelty(history, plan, NOVELTY) * closeness(goal, history, plan)[0], dtype=np.float32)
+    near, _ = closeness(None if goal is None else plan @ goal, plan @ history.T)
+    worth = np.asarray(novelty(np.concatenate([history, plan]) @ plan.T, NOVELTY) * near, dtype=np.float32)
     return float(worth.sum() / np.sqrt(max(len(plan), 1)))
 
 
-def closeness(goal: Vectors | None, history: Vectors, plan: Vectors) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def closeness(
+    to_goal: NDArray[np.float32] | None, to_history: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """How near each step is to goal and history, and the part of it that is due to the goal, [n] each.
 
-    The mean of both cosines, at least 0, divided between them by what each adds above 0; without a goal or a history,
-    the other one alone counts.
+    From its cosines with the goal, [n] or none, and with the history, [n, m]. The mean of both, at least 0, divided
+    between them by what each adds above 0; without a goal or a history, the other one alone counts.
     """
-    nothing = np.zeros(len(plan), np.float32)
-    to_goal = nothing if goal is None else plan @ goal
-    to_history = (plan @ history.T).mean(axis=1) if len(history) else nothing
-    known = max((goal is not None) + bool(len(history)), 1)
-    near = np.maximum((to_goal + to_history) / known, 0.0)
-    above = np.maximum(to_goal, 0.0), np.maximum(to_history, 0.0)
+    n, m = to_history.shape
+    nothing = np.zeros(n, np.float32)
+    by_goal = nothing if to_goal is None else to_goal
+    by_history = to_history.mean(axis=1) if m else nothing
+    known = max((to_goal is not None) + bool(m), 1)
+    near = np.maximum((by_goal + by_history) / known, 0.0)
+    above = np.maximum(by_goal, 0.0), np.maximum(by_history, 0.0)
     return near, np.asarray(near * above[0] / np.maximum(above[0] + above[1], 1e-12), dtype=np.float32)
 
 
-def novelty(history: Vectors, plan: Vectors, scale: NoveltyScale) -> NDArray[np.float32]:
-    """nov [n] of each step of the plan against all steps before it, 0 (a repeat) to 1 (new)."""
-    similar = np.concatenate([history, plan]) @ plan.T
-    m, n = len(history), len(plan)
+def novelty(similar: NDArray[np.float32], scale: NoveltyScale) -> NDArray[np.float32]:
+    """nov [n] of each step of a plan against all steps before it, 0 (a repeat) to 1 (new).
+
+    From the cosines [m + n, n] of history and plan with the plan.
+    """
+    n = similar.shape[1]
+    m = len(similar) - n
     earlier = np.arange(m + n)[:, None] < m + np.arange(n)[None, :]
     closest = np.where(earlier, similar, -1.0).max(axis=0, initial=-1.0)
     return unlike(closest, scale)

@@ -47,6 +47,13 @@ class NarrationIndex(Protocol):
         """Unit-norm float32 [L, d]."""
         ...
 
+    def similarities(self, narrations: Sequence[int], steps: Vectors) -> tuple[Vectors, NDArray[np.int64]]:
+        """Products of all segments of P narrations with steps [n, d], float32 [S, n], and their offsets [P + 1].
+
+        A product does not depend on the other steps and narrations, to the last bit.
+        """
+        ...
+
     def search_batch(self, queries: Sequence[Vectors], k: int) -> list[list[Hit]]:
         """For each query [M, d] the k narrations of the highest A_mono, best first, ties in corpus order."""
         ...
@@ -66,9 +73,6 @@ class LruCache(Generic[Key, Value]):
         self._capacity = capacity
         self._values: OrderedDict[Key, Value] = OrderedDict()
         self._lock = Lock()
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def get(self, key: Key) -> Value | None:
         """The value kept for `key`, None where there is none."""

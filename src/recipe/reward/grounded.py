@@ -53,7 +53,7 @@ from recipe.alignment.backends import Backend, Float32, FreeAlignment, Int64
 from recipe.alignment.reference import free_matching
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError, ConfigError
-from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, unlike
+from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, relevance_texts, unlike
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.language_model import POLICY, Likelihood, PlanOrder, open_likelihood
 from recipe.reward.scorer import Method, Prompt, PromptGroup, Steps
@@ -78,11 +78,12 @@ _GOAL_RESTATED: NoveltyScale = (0.75, 0.999)
 goal again and again, so that restating it would find segments even where the goal has one already; lower values take
 too much from true steps that name the object of the goal."""
 _PROMPTS_KEPT = 4_096
-"""Prompts whose pools are kept: a training set's prompts return at every epoch."""
+"""Prompts whose pools are kept, as numbers of narrations and scores, 50 MiB at most: a training set's prompts return
+at every epoch. No vector is kept: `NarrationIndex.similarities` reads those of a pool where they are stored, in less
+time than a copy of them takes."""
 _FLOORS_KEPT = 32_768
-_SEGMENTS_KEPT = 65_536
-"""Segments in memory as float32, 96 MiB at 384 dimensions: prompts with one goal share most of their pools. As many
-again are kept as whole pools, for a prompt that returns at once."""
+_FLOORS_TOGETHER = 256
+"""Steps whose similarities to the sample are held at a time, 6 MiB."""
 
 
 _upper_triangle = lru_cache(maxsize=256)(np.triu_indices)  # plans of one length recur
@@ -105,7 +106,8 @@ def calibrated(similarities: NDArray[np.float32], floors: NDArray[np.float32]) -
     >>> calibrated(np.array([[0.2, 0.75]], np.float32), np.array([0.5, 0.5], np.float32)).tolist()
     [[0.0, 0.5]]
     """
-    return np.asarray(np.clip((similarities - floors) / np.maximum(1.0 - floors, 1e-6), 0.0, 1.0), dtype=np.float32)
+    W = np.asarray((similarities - floors) / np.maximum(1.0 - floors, 1e-6), dtype=np.float32)
+    return np.clip(W, 0.0, 1.0, out=W)
 
 
 def weights(pool: FreeAlignment) -> Float64:
@@ -174,7 +176,8 @@ def grounded_reward(parts: Mapping[str, float], steps: int, config: GroundedConf
     >>> grounded_reward(parts, 4, GroundedConfig(horizon=4))
     0.25
     """
-    return float(np.clip(sum(grounded_terms(parts, steps, config).values()), -1.0, 1.0))
+    total = sum(grounded_terms(parts, steps, config).values())
+    return float(min(max(total, -1.0), 1.0))  # in this order NaN stays NaN
 
 
 def grounded_terms(parts: Mapping[str, float], steps: int, config: GroundedConfig) -> dict[str, float]:
@@ -224,18 +227,21 @@ class NarrationLengths(NamedTuple):
     """[N], in corpus order."""
     order: NDArray[np.int64]
     """[N], narrations from the shortest to the longest."""
-    rising: NDArray[np.int64]
-    """[N], lengths in that order."""
+    first: NDArray[np.int64]
+    """[N], where in that order the narrations begin that are as long as this one."""
+    last: NDArray[np.int64]
+    """[N], where they end."""
 
     @classmethod
     def of(cls, own: NDArray[np.int64]) -> "NarrationLengths":
         """Sort the lengths [N] of all narrations, once."""
         order = np.argsort(own, kind="stable")
-        return cls(own, order, own[order])
+        rising = own[order]
+        return cls(own, order, np.searchsorted(rising, own, "left"), np.searchsorted(rising, own, "right"))
 
     def alike(self, number: int, draw: np.random.Generator) -> NDArray[np.int64]:
         """Some narrations of about the length of one: of the same length where there are many."""
-        first, last = (int(np.searchsorted(self.rising, self.own[number], side)) for side in ("left", "right"))
+        first, last = int(self.first[number]), int(self.last[number])
         if last - first > 2 * _LENGTH_WINDOW:
             first = int(draw.integers(first, last - 2 * _LENGTH_WINDOW + 1))
             return self.order[first : first + 2 * _LENGTH_WINDOW]
@@ -263,20 +269,26 @@ class SimilarityBaseline:
         drawn = np.sort(draw.permutation(len(segments))[:_BASELINE_SEGMENTS])
         return cls(mean, centred(segments[drawn], mean), NarrationLengths.of(np.diff(corpus.offsets)))
 
-    def similarities(self, segments: Vectors, steps: Vectors) -> NDArray[np.float32]:
-        """Cosines [S, C] of segments of unit norm [S, d], centred on the way, with centred steps [C, d].
+    def similarities(self, products: NDArray[np.float32], steps: Vectors) -> NDArray[np.float32]:
+        """Cosines [S, C] of segments of unit norm, centred on the way, with centred steps [C, d].
 
-        <y - m, x> / |y - m| takes one product; moving and scaling all segments would cost more than that.
+        From the products [S, C + 1] of the segments with the steps and, in the last column, with the mean: <y - m, x> /
+        |y - m| takes no more than these; moving and scaling all segments would.
         """
-        raw = segments @ np.vstack([steps, self.mean]).T
-        norms = np.sqrt(np.maximum(1.0 - 2.0 * raw[:, -1] + self.mean @ self.mean, 1e-12))
-        return np.asarray((raw[:, :-1] - steps @ self.mean) / norms[:, None], dtype=np.float32)
+        norms = np.sqrt(np.maximum(1.0 - 2.0 * products[:, -1] + self.mean @ self.mean, 1e-12))
+        # BLAS rounds the product of a row with a vector by where the row stands; this sum does not.
+        shift = np.einsum("cd,d->c", steps, self.mean)
+        return np.asarray((products[:, :-1] - shift) / norms[:, None], dtype=np.float32)
 
     def floors(self, steps: Vectors) -> NDArray[np.float32]:
         """b [n] of centred steps [n, d]: the FLOOR quantile of their similarities to the corpus."""
-        # Of rows that are contiguous: of columns it takes three times as long.
-        similarities = np.ascontiguousarray((self.sample @ steps.T).T)
-        return np.asarray(np.quantile(similarities, FLOOR, axis=1, overwrite_input=True), dtype=np.float32)
+        floors = np.empty(len(steps), np.float32)
+        for start in range(0, len(steps), _FLOORS_TOGETHER):
+            part = slice(start, start + _FLOORS_TOGETHER)
+            # Of rows that are contiguous: of columns it takes three times as long.
+            similarities = np.ascontiguousarray((self.sample @ steps[part].T).T)
+            floors[part] = np.quantile(similarities, FLOOR, axis=1, overwrite_input=True)
+        return floors
 
 
 class NarrationPools(NamedTuple):
@@ -298,37 +310,41 @@ def choose_pools(
     """
     pool = list(dict.fromkeys(hit.narration for rank in zip(*rankings, strict=False) for hit in rank))
     pool = pool[: config.pool_size]
-    score = {hit.narration: hit.score for hits in reversed(rankings) for hit in hits}
+    best = {hit.narration: hit for hits in reversed(rankings) for hit in hits}
     # A small corpus is ranked whole: all but its nearest quarter then counts as far.
-    near = {hit.narration for hits in rankings for hit in hits[: max(len(lengths.own) // 4, 1)]} | set(pool)
+    near = [hit.narration for hits in rankings for hit in hits[: max(len(lengths.own) // 4, 1)]]
+    taken = np.zeros(len(lengths.own), np.bool_)
+    taken[near + pool] = True
     draw = np.random.default_rng(seed)
-    background: dict[int, None] = {}
+    background = list[int]()
     for i in range(config.background_size if pool else 0):
-        like = lengths.alike(pool[i % len(pool)], draw).tolist()
-        alike = [number for number in like if number not in near and number not in background]
-        if alike:
-            background[alike[int(draw.integers(len(alike)))]] = None
-    return NarrationPools(tuple(Hit(number, score[number]) for number in pool), tuple(background))
+        alike = lengths.alike(pool[i % len(pool)], draw)
+        alike = alike[~taken[alike]]
+        if len(alike):
+            background.append(int(alike[draw.integers(len(alike))]))
+            taken[background[-1]] = True
+    return NarrationPools(tuple(best[number] for number in pool), tuple(background))
 
 
 class _GroupTexts(NamedTuple):
     """The texts of a group, each once."""
 
-    goal: Vectors | None
-    """[d], centred; None where the prompt has no goal."""
     vectors: Vectors
     """[C, d], centred."""
+    cosines: list[Float32]
+    """Of the history and each plan with the plan, [m + n, n]."""
+    to_goal: Float32 | None
+    """Cosines [T] of the steps of all plans with the goal; None where the prompt has none."""
+    to_history: Float32
+    """[T, m]."""
     floors: Float32
     """[C]."""
     rows: list[list[int]]
     """Columns of h, which begins with the goal where there is one, then of each plan."""
     history: list[int]
     """Columns of the steps that are done."""
-
-    @property
-    def columns(self) -> list[int]:
-        """Columns of h and of all plans, in order."""
-        return [column for row in self.rows for column in row]
+    columns: list[int]
+    """Columns of h and of all plans, in order."""
 
 
 class GroundedMethod(Method):
@@ -343,10 +359,6 @@ class GroundedMethod(Method):
         self._pools_kept = LruCache[Prompt, NarrationPools](_PROMPTS_KEPT)
         self._hits_kept = LruCache[Steps, list[Hit]](_PROMPTS_KEPT)
         self._floors_kept = LruCache[str, np.float32](_FLOORS_KEPT)
-        mean_length = max(int(corpus.offsets[-1]) // max(len(corpus), 1), 1)
-        self._segments_kept = LruCache[int, Vectors](_SEGMENTS_KEPT // mean_length)
-        pool_size = mean_length * max(self._config.pool_size, self._config.background_size, 1)
-        self._stacks_kept = LruCache[tuple[int, ...], tuple[Vectors, Int64]](_SEGMENTS_KEPT // pool_size)
 
     @cached_property
     def _baseline(self) -> SimilarityBaseline:
@@ -356,9 +368,7 @@ class GroundedMethod(Method):
         """Judge the order of plans by this model's likelihood."""
         self._plan_order = PlanOrder(likelihood, self._config.permutations)
 
-    def texts(self, group: PromptGroup) -> list[str]:
-        """The goal, where there is one, and the steps of h and of every plan."""
-        return [*([group.goal] if group.goal.strip() else []), *group.steps]
+    texts = staticmethod(relevance_texts)
 
     def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
         """The rewards of each group's plans, after one scan of the corpus for all pools.
@@ -371,21 +381,20 @@ class GroundedMethod(Method):
         pools = self._pools(groups, vectors)
         orders = self._plan_order(groups) if self._plan_order else [None] * len(groups)
         return [
-            self._group_rewards(pools[group.goal, group.history], self._group(group, vectors), order)
-            for group, order in zip(groups, orders, strict=True)
+            self._group_rewards(pools[group.goal, group.history], texts, order)
+            for group, texts, order in zip(groups, self._texts(groups, vectors), orders, strict=True)
         ]
 
     def alignments(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[PooledAlignment]]:
         """The best one-to-one matching of h and each group's only plan with each narration of P, by W."""
         pools = self._pools(groups, vectors)
         alignments = []
-        for group in groups:
-            texts, pool = self._group(group, vectors), pools[group.goal, group.history]
+        for group, texts in zip(groups, self._texts(groups, vectors), strict=True):
+            pool = pools[group.goal, group.history]
             columns, aligned = texts.columns, list[PooledAlignment]()
-            similar, offsets = self._similarities(tuple(hit.narration for hit in pool.relevant), texts)
-            if columns:
-                theta = self._theta(texts, (similar, offsets), self._similarities(pool.background, texts))
-                _, counted = self._novelties(texts, theta)
+            near, far = self._similarities(pool, texts)
+            similar, offsets = near
+            _, _, counted = self._novelties(texts, near, far)
             first = len(texts.rows[0]) - len(texts.history)  # the goal takes part, and is not shown as a step
             for hit, (start, stop) in zip(pool.relevant, pairwise(offsets), strict=True) if columns else ():
                 W = (similar[start:stop, columns] * counted).T
@@ -405,7 +414,7 @@ class GroundedMethod(Method):
                 pools[prompt] = kept
             else:
                 missing.append(prompt)
-        # A goal's hits are kept for its next history.
+        # A goal's hits are kept for its next history; a history's serve its own prompt alone, whose pools are kept.
         hits: dict[Steps, list[Hit]] = {}
         unknown = []
         for steps in dict.fromkeys(steps for prompt in missing for steps in _queries(prompt)):
@@ -414,12 +423,14 @@ class GroundedMethod(Method):
             else:
                 unknown.append(steps)
         if unknown:
+            goals = {(goal,) for goal, _ in missing}
             queries = [stacked(vectors, steps) for steps in unknown]
             for steps, ranking in zip(
                 unknown, self._corpus.search_batch(queries, self._config.candidates), strict=True
             ):
                 hits[steps] = ranking
-                self._hits_kept.put(steps, ranking)
+                if steps in goals:
+                    self._hits_kept.put(steps, ranking)
         for prompt in missing:
             rankings = [hits[steps] for steps in _queries(prompt)]
             seed = int.from_bytes(hashlib.sha256(json.dumps(prompt).encode()).digest()[:8], "big")
@@ -427,99 +438,98 @@ class GroundedMethod(Method):
             self._pools_kept.put(prompt, pools[prompt])
         return pools
 
-    def _group(self, group: PromptGroup, vectors: Mapping[str, Vectors]) -> _GroupTexts:
-        texts = list(dict.fromkeys(self.texts(group)))
-        column = {text: index for index, text in enumerate(texts)}
-        history, *plans = ([column[step] for step in steps] for steps in (group.history, *group.plans))
-        with_goal = bool(group.goal.strip())
-        rows = [[0, *history] if with_goal else history, *plans]
-        if not texts:
-            return _GroupTexts(None, np.zeros((0, 0), np.float32), np.zeros(0, np.float32), rows, history)
-        X = centred(stacked(vectors, texts), self._baseline.mean)
+    def _texts(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[_GroupTexts]:
+        """The texts of each group; the floors of all that are new take one product."""
+        texts = list(dict.fromkeys(text for group in groups for text in self.texts(group)))
+        index = {text: number for number, text in enumerate(texts)}
+        mean = self._baseline.mean
+        X = centred(stacked(vectors, texts), mean) if texts else np.zeros((0, len(mean)), np.float32)
         # Floors are kept, because a policy writes the same steps again.
         floors = {text: floor for text in texts if (floor := self._floors_kept.get(text)) is not None}
-        if new := [index for index, text in enumerate(texts) if text not in floors]:
-            for index, floor in zip(new, self._baseline.floors(X[new]), strict=True):
-                floors[texts[index]] = floor
-                self._floors_kept.put(texts[index], floor)
-        b = np.array([floors[text] for text in texts], np.float32)
-        return _GroupTexts(X[0] if with_goal else None, X, b, rows, history)
+        if new := [text for text in texts if text not in floors]:
+            for text, floor in zip(new, self._baseline.floors(X[[index[text] for text in new]]), strict=True):
+                floors[text] = floor
+                self._floors_kept.put(text, floor)
 
-    def _similarities(self, narrations: tuple[int, ...], texts: _GroupTexts) -> tuple[Float32, Int64]:
-        """W [S, C] of some narrations, and their offsets. Raises ComputeError."""
-        if (stack := self._stacks_kept.get(narrations)) is None:
-            vectors = []
-            for narration in narrations:
-                # Kept, because widening segments from disk costs more than their products.
-                if (segments := self._segments_kept.get(narration)) is None:
-                    segments = self._corpus.embeddings(narration)
-                    self._segments_kept.put(narration, segments)
-                vectors.append(segments)
-            joined = np.concatenate(vectors) if vectors else np.zeros((0, texts.vectors.shape[1]), np.float32)
-            stack = joined, np.cumsum([0, *map(len, vectors)])
-            self._stacks_kept.put(narrations, stack)
-        segments, offsets = stack
-        if not len(texts.vectors) or not narrations:
-            return np.zeros((offsets[-1], len(texts.vectors)), np.float32), offsets
-        raw = self._baseline.similarities(segments, texts.vectors)
+        members = []
+        for group in groups:
+            own = list(dict.fromkeys(self.texts(group)))
+            column = {text: number for number, text in enumerate(own)}
+            history, *plans = ([column[step] for step in steps] for steps in (group.history, *group.plans))
+            h = [0, *history] if group.goal.strip() else history
+            x = X[np.array([index[text] for text in own], np.intp)]
+            b = np.array([floors[text] for text in own], np.float32)
+            # A product for each plan, so that other plans change no digit of it.
+            products = [x[h + plan] @ x[plan].T for plan in plans]
+            cosines = [product[len(h) - len(history) :] for product in products]
+            joined = np.concatenate([np.zeros((len(h), 0), np.float32), *(one[: len(h)] for one in products)], axis=1)
+            to_goal, to_history = joined[0] if group.goal.strip() else None, joined[len(h) - len(history) :].T
+            columns = [number for row in (h, *plans) for number in row]
+            members.append(_GroupTexts(x, cosines, to_goal, to_history, b, [h, *plans], history, columns))
+        return members
+
+    def _similarities(
+        self, pools: NarrationPools, texts: _GroupTexts
+    ) -> tuple[tuple[Float32, Int64], tuple[Float32, Int64]]:
+        """W [S, C] of P and of Q, each with the offsets of its narrations, by one product. Raises ComputeError."""
+        narrations = [*(hit.narration for hit in pools.relevant), *pools.background]
+        queries = np.vstack([texts.vectors, self._baseline.mean])
+        products, offsets = self._corpus.similarities(narrations, queries)
+        raw = self._baseline.similarities(products, texts.vectors)
         if not np.isfinite(raw).all():
             raise ComputeError("Similarities hold NaN or infinity; check the corpus with: recipe corpus verify.")
-        return calibrated(raw, texts.floors), offsets
+        W, count = calibrated(raw, texts.floors), len(pools.relevant)
+        middle = offsets[count]
+        return (W[:middle], offsets[: count + 1]), (W[middle:], offsets[count:] - middle)
 
-    def _theta(self, texts: _GroupTexts, relevant: tuple[Float32, Int64], background: tuple[Float32, Int64]) -> float:
-        """theta of the prompt, from W of P and of Q with their offsets."""
-        if self._config.trust is None or not (h := texts.rows[0]):
-            return 0.0
-        pool, others = (
-            self._backend.grouped_free_alignment(W[:, h], [len(h)], offsets) for W, offsets in (relevant, background)
-        )
-        return trusted(coverage_of(*contrast(pool, others), len(h)), self._config)
-
-    def _novelties(self, texts: _GroupTexts, theta: float) -> tuple[list[Float32], Float32]:
-        """How new each step of each plan is for relevance, [n] each, and what the similarities of each column of h and
-        of all plans are multiplied by.
+    def _novelties(
+        self, texts: _GroupTexts, relevant: tuple[Float32, Int64], background: tuple[Float32, Int64]
+    ) -> tuple[float, Float32, Float32]:
+        """theta of the prompt, from W of P and of Q with their offsets; how new each step of all plans is for
+        relevance; and what the similarities of each column of h and of all plans are multiplied by.
         """
-        relevances, counted = [], [np.ones(len(texts.rows[0]), np.float32)]
-        history = texts.vectors[texts.history]
-        for plan in texts.rows[1:]:
-            steps = texts.vectors[plan]
-            relevant = novelty(history, steps, _NOVELTY)
-            factor = 1.0 - self._config.repeats * (1.0 - theta) * (1.0 - relevant)
-            if texts.goal is not None:
-                to_goal = steps @ texts.goal
-                relevant = np.minimum(relevant, unlike(to_goal, _GOAL_NOVELTY))
-                factor = factor * (1.0 - (1.0 - theta) * (1.0 - unlike(to_goal, _GOAL_RESTATED)))
-            relevances.append(relevant)
-            counted.append(np.asarray(factor, dtype=np.float32))
-        return relevances, np.concatenate(counted)
+        h, theta = texts.rows[0], 0.0
+        if self._config.trust is not None and h:
+            pool, others = (
+                self._backend.grouped_free_alignment(W[:, h], [len(h)], offsets)
+                for W, offsets in (relevant, background)
+            )
+            theta = trusted(coverage_of(*contrast(pool, others), len(h)), self._config)
+        new = np.concatenate([np.zeros(0, np.float32), *(novelty(similar, _NOVELTY) for similar in texts.cosines)])
+        factor = 1.0 - self._config.repeats * (1.0 - theta) * (1.0 - new)
+        if texts.to_goal is not None:
+            new = np.minimum(new, unlike(texts.to_goal, _GOAL_NOVELTY))
+            factor = factor * (1.0 - (1.0 - theta) * (1.0 - unlike(texts.to_goal, _GOAL_RESTATED)))
+        return theta, new, np.concatenate([np.ones(len(h), np.float32), factor], dtype=np.float32)
 
     def _group_rewards(
         self, pools: NarrationPools, texts: _GroupTexts, plan_orders: Sequence[float] | None
     ) -> list[Reward]:
         bounds = np.cumsum([len(row) for row in texts.rows])
-        near = self._similarities(tuple(hit.narration for hit in pools.relevant), texts)
-        far = self._similarities(pools.background, texts)
-        theta = self._theta(texts, near, far)
-        columns, (novelties, counted) = texts.columns, self._novelties(texts, theta)
+        near, far = self._similarities(pools, texts)
+        theta, new, counted = self._novelties(texts, near, far)
+        columns = texts.columns
         (W, offsets), (others_W, others_offsets) = near, far
-        aligned = self._backend.grouped_free_alignment(W[:, columns] * counted, bounds, offsets)
+        # `take` gives rows that are contiguous, as the backend reads them; W[:, columns] does not.
+        aligned = self._backend.grouped_free_alignment(W.take(columns, axis=1) * counted, bounds, offsets)
         precedence = self._backend.precedence(W, offsets)
-        apart = self._backend.grouped_free_alignment(others_W[:, columns] * counted, bounds, others_offsets)
+        apart = self._backend.grouped_free_alignment(others_W.take(columns, axis=1) * counted, bounds, others_offsets)
         relevant, background = contrast(aligned, apart)
         h = texts.rows[0]
         coverage = coverage_of(relevant, background, len(h))
         abstained = abstains(coverage, self._config)
         price = max(relevant.history - background.history, 0.0) / max(len(h), 1) * self._config.price
+        close, close_goal = (new * near for near in closeness(texts.to_goal, texts.to_history))
         rewards = []
-        for row, (plan, new) in enumerate(zip(texts.rows[1:], novelties, strict=True), start=1):
-            close, close_goal = closeness(texts.goal, texts.vectors[texts.history], texts.vectors[plan])
+        for row, plan in enumerate(texts.rows[1:], start=1):
+            own = slice(*(bounds[row - 1 : row + 1] - len(h)))
             parts = {
                 "gain": float(relevant.plans[row - 1]),
                 "background": float(background.plans[row - 1]),
-                "relevance": float((new * close).sum()) * (1.0 - theta),
+                "relevance": float(close[own].sum()) * (1.0 - theta),
                 "order": self._config.order * order_agreement(precedence[np.ix_(plan, plan)]),
                 "price": price,
-                "goal_relevance": float((new * close_goal).sum()) * (1.0 - theta),
+                "goal_relevance": float(close_goal[own].sum()) * (1.0 - theta),
             }
             if abstained:
                 parts |= {"gain": 0.0, "background": 0.0, "order": 0.0, "price": 0.0}

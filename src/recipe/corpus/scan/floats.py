@@ -88,6 +88,43 @@ _from_half = intrinsic(_widen)
 
 
 @compiled
+def products(bits: NDArray[np.uint16], first: int, last: int, queries: Steps, W: Steps) -> None:
+    """Write the dot products of the rows first:last of bits [S, d] with those of queries [n, d] to W [>= S, n].
+
+    n is a multiple of `STEPS`; all are contiguous.
+    """
+    padded, d = queries.shape
+    size = queries.itemsize
+    x, q, w = bits.ctypes.data, queries.ctypes.data, W.ctypes.data
+    for k in range(first, last, 2):
+        pair = min(k + 1, last - 1)
+        x0, x1 = x + k * d * 2, x + pair * d * 2
+        for i in range(0, padded, STEPS):
+            w0, w1 = w + ((k - first) * padded + i) * size, w + ((pair - first) * padded + i) * size
+            _tile_dots(queries, x0, x1, q + i * d * size, d, w0, w1)
+    for k in range(first, last):
+        for j in range(d - d % LANES, d):
+            component = _from_half(bits[k, j])
+            for i in range(padded):
+                W[k - first, i] += queries[i, j] * component
+
+
+@compiled
+def products_of_narrations(
+    bits: NDArray[np.uint16],
+    offsets: NDArray[np.int64],
+    narrations: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    queries: Steps,
+    W: Steps,
+) -> None:
+    """The same for all segments of the narrations [P], with rows in W from starts [P] on; offsets: as of `coverage`."""
+    for p in range(len(narrations)):
+        n = narrations[p]
+        products(bits, offsets[n], offsets[n + 1], queries, W[starts[p] :])
+
+
+@compiled
 def coverage(
     bits: NDArray[np.uint16],
     offsets: NDArray[np.int64],
@@ -103,25 +140,15 @@ def coverage(
     of which bits begins at offsets[first]; queries [>= steps, d]: the steps, padded with zero rows to a multiple of
     `STEPS`, float32 or float64 as the scores; all contiguous.
     """
-    padded, d = queries.shape
-    zero, size = queries.dtype.type(0), queries.itemsize
+    padded = len(queries)
+    zero = queries.dtype.type(0)
     best = np.full(padded, -np.inf, queries.dtype)  # best[i]: the maximum of D[i, k] over the segments so far
     W = np.empty((_ROWS, padded), queries.dtype)
-    x, q, w = bits.ctypes.data, queries.ctypes.data, W.ctypes.data
     n, origin, end = first, offsets[first], offsets[last]
     for start in range(origin, end, _ROWS):
         stop = min(start + _ROWS, end)
-        for k in range(start, stop, 2):
-            pair = min(k + 1, stop - 1)
-            x0, x1 = x + (k - origin) * d * 2, x + (pair - origin) * d * 2
-            for i in range(0, padded, STEPS):
-                w0, w1 = w + ((k - start) * padded + i) * size, w + ((pair - start) * padded + i) * size
-                _tile_dots(queries, x0, x1, q + i * d * size, d, w0, w1)
+        products(bits, start - origin, stop - origin, queries, W)
         for k in range(start, stop):
-            for j in range(d - d % LANES, d):
-                component = _from_half(bits[k - origin, j])
-                for i in range(steps):
-                    W[k - start, i] += queries[i, j] * component
             reached = zero
             for i in range(steps):
                 reached = max(best[i], W[k - start, i] + reached)
