@@ -1,8 +1,8 @@
 """Procedures that a corpus holds without annotation, and plans with known faults made of them.
 
 A narration with a goal is a procedure of its own. Where narrations are step lists, all of its segments are steps. In
-speech they are 6 to 10 segments that are nearest to what the whole narration is about, step-like ones first, in their
-order. The goal is the title, or what follows "how to" in the first segments. At most two narrations of a goal are
+speech they are 6 to 10 segments that the nearest narrations say too and random ones do not, no two of them alike, in
+their order. The goal is the title, or what follows "how to" in the first segments. At most two narrations of a goal are
 taken, so that many of them have another true plan for the same goal, and goals differ.
 """
 
@@ -21,6 +21,7 @@ from recipe.evaluation.matching import ordered_f1
 from recipe.mining.segments import StepLikeness
 from recipe.reward.baselines import centred
 from recipe.reward.embeddings import NarrationIndex, TextEncoder, Vectors
+from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.scorer import Steps
 from recipe.types import Hit, Narration, Procedure, Step
 
@@ -35,8 +36,14 @@ _LOOKED_AT = 40
 _SAMPLED, _LIST_LIKE, _LIST_LENGTH = 200, 0.5, 20
 """Narrations that say of which kind a corpus is; the likeness to steps of lists' segments, and their length at most."""
 _SPOKEN_STEPS = (6, 10)
-_SPOKEN_WORDS = (4, 16)
+_SPOKEN_WORDS = (3, 16)
 """Words of a segment of speech that may be a step."""
+_NEAR, _FAR, _QUERIES = 30, 120, 12
+"""Narrations near a narration and random ones that its segments are compared with; segments that find the near ones."""
+_FAR_WEIGHT, _CONFIRMED = 2.0, 0.01
+"""How much random narrations count, and what is left of a segment's support at least where it is a step."""
+_ALIKE = 0.7
+"""Cosine from which on two segments are one step."""
 _OPENING = 6
 """First segments of a narration that may say the goal."""
 _HOW_TO = re.compile(r"\bhow (?:to|i|we|you) (?:can |would )?(.+)", re.IGNORECASE)
@@ -105,32 +112,22 @@ def pseudo_procedures(
     InputError where no narration has a goal or all have one goal; ComputeError for an encoder that finds talk as near
     to steps as steps are.
     """
-    likeness = StepLikeness(embed)
     order = np.random.default_rng(seed).permutation(len(corpus))
-    sample = [corpus.embeddings(int(number)) for number in order[:_SAMPLED]]
-    mean = np.concatenate(sample).mean(axis=0)
     if kind is None:
+        sample = [corpus.embeddings(int(number)) for number in order[:_SAMPLED]]
         short = float(np.median([len(vectors) for vectors in sample])) <= _LIST_LENGTH
-        scores = likeness.scores(np.concatenate(sample))
+        scores = StepLikeness(embed).scores(np.concatenate(sample))
         kind = "lists" if short and float(np.median(scores)) >= _LIST_LIKE else "speech"
 
-    by_goal: dict[str, list[tuple[int, Procedure]]] = {}
+    by_goal: dict[str, list[tuple[int, Narration, str]]] = {}
     with_goal = 0
     looked_at = [int(number) for number in order[: max(_LOOKED_AT * count, _SAMPLED)]]
     for number in sorted(looked_at):  # in corpus order, because reading a text decodes its whole shard
         narration = corpus.narration(number)
         goal = _goal_of(narration)
         with_goal += bool(goal)
-        if kind == "lists":
-            count_of = len(narration.segments)
-            chosen = list(range(count_of)) if count_of <= MOST else []
-        else:
-            vectors = centred(corpus.embeddings(number), mean)
-            chosen = _spoken_steps(narration, vectors, likeness, Random(f"{seed}/{narration.video_id}/steps"))
-        if goal and len(chosen) >= FEWEST:
-            steps = tuple(Step(narration.segments[k].text, None, None) for k in chosen)
-            procedure = Procedure(SOURCE, narration.video_id, goal, steps, "train")
-            by_goal.setdefault(same_goal(goal), []).append((number, procedure))
+        if goal and len(narration.segments) >= FEWEST and (kind == "speech" or len(narration.segments) <= MOST):
+            by_goal.setdefault(same_goal(goal), []).append((number, narration, goal))
     if not with_goal:
         problem = f"none of the {len(looked_at):,} narrations that were read has a title or says “how to ...”"
         raise InputError(f"A self-trained reward needs goals, and {problem}; build the corpus with titles.")
@@ -141,10 +138,19 @@ def pseudo_procedures(
         )
     # Goals in an order of their own; of each the narrations whose ids come first by hash.
     taken = list[tuple[int, Procedure]]()
-    most = min(count, len(corpus) // 4)
-    for goal in sorted(by_goal, key=lambda goal: _digest(seed, goal)):
-        own = sorted(by_goal[goal], key=lambda one: _digest(seed, one[1].video_id))
-        taken += own[: min(_A_GOAL, most - len(taken))]
+    most, baseline = min(count, len(corpus) // 4), SimilarityBaseline.of(corpus)
+    for name in sorted(by_goal, key=lambda name: _digest(seed, name)):
+        own = list[tuple[int, Procedure]]()
+        for number, narration, goal in sorted(by_goal[name], key=lambda one: _digest(seed, one[1].video_id)):
+            if len(own) == min(_A_GOAL, most - len(taken)):
+                break
+            chosen = [*range(len(narration.segments))]
+            if kind == "speech":
+                chosen = _spoken_steps(corpus, baseline, number, narration, seed)
+            if len(chosen) >= FEWEST:
+                steps = tuple(Step(narration.segments[k].text) for k in chosen)
+                own.append((number, Procedure(SOURCE, narration.video_id, goal, steps, "train")))
+        taken += own
     goals = len({same_goal(procedure.goal) for _, procedure in taken})
     return PseudoProcedures(kind, [procedure for _, procedure in taken], [number for number, _ in taken], goals)
 
@@ -157,27 +163,38 @@ def _goal_of(narration: Narration) -> str:
     return next((" ".join(found[1].split()).strip(" .!,") for found in said if found), "")
 
 
-def _spoken_steps(narration: Narration, vectors: Vectors, likeness: StepLikeness, random: Random) -> list[int]:
-    """6 to 10 segments of speech, from centred vectors: those that name an action first, central ones before others.
+def _spoken_steps(
+    corpus: NarrationIndex, baseline: SimilarityBaseline, number: int, narration: Narration, seed: int
+) -> list[int]:
+    """6 to 10 segments of speech that others confirm, in order; fewer where there are not so many.
 
-    None says the goal, and no two are neighbours, which often say one thing together.
+    What near narrations say too, and random ones do not, are the steps: talk is said anywhere. None says the goal, and
+    no two are alike, because speech repeats itself and a plan must not.
     """
+    random = Random(f"{seed}/{narration.video_id}/steps")
+    raw = corpus.embeddings(number)
+    vectors = centred(raw, baseline.mean)
+    query = raw[np.linspace(0, len(raw) - 1, min(len(raw), _QUERIES)).astype(np.intp)]
+    count = min(max(len(corpus) // _NEAR, 3), _NEAR)  # few of a small corpus, whose goals have few narrations
+    found = corpus.search_batch([query], count + 1)[0]
+    near = [hit.narration for hit in found if hit.narration != number][:count]
+    others = set(range(len(corpus))).difference(near, [number]) if len(corpus) < 4 * _FAR else range(len(corpus))
+    far = [one for one in random.sample(sorted(others), min(_FAR, len(others))) if one not in (number, *near)]
+    products, offsets = corpus.similarities([*near, *far], np.vstack([vectors, baseline.mean]))
+    W = calibrated(baseline.similarities(products, vectors), baseline.floors(vectors))
+    highest = np.maximum.reduceat(W, offsets[:-1], axis=0)
+    support = highest[: len(near)].mean(axis=0) - _FAR_WEIGHT * highest[len(near) :].mean(axis=0)
+
     fewest, most = _SPOKEN_WORDS
-    goal = same_goal(narration.title or "")
-    texts = [segment.text for segment in narration.segments]
-    fits = [
-        fewest <= len(text.split()) <= most and not _HOW_TO.search(text) and not (goal and goal in same_goal(text))
-        for text in texts
-    ]
-    centre = vectors.mean(axis=0)
-    central = vectors @ (centre / max(float(np.linalg.norm(centre)), 1e-9))
-    named = np.array([likeness.names_action(text) for text in texts])
+    goal, alike = same_goal(narration.title or ""), vectors @ vectors.T
     wanted, kept = random.randint(*_SPOKEN_STEPS), list[int]()
-    for index in map(int, np.argsort(-(central + named), kind="stable")):
-        if fits[index] and all(abs(index - other) > 1 for other in kept):
-            kept.append(index)
-        if len(kept) == wanted:
+    for index in map(int, np.argsort(-support, kind="stable")):
+        if support[index] <= _CONFIRMED or len(kept) == wanted:
             break
+        text = narration.segments[index].text
+        says_goal = bool(_HOW_TO.search(text)) or (bool(goal) and goal in same_goal(text))
+        if fewest <= len(text.split()) <= most and not says_goal and all(alike[index, k] < _ALIKE for k in kept):
+            kept.append(index)
     return sorted(kept)
 
 

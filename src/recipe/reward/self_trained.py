@@ -34,6 +34,10 @@ CARD, WEIGHTS = "self-trained.json", "weights.npz"
 FORMAT = 1
 HIDDEN = 24
 SEEDS = 3
+STEPS = 1500
+"""Of training."""
+_BATCH, _RATE, _DECAY, _DROPPED = 256, 3e-3, 0.05, 0.1
+"""Pairs of a step, the learning rate, which falls to 0, the decay of weights, and the share of units left out."""
 _BEYOND = 4.0
 """Standard deviations at which a number is cut off."""
 _PLACED, _RIDGE = 1024, 1.0
@@ -76,9 +80,10 @@ class Nets:
 
     def _value_and_slopes(self, x: Float64) -> tuple[float, Float64]:
         """The value at standardised numbers [49], and its derivative by each of them [49]."""
-        below = np.tanh(x @ self.first + self.first_bias)
+        row = x[None]  # a row for each net: [3, 1, ...]
+        below = np.tanh(row @ self.first + self.first_bias)
         above = np.tanh(below @ self.second + self.second_bias)
-        value = float((above @ self.last + x @ self.linear).mean())
+        value = float((above @ self.last + row @ self.linear).mean())
         back = (1.0 - above**2) * self.last.transpose(0, 2, 1)
         back = (back @ self.second.transpose(0, 2, 1)) * (1.0 - below**2)
         slopes = back @ self.first.transpose(0, 2, 1) + self.linear.transpose(0, 2, 1)
@@ -224,9 +229,7 @@ def train_nets(
     wanted: Sequence[float],
     weights: Sequence[float],
     drawn: Sequence[float],
-    *,
     seed: int = 0,
-    steps: int = 1500,
 ) -> Nets:
     """Nets that give `better` [P, 49] more than `worse` [P, 49], by a logistic loss over pairs.
 
@@ -258,7 +261,7 @@ def train_nets(
     }
     p = {name: random.uniform(-1.0, 1.0, (SEEDS, *shape)) / np.sqrt(inputs[name]) for name, shape in shapes.items()}
     moments = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in p.items()}
-    for step in range(steps):
+    for step in range(STEPS):
         pairs = np.minimum(np.searchsorted(up_to, random.random((SEEDS, _BATCH))), len(target) - 1)
         x = np.concatenate([side[pairs] for side in scaled], axis=1)
         below = np.tanh(x @ p["first"] + p["first_bias"])
@@ -280,7 +283,7 @@ def train_nets(
             "last": above.transpose(0, 2, 1) @ out,
             "linear": x.transpose(0, 2, 1) @ out,
         }
-        rate = _RATE * (1.0 - step / steps)
+        rate = _RATE * (1.0 - step / STEPS)
         for name, gradient in gradients.items():  # AdamW
             slow, square = moments[name]
             slow += 0.1 * (gradient - slow)
@@ -288,7 +291,3 @@ def train_nets(
             turn = slow / (1.0 - 0.9 ** (step + 1)) / (np.sqrt(square / (1.0 - 0.999 ** (step + 1))) + 1e-8)
             p[name] = p[name] * (1.0 - rate * _DECAY) - rate * turn
     return Nets(mean=mean, deviation=deviation, **p)
-
-
-_BATCH, _RATE, _DECAY, _DROPPED = 256, 3e-3, 0.05, 0.1
-"""Pairs of a step, the learning rate, which falls to 0, the decay of weights, and the share of units left out."""
