@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,8 +231,10 @@ def compute_numbers(
     base = config.grounded.model_copy(update={"self_trained": "", "self_trained_anyway": False})
     method = GroundedMethod(found.rest, config.model_copy(update={"grounded": base}), backends.load("auto"))
     places = Places.of(found.rest, method.centre)
-    store = None if work is None else AnswerStore(work)
-    identity = [_VERSION, card_of(corpus), base_settings(config.grounded), sorted(found.pseudo.numbers), found.tasks]
+    store, identity = None, list[Any]()
+    if work is not None:
+        own = sorted(found.pseudo.numbers), len(found.rest)
+        store, identity = AnswerStore(work), [_VERSION, card_of(corpus), base_settings(config.grounded), own]
     with progress.task("scoring plans of pseudo-prompts", len(found.prompts)) as advance:
         for start in range(0, len(found.prompts), _TOGETHER):
             batch, groups = found.prompts[start : start + _TOGETHER], list[PromptGroup]()
