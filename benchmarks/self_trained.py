@@ -54,7 +54,6 @@ from recipe.world.validity import ValidityScorer
 
 CONFIG = RewardConfig(verifier="grounded")
 WAYS: dict[str, tuple[PairKind, ...]] = {
-    "classes, edits, ties": ("classes", "edits", "ties"),
     "classes, edits": ("classes", "edits"),
     "classes": ("classes",),
     "edits": ("edits",),
@@ -121,7 +120,7 @@ def write(target: Path, measured: Mapping[str, Any], world: Mapping[str, Any] | 
     """Write all figures as a result."""
     body: list[Any] = [
         "Percent; MEAN / WORST of the audit's classes. Settings were chosen on the sets named dev; each other set was "
-        "looked at once. In the first table, nets learn from the audit's classes, edits and ties, as the command does."
+        "looked at once. In the first table, nets learn from the audit's classes and edits, as the command does."
     ]
     rows = {
         name: {

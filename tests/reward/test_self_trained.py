@@ -142,7 +142,7 @@ def test_what_a_number_adds_is_its_distance_times_the_slope(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "STEPS", 3)
         better = random.normal(size=(20, 49))
-        nets = train_nets(better, random.normal(size=(20, 49)), [1.0] * 20, [1.0] * 20, [1.0] * 20)
+        nets = train_nets(better, random.normal(size=(20, 49)), [1.0] * 20, [1.0] * 20)
     x, step = nets.mean + nets.deviation * random.uniform(-2, 2, 49), 1e-5
     for index in (0, 7, 48):
         moved = x.copy()
@@ -151,20 +151,13 @@ def test_what_a_number_adds_is_its_distance_times_the_slope(seed: int) -> None:
         assert nets.spoken(x)[index] == pytest.approx(nets.standardised(x)[index] * slope, abs=1e-4)
 
 
-def test_nets_learn_pairs_and_ties_and_values_do_not_depend_on_other_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nets_learn_pairs_and_values_do_not_depend_on_other_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STEPS", 200)
-    random = np.random.default_rng(0)
-    better, worse = random.normal(size=(2, 200, 49))
+    better, worse = np.random.default_rng(0).normal(size=(2, 200, 49))
     better[:, 3] += 2.0
-    other = better + 0.0
-    other[:, 10] += 3.0  # must not count, because both should tie
-    nets = train_nets(
-        np.concatenate([better, other]), np.concatenate([worse, better]), [1.0] * 200 + [0.5] * 200, [1.0] * 400,
-        [1.0] * 400,
-    )  # fmt: skip
-    value = nets.values(np.concatenate([better, worse, other]))
-    assert (value[:200] > value[200:400]).mean() > 0.9
-    assert np.abs(value[400:] - value[:200]).mean() < 0.5 * np.abs(value[:200] - value[200:400]).mean()
+    nets = train_nets(better, worse, [1.0] * 200, [1.0] * 200)
+    value = nets.values(np.concatenate([better, worse]))
+    assert (value[:200] > value[200:]).mean() > 0.9
     assert nets.values(better[5:6])[0] == value[5]
 
 

@@ -6,7 +6,6 @@ narrations leave the corpus while their plans are scored. The nets of `recipe.re
     classes    the true continuation against each of its corruptions
     edits      of two edited plans, the one with the higher F1 in order, where they differ by more than .08
     samples    of two plans that a policy wrote, the one that is more like the true continuation in order
-    ties       the true continuation and another true plan of the same goal: neither
 
 The test trains nets on three quarters of the goals and asks them about the others, four times over. Whether the reward
 should be used follows from it without any annotation. It is necessary and not sufficient (docs/reward.md).
@@ -54,7 +53,7 @@ from recipe.stats import Interval, mean_interval
 from recipe.types import Procedure
 
 Float64 = NDArray[np.float64]
-PairKind = Literal["classes", "edits", "samples", "ties"]
+PairKind = Literal["classes", "edits", "samples"]
 PAIRS: tuple[PairKind, ...] = get_args(PairKind)
 MEASURES = {
     "edits": "pairs of edits ranked right",
@@ -76,8 +75,8 @@ _ATTACKED = 48
 _APART = 0.08
 """Difference of quality from which on one plan is better than another."""
 _HEAVIEST, _CLASS_WEIGHT = 0.5, 0.3
-"""Weight of a pair of edits at most, which else is their difference of quality, and of a pair of any other kind."""
-_DRAWN: Mapping[PairKind, float] = {"classes": 0.45, "edits": 0.45, "samples": 0.3, "ties": 0.2}
+"""Weight of a ranked pair at most, which else is their difference of quality, and of a pair of a class."""
+_DRAWN: Mapping[PairKind, float] = {"classes": 0.45, "edits": 0.45, "samples": 0.3}
 """How often pairs of each kind are drawn, against each other."""
 _TIED = (0.35, 0.65)
 """Shares of prompts in which a true plan may win over another one."""
@@ -265,25 +264,22 @@ def train(
 ) -> SelfTrained:
     """Nets on the pairs of these prompts, with their weight beside the grounded reward."""
     better, worse = list[Float64](), list[Float64]()
-    wanted, weights, kind_of = list[float](), list[float](), list[PairKind]()
+    weights, kind_of = list[float](), list[PairKind]()
     for one in prompts:
         true = one.places[one.prompt.true]
         pairs: dict[PairKind, list[tuple[int, int, float]]] = {kind: [] for kind in PAIRS}
         pairs["classes"] = [(true, row, _CLASS_WEIGHT) for row in one.rows(one.corrupted)]
         pairs["edits"] = _ranked_pairs(one, [*one.edits, RankedPlan(one.prompt.true, 1.0)])
         pairs["samples"] = _ranked_pairs(one, one.samples)
-        if alternative := one.prompt.variants.get(ALTERNATIVE):
-            pairs["ties"] = [(true, one.places[alternative], _CLASS_WEIGHT)]
         for kind in kinds:
             for first, second, weight in pairs[kind]:
                 better.append(one.numbers[first])
                 worse.append(one.numbers[second])
-                wanted.append(0.5 if kind == "ties" else 1.0)
                 weights.append(weight)
                 kind_of.append(kind)
     counts = {kind: kind_of.count(kind) for kind in PAIRS}
     drawn = [_DRAWN[kind] / counts[kind] for kind in kind_of]
-    nets = train_nets(np.stack(better), np.stack(worse), wanted, weights, drawn, seed=seed)
+    nets = train_nets(np.stack(better), np.stack(worse), weights, drawn, seed=seed)
 
     # Spread and range over the plans that hold steps.
     held = [[row for plan, row in one.places.items() if plan] for one in prompts]

@@ -226,21 +226,20 @@ def base_settings(config: GroundedConfig) -> JsonObject:
 def train_nets(
     better: NDArray[np.floating],
     worse: NDArray[np.floating],
-    wanted: Sequence[float],
     weights: Sequence[float],
     drawn: Sequence[float],
     seed: int = 0,
 ) -> Nets:
     """Nets that give `better` [P, 49] more than `worse` [P, 49], by a logistic loss over pairs.
 
-    `wanted` is how often the first of a pair is to win: 1, or 1/2 for plans that should tie. `weights` [P] multiply
-    the loss of a pair, `drawn` [P] how often it is drawn. All three nets are trained at once, each on pairs of its own.
+    `weights` [P] multiply the loss of a pair, `drawn` [P] how often it is drawn. All three nets are trained at once,
+    each on pairs of its own.
     """
     random = np.random.default_rng(seed)
     both = np.concatenate([better, worse]).astype(np.float64)
     mean, deviation = both.mean(axis=0), both.std(axis=0) + 1e-6
     scaled = [np.clip((side - mean) / deviation, -_BEYOND, _BEYOND) for side in (better, worse)]
-    target, weight = np.asarray(wanted, np.float64), np.asarray(weights, np.float64)
+    weight = np.asarray(weights, np.float64)
     up_to = np.cumsum(drawn) / np.sum(drawn)
     count = len(NUMBERS)
     shapes = {
@@ -262,7 +261,7 @@ def train_nets(
     p = {name: random.uniform(-1.0, 1.0, (SEEDS, *shape)) / np.sqrt(inputs[name]) for name, shape in shapes.items()}
     moments = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in p.items()}
     for step in range(STEPS):
-        pairs = np.minimum(np.searchsorted(up_to, random.random((SEEDS, _BATCH))), len(target) - 1)
+        pairs = np.minimum(np.searchsorted(up_to, random.random((SEEDS, _BATCH))), len(weight) - 1)
         x = np.concatenate([side[pairs] for side in scaled], axis=1)
         below = np.tanh(x @ p["first"] + p["first_bias"])
         kept = (random.random(below.shape) >= _DROPPED) / (1.0 - _DROPPED)
@@ -271,7 +270,7 @@ def train_nets(
         value = (above @ p["last"] + x @ p["linear"])[..., 0]
 
         difference = np.clip(value[:, :_BATCH] - value[:, _BATCH:], -50.0, 50.0)
-        slope = weight[pairs] * (1.0 / (1.0 + np.exp(-difference)) - target[pairs]) / _BATCH
+        slope = -weight[pairs] / (1.0 + np.exp(difference)) / _BATCH
         out = np.concatenate([slope, -slope], axis=1)[..., None]
         back = (out @ p["last"].transpose(0, 2, 1)) * (1.0 - above**2)
         further = (back @ p["second"].transpose(0, 2, 1)) * kept * (1.0 - below**2)
