@@ -155,9 +155,9 @@ def in_words(explanation: Explanation) -> list[str]:
         ]
         if summands:
             sentences.append(f"It is the sum of {', '.join(summands)}.")
-    if named := [(words, added) for words, added in explanation.spoken[:_SPOKEN] if abs(added) >= _SMALL]:
-        loudest = ", ".join(f"{words} ({_number(added, sign=True)})" for words, added in named)
-        sentences.append(f"Beside an average plan, the net was moved most by {loudest}.")
+    if spoken := [one for one in explanation.spoken[:_SPOKEN] if abs(one[1]) >= _SMALL]:
+        moved = ", ".join(f"{words} ({_number(adds, sign=True)})" for words, adds in spoken)
+        sentences.append(f"Beside an average plan, the net was moved most by {moved}.")
     if reward.coverage is not None:
         sentences.append(f"The corpus covers this prompt at {reward.coverage:.2f} (coverage, for any plan).")
 

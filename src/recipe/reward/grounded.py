@@ -388,7 +388,7 @@ class GroundedMethod(Method):
         """
         if self._trained is None:
             return [rewards for rewards, _ in self.numbered(groups, vectors)]
-        rewards = []
+        rewards = list[list[Reward]]()
         for own, numbers in self.numbered(groups, vectors, self._trained.places):
             rewards.append([])
             for reward, share in zip(own, self._trained.shares(numbers), strict=True):
