@@ -324,6 +324,11 @@ def measure_tasks(
         cautions.append(
             f"The law was fitted with the encoder {law.encoder}; with {encoder} trust the order of tasks only."
         )
+    if law is not None and name == "grounded" and verifier.config.grounded.self_trained:
+        cautions.append(
+            "The law was fitted to the grounded reward alone; what the self-trained net adds here is what its own test "
+            "says, in self-trained.json."
+        )
     values = matches(verifier.corpus, prompts, verifier.embed, seed, progress)
     outcomes = prompt_outcomes(verifier, [(prompt.goal, prompt.history) for prompt in prompts])
     reported = [outcome.coverage if isinstance(outcome, Reward) else None for outcome in outcomes]

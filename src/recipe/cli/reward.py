@@ -57,6 +57,7 @@ app = CommandGroup(
         "audit": "recipe.cli.audit:audit",
         "coverage": "recipe.cli.coverage:coverage",
         "explain": "recipe.cli.explain:explain",
+        "self-train": "recipe.cli.self_train:self_train",
         "watch": "recipe.cli.reward:watch",
     },
     help="Score continuations against a corpus, and show the evidence.",

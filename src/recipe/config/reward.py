@@ -40,6 +40,10 @@ class GroundedConfig(Settings):
     trust: tuple[float, float] | None = None
     """Coverages of a prompt between which the corpus replaces what is assumed without it: relevance, the language
     model's order, and that repeats and lines near the goal count less in narrations. None: at no coverage."""
+    self_trained: str = ""
+    """Folder of `recipe reward self-train`: a net trained on this corpus is added to the reward. Empty: none."""
+    self_trained_anyway: bool = False
+    """Use that net even where its own test says that it should not be used."""
 
     @field_validator("trust")
     @classmethod

@@ -10,6 +10,7 @@ from recipe.artifacts import JsonObject, to_json
 from recipe.clock import clock
 from recipe.explain.records import AlignedNarration, Explanation, Ground, Links, Match, StepEvidence, best_matches
 from recipe.reward.grounded import grounded_terms
+from recipe.reward.plan_numbers import NUMBERS
 from recipe.text import as_steps
 from recipe.types import Plan, PooledAlignment, Segment
 
@@ -36,10 +37,13 @@ _GROUNDED = {
     "relevance": "how close the steps are to the goal and the history, without the corpus",
     "goal_relevance": "the part of relevance that likeness to the goal gives",
     "language_model": "how far the language model prefers this order of the steps to others",
+    "net": "what the net that was trained on the corpus adds",
 }
 _FRAMES = "how new the steps are to the frames of the history, and how ready the first one"
 """What the part of a reward that looks at frames says, in words."""
 """Parts of the two rewards, in words."""
+_SPOKEN = 3
+"""Numbers of a net that the summary names."""
 _CONTROLS = {
     "r0": "likeness of the plan's steps to goal and history",
     "length": "the number of steps",
@@ -53,6 +57,7 @@ _SOURCES = {
     "language model": "the language model",
     "price": "the price of steps",
     "frames": "the frames of the history",
+    "net": "the net that was trained on the corpus",
 }
 """Terms of a grounded reward, in words."""
 
@@ -94,7 +99,10 @@ def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence
         )
         evidence.append(step)
     caution = verifier.config.contrast_problem(len(verifier.corpus)) or ""
-    return Explanation(goal, h, plan, verifier.config, reward, tuple(evidence), narrations, caution)
+    trained = verifier.config.verifier == "grounded" and verifier.config.grounded.self_trained
+    numbers = verifier.spoken(history=h, continuation=plan, goal=goal) if trained else {}
+    spoken = tuple((NUMBERS[name], added) for name, added in numbers.items())
+    return Explanation(goal, h, plan, verifier.config, reward, tuple(evidence), narrations, spoken, caution)
 
 
 def pooled_narration(corpus: "NarrationIndex", pooled: PooledAlignment) -> AlignedNarration:
@@ -156,6 +164,9 @@ def in_words(explanation: Explanation) -> list[str]:
         ]
         if summands:
             sentences.append(f"It is the sum of {', '.join(summands)}.")
+    if spoken := [one for one in explanation.spoken[:_SPOKEN] if abs(one[1]) >= _SMALL]:
+        moved = ", ".join(f"{words} ({_number(adds, sign=True)})" for words, adds in spoken)
+        sentences.append(f"Beside an average plan, the net was moved most by {moved}.")
     if reward.coverage is not None:
         sentences.append(f"The corpus covers this prompt at {reward.coverage:.2f} (coverage, for any plan).")
 
@@ -342,6 +353,7 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "settings": config.model_dump(mode="json"),
         "summary": in_words(explanation),
         "terms": grounded_terms(reward.parts, reward.steps, config.grounded) if grounded else {},
+        "spoken": [{"number": words, "adds": added} for words, added in explanation.spoken],
         "reward": to_json(reward) | {"best_video_id": best.narration.video_id if best else None},
         "steps": steps,
         "narrations": list(narrations.values()),

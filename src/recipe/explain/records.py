@@ -183,6 +183,9 @@ class Explanation:
     """One for each step of h, then of c."""
     narrations: tuple[AlignedNarration, ...]
     """The whole pool, the best alignment first."""
+    spoken: tuple[tuple[str, float], ...] = ()
+    """What each number that a self-trained net reads adds to the reward, named in words, the largest first; empty
+    without a net."""
     caution: str = ""
     """What to know before the reward is used: that the corpus is too small for it; empty where it is not."""
 

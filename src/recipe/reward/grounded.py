@@ -41,9 +41,10 @@ All vectors are centred by the mean of the corpus, because sentence embeddings s
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +57,9 @@ from recipe.errors import ComputeError, ConfigError
 from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, relevance_texts, unlike
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.language_model import POLICY, Likelihood, PlanOrder, open_likelihood
+from recipe.reward.plan_numbers import GroupFacts, plan_numbers
 from recipe.reward.scorer import Method, Prompt, PromptGroup, Steps
+from recipe.reward.self_trained import Places, SelfTrained
 from recipe.types import Hit, PooledAlignment, Reward
 
 Float64 = NDArray[np.float64]
@@ -170,7 +173,7 @@ def grounded_reward(parts: Mapping[str, float], steps: int, config: GroundedConf
     """R of a plan of `steps` steps, -1 to 1, from its parts; 0 without steps.
 
     The parts are gain, background, relevance, that to the goal alone, order (lambda O), price, and language_model
-    (mu L) where there is one.
+    (mu L) and net where there are any.
 
     >>> parts = dict(gain=3.0, background=1.0, relevance=0.0, goal_relevance=0.0, order=0.0, price=0.0)
     >>> grounded_reward(parts, 4, GroundedConfig(horizon=4))
@@ -181,7 +184,7 @@ def grounded_reward(parts: Mapping[str, float], steps: int, config: GroundedConf
 
 
 def grounded_terms(parts: Mapping[str, float], steps: int, config: GroundedConfig) -> dict[str, float]:
-    """R of a plan by where it comes from: corpus, goal, history, language model and price; the sum is R, unclipped.
+    """R of a plan by where it comes from: corpus, goal, history, language model, price, net; the sum is R, unclipped.
 
     Relevance without order is that of goal and history; what gain and order add is the corpus's, and what the language
     model's factor changes in their sum is the language model's. Empty without steps, and for parts of another reward.
@@ -196,22 +199,23 @@ def grounded_terms(parts: Mapping[str, float], steps: int, config: GroundedConfi
     if "language_model" in parts:
         terms["language model"] = (contrast + relevant) * (1.0 + order) * parts["language_model"]
     terms["price"] = -parts["price"] * steps
-    return {name: value / (steps + config.horizon) for name, value in terms.items()}
+    shared = {name: value / (steps + config.horizon) for name, value in terms.items()}
+    return shared | ({"net": parts["net"]} if "net" in parts else {})
 
 
 def corpus_share(rewards: Sequence[Reward], prompts: Sequence[Prompt], config: GroundedConfig) -> float | None:
     """The corpus's share of the differences between rewards of one prompt, 0 to 1: what GRPO learns of it.
 
     Without price, R is a term K of the corpus (`grounded_terms`) and others that read none. The
-    share is sum |K - its mean| over the same sum for K and the others; means are over the completions of a prompt. None
-    where nothing differs, or where rewards lack the grounded parts.
+    share is sum |K - its mean| over the same sum for K and the others; means are over the completions of a prompt. A
+    net reads both, and is left out. None where nothing differs, or where rewards lack the grounded parts.
     """
     groups: dict[Prompt, list[tuple[float, float]]] = {}
     for reward, prompt in zip(rewards, prompts, strict=True):
         if not {"gain", "background", "relevance", "order"} <= reward.parts.keys():
             return None
         terms = grounded_terms(reward.parts, reward.steps, config)
-        corpus = terms.pop("corpus", 0.0)
+        corpus, _ = terms.pop("corpus", 0.0), terms.pop("net", 0.0)
         groups.setdefault(prompt, []).append((corpus, sum(terms.values()) - terms.get("price", 0.0)))
     moved = np.zeros(2)
     for group in groups.values():
@@ -332,7 +336,7 @@ class _GroupTexts(NamedTuple):
     vectors: Vectors
     """[C, d], centred."""
     cosines: list[Float32]
-    """Of the history and each plan with the plan, [m + n, n]."""
+    """Of h and each plan with the plan, [m + n, n]."""
     to_goal: Float32 | None
     """Cosines [T] of the steps of all plans with the goal; None where the prompt has none."""
     to_history: Float32
@@ -354,6 +358,8 @@ class GroundedMethod(Method):
         self._corpus, self._config, self._backend = corpus, config.grounded, backend
         model = self._config.language_model
         self._plan_order: PlanOrder | None = None
+        folder = self._config.self_trained
+        self._trained = SelfTrained.open(Path(folder), corpus, self._config) if folder else None
         if model and model != POLICY:
             self.use_likelihood(open_likelihood(model))
         self._pools_kept = LruCache[Prompt, NarrationPools](_PROMPTS_KEPT)
@@ -363,6 +369,11 @@ class GroundedMethod(Method):
     @cached_property
     def _baseline(self) -> SimilarityBaseline:
         return SimilarityBaseline.of(self._corpus)
+
+    @property
+    def centre(self) -> NDArray[np.float32]:
+        """The mean [d] of the corpus, by which vectors are centred."""
+        return self._baseline.mean
 
     def use_likelihood(self, likelihood: Likelihood) -> None:
         """Judge the order of plans by this model's likelihood."""
@@ -375,13 +386,41 @@ class GroundedMethod(Method):
 
         Raises ComputeError, and ConfigError where the settings name the policy of a training run and there is none.
         """
+        if self._trained is None:
+            return [rewards for rewards, _ in self.numbered(groups, vectors)]
+        rewards = list[list[Reward]]()
+        for own, numbers in self.numbered(groups, vectors, self._trained.places):
+            rewards.append([])
+            for reward, share in zip(own, self._trained.shares(numbers), strict=True):
+                # A net judges by the corpus too: where that covers a prompt too little, nothing is added.
+                parts = reward.parts | {"net": 0.0 if reward.abstained or not reward.steps else float(share)}
+                rewards[-1].append(
+                    replace(reward, parts=parts, total=grounded_reward(parts, reward.steps, self._config))
+                )
+        return rewards
+
+    def spoken(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[dict[str, float]]:
+        """What the numbers of each group's first plan add to its reward by the net; empty without a net or steps."""
+        if self._trained is None:
+            return [{} for _ in groups]
+        return [
+            self._trained.spoken(numbers[0]) if group.plans[0] and not rewards[0].abstained else {}
+            for group, (rewards, numbers) in zip(
+                groups, self.numbered(groups, vectors, self._trained.places), strict=True
+            )
+        ]
+
+    def numbered(
+        self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors], places: Places | None = None
+    ) -> list[tuple[list[Reward], Float32]]:
+        """The rewards without a net, and with `places` the numbers [G, 49] of a group's plans. Raises as `rewards`."""
         if self._config.language_model and self._plan_order is None:
             problem = f"grounded.language_model = {POLICY!r} is the reference of a training run"
             raise ConfigError(f"{problem}; name a model folder or hub id here.")
         pools = self._pools(groups, vectors)
         orders = self._plan_order(groups) if self._plan_order else [None] * len(groups)
         return [
-            self._group_rewards(pools[group.goal, group.history], texts, order)
+            self._group_rewards(pools[group.goal, group.history], texts, order, places)
             for group, texts, order in zip(groups, self._texts(groups, vectors), orders, strict=True)
         ]
 
@@ -462,11 +501,10 @@ class GroundedMethod(Method):
             b = np.array([floors[text] for text in own], np.float32)
             # A product for each plan, so that other plans change no digit of it.
             products = [x[h + plan] @ x[plan].T for plan in plans]
-            cosines = [product[len(h) - len(history) :] for product in products]
             joined = np.concatenate([np.zeros((len(h), 0), np.float32), *(one[: len(h)] for one in products)], axis=1)
             to_goal, to_history = joined[0] if group.goal.strip() else None, joined[len(h) - len(history) :].T
             columns = [number for row in (h, *plans) for number in row]
-            members.append(_GroupTexts(x, cosines, to_goal, to_history, b, [h, *plans], history, columns))
+            members.append(_GroupTexts(x, products, to_goal, to_history, b, [h, *plans], history, columns))
         return members
 
     def _similarities(
@@ -496,7 +534,9 @@ class GroundedMethod(Method):
                 for W, offsets in (relevant, background)
             )
             theta = trusted(coverage_of(*contrast(pool, others), len(h)), self._config)
-        new = np.concatenate([np.zeros(0, np.float32), *(novelty(similar, _NOVELTY) for similar in texts.cosines)])
+        first = len(h) - len(texts.history)  # the goal is compared by itself
+        cosines = (similar[first:] for similar in texts.cosines)
+        new = np.concatenate([np.zeros(0, np.float32), *(novelty(similar, _NOVELTY) for similar in cosines)])
         factor = 1.0 - self._config.repeats * (1.0 - theta) * (1.0 - new)
         if texts.to_goal is not None:
             new = np.minimum(new, unlike(texts.to_goal, _GOAL_NOVELTY))
@@ -504,8 +544,12 @@ class GroundedMethod(Method):
         return theta, new, np.concatenate([np.ones(len(h), np.float32), factor], dtype=np.float32)
 
     def _group_rewards(
-        self, pools: NarrationPools, texts: _GroupTexts, plan_orders: Sequence[float] | None
-    ) -> list[Reward]:
+        self,
+        pools: NarrationPools,
+        texts: _GroupTexts,
+        plan_orders: Sequence[float] | None,
+        places: Places | None,
+    ) -> tuple[list[Reward], Float32]:
         bounds = np.cumsum([len(row) for row in texts.rows])
         near, far = self._similarities(pools, texts)
         theta, new, counted = self._novelties(texts, near, far)
@@ -551,7 +595,22 @@ class GroundedMethod(Method):
                 parts=parts,
             )
             rewards.append(reward)
-        return rewards
+        if places is None:
+            return rewards, np.zeros((len(rewards), 0), np.float32)
+        facts = GroupFacts(
+            similarities=W,
+            offsets=offsets,
+            weights=weights(aligned),
+            precedence=precedence,
+            floors=texts.floors,
+            places=places(texts.vectors),
+            within=texts.vectors[h] @ texts.vectors[h].T,
+            across=texts.cosines,
+            rows=texts.rows,
+            goal=len(h) > len(texts.history),
+        )
+        totals = [reward.total for reward in rewards]
+        return rewards, plan_numbers(facts, [reward.parts for reward in rewards], totals)
 
 
 def _queries(prompt: Prompt) -> list[Steps]:

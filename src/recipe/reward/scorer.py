@@ -85,6 +85,10 @@ class Method(ABC):
         """
         return [[] for _ in groups]
 
+    def spoken(self, groups: Sequence[PromptGroup], vectors: Mapping[str, "Vectors"]) -> list[dict[str, float]]:
+        """What each number that a net reads adds to the reward of each group's first plan; without a net nothing."""
+        return [{} for _ in groups]
+
 
 def outcomes_of(scorer: Scorer, groups: Sequence[PromptGroup], *, log: bool = False) -> list[list[Outcome]]:
     """The outcome of each plan of each group; a reward that is not finite is a ComputeError. `log` warns of failures.

@@ -97,6 +97,11 @@ class Verifier:
         """The same for many groups of one plan each: steps are encoded in one call, pools found in one scan."""
         return self._method.alignments(groups, self._vectors(groups))
 
+    def spoken(self, *, goal: str, history: Sequence[str], continuation: Sequence[str] | Plan) -> dict[str, float]:
+        """What each number of a plan adds to its reward by a self-trained net, the largest first; empty without one."""
+        groups = [PromptGroup.of(goal, history, [continuation])]
+        return self._method.spoken(groups, self._vectors(groups))[0]
+
     def explain(self, *, goal: str, history: Sequence[str], continuation: Sequence[str] | Plan) -> Explanation:
         """The reward of one continuation, what each of its steps adds, and how the pool aligns. Raises as `score`."""
         return explain(self, history, continuation, goal)

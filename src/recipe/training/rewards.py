@@ -13,6 +13,7 @@ from recipe.config import BestOfNConfig, GroundedConfig, GRPOConfig, RewardConfi
 from recipe.errors import ConfigError, InputError
 from recipe.reward.grounded import corpus_share
 from recipe.reward.scorer import Scorer, or_none, prompt_outcomes, score_plans
+from recipe.reward.self_trained import CARD
 from recipe.reward.watchdog import CompletionRecord, Finding
 from recipe.training import ranks
 from recipe.training.runs import Run, open_run, run_inputs
@@ -50,6 +51,8 @@ def open_reward_run(
         inputs["plans"] = config.plans / FIRST_ROUND
     if config.corpus is not None:
         inputs["corpus"] = config.corpus
+        if config.reward.verifier == "grounded" and (trained := config.reward.grounded.self_trained):
+            inputs["self-trained reward"] = Path(trained) / CARD
     elif scorer is not None:
         raise ConfigError("reward_service names the scorer of this run; give no other.")
     if (validation := config.validation) is not None:

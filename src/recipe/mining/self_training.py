@@ -1,0 +1,423 @@
+"""Training of a verifier on the corpus that it reads, and the test whether it should be used.
+
+Pseudo-prompts (`recipe.mining.pseudo_prompts`) are corrupted in the audit's classes and by random edits. Their own
+narrations leave the corpus while their plans are scored. The nets of `recipe.reward.self_trained` learn from pairs:
+
+    classes    the true continuation against each of its corruptions
+    edits      of two edited plans, the one with the higher F1 in order, where they differ by more than .08
+    samples    of two plans that a policy wrote, the one that is more like the true continuation in order
+
+The test trains nets on three quarters of the goals and asks them about the others, four times over. Whether the reward
+should be used follows from it without any annotation. It is necessary and not sufficient (docs/reward.md).
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.alignment import backends
+from recipe.artifacts import JsonObject, fingerprint
+from recipe.audit.attack import composed_plans, spread
+from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, same_goal, select
+from recipe.audit.samples import prompt_id
+from recipe.audit.score import wins
+from recipe.config import RewardConfig
+from recipe.data.video_ids import VideoIds
+from recipe.errors import InputError
+from recipe.evaluation.matching import Likeness, calibrate, ordered_likeness
+from recipe.mining.pseudo_prompts import (
+    CorpusKind,
+    PartOfCorpus,
+    PseudoProcedures,
+    RankedPlan,
+    edited_plans,
+    foreign_steps,
+    other_words,
+    pseudo_procedures,
+    repeats_in_other_words,
+)
+from recipe.models.store import AnswerStore
+from recipe.planning.predictions import Prediction
+from recipe.progress import SILENT, Progress
+from recipe.reward.embeddings import NarrationIndex, StepEmbeddings
+from recipe.reward.grounded import GroundedMethod
+from recipe.reward.scorer import PromptGroup, Steps
+from recipe.reward.self_trained import SEEDS, Places, SelfTrained, base_settings, card_of, train_nets
+from recipe.stats import Interval, mean_interval
+from recipe.types import Procedure
+
+Float64 = NDArray[np.float64]
+PairKind = Literal["classes", "edits", "samples"]
+PAIRS: tuple[PairKind, ...] = get_args(PairKind)
+MEASURES = {
+    "edits": "pairs of edits ranked right",
+    "classes": "true over the audit's corruptions",
+    "alternative": "true over another true plan",
+    "best_of": "true over the best of 64 composed plans",
+    "repeats": "true over repeats in other words",
+}
+"""What the test measures on pseudo-prompts that the nets have not seen, each as a share."""
+
+PROMPTS = 120
+FEWEST_PROMPTS = 24
+"""Pseudo-prompts without which nothing is trained."""
+_EDITS, _REPEATS = 24, 4
+"""Edited plans of a prompt, and plans with repeats in other words."""
+_FOLDS = 4
+_ATTACKED = 48
+"""Prompts with composed plans."""
+_APART = 0.08
+"""Difference of quality from which on one plan is better than another."""
+_HEAVIEST, _CLASS_WEIGHT = 0.5, 0.3
+"""Weight of a ranked pair at most, which else is their difference of quality, and of a pair of a class."""
+_DRAWN: Mapping[PairKind, float] = {"classes": 0.45, "edits": 0.45, "samples": 0.3}
+"""How often pairs of each kind are drawn, against each other."""
+_TIED = (0.35, 0.65)
+"""Shares of prompts in which a true plan may win over another one."""
+_FEW = 10
+"""Prompts with a figure below which it decides nothing."""
+_TOGETHER = 8
+"""Prompts that are scored and kept at a time."""
+_VERSION = 1
+"""Of the procedure: kept work of another one is not used."""
+
+
+@dataclass(slots=True)
+class PseudoPrompt:
+    """A prompt made of the corpus, all of its plans, and what was computed of them."""
+
+    prompt: AuditPrompt
+    edits: list[RankedPlan]
+    repeats: list[Steps]
+    composed: list[Steps]
+    samples: list[RankedPlan] = field(default_factory=list)
+    places: dict[Steps, int] = field(default_factory=dict)
+    """Of each different plan, its row."""
+    totals: Float64 = field(default_factory=lambda: np.zeros(0))
+    """The grounded reward of each different plan, [G]."""
+    numbers: Float64 = field(default_factory=lambda: np.zeros((0, 0)))
+    """[G, 49]."""
+
+    def rows(self, plans: Sequence[Steps]) -> list[int]:
+        """The rows of plans."""
+        return [self.places[plan] for plan in plans]
+
+    @property
+    def corrupted(self) -> list[Steps]:
+        """The corruptions of the true continuation that hold steps."""
+        return [plan for name, plan in self.prompt.variants.items() if name not in (TRUE, ALTERNATIVE) and plan]
+
+
+class GateRow(NamedTuple):
+    """One measure of the test; a difference is paired, with an interval over goals."""
+
+    measure: str
+    grounded: float
+    with_net: float
+    difference: Interval
+
+
+class Gate(NamedTuple):
+    """What the test says."""
+
+    rows: tuple[GateRow, ...]
+    use: bool
+    reason: str
+    """In words, why it should be used or not."""
+
+
+class Trained(NamedTuple):
+    """A self-trained reward before it is written."""
+
+    reward: SelfTrained
+    gate: Gate
+    card: JsonObject
+    """For `SelfTrained.write`."""
+
+
+@dataclass(slots=True)
+class PseudoSet:
+    """All pseudo-prompts of a corpus with the part of the corpus that they are scored against."""
+
+    pseudo: PseudoProcedures
+    rest: PartOfCorpus
+    prompts: list[PseudoPrompt]
+    embeddings: StepEmbeddings
+    tasks: int
+    """Prompts that come from procedures of the user."""
+
+
+def pseudo_set(
+    corpus: NarrationIndex,
+    config: RewardConfig,
+    *,
+    tasks: Sequence[Procedure] = (),
+    count: int = PROMPTS,
+    kind: CorpusKind | None = None,
+    samples: Sequence[Prediction] = (),
+    seed: int = 0,
+) -> PseudoSet:
+    """The pseudo-prompts of a corpus, and of the user's `tasks`, with all plans that are made of them.
+
+    The same input gives the same prompts, whatever the `samples`, which are predictions for them. Raises InputError for
+    a corpus without goals, of one goal, or too small, and for samples of which none is for a prompt.
+    """
+    embeddings = StepEmbeddings(corpus.encoder, 1 << 18)
+    pseudo = pseudo_procedures(corpus, embeddings.stacked, count, kind, seed)
+    selection = select([*pseudo.procedures, *tasks], seed)
+    if len(selection.audited) < FEWEST_PROMPTS:
+        raise InputError(
+            f"A self-trained reward needs {FEWEST_PROMPTS} pseudo-prompts, and {len(selection.audited)} of the "
+            f"{len(corpus):,} narrations can be one; use a larger corpus, or add your own procedures with --tasks."
+        )
+    told = VideoIds(procedure.video_id for procedure in tasks)
+    also = [number for number in range(len(corpus)) if told.may_be(corpus.narration(number).video_id)] if tasks else []
+    rest = PartOfCorpus(corpus, [*pseudo.numbers, *also])
+    if problem := config.contrast_problem(len(rest)):
+        raise InputError(f"Without the narrations of its pseudo-prompts the corpus is too small to train on. {problem}")
+
+    prompts = build_prompts(selection, embeddings.stacked, seed)
+    foreign = foreign_steps(prompts, embeddings.stacked, seed)
+    steps = [step for prompt in prompts for step in (*prompt.history, *prompt.true)]
+    reworded = other_words(rest, embeddings.stacked, steps)
+    attacked = {id(prompt) for prompt in spread(prompts, _ATTACKED)}
+    made = [
+        PseudoPrompt(
+            prompt,
+            edited_plans(prompt, others, reworded, _EDITS, seed),
+            repeats_in_other_words(prompt, reworded, _REPEATS, seed),
+            composed_plans(prompt, seed) if id(prompt) in attacked else [],
+        )
+        for prompt, others in zip(prompts, foreign, strict=True)
+    ]
+    if samples:
+        _add_samples(made, samples, embeddings)
+    return PseudoSet(pseudo, rest, made, embeddings, sum(prompt.source != "pseudo" for prompt in prompts))
+
+
+def _add_samples(prompts: Sequence[PseudoPrompt], samples: Sequence[Prediction], embeddings: StepEmbeddings) -> None:
+    """Give each prompt the plans that a policy wrote for it, ranked by their likeness in order to the true one."""
+    own = {prompt_id(one.prompt): one for one in prompts}
+    sampled = [prediction for prediction in samples if prediction.example_id in own and prediction.steps]
+    if not sampled:
+        raise InputError(
+            "no sample is for a pseudo-prompt; write the prompts with --prompts-output, with the same corpus, --tasks, "
+            "--prompts and --seed, and plan for them."
+        )
+    texts = [step for one in prompts for step in one.prompt.true] + [step for one in sampled for step in one.steps]
+    likeness = Likeness(embeddings.stacked, calibrate(embeddings.stacked), texts)
+    for prediction in sampled:
+        one = own[prediction.example_id]
+        ordered = ordered_likeness(likeness.between(prediction.steps, one.prompt.true))
+        quality = 2 * ordered / (len(prediction.steps) + len(one.prompt.true))
+        one.samples.append(RankedPlan(prediction.steps, quality))
+
+
+def compute_numbers(
+    found: PseudoSet, corpus: NarrationIndex, config: RewardConfig, work: Path | None, progress: Progress = SILENT
+) -> Places:
+    """Score all plans of all prompts against the rest of the corpus; returns the usual places that were learned.
+
+    A folder `work` keeps what is done, so that a call that was killed goes on there with the same result. Raises as
+    `Verifier.score`.
+    """
+    base = config.grounded.model_copy(update={"self_trained": "", "self_trained_anyway": False})
+    method = GroundedMethod(found.rest, config.model_copy(update={"grounded": base}), backends.load("auto"))
+    places = Places.of(found.rest, method.centre)
+    store, identity = None, list[Any]()
+    if work is not None:
+        own = sorted(found.pseudo.numbers), len(found.rest)
+        store, identity = AnswerStore(work), [_VERSION, card_of(corpus), base_settings(config.grounded), own]
+    with progress.task("scoring plans of pseudo-prompts", len(found.prompts)) as advance:
+        for start in range(0, len(found.prompts), _TOGETHER):
+            batch, groups = found.prompts[start : start + _TOGETHER], list[PromptGroup]()
+            for one in batch:
+                ranked = [plan.steps for plan in (*one.edits, *one.samples)]
+                plans = list(dict.fromkeys([*one.prompt.variants.values(), *ranked, *one.repeats, *one.composed]))
+                one.places = {plan: row for row, plan in enumerate(plans)}
+                groups.append(PromptGroup(one.prompt.goal, one.prompt.history, plans))
+            key = fingerprint([identity, groups])
+            entry = None if store is None else store.find(key)
+            if entry is None:
+                texts = [text for group in groups for text in method.texts(group)]
+                scored = method.numbered(groups, found.embeddings.by_text(texts), places)
+                entry = {
+                    "totals": [[reward.total for reward in rewards] for rewards, _ in scored],
+                    "numbers": [numbers.tolist() for _, numbers in scored],
+                }
+                if store is not None:
+                    store.keep(key, entry)
+            for one, totals, numbers in zip(batch, entry["totals"], entry["numbers"], strict=True):
+                one.totals, one.numbers = np.array(totals, np.float64), np.array(numbers, np.float64)
+            advance(len(batch))
+    return places
+
+
+def train(
+    prompts: Sequence[PseudoPrompt], places: Places, *, seed: int = 0, kinds: Sequence[PairKind] = PAIRS
+) -> SelfTrained:
+    """Nets on the pairs of these prompts, with their weight beside the grounded reward."""
+    better, worse = list[Float64](), list[Float64]()
+    weights, kind_of = list[float](), list[PairKind]()
+    for one in prompts:
+        true = one.places[one.prompt.true]
+        pairs: dict[PairKind, list[tuple[int, int, float]]] = {kind: [] for kind in PAIRS}
+        pairs["classes"] = [(true, row, _CLASS_WEIGHT) for row in one.rows(one.corrupted)]
+        pairs["edits"] = _ranked_pairs(one, [*one.edits, RankedPlan(one.prompt.true, 1.0)])
+        pairs["samples"] = _ranked_pairs(one, one.samples)
+        for kind in kinds:
+            for first, second, weight in pairs[kind]:
+                better.append(one.numbers[first])
+                worse.append(one.numbers[second])
+                weights.append(weight)
+                kind_of.append(kind)
+    counts = {kind: kind_of.count(kind) for kind in PAIRS}
+    drawn = [_DRAWN[kind] / counts[kind] for kind in kind_of]
+    nets = train_nets(np.stack(better), np.stack(worse), weights, drawn, seed=seed)
+
+    # Spread and range over the plans that hold steps.
+    held = [[row for plan, row in one.places.items() if plan] for one in prompts]
+    values = [nets.values(one.numbers[rows]) for one, rows in zip(prompts, held, strict=True)]
+    spread_of_net = float(np.mean([own.std() for own in values]))
+    spread_of_reward = float(np.mean([one.totals[rows].std() for one, rows in zip(prompts, held, strict=True)]))
+    every = np.concatenate(values)
+    return SelfTrained(
+        nets, places, spread_of_reward / max(spread_of_net, 1e-9), float(every.min()), float(every.max())
+    )
+
+
+def _ranked_pairs(one: PseudoPrompt, plans: Sequence[RankedPlan]) -> list[tuple[int, int, float]]:
+    """Rows of a better and a worse plan, and the weight of the pair."""
+    rows = one.rows([plan.steps for plan in plans])
+    return [
+        (rows[i], rows[j], min(first.quality - second.quality, _HEAVIEST))
+        for i, first in enumerate(plans)
+        for j, second in enumerate(plans)
+        if first.steps and second.steps and first.quality - second.quality > _APART
+    ]
+
+
+def rewards_of(one: PseudoPrompt, trained: SelfTrained) -> Float64:
+    """R of each different plan of a prompt, [G]."""
+    shares = trained.shares(one.numbers)
+    for plan, row in one.places.items():
+        if not plan:
+            shares[row] = 0.0
+    return np.clip(one.totals + shares, -1.0, 1.0)
+
+
+def run_gate(
+    prompts: Sequence[PseudoPrompt], places: Places, *, seed: int = 0, kinds: Sequence[PairKind] = PAIRS
+) -> Gate:
+    """The test on prompts of goals that the nets were not trained on."""
+    folds = [
+        int.from_bytes(hashlib.sha256(f"{seed}/{same_goal(one.prompt.goal)}".encode()).digest()[:4], "big") % _FOLDS
+        for one in prompts
+    ]
+    shares: dict[str, list[tuple[float, float, str]]] = {measure: [] for measure in MEASURES}
+    for fold in range(_FOLDS):
+        own = [one for one, place in zip(prompts, folds, strict=True) if place == fold]
+        others = [one for one, place in zip(prompts, folds, strict=True) if place != fold]
+        if not own or not others:
+            continue
+        trained = train(others, places, seed=seed, kinds=kinds)
+        for one in own:
+            before, after = _shares(one, one.totals), _shares(one, rewards_of(one, trained))
+            for measure, share in before.items():
+                shares[measure].append((share, after[measure], same_goal(one.prompt.goal)))
+    rows = []
+    for measure, triples in shares.items():
+        if triples:
+            grounded, with_net, goals = zip(*triples, strict=True)
+            difference = mean_interval(np.subtract(with_net, grounded), goals, seed)
+            rows.append(GateRow(measure, float(np.mean(grounded)), float(np.mean(with_net)), difference))
+    return Gate(tuple(rows), *verdict_of(rows))
+
+
+def _shares(one: PseudoPrompt, rewards: Float64) -> dict[str, float]:
+    """The measures of one prompt, those that it has."""
+    true = float(rewards[one.places[one.prompt.true]])
+    found = {}
+    if pairs := _ranked_pairs(one, [*one.edits, RankedPlan(one.prompt.true, 1.0)]):
+        found["edits"] = float(np.mean([wins(float(rewards[a]), float(rewards[b])) for a, b, _ in pairs]))
+    if plans := one.corrupted:
+        found["classes"] = float(np.mean([wins(true, float(rewards[row])) for row in one.rows(plans)]))
+    if alternative := one.prompt.variants.get(ALTERNATIVE):
+        found["alternative"] = wins(true, float(rewards[one.places[alternative]]))
+    if one.composed:
+        found["best_of"] = wins(true, float(rewards[one.rows(one.composed)].max()))
+    if one.repeats:
+        found["repeats"] = float(np.mean([wins(true, float(rewards[row])) for row in one.rows(one.repeats)]))
+    return found
+
+
+def verdict_of(rows: Sequence[GateRow]) -> tuple[bool, str]:
+    """Whether a reward with these figures should be used, and why.
+
+    It must rank edits better, beyond its interval; leave a true plan and another true one tied, from 35 to 65, or no
+    further apart than before; and be worse, beyond its interval, neither against the best of 64 nor against repeats.
+    """
+    by = {row.measure: row for row in rows}
+    edits = by.get("edits")
+    if edits is None or not (edits.difference.sign or 0) > 0:
+        return False, "it does not rank edited plans better than the grounded reward does"
+    if (tie := by.get("alternative")) is not None and tie.difference.observations >= _FEW:
+        low, high = _TIED
+        further = abs(tie.with_net - 0.5) > abs(tie.grounded - 0.5)
+        if not low <= tie.with_net <= high and further:
+            return False, f"of two true plans it prefers one in {100 * tie.with_net:.0f}% of prompts, which should tie"
+    for measure in ("best_of", "repeats"):
+        row = by.get(measure)
+        if row is not None and row.difference.observations >= _FEW and row.difference.sign == -1:
+            return False, f"it is worse than the grounded reward at: {MEASURES[measure]}"
+    return True, "it ranks edited plans better, and nothing else is worse beyond chance"
+
+
+def self_train(
+    corpus: NarrationIndex,
+    config: RewardConfig,
+    found: PseudoSet,
+    *,
+    seed: int = 0,
+    work: Path | None = None,
+    progress: Progress = SILENT,
+) -> Trained:
+    """Train and test a reward on pseudo-prompts. Raises as `compute_numbers`."""
+    places = compute_numbers(found, corpus, config, work, progress)
+    with progress.task("training and testing", _FOLDS + 1) as advance:
+        gate = run_gate(found.prompts, places, seed=seed)
+        advance(_FOLDS)
+        reward = train(found.prompts, places, seed=seed)
+        advance(1)
+    if not math.isfinite(reward.weight + reward.lowest + reward.highest):
+        raise InputError("The nets did not converge to numbers; check the corpus with: recipe corpus verify.")
+    card = card_of(corpus) | {
+        "grounded": base_settings(config.grounded),
+        "kind": found.pseudo.kind,
+        "seed": seed,
+        "nets": SEEDS,
+        "counts": {
+            "narrations": len(corpus),
+            "left_out": len(corpus) - len(found.rest),
+            "prompts": len(found.prompts),
+            "tasks": found.tasks,
+            "goals": len({same_goal(one.prompt.goal) for one in found.prompts}),
+            "plans": sum(len(one.places) for one in found.prompts),
+            "samples": sum(len(one.samples) for one in found.prompts),
+        },
+        "gate": [
+            {"measure": row.measure, "grounded": row.grounded, "with_net": row.with_net}
+            | {"difference": [row.difference.mean, row.difference.low, row.difference.high]}
+            | {"prompts": row.difference.observations}
+            for row in gate.rows
+        ],
+        "use": gate.use,
+        "reason": gate.reason,
+    }
+    return Trained(reward, gate, card)

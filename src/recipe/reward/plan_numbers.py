@@ -1,0 +1,206 @@
+"""49 numbers of a plan that hold no word of it: what a self-trained verifier reads (docs/reward.md).
+
+They are the parts of the grounded reward, what the narrations near the prompt say of each step, when and how often they
+say it, in which order, and how like the steps are to the goal, to what is done and to each other. Neither a vector nor
+a word is among them, so that what is learned from plans on some goals holds for plans on others.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.alignment.backends import Float32, Int64
+
+Float64 = NDArray[np.float64]
+
+NUMBERS = {
+    "length": "the number of steps",
+    "length_left": "the number of steps against what seems left to do",
+    "length_done": "the number of steps against those that are done",
+    "gain": "what the plan adds to the pool's narrations",
+    "gain_a_step": "what each step adds to the pool's narrations",
+    "background": "what the plan adds to random narrations",
+    "background_a_step": "what each step adds to random narrations",
+    "relevance": "likeness to goal and history",
+    "relevance_a_step": "likeness of each step to goal and history",
+    "goal_relevance": "the part of likeness that is due to the goal",
+    "goal_relevance_a_step": "the same for each step",
+    "support": "how often the pool says the steps",
+    "support_least": "how often the pool says the step that it says least",
+    "support_first": "how often the pool says the first step",
+    "support_last": "how often the pool says the last step",
+    "support_sum": "how often the pool says all steps together",
+    "common": "how common the steps are in the whole corpus",
+    "common_most": "how common the most common step is in the whole corpus",
+    "common_least": "how common the least common step is in the whole corpus",
+    "goal": "likeness of the steps to the goal, against that of what is done",
+    "goal_most": "likeness of the nearest step to the goal",
+    "done": "likeness of the steps to those that are done",
+    "done_most": "likeness of each step to the nearest one that is done",
+    "repeats": "likeness of each step to an earlier one",
+    "repeats_most": "likeness of the most repeated step to an earlier one",
+    "repeats_share": "the share of steps that repeat an earlier one",
+    "order": "the pool's vote on the order of all pairs of steps",
+    "order_next": "the pool's vote on the order of neighbouring steps",
+    "order_worst": "the pool's vote on the worst pair of neighbouring steps",
+    "order_done": "the pool's vote that the steps come after what is done",
+    "order_done_worst": "the same for the step that comes least after what is done",
+    "place": "the order of all pairs of steps by their usual place in narrations",
+    "place_next": "the order of neighbouring steps by their usual place",
+    "place_first": "how much later than what is done the first step usually is",
+    "place_last": "how much later than what is done the last step usually is",
+    "time_last": "how late the pool says the last step",
+    "time_most": "how late the pool says the latest step",
+    "time_gap": "the largest jump forward in the pool's narrations",
+    "time_back": "the largest jump back in the pool's narrations",
+    "time_first": "how far after what is done the pool says the first step",
+    "time_jumps": "how far neighbouring steps are apart in the pool's narrations",
+    "next": "likeness of neighbouring steps",
+    "next_most": "likeness of the two most alike neighbouring steps",
+    "next_least": "likeness of the two least alike neighbouring steps",
+    "next_done": "likeness of the first step to the last one that is done",
+    "grounded": "the grounded reward",
+    "done_support": "how often the pool says what is done",
+    "done_time": "how late the pool says what is done",
+    "done_length": "the number of steps that are done",
+}
+"""Name of each number, in order, and what it is in plain words."""
+
+_REPEATED = 0.75
+"""Cosine to an earlier step from which on a step counts as its repeat."""
+_PRIOR = 0.01
+"""Weight of the middle of a narration in the time of a step that the pool hardly says."""
+_EVEN = 0.05
+"""Added to the support of the history, by which that of steps is divided."""
+_LENGTHENED = 8.0
+"""Added to a plan's length where a sum over steps is divided by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What the pool and the vectors say of all texts of one prompt's plans; a column is a text."""
+
+    similarities: Float32
+    """W [S, C] of the segments of P."""
+    offsets: Int64
+    """[K + 1], of the narrations of P."""
+    weights: Float64
+    """[K]: how much each narration counts."""
+    precedence: NDArray[np.floating]
+    """N [C, C]."""
+    floors: Float32
+    """[C]."""
+    places: Float64
+    """[C]: where in narrations of the corpus such a text usually stands."""
+    within: Float32
+    """Cosines of h with itself, [m, m]."""
+    across: Sequence[Float32]
+    """Of h and each plan with the plan, [m + n, n]."""
+    rows: Sequence[Sequence[int]]
+    """Columns of h, which begins with the goal where there is one, then of each plan."""
+    goal: bool
+    """Whether h begins with the goal."""
+
+
+def plan_numbers(facts: GroupFacts, parts: Sequence[Mapping[str, float]], totals: Sequence[float]) -> Float32:
+    """The numbers [G, 49] of each plan, from the parts and the totals of its grounded reward; zeros without steps.
+
+    A plan's numbers do not depend on the other plans.
+    """
+    h = list(facts.rows[0])
+    numbers = np.zeros((len(totals), len(NUMBERS)), np.float32)
+    if not h:
+        return numbers
+    first = 1 if facts.goal and len(h) > 1 else 0  # the first step that is done; without a history the goal is it
+    done, known = h[first:], np.arange(first, len(h))
+    support, time = _told(facts)
+    votes = (facts.precedence - facts.precedence.T) / (facts.precedence + facts.precedence.T + 1.0)
+    goal_done = float(facts.within[0, known].mean())
+    level = float(support[done].mean()) + _EVEN
+    reached = float(time[done].max())
+    left = len(done) * (1.0 - np.clip(reached, 0.05, 0.95)) / np.clip(reached, 0.15, 0.95)
+    floor, place = float(facts.floors[done].mean()), float(facts.places[done].mean())
+
+    for index, (plan, cosines) in enumerate(zip(facts.rows[1:], facts.across, strict=True)):
+        n, part = len(plan), parts[index]
+        if not n:
+            continue
+        own = np.asarray(plan, np.intp)
+        found = {
+            "length": np.log(n),
+            "length_left": np.log(n / max(left, 0.5)),
+            "length_done": np.log(n / len(done)),
+            "grounded": 10.0 * totals[index],
+            "done_support": level,
+            "done_time": reached,
+            "done_length": np.log(len(done)),
+        }
+        for name in ("gain", "background", "relevance", "goal_relevance"):
+            found |= {name: part[name] / (n + _LENGTHENED), f"{name}_a_step": part[name] / n}
+
+        s = support[own] / level
+        found |= {"support": s.mean(), "support_least": s.min(), "support_first": s[0], "support_last": s[-1]}
+        found["support_sum"] = s.sum() / (n + _LENGTHENED)
+        b = facts.floors[own] - floor
+        found |= {"common": b.mean(), "common_most": b.max(), "common_least": b.min()}
+
+        # Likeness: to the goal, to what is done, to what comes earlier, to the next step.
+        to_done, to_plan = cosines[known], cosines[len(h) :]
+        earlier = to_done.max(axis=0)
+        if n > 1:
+            before = np.where(np.tri(n, n, -1, dtype=np.bool_).T, to_plan, -1.0).max(axis=0)
+            earlier = np.maximum(earlier, before)
+        found |= {
+            "goal": cosines[0].mean() - goal_done if facts.goal else 0.0,
+            "goal_most": cosines[0].max() if facts.goal else 0.0,
+            "done": to_done.mean(),
+            "done_most": to_done.max(axis=0).mean(),
+            "repeats": earlier.mean(),
+            "repeats_most": earlier.max(),
+            "repeats_share": (earlier > _REPEATED).mean(),
+            "next_done": cosines[len(h) - 1, 0],
+        }
+        following = np.diag(to_plan, 1) if n > 1 else np.array([0.3])
+        found |= {"next": following.mean(), "next_most": following.max(), "next_least": following.min()}
+
+        # Order: by the pool's votes, by the usual place in narrations, by the time in those of the pool.
+        vote, late = votes[np.ix_(own, own)], votes[np.ix_(done, plan)]
+        found |= {"order": _mean_of_pairs(vote), "order_done": late.mean(), "order_done_worst": late.mean(axis=0).min()}
+        found |= dict.fromkeys(("order_next", "order_worst"), 0.0)
+        if n > 1:
+            found |= {"order_next": np.diag(vote, 1).mean(), "order_worst": np.diag(vote, 1).min()}
+        t = facts.places[own]
+        apart = np.tanh(t[None] - t[:, None])
+        found |= {"place": _mean_of_pairs(apart), "place_next": np.diag(apart, 1).mean() if n > 1 else 0.0}
+        found |= {"place_first": t[0] - place, "place_last": t[-1] - place}
+        u = time[own]
+        jumps = np.diff(u, prepend=reached)
+        found |= {"time_last": u[-1], "time_most": u.max(), "time_gap": jumps.max(), "time_back": -jumps.min()}
+        found |= {"time_first": jumps[0], "time_jumps": np.abs(jumps).mean()}
+        numbers[index] = [found[name] for name in NUMBERS]
+    return numbers
+
+
+def _told(facts: GroupFacts) -> tuple[Float64, Float64]:
+    """Of each column: how much of a narration's best segment it has on average, and when it is said, 0 to 1, [C]."""
+    W, offsets, weights = facts.similarities, facts.offsets, facts.weights
+    count = W.shape[1]
+    if not len(W):
+        return np.zeros(count), np.full(count, 0.5)
+    # Sums over rows add one row after the other, so that no other column changes a digit.
+    support = (np.maximum.reduceat(W, offsets[:-1], axis=0) * weights[:, None]).sum(axis=0)
+    lengths = np.diff(offsets)
+    when = (np.arange(len(W)) - np.repeat(offsets[:-1], lengths) + 0.5) / np.repeat(lengths, lengths)
+    each = np.repeat(weights, lengths)
+    squared = np.square(W)
+    mass = (squared * each.astype(np.float32)[:, None]).sum(axis=0, dtype=np.float64)
+    moment = (squared * (each * when).astype(np.float32)[:, None]).sum(axis=0, dtype=np.float64)
+    return np.asarray(support, np.float64), (moment + 0.5 * _PRIOR) / (mass + _PRIOR)
+
+
+def _mean_of_pairs(values: NDArray[np.floating]) -> float:
+    """The mean of [n, n] over pairs of an earlier and a later step; 0 for one step."""
+    n = len(values)
+    return float(np.triu(values, 1).sum()) / (n * (n - 1) / 2) if n > 1 else 0.0
