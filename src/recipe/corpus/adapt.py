@@ -63,6 +63,8 @@ _DOUBTFUL = 0.7
 """Share of a pair's similarity from which on a third segment may be the same step and is no negative."""
 _NEGATIVES = 12
 """Other segments of its two narrations that a pair is told from: those that are most like it."""
+_ANYWHERE = 256
+"""Segments of any narration that the pairs of a batch are told from, too."""
 _BATCH, _LEARNING_RATE = 256, 2e-3
 _PAIRS_A_SECOND, _COMPARED_A_SECOND = 1000, 300
 """Pairs of segments seen by training, and pairs of narrations compared, on one core of 2020."""
@@ -254,15 +256,19 @@ def learned_map(
     with progress.task("learning from pairs", config.epochs * len(rows)) as advance:
         for _ in range(config.epochs):
             for batch in torch.randperm(len(rows), generator=generator).split(_BATCH):
-                here = vectors[rows[batch]]
+                # Segments of any narration keep activities apart, which the two narrations of a pair say nothing of.
+                drawn = torch.randint(len(vectors), (_ANYWHERE,), generator=generator)
+                here = vectors[torch.cat([rows[batch].ravel(), drawn])]
                 moved = here @ narrower.T @ wider.T
                 mapped = functional.normalize(here + moved, dim=-1)
-                first, second, others = mapped[:, 0], mapped[:, 1], mapped[:, 2:]
+                first, second, *others = mapped[:-_ANYWHERE].view(*rows[batch].shape, -1).unbind(1)
+                near, far = torch.stack(others, dim=1), mapped[-_ANYWHERE:]
                 similar = [(first * second).sum(-1, keepdim=True)]
-                similar += [torch.einsum("bd,bnd->bn", side, others) for side in (first, second)]
+                for side in (first, second):
+                    similar += [torch.einsum("bd,bnd->bn", side, near), side @ far.T]
                 targets = torch.zeros(len(batch), dtype=torch.long)
                 loss = functional.cross_entropy(torch.cat(similar, dim=1) / config.temperature, targets)
-                loss = loss + config.keep * moved[:, :2].square().sum(-1).mean()
+                loss = loss + config.keep * moved.square().sum(-1).mean()
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
