@@ -88,7 +88,7 @@ def main() -> None:
         arguments.json,
         {"told": told, "untold": untold},
         title="The same step in other words",
-        guide="docs/corpus.md",
+        guide="corpus.md",
         body=[
             f"Encoders adapted on the embedded world ({len(corpus):,} narrations), without labels. Pairs of wordings "
             f"of one step against pairs of wordings of two; and {len(pairs)} pairs of opposites, each with a rewording "

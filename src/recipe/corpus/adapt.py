@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch.nn import functional
 
+from recipe.alignment.backends import Float32, Int64
 from recipe.alignment.reference import free_matching
 from recipe.artifacts import atomic_path, read_json, write_json
 from recipe.config import AdaptationConfig, EncoderConfig
@@ -70,7 +71,6 @@ _PAIRS_A_SECOND, _COMPARED_A_SECOND = 1000, 300
 """Pairs of segments seen by training, and pairs of narrations compared, on one core of 2020."""
 
 _DEFAULTS = AdaptationConfig()
-Float32, Int64 = NDArray[np.float32], NDArray[np.int64]
 
 
 class NarrationVectors(Protocol):
@@ -147,7 +147,7 @@ class Segments:
                 counts += 1.0
                 counts[own] -= 1.0
                 advance(1)
-        self.floors: Float32 = sums / np.maximum(counts, 1.0)
+        self.floors = np.asarray(sums / np.maximum(counts, 1.0), dtype=np.float32)
 
     def span(self, narration: int) -> slice:
         """The rows of a narration's segments."""
@@ -210,7 +210,7 @@ def partners(
             titled[title, bool(side[place])].append(place)
     queries = [segments.central(place) for place in range(len(side))]
     hits = corpus.search_batch(queries, min(len(corpus), _WIDER * (count + 1)))
-    pairs = set()
+    pairs: set[tuple[int, int]] = set()
     for place, found in enumerate(hits):
         near = [places[hit.narration] for hit in found if hit.narration in places]
         alike = titled.get((segments.titles[place], bool(side[place])), [place])
@@ -270,7 +270,7 @@ def learned_map(
                 loss = functional.cross_entropy(torch.cat(similar, dim=1) / config.temperature, targets)
                 loss = loss + config.keep * moved.square().sum(-1).mean()
                 optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimizer.step()
                 schedule.step()
                 advance(len(batch))
