@@ -371,14 +371,17 @@ def _model_folder(recorded: EncoderIdentity) -> Path:
     elif recorded["task"] is not None:
         problem = f"has the task {recorded['task']!r}, whose adapter is applied beside the model"
     folder = packaged_minilm() if name == "minilm" else Path(name)
-    if not problem and not folder.is_dir():
-        folder = Path(huggingface_hub.snapshot_download(name, revision=recorded["revision"], local_files_only=True))
-    if not problem and not (folder / "modules.json").is_file():
-        problem = "has no modules.json"
     if not problem:
+        # Opened first: what cannot be loaded is said there, and a model of the hub is then in the local cache.
         full = open_encoder(EncoderConfig(name=name, revision=recorded["revision"])).identity["dimension"]
         if full != recorded["dimension"]:
             problem = f"gives {full} dimensions, of which the corpus keeps {recorded['dimension']}"
+        elif not folder.is_dir():
+            repository = name if "/" in name else f"sentence-transformers/{name}"
+            found = huggingface_hub.snapshot_download(repository, revision=recorded["revision"], local_files_only=True)
+            folder = Path(found)
+        if not problem and not (folder / "modules.json").is_file():
+            problem = "has no modules.json"
     if problem:
         raise ConfigError(
             f"encoder {name!r} {problem}, so that it cannot be adapted; build the corpus with `minilm`, or another "
