@@ -4,11 +4,12 @@
 
 CORPUS is one of the embedded world (`recipe world build`). Its encoder is compared with folders that `recipe corpus
 adapt` wrote. A step of the world has three or more wordings, so that pairs of wordings are known exactly. Opposites and
-their rewordings are those of opposites.txt.
+their rewordings are those of opposites.txt. For goals that a corpus does not tell, the map of vectors is also learned
+from the narrations of all goals but the world's held-out ones, and measured on the steps that only these have.
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,17 @@ from common import add_json, table, write_result
 from numpy.typing import NDArray
 
 from recipe.artifacts import read_json
-from recipe.config import EncoderConfig
-from recipe.corpus.adapt import FALSE_POSITIVES, RECORD, unit
+from recipe.config import AdaptationConfig, EncoderConfig
+from recipe.corpus.adapt import (
+    FALSE_POSITIVES,
+    RECORD,
+    Segments,
+    held_out,
+    learned_map,
+    partners,
+    step_pairs,
+    unit,
+)
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
 from recipe.world.graph import World
@@ -34,7 +44,8 @@ NAMES = {
     "opposite_taken": "opposites above the threshold",
     "rewording_found": "rewordings above the threshold",
 }
-"""Columns of the table; the threshold is what 5% of the pairs of two steps reach."""
+"""Columns of the table; the threshold is what 5% of the pairs of two steps of one goal reach."""
+STEP_NAMES = {key: NAMES[key] for key in ("auc", "found", "found_in_goal")}
 
 
 def main() -> None:
@@ -50,33 +61,61 @@ def main() -> None:
     pairs = read_opposites(OPPOSITES)
     texts += [text for pair in pairs for text in pair]
 
-    measured: dict[str, dict[str, Any]] = {}
     base = dict(zip(texts, corpus.encoder.encode(texts), strict=True))
-    measured["base"] = measures(world, pairs, base)
-    measured["base, centred"] = measures(world, pairs, {text: unit(vector - mean) for text, vector in base.items()})
+    told = {
+        "base": measures(world, pairs, base),
+        "base, centred": measures(world, pairs, {text: unit(vector - mean) for text, vector in base.items()}),
+    }
     for folder in arguments.encoders:
         encoder = open_encoder(EncoderConfig(name=str(folder)), fixed_shape=True)
         vectors = dict(zip(texts, encoder.encode(texts), strict=True))
         gate = read_json(folder / RECORD)["gate"]
-        measured[folder.name] = measures(world, pairs, vectors) | {"gate": gate}
-    rows = {
-        name: {NAMES[key]: 100 * value for key, value in row.items() if key in NAMES} for name, row in measured.items()
+        told[folder.name] = measures(world, pairs, vectors) | {"gate": gate}
+
+    unknown = {name: graph for name, graph in world.goals.items() if graph.held_out}
+    known = {step for name, graph in world.goals.items() if name not in unknown for step in graph.steps}
+    only = {step: wordings for step, wordings in world.wordings.items() if step not in known}
+    part = World(unknown, only, world.talk)
+    mapping = map_without(corpus, unknown)
+    untold = {
+        "base": measures(part, pairs, base),
+        "base, centred": measures(part, pairs, {text: unit(vector - mean) for text, vector in base.items()}),
+        "adapted": measures(part, pairs, {text: unit(mapping @ vector) for text, vector in base.items()}),
     }
-    first = next(iter(measured.values()))
+
+    first, last = told["base"], untold["base"]
     write_result(
         arguments.json,
-        measured,
+        {"told": told, "untold": untold},
         title="The same step in other words",
-        guide="docs/corpus.md",
+        guide="corpus.md",
         body=[
             f"Encoders adapted on the embedded world ({len(corpus):,} narrations), without labels. Pairs of wordings "
-            f"of one step ({first['same']:,}) against pairs of two ({first['other']:,}), all steps of the world; and "
-            f"{len(pairs)} pairs of opposites, each with a rewording of its own. In %; found at 5% false ones.",
-            table(rows, "encoder"),
+            f"of one step against pairs of wordings of two; and {len(pairs)} pairs of opposites, each with a rewording "
+            "of its own. In %; found at 5% false ones.",
+            _table(told, f"All steps of the world, whose goals the corpus tells ({first['same']:,} pairs)", NAMES),
+            _table(untold, f"Steps of goals that were left out of the corpus ({last['same']:,} pairs)", STEP_NAMES),
         ],
     )
-    for name, row in measured.items():
-        print(name, {key: round(value, 3) for key, value in row.items() if isinstance(value, float)})
+    for kind, rows in (("told", told), ("not told", untold)):
+        for name, row in rows.items():
+            print(kind, name, {key: round(value, 3) for key, value in row.items() if isinstance(value, float)})
+
+
+def _table(rows: Mapping[str, Mapping[str, Any]], title: str, names: Mapping[str, str]) -> dict[str, Any]:
+    percent = {name: {names[key]: 100 * row[key] for key in names} for name, row in rows.items()}
+    return table(percent, "encoder", title)
+
+
+def map_without(corpus: Corpus, goals: Collection[str]) -> NDArray[np.float64]:
+    """The map that is learned from the narrations of all other goals."""
+    numbers = [number for number in range(len(corpus)) if corpus.narration(number).title not in goals]
+    config = AdaptationConfig()
+    segments = Segments(corpus, numbers, config.seed)
+    side = held_out(segments, corpus, config.seed)
+    compared = partners(corpus, segments, config.partners, side)
+    learned = step_pairs(segments, [pair for pair in compared if not side[pair[0]]])
+    return learned_map(segments, learned, config)
 
 
 def read_opposites(path: Path) -> list[tuple[str, str, str, str]]:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch.nn import functional
 
+from recipe.alignment.backends import Float32, Int64
 from recipe.alignment.reference import free_matching
 from recipe.artifacts import atomic_path, read_json, write_json
 from recipe.config import AdaptationConfig, EncoderConfig
@@ -63,12 +64,13 @@ _DOUBTFUL = 0.7
 """Share of a pair's similarity from which on a third segment may be the same step and is no negative."""
 _NEGATIVES = 12
 """Other segments of its two narrations that a pair is told from: those that are most like it."""
+_ANYWHERE = 256
+"""Segments of any narration that the pairs of a batch are told from, too."""
 _BATCH, _LEARNING_RATE = 256, 2e-3
 _PAIRS_A_SECOND, _COMPARED_A_SECOND = 1000, 300
 """Pairs of segments seen by training, and pairs of narrations compared, on one core of 2020."""
 
 _DEFAULTS = AdaptationConfig()
-Float32, Int64 = NDArray[np.float32], NDArray[np.int64]
 
 
 class NarrationVectors(Protocol):
@@ -145,7 +147,7 @@ class Segments:
                 counts += 1.0
                 counts[own] -= 1.0
                 advance(1)
-        self.floors: Float32 = sums / np.maximum(counts, 1.0)
+        self.floors = np.asarray(sums / np.maximum(counts, 1.0), dtype=np.float32)
 
     def span(self, narration: int) -> slice:
         """The rows of a narration's segments."""
@@ -208,7 +210,7 @@ def partners(
             titled[title, bool(side[place])].append(place)
     queries = [segments.central(place) for place in range(len(side))]
     hits = corpus.search_batch(queries, min(len(corpus), _WIDER * (count + 1)))
-    pairs = set()
+    pairs: set[tuple[int, int]] = set()
     for place, found in enumerate(hits):
         near = [places[hit.narration] for hit in found if hit.narration in places]
         alike = titled.get((segments.titles[place], bool(side[place])), [place])
@@ -254,17 +256,21 @@ def learned_map(
     with progress.task("learning from pairs", config.epochs * len(rows)) as advance:
         for _ in range(config.epochs):
             for batch in torch.randperm(len(rows), generator=generator).split(_BATCH):
-                here = vectors[rows[batch]]
+                # Segments of any narration keep activities apart, which the two narrations of a pair say nothing of.
+                drawn = torch.randint(len(vectors), (_ANYWHERE,), generator=generator)
+                here = vectors[torch.cat([rows[batch].ravel(), drawn])]
                 moved = here @ narrower.T @ wider.T
                 mapped = functional.normalize(here + moved, dim=-1)
-                first, second, others = mapped[:, 0], mapped[:, 1], mapped[:, 2:]
+                first, second, *others = mapped[:-_ANYWHERE].view(*rows[batch].shape, -1).unbind(1)
+                near, far = torch.stack(others, dim=1), mapped[-_ANYWHERE:]
                 similar = [(first * second).sum(-1, keepdim=True)]
-                similar += [torch.einsum("bd,bnd->bn", side, others) for side in (first, second)]
+                for side in (first, second):
+                    similar += [torch.einsum("bd,bnd->bn", side, near), side @ far.T]
                 targets = torch.zeros(len(batch), dtype=torch.long)
                 loss = functional.cross_entropy(torch.cat(similar, dim=1) / config.temperature, targets)
-                loss = loss + config.keep * moved[:, :2].square().sum(-1).mean()
+                loss = loss + config.keep * moved.square().sum(-1).mean()
                 optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimizer.step()
                 schedule.step()
                 advance(len(batch))
@@ -365,14 +371,17 @@ def _model_folder(recorded: EncoderIdentity) -> Path:
     elif recorded["task"] is not None:
         problem = f"has the task {recorded['task']!r}, whose adapter is applied beside the model"
     folder = packaged_minilm() if name == "minilm" else Path(name)
-    if not problem and not folder.is_dir():
-        folder = Path(huggingface_hub.snapshot_download(name, revision=recorded["revision"], local_files_only=True))
-    if not problem and not (folder / "modules.json").is_file():
-        problem = "has no modules.json"
     if not problem:
+        # Opened first: what cannot be loaded is said there, and a model of the hub is then in the local cache.
         full = open_encoder(EncoderConfig(name=name, revision=recorded["revision"])).identity["dimension"]
         if full != recorded["dimension"]:
             problem = f"gives {full} dimensions, of which the corpus keeps {recorded['dimension']}"
+        elif not folder.is_dir():
+            repository = name if "/" in name else f"sentence-transformers/{name}"
+            found = huggingface_hub.snapshot_download(repository, revision=recorded["revision"], local_files_only=True)
+            folder = Path(found)
+        if not problem and not (folder / "modules.json").is_file():
+            problem = "has no modules.json"
     if problem:
         raise ConfigError(
             f"encoder {name!r} {problem}, so that it cannot be adapted; build the corpus with `minilm`, or another "

@@ -13,7 +13,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from itertools import chain, starmap
 from pathlib import Path
 from types import MappingProxyType
@@ -460,6 +459,8 @@ def _corpus_source(folder: Path) -> Source:
     manifest = open_manifest(folder)
     shards = ((folder / SHARDS / shard["name"], shard) for shard in manifest["shards"])
     narrations = chain.from_iterable(starmap(layout.read_narrations, shards))
-    read = partial(manifest.get, "read")
-    origin = Origin((folder / MANIFEST,), manifest["reading"], manifest["exclusions"], read)
-    return Source(narrations, origin)
+
+    def counts() -> JsonObject | None:
+        return manifest["read"]
+
+    return Source(narrations, Origin((folder / MANIFEST,), manifest["reading"], manifest["exclusions"], counts))
