@@ -272,7 +272,7 @@ def measure(name: str, audited: AuditSet, embeddings: StepEmbeddings) -> dict[st
         {
             "measure": row.measure,
             "grounded": f"{100 * row.grounded:.1f}",
-            "with the net": f"{100 * row.with_net:.1f}",
+            "with the net": f"{100 * row.with_net.mean:.1f}",
             "difference": f"{100 * row.difference.mean:+.1f}" + _ends(row.difference.low, row.difference.high, 100, 1),
             "prompts": row.difference.observations,
         }
