@@ -364,8 +364,8 @@ def verdict_of(rows: Sequence[GateRow]) -> tuple[bool, str]:
     """Whether a reward with these figures should be used, and why.
 
     It must rank edits better, beyond its interval; leave a true plan and another true one tied, from 35 to 65 within
-    its interval, or no further apart than before; and be worse, beyond its interval, neither against the best of 64 and repeats nor at a
-    policy's plans, where there are any.
+    its interval, or no further apart than before; and be worse, beyond its interval, neither against the best of 64 and
+    repeats nor at a policy's plans, where there are any.
     """
     by = {row.measure: row for row in rows}
     edits = by.get("edits")
