@@ -475,7 +475,7 @@ def test_the_command_trains_and_the_reward_is_used_by_score_and_audit(
 ) -> None:
     monkeypatch.setattr(module, "STEPS", 100)
     world = load_world()
-    told = [one for goal in world.goals[:30] for one in step_lists(world, goal, 6)]
+    told = [one for goal in [*world.goals][:30] for one in step_lists(world, goal, 6)]
     corpus = built(tmp_path / "corpus", told, "minilm")
     settings_file = tmp_path / "reward.toml"
     settings_file.write_text("grounded = { pool_size = 20, background_size = 20, candidates = 30 }\n")
@@ -495,9 +495,10 @@ def test_the_command_trains_and_the_reward_is_used_by_score_and_audit(
     scored = CliRunner().invoke(
         app, ["reward", "score", *flags, *asked, "--verifier", "grounded", "--config", str(settings_file), "--json"]
     )
-    assert "net" in json.loads(scored.output)[0]["rewards"][0]["parts"]
+    assert "net" in json.loads(scored.stdout)[0]["rewards"][0]["parts"]
     prompts = tmp_path / "prompts.jsonl"
-    CliRunner().invoke(app, ["reward", "self-train", *flags, "--output", str(net), "--prompts-output", str(prompts)])
+    flags += ["--config", str(settings_file), "--prompts-output", str(prompts)]
+    CliRunner().invoke(app, ["reward", "self-train", *flags, "--output", str(net)])
     selection = select(pseudo_procedures(corpus, StepEmbeddings(corpus.encoder).stacked, 120).procedures)
     written = [json.loads(line) for line in prompts.read_text().splitlines()]
     rebuilt = build_prompts(selection, StepEmbeddings(corpus.encoder).stacked)
