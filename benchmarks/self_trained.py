@@ -386,7 +386,7 @@ def measure_world(run: Path, embeddings: StepEmbeddings) -> dict[str, Any]:
     goals = [same_goal(prompt.goal) for prompt in prompts]
     before = np.array([_best_plan(one, own, None) for one, own in zip(scored, valid, strict=True)])
     rows: dict[str, Any] = {
-        "chance": {"validity": float(np.mean([np.mean([*own.values()]) for own in valid]))},
+        "chance, of different plans": {"validity": float(np.mean([np.mean([*own.values()]) for own in valid]))},
         "exact validity": {"validity": float(np.mean([max(own.values()) for own in valid]))},
         "grounded": {"validity": float(before.mean())},
     }
