@@ -272,7 +272,7 @@ def measure(name: str, audited: AuditSet, embeddings: StepEmbeddings) -> dict[st
         {
             "measure": row.measure,
             "grounded": f"{100 * row.grounded:.1f}",
-            "with the net": f"{100 * row.with_net:.1f}",
+            "with the net": f"{100 * row.with_net.mean:.1f}",
             "difference": f"{100 * row.difference.mean:+.1f}" + _ends(row.difference.low, row.difference.high, 100, 1),
             "prompts": row.difference.observations,
         }
@@ -386,7 +386,7 @@ def measure_world(run: Path, embeddings: StepEmbeddings) -> dict[str, Any]:
     goals = [same_goal(prompt.goal) for prompt in prompts]
     before = np.array([_best_plan(one, own, None) for one, own in zip(scored, valid, strict=True)])
     rows: dict[str, Any] = {
-        "chance": {"validity": float(np.mean([np.mean([*own.values()]) for own in valid]))},
+        "chance, of different plans": {"validity": float(np.mean([np.mean([*own.values()]) for own in valid]))},
         "exact validity": {"validity": float(np.mean([max(own.values()) for own in valid]))},
         "grounded": {"validity": float(before.mean())},
     }

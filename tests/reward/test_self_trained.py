@@ -256,7 +256,8 @@ def _rest(procedure: Any) -> tuple[Any, ...]:
 
 def test_the_gate_names_what_is_wrong() -> None:
     def row(measure: str, grounded: float, net: float, low: float, high: float, count: int = 40) -> GateRow:
-        return GateRow(measure, grounded, net, Interval(net - grounded, low, high, count, count))
+        share = Interval(net, net - 0.02, net + 0.02, count, count)
+        return GateRow(measure, grounded, share, Interval(net - grounded, low, high, count, count))
 
     good = [row("edits", 0.7, 0.75, 0.02, 0.08), row("alternative", 0.55, 0.6, 0.0, 0.1)]
     assert verdict_of(good)[0]
@@ -265,6 +266,7 @@ def test_the_gate_names_what_is_wrong() -> None:
         ([good[0], row("alternative", 0.6, 0.72, 0.02, 0.2)], "should tie"),
         ([good[0], row("best_of", 0.5, 0.3, -0.3, -0.1)], "best of 64"),
         ([good[0], row("repeats", 0.9, 0.8, -0.2, -0.01)], "in other words"),
+        ([good[0], row("samples", 0.7, 0.6, -0.2, -0.01)], "policy's plans"),
     ):
         use, why = verdict_of(bad)
         assert not use
@@ -276,7 +278,7 @@ def test_the_gate_names_what_is_wrong() -> None:
 def test_the_gate_measures_all_and_prompts_give_what_the_reward_gives(
     lists: Corpus, found: PseudoSet, trained: Trained, saved: Path
 ) -> None:
-    assert {row.measure for row in trained.gate.rows} == set(self_training.MEASURES)
+    assert {row.measure for row in trained.gate.rows} == set(self_training.MEASURES) - {"samples"}
     assert trained.card["counts"]["prompts"] == len(found.prompts)
     assert trained.card["kind"] == "lists"
     # On the corpus without the narrations of the prompts, as in training.
@@ -473,7 +475,7 @@ def test_the_command_trains_and_the_reward_is_used_by_score_and_audit(
 ) -> None:
     monkeypatch.setattr(module, "STEPS", 100)
     world = load_world()
-    told = [one for goal in world.goals[:30] for one in step_lists(world, goal, 6)]
+    told = [one for goal in [*world.goals][:30] for one in step_lists(world, goal, 6)]
     corpus = built(tmp_path / "corpus", told, "minilm")
     settings_file = tmp_path / "reward.toml"
     settings_file.write_text("grounded = { pool_size = 20, background_size = 20, candidates = 30 }\n")
@@ -493,9 +495,10 @@ def test_the_command_trains_and_the_reward_is_used_by_score_and_audit(
     scored = CliRunner().invoke(
         app, ["reward", "score", *flags, *asked, "--verifier", "grounded", "--config", str(settings_file), "--json"]
     )
-    assert "net" in json.loads(scored.output)[0]["rewards"][0]["parts"]
+    assert "net" in json.loads(scored.stdout)[0]["rewards"][0]["parts"]
     prompts = tmp_path / "prompts.jsonl"
-    CliRunner().invoke(app, ["reward", "self-train", *flags, "--output", str(net), "--prompts-output", str(prompts)])
+    flags += ["--config", str(settings_file), "--prompts-output", str(prompts)]
+    CliRunner().invoke(app, ["reward", "self-train", *flags, "--output", str(net)])
     selection = select(pseudo_procedures(corpus, StepEmbeddings(corpus.encoder).stacked, 120).procedures)
     written = [json.loads(line) for line in prompts.read_text().splitlines()]
     rebuilt = build_prompts(selection, StepEmbeddings(corpus.encoder).stacked)

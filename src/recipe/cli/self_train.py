@@ -98,7 +98,7 @@ def _lines(card: "JsonObject", gate: "Gate", output: Path) -> "Iterator[str | Ta
         row(
             MEASURES[line.measure],
             Cell(line.grounded, percent=True),
-            Cell(line.with_net, percent=True),
+            Cell(line.with_net.mean, percent=True),
             Cell(line.difference, percent=True, signed=True),
             line.difference.observations,
         )
