@@ -164,17 +164,18 @@ def labelled(
         alike.append(likeness.scores(corpus.embeddings(number)))
         named += [likeness.names_action(segment.text) for segment in segments]
     is_step, by_support, by_rule = np.array(truth), np.concatenate(scores), np.concatenate(alike)
-    everything = np.concatenate(list(support))
     rows: dict[str, Any] = {"all segments": _found(np.ones(len(is_step), bool), is_step)}
     for share in SHARES:
-        kept = by_support >= np.quantile(everything, 1 - share)
-        rows[f"support, share {share}"] = _found(kept, is_step)
+        rows[f"support, share {share}"] = _found(np.concatenate([_best(own, share) for own in scores]), is_step)
     rule = np.array(named) & (by_rule >= MiningConfig().threshold)
     rows["step-like (recipe data pseudo)"] = _found(rule, is_step)
-    rows["step-like, or support, share 0.25"] = _found(rule | (by_support >= np.quantile(everything, 0.75)), is_step)
-    rows["step-like, and support, share 0.5"] = _found(rule & (by_support >= np.quantile(everything, 0.5)), is_step)
     areas = {"support": _area(by_support, is_step), "likeness to steps": _area(by_rule, is_step)}
     return {"segments": len(is_step), "rows": rows, "area": areas}
+
+
+def _best(support: NDArray[np.float32], share: float) -> NDArray[np.bool_]:
+    """The share of a narration's segments that `--engine none` keeps."""
+    return np.asarray(support >= np.quantile(support, 1 - share))
 
 
 def _found(kept: NDArray[np.bool_], is_step: NDArray[np.bool_]) -> dict[str, float]:
@@ -236,15 +237,15 @@ def whole(
     prompts = build_prompts(select(list(videos), 0, PROMPTS), embeddings.stacked, 0)
     left_out = {prompt.video_id for prompt in prompts}
     numbers = [number for number, name in enumerate(corpus.video_ids) if name not in left_out]
-    everything = np.concatenate([support[number] for number in numbers])
     rules = {
         number: likeness.select(corpus.narration(number).segments, corpus.embeddings(number), MiningConfig().threshold)
         for number in numbers
     }
     arms = {"speech": _kept(corpus, numbers, [np.ones(len(support[number]), bool) for number in numbers])}
     for share in SHARES:
-        least = np.quantile(everything, 1 - share)
-        arms[f"--engine none, share {share}"] = _kept(corpus, numbers, [support[number] >= least for number in numbers])
+        arms[f"--engine none, share {share}"] = _kept(corpus, numbers, [_best(support[n], share) for n in numbers])
+    draw = np.random.default_rng(0)
+    arms["a random half"] = _kept(corpus, numbers, [draw.random(len(support[number])) < 0.5 for number in numbers])
     arms["step-like (recipe data pseudo)"] = _kept(corpus, numbers, [rules[number] for number in numbers])
     return _audit(prompts, arms, embeddings, RewardConfig(verifier="grounded"))
 
@@ -262,17 +263,11 @@ def few(
     """The audit against narrations of a few goals: as speech, by `--engine none`, and in the captions of a model."""
     report = read_json(captioned.with_name(f"{captioned.stem}.report.json"))
     numbers = [spoken[one.video_id] for one in chosen]
-    everything = np.concatenate(list(support))
     captions = list(read_narrations(captioned))
     vectors = [embeddings.stacked([segment.text for segment in own.segments]) for own in captions]
     arms = {
         "speech": _kept(corpus, numbers, [np.ones(len(support[number]), bool) for number in numbers]),
-        **{
-            f"--engine none, share {share}": _kept(
-                corpus, numbers, [support[number] >= np.quantile(everything, 1 - share) for number in numbers]
-            )
-            for share in SHARES[1:]
-        },
+        f"--engine none, share {SHARES[1]}": _kept(corpus, numbers, [_best(support[n], SHARES[1]) for n in numbers]),
         f"captions of {report['model']['name']}": (captions, vectors),
     }
     own = {one.video_id for one in audited}
