@@ -51,7 +51,8 @@ from recipe.stats import mean_interval
 from recipe.types import Narration, Procedure
 
 TIMED, UNTIMED = "narrations_timed.jsonl", "youcook2_asr_untimed.jsonl"
-PROMPTS = 80
+PROMPTS, TESTED = 80, 150
+"""Videos that are audited: training videos for every choice, validation videos once."""
 GOALS, CAPTIONED = 4, 3
 """Goals of the small corpora, and narrations of each that are captioned; the others of these goals are audited."""
 WORDS = (150, 600)
@@ -73,14 +74,12 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for the corpus of speech")
     parser.add_argument("--choose", type=Path, help="write the narrations to be captioned, and end")
     parser.add_argument("--captioned", type=Path, help="what `recipe corpus caption` wrote for them, beside its report")
+    parser.add_argument("--test", action="store_true", help="look at the validation videos, too; only at the very end")
     add_json(parser, "data-captions")
     arguments = parser.parse_args()
 
-    videos = [
-        one
-        for one in read_procedures(arguments.data / "youcook2" / "procedures.jsonl", on_bad="skip").procedures
-        if one.split == "train"
-    ]
+    procedures = read_procedures(arguments.data / "youcook2" / "procedures.jsonl", on_bad="skip").procedures
+    videos, held_out = ([one for one in procedures if one.split == split] for split in ("train", "val"))
     corpus = _speech(arguments.data, arguments.work, {one.video_id for one in videos})
     spoken = {video_id: number for number, video_id in enumerate(corpus.video_ids)}
     videos = [one for one in videos if one.video_id in spoken]
@@ -97,7 +96,9 @@ def main() -> None:
     values["labels"] = labelled(arguments.data, corpus, spoken, support, likeness)
     embeddings = StepEmbeddings(corpus.encoder, 1 << 18)
     values["similarity"] = similarity(corpus, videos, spoken, embeddings)
-    values["corpus"] = whole(corpus, videos, support, likeness, embeddings)
+    values["corpus"] = whole(corpus, videos, PROMPTS, support, likeness, embeddings)
+    if arguments.test:
+        values["test"] = whole(corpus, held_out, TESTED, support, likeness, embeddings)
     if arguments.captioned is not None:
         values["captioned"] = few(arguments.captioned, corpus, spoken, videos, chosen, audited, support, embeddings)
     write_result(
@@ -229,12 +230,13 @@ def similarity(
 def whole(
     corpus: Corpus,
     videos: Sequence[Procedure],
+    count: int,
     support: Sequence[NDArray[np.float32]],
     likeness: StepLikeness,
     embeddings: StepEmbeddings,
 ) -> dict[str, Any]:
-    """The audit on videos that are left out, against the others as speech and as what is kept of it."""
-    prompts = build_prompts(select(list(videos), 0, PROMPTS), embeddings.stacked, 0)
+    """The audit on `count` videos, against all others as speech and as what is kept of it."""
+    prompts = build_prompts(select(list(videos), 0, count), embeddings.stacked, 0)
     left_out = {prompt.video_id for prompt in prompts}
     numbers = [number for number, name in enumerate(corpus.video_ids) if name not in left_out]
     rules = {
@@ -358,6 +360,11 @@ def _body(values: dict[str, Any]) -> list[str | dict[str, Any]]:
         "points, paired by prompt, intervals by goal.",
         table(corpus["rows"], "corpus"),
     ]
+    if (test := values.get("test")) is not None:
+        body += [
+            f"The same on {test['prompts']} validation videos, which were looked at once, when all was chosen.",
+            table(test["rows"], "corpus"),
+        ]
     if (captioned := values.get("captioned")) is not None:
         about = captioned["about"]
         failed = Counter(about["failed_because"]).most_common()
