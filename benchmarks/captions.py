@@ -51,7 +51,8 @@ from recipe.stats import mean_interval
 from recipe.types import Narration, Procedure
 
 TIMED, UNTIMED = "narrations_timed.jsonl", "youcook2_asr_untimed.jsonl"
-PROMPTS = 80
+PROMPTS, TESTED = 80, 150
+"""Videos that are audited: training videos for every choice, validation videos once."""
 GOALS, CAPTIONED = 4, 3
 """Goals of the small corpora, and narrations of each that are captioned; the others of these goals are audited."""
 WORDS = (150, 600)
@@ -73,14 +74,12 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for the corpus of speech")
     parser.add_argument("--choose", type=Path, help="write the narrations to be captioned, and end")
     parser.add_argument("--captioned", type=Path, help="what `recipe corpus caption` wrote for them, beside its report")
+    parser.add_argument("--test", action="store_true", help="look at the validation videos, too; only at the very end")
     add_json(parser, "data-captions")
     arguments = parser.parse_args()
 
-    videos = [
-        one
-        for one in read_procedures(arguments.data / "youcook2" / "procedures.jsonl", on_bad="skip").procedures
-        if one.split == "train"
-    ]
+    procedures = read_procedures(arguments.data / "youcook2" / "procedures.jsonl", on_bad="skip").procedures
+    videos, held_out = ([one for one in procedures if one.split == split] for split in ("train", "val"))
     corpus = _speech(arguments.data, arguments.work, {one.video_id for one in videos})
     spoken = {video_id: number for number, video_id in enumerate(corpus.video_ids)}
     videos = [one for one in videos if one.video_id in spoken]
@@ -97,7 +96,9 @@ def main() -> None:
     values["labels"] = labelled(arguments.data, corpus, spoken, support, likeness)
     embeddings = StepEmbeddings(corpus.encoder, 1 << 18)
     values["similarity"] = similarity(corpus, videos, spoken, embeddings)
-    values["corpus"] = whole(corpus, videos, support, likeness, embeddings)
+    values["corpus"] = whole(corpus, videos, PROMPTS, support, likeness, embeddings)
+    if arguments.test:
+        values["test"] = whole(corpus, held_out, TESTED, support, likeness, embeddings)
     if arguments.captioned is not None:
         values["captioned"] = few(arguments.captioned, corpus, spoken, videos, chosen, audited, support, embeddings)
     write_result(
@@ -164,17 +165,18 @@ def labelled(
         alike.append(likeness.scores(corpus.embeddings(number)))
         named += [likeness.names_action(segment.text) for segment in segments]
     is_step, by_support, by_rule = np.array(truth), np.concatenate(scores), np.concatenate(alike)
-    everything = np.concatenate(list(support))
     rows: dict[str, Any] = {"all segments": _found(np.ones(len(is_step), bool), is_step)}
     for share in SHARES:
-        kept = by_support >= np.quantile(everything, 1 - share)
-        rows[f"support, share {share}"] = _found(kept, is_step)
+        rows[f"support, share {share}"] = _found(np.concatenate([_best(own, share) for own in scores]), is_step)
     rule = np.array(named) & (by_rule >= MiningConfig().threshold)
     rows["step-like (recipe data pseudo)"] = _found(rule, is_step)
-    rows["step-like, or support, share 0.25"] = _found(rule | (by_support >= np.quantile(everything, 0.75)), is_step)
-    rows["step-like, and support, share 0.5"] = _found(rule & (by_support >= np.quantile(everything, 0.5)), is_step)
     areas = {"support": _area(by_support, is_step), "likeness to steps": _area(by_rule, is_step)}
     return {"segments": len(is_step), "rows": rows, "area": areas}
+
+
+def _best(support: NDArray[np.float32], share: float) -> NDArray[np.bool_]:
+    """The share of a narration's segments that `--engine none` keeps."""
+    return np.asarray(support >= np.quantile(support, 1 - share))
 
 
 def _found(kept: NDArray[np.bool_], is_step: NDArray[np.bool_]) -> dict[str, float]:
@@ -228,23 +230,24 @@ def similarity(
 def whole(
     corpus: Corpus,
     videos: Sequence[Procedure],
+    count: int,
     support: Sequence[NDArray[np.float32]],
     likeness: StepLikeness,
     embeddings: StepEmbeddings,
 ) -> dict[str, Any]:
-    """The audit on videos that are left out, against the others as speech and as what is kept of it."""
-    prompts = build_prompts(select(list(videos), 0, PROMPTS), embeddings.stacked, 0)
+    """The audit on `count` videos, against all others as speech and as what is kept of it."""
+    prompts = build_prompts(select(list(videos), 0, count), embeddings.stacked, 0)
     left_out = {prompt.video_id for prompt in prompts}
     numbers = [number for number, name in enumerate(corpus.video_ids) if name not in left_out]
-    everything = np.concatenate([support[number] for number in numbers])
     rules = {
         number: likeness.select(corpus.narration(number).segments, corpus.embeddings(number), MiningConfig().threshold)
         for number in numbers
     }
     arms = {"speech": _kept(corpus, numbers, [np.ones(len(support[number]), bool) for number in numbers])}
     for share in SHARES:
-        least = np.quantile(everything, 1 - share)
-        arms[f"--engine none, share {share}"] = _kept(corpus, numbers, [support[number] >= least for number in numbers])
+        arms[f"--engine none, share {share}"] = _kept(corpus, numbers, [_best(support[n], share) for n in numbers])
+    draw = np.random.default_rng(0)
+    arms["a random half"] = _kept(corpus, numbers, [draw.random(len(support[number])) < 0.5 for number in numbers])
     arms["step-like (recipe data pseudo)"] = _kept(corpus, numbers, [rules[number] for number in numbers])
     return _audit(prompts, arms, embeddings, RewardConfig(verifier="grounded"))
 
@@ -262,17 +265,11 @@ def few(
     """The audit against narrations of a few goals: as speech, by `--engine none`, and in the captions of a model."""
     report = read_json(captioned.with_name(f"{captioned.stem}.report.json"))
     numbers = [spoken[one.video_id] for one in chosen]
-    everything = np.concatenate(list(support))
     captions = list(read_narrations(captioned))
     vectors = [embeddings.stacked([segment.text for segment in own.segments]) for own in captions]
     arms = {
         "speech": _kept(corpus, numbers, [np.ones(len(support[number]), bool) for number in numbers]),
-        **{
-            f"--engine none, share {share}": _kept(
-                corpus, numbers, [support[number] >= np.quantile(everything, 1 - share) for number in numbers]
-            )
-            for share in SHARES[1:]
-        },
+        f"--engine none, share {SHARES[1]}": _kept(corpus, numbers, [_best(support[n], SHARES[1]) for n in numbers]),
         f"captions of {report['model']['name']}": (captions, vectors),
     }
     own = {one.video_id for one in audited}
@@ -363,6 +360,11 @@ def _body(values: dict[str, Any]) -> list[str | dict[str, Any]]:
         "points, paired by prompt, intervals by goal.",
         table(corpus["rows"], "corpus"),
     ]
+    if (test := values.get("test")) is not None:
+        body += [
+            f"The same on {test['prompts']} validation videos, which were looked at once, when all was chosen.",
+            table(test["rows"], "corpus"),
+        ]
     if (captioned := values.get("captioned")) is not None:
         about = captioned["about"]
         failed = Counter(about["failed_because"]).most_common()

@@ -48,7 +48,7 @@ class CaptionConfig(Settings):
     reasks: Annotated[int, Field(ge=0)] = 1
     """How often an answer without captions that can be read is asked for again."""
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Ours. With --engine none: the share of all segments that stays, those that other narrations support most."""
+    """Ours. With --engine none: the share of a narration's segments that stays, those with most support by others."""
 
 
 class AdaptationConfig(Settings):

@@ -330,17 +330,15 @@ def supported_speech(
     report: CaptionReport | None = None,
     progress: Progress = SILENT,
 ) -> Iterator[Narration]:
-    """The segments of the corpus that other narrations support most, a narration of each that has any; no model.
+    """Of each narration the segments that other narrations support most; no model is asked.
 
-    The share `keep` of all segments stays: a narration of talk loses more than one of steps. Segments of fewer than
-    three words go. Raises InputError as `consensus`.
+    The share `keep` of a narration's segments stays. The same share of all segments at once would leave little of
+    videos that few others are like. Segments of fewer than three words go. Raises InputError as `consensus`.
     """
     report = CaptionReport() if report is None else report
-    support = np.concatenate(list(consensus(corpus, progress=progress)))
-    least = np.quantile(support, 1.0 - config.keep)
-    at = 0
-    for number in range(len(corpus)):
-        narration, kept = corpus.narration(number), list[Segment]()
+    for number, support in enumerate(consensus(corpus, progress=progress)):
+        narration, kept, at = corpus.narration(number), list[Segment](), 0
+        least = np.quantile(support, 1.0 - config.keep)
         for window in windows(narration, config.words):
             own = [
                 segment

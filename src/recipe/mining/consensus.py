@@ -44,7 +44,7 @@ def consensus(
     draw = np.random.default_rng(seed)
     # One narration more than is used, for the one that is in its own draw.
     drawn = [int(number) for number in draw.permutation(count)[: far + 1]]
-    random = [corpus.embeddings(number) for number in drawn]
+    random = [centred(corpus.embeddings(number), baseline.mean) for number in drawn]
     with progress.task("comparing narrations", count) as advance:
         for start in range(0, count, _ROWS):
             alike = means[start : start + _ROWS] @ means.T
@@ -54,18 +54,13 @@ def consensus(
                 own = centred(corpus.embeddings(number), baseline.mean)
                 floors = baseline.floors(own)
                 others = [vectors for other, vectors in zip(drawn, random, strict=True) if other != number][:far]
-                by_near, by_far = (
-                    _said_by(vectors, own, floors, baseline)
-                    for vectors in ([corpus.embeddings(int(other)) for other in nearest], others)
-                )
-                yield np.asarray(by_near - by_far, dtype=np.float32)
+                relevant = [centred(corpus.embeddings(int(other)), baseline.mean) for other in nearest]
+                yield _said_by(relevant, own, floors) - _said_by(others, own, floors)
                 advance(1)
 
 
-def _said_by(
-    narrations: Sequence[Vectors], own: Vectors, floors: NDArray[np.float32], baseline: SimilarityBaseline
-) -> NDArray[np.float32]:
-    """How much these narrations say each of the centred segments [L, d]: the mean of their best similarities, [L]."""
-    similarities = calibrated(baseline.similarities(np.concatenate(narrations), own), floors)
+def _said_by(narrations: Sequence[Vectors], own: Vectors, floors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """How much narrations say each segment of [L, d], all centred: the mean of their best similarities, [L]."""
+    similarities = calibrated(np.concatenate(narrations) @ own.T, floors)
     firsts = np.cumsum([0, *(len(vectors) for vectors in narrations[:-1])])
     return np.asarray(np.maximum.reduceat(similarities, firsts, axis=0).mean(axis=0), dtype=np.float32)
