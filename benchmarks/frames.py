@@ -12,6 +12,7 @@ the quarter of the training goals that was left out. Stages are kept in FOLDER, 
 """
 
 import argparse
+import itertools
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ from recipe.reward.frames import QUESTIONS, FrameQuestions, SeenStep, question_c
 from recipe.reward.scorer import PromptGroup, Steps, score_or_raise
 from recipe.reward.verifier import Verifier
 from recipe.stats import mean_interval
+from recipe.text import format_plan
 from recipe.training.base import chat_text
 from recipe.training.policy import save_model
 from recipe.types import Example, Frames
@@ -71,9 +73,9 @@ TEST_SEED = 1 << 20
 SAMPLES = 10
 HISTORIES = 60
 """Of each test split, and of validation."""
-STEPS = {"attributes": 300, "words": 200, "alignment": 100, "questions": 500}
+STEPS = {"attributes": 300, "words": 200, "alignment": 100, "questions": 260}
 """Of each stage of teaching."""
-BATCH = 16
+BATCH = 40
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 FORMS = {
     "not done": "mean of 1 - P(done) over the steps",
@@ -82,6 +84,17 @@ FORMS = {
 }
 """Ways in which the probabilities of a plan become a number."""
 WORDS = ("yes", "no")
+QUESTION = """[shown]
+The video
+[step]
+$goal
+$step
+[done]
+completed already?
+[next]
+carried out next?
+"""
+"""The tiny model's prompt: a few words, as its context is small and each costs time."""
 CLIP = Frames(np.zeros((PAIR, SIZE, SIZE, 3), np.uint8), np.zeros(PAIR), 1.0)
 """Stands in a chat whose text alone is wanted."""
 
@@ -132,10 +145,10 @@ def teach(run: Path, work: Path, world: World, asked: Sequence[str], steps: Mapp
         (work / "words.partial").rename(work / "words")
     if not (work / "aligned").is_dir():
         checkpoint = load_checkpoint(str(work / "words"), attention="eager")
-        documents = read_examples(run / "data" / "documents.jsonl")[: steps["alignment"] * BATCH]
+        documents = read_examples(run / "data" / "documents.jsonl")[: steps["alignment"] * 16]
         align_decoder(
             checkpoint, world, painter, documents, Schedule(steps["alignment"], warmup=30, bf16=False), rate=1e-3,
-            merger_rate=1e-4, text_share=0.1, batch=BATCH, seed=0, advance=progress_of("alignment"),
+            merger_rate=1e-4, text_share=0.1, batch=16, seed=0, advance=progress_of("alignment"),
         )  # fmt: skip
         save_model(checkpoint.model, checkpoint.tokenizer, work / "aligned.partial", checkpoint.video)
         (work / "aligned.partial").rename(work / "aligned")
@@ -149,7 +162,9 @@ def teach(run: Path, work: Path, world: World, asked: Sequence[str], steps: Mapp
 
 def with_words(base: Checkpoint) -> Checkpoint:
     """The base with a token of its own for each word of the questions that its tokenizer cuts up, yes and no too."""
-    asked = [part["text"] for [turn] in question_chats(CLIP, "", "") for part in turn["content"] if "text" in part]
+    asked = [
+        part["text"] for [turn] in question_chats(CLIP, "", "", QUESTION) for part in turn["content"] if "text" in part
+    ]
     words = {word.strip(".,:") for word in " ".join(asked).split()}
     cut = [word for word in words | set(WORDS) if len(base.tokenizer.tokenize(f" {word}")) > 1 and word.isalpha()]
     # Whole words only: `no` is no token in `noodles`.
@@ -177,25 +192,28 @@ def can_be_next(graph: TaskGraph, step: str, done: set[str]) -> bool:
     return step in graph.after and step not in done and graph.before(step, {*done, step}) <= done
 
 
-def draw_question(world: World, graph: TaskGraph, rng: random.Random) -> Question:
+def draw_question(world: World, graph: TaskGraph, rng: random.Random, names: Sequence[str] = QUESTIONS) -> Question:
     """A question about a state that a valid order reaches; yes and no are as likely."""
     order = graph.draw(rng)
     done = order[: rng.randint(1, len(order) - 1)]
-    name, answer = rng.choice(("done", "next")), rng.random() < 0.5
+    name, answer = rng.choice(names), rng.random() < 0.5
     ready = [step for step in graph.steps if can_be_next(graph, step, {*done})]
-    waiting = [step for step in graph.steps if step not in {*done, *ready}]
-    foreign = [step for step in world.wordings if step not in graph.after]
-    kinds = {("done", True): [done], ("done", False): [ready, waiting, foreign], ("next", True): [ready]}
-    kind = rng.choice([steps for steps in kinds.get((name, answer), [done, waiting, foreign]) if steps] or [foreign])
-    step = rng.choice(kind)
-    answer = step in done if name == "done" else step in ready
+    rest = [step for step in graph.steps if step not in (done if name == "done" else ready)]
+    if answer:
+        step = rng.choice(done if name == "done" else ready)
+    elif rest and rng.random() < 0.5:
+        step = rng.choice(rest)
+    else:
+        step = rng.choice([step for step in world.wordings if step not in graph.after])
     return Question(graph.goal, done, rng.choice(world.wordings[step][:2]), name, answer)
 
 
 def teach_questions(checkpoint: Checkpoint, world: World, painter: Painter, asked: Sequence[str], steps: int) -> None:
-    """Train decoder and merger of a video model in place to answer questions about states of some goals."""
+    """Train decoder and merger of a video model in place to answer questions about states of some goals.
+
+    One bit a question teaches slowly: in every third step the model also names what is done in some clips, step by step.
+    """
     tokenizer = checkpoint.tokenizer
-    end = end_of_turn(tokenizer).token
     tower = tower_of(checkpoint)
     for weight in tower.model.parameters():
         weight.requires_grad_(False)
@@ -204,28 +222,40 @@ def teach_questions(checkpoint: Checkpoint, world: World, painter: Painter, aske
         weight.requires_grad_(True)
     decoder = [weight for name, weight in checkpoint.model.named_parameters() if ".visual." not in name]
     graphs = [world.goals[goal] for goal in asked]
-    slot = "<|video_pad|>"
-    head: list[int] = []
+    end = end_of_turn(tokenizer).token
 
-    def tokenised(question: Question) -> TokenisedExample:
-        chat = dict(zip(QUESTIONS, question_chats(CLIP, question.goal, question.step), strict=True))[question.name]
-        before, after = chat_text(tokenizer, chat, ask=True).split(slot)
-        answer = WORDS[0 if question.answer else 1] + end
+    def tokenised(question: Question, text: str, answer: str) -> tuple[list[int], TokenisedExample]:
+        turn = question_chats(CLIP, question.goal, question.step, QUESTION)[QUESTIONS.index(question.name)][0]
+        content = [*turn["content"][:2], {"type": "text", "text": text or turn["content"][2]["text"]}]
+        before, after = chat_text(tokenizer, [turn | {"content": content}], ask=True).split("<|video_pad|>")
         parts = tokenizer([before, after, answer], add_special_tokens=False)["input_ids"]
-        head[:] = parts[0]
-        return TokenisedExample([], [], question.shown, parts[1], parts[2])
+        return parts[0], TokenisedExample([], [], question.shown, parts[1], parts[2])
+
+    def rows_of(rows: Sequence[tuple[list[int], TokenisedExample]]) -> tuple[list[int], list[TokenisedExample]]:
+        return rows[0][0], [row for _, row in rows]
 
     def losses() -> Iterator[torch.Tensor]:
         rng, draw = random.Random("questions"), torch.Generator().manual_seed(0)
-        while True:
-            drawn = [tokenised(draw_question(world, rng.choice(graphs), rng)) for _ in range(BATCH)]
-            yield batch_loss(checkpoint.model, tower, painter, head, drawn, rng, draw)
+        for number in itertools.count():
+            # Both questions at once teach nothing: what is done says yes to one and no to the other.
+            names = QUESTIONS if number > steps / 2 else QUESTIONS[:1]
+            drawn = [draw_question(world, rng.choice(graphs), rng, names) for _ in range(BATCH)]
+            asked_about = [tokenised(question, "", WORDS[0 if question.answer else 1]) for question in drawn]
+            loss = batch_loss(checkpoint.model, tower, painter, *rows_of(asked_about), rng, draw)
+            if number % 3 == 0:
+                named = []
+                for question in drawn[: BATCH // 3]:
+                    done = format_plan([world.wordings[step][0] for step in question.shown])
+                    named.append(tokenised(question, "\nDone:", done + end))
+                loss = loss + batch_loss(checkpoint.model, tower, painter, *rows_of(named), rng, draw)
+            yield loss
 
     checkpoint.model.train()
     rows = optimise(
         [(decoder, 1e-3), (merger, 1e-4)], losses, Schedule(steps, warmup=30, bf16=False), progress_of("questions")
     )
-    print("loss of the last 50 steps:", np.mean([row["loss"] for row in rows[-50:]]))
+    print("losses by 50 steps:", [round(float(np.mean([row["loss"] for row in rows[at : at + 50]])), 3)
+                                  for at in range(0, steps, 50)])  # fmt: skip
     checkpoint.model.eval()
 
 
@@ -387,7 +417,10 @@ def main() -> None:
     steps = {stage: min(count, options.steps) for stage, count in STEPS.items()}
     options.work.mkdir(parents=True, exist_ok=True)
     folder = teach(options.run, options.work, world, asked, steps)
-    config = FrameQuestionsConfig(model=str(folder), batch_size=64, cache=options.work / "answers")
+    (options.work / "prompt.txt").write_text(QUESTION, encoding="utf-8")
+    config = FrameQuestionsConfig(
+        model=str(folder), prompt=options.work / "prompt.txt", batch_size=64, cache=options.work / "answers"
+    )
     drawn = DrawnClips(world, Painter(world), TEST_SEED, "unseen")
     tests = read_examples(options.run / "data" / "test.jsonl")
     by_split = {
