@@ -211,7 +211,7 @@ def draw_question(world: World, graph: TaskGraph, rng: random.Random, names: Seq
 def teach_questions(checkpoint: Checkpoint, world: World, painter: Painter, asked: Sequence[str], steps: int) -> None:
     """Train decoder and merger of a video model in place to answer questions about states of some goals.
 
-    One bit a question teaches slowly: in every third step the model also names what is done in some clips, step by step.
+    One bit a question teaches slowly: in every third step the model also names what is done in some clips.
     """
     tokenizer = checkpoint.tokenizer
     tower = tower_of(checkpoint)
