@@ -30,7 +30,7 @@ from recipe.artifacts import write_json
 from recipe.config import FrameQuestionsConfig, ModelConfig, RewardConfig, SamplingConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples, write_examples
-from recipe.models.checkpoints import Checkpoint, end_of_turn, load_checkpoint
+from recipe.models.checkpoints import Checkpoint, load_checkpoint
 from recipe.models.model import open_model
 from recipe.perception.frames import Clips
 from recipe.planning.planner import Planner
@@ -39,7 +39,6 @@ from recipe.reward.frames import QUESTIONS, FrameQuestions, SeenStep, question_c
 from recipe.reward.scorer import PromptGroup, Steps, score_or_raise
 from recipe.reward.verifier import Verifier
 from recipe.stats import mean_interval
-from recipe.text import format_plan
 from recipe.training.base import chat_text
 from recipe.training.policy import save_model
 from recipe.types import Example, Frames
@@ -73,9 +72,11 @@ TEST_SEED = 1 << 20
 SAMPLES = 10
 HISTORIES = 60
 """Of each test split, and of validation."""
-STEPS = {"attributes": 300, "words": 200, "alignment": 100, "questions": 260}
+STEPS = {"attributes": 300, "words": 200, "alignment": 100, "questions": 400}
 """Of each stage of teaching."""
-BATCH = 40
+BATCH = 16
+QUESTIONS_ASKED = 12
+"""About each clip."""
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 FORMS = {
     "not done": "mean of 1 - P(done) over the steps",
@@ -145,10 +146,10 @@ def teach(run: Path, work: Path, world: World, asked: Sequence[str], steps: Mapp
         (work / "words.partial").rename(work / "words")
     if not (work / "aligned").is_dir():
         checkpoint = load_checkpoint(str(work / "words"), attention="eager")
-        documents = read_examples(run / "data" / "documents.jsonl")[: steps["alignment"] * 16]
+        documents = read_examples(run / "data" / "documents.jsonl")[: steps["alignment"] * BATCH]
         align_decoder(
             checkpoint, world, painter, documents, Schedule(steps["alignment"], warmup=30, bf16=False), rate=1e-3,
-            merger_rate=1e-4, text_share=0.1, batch=16, seed=0, advance=progress_of("alignment"),
+            merger_rate=1e-4, text_share=0.1, batch=BATCH, seed=0, advance=progress_of("alignment"),
         )  # fmt: skip
         save_model(checkpoint.model, checkpoint.tokenizer, work / "aligned.partial", checkpoint.video)
         (work / "aligned.partial").rename(work / "aligned")
@@ -174,46 +175,44 @@ def with_words(base: Checkpoint) -> Checkpoint:
     return base
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question about a state of a goal, and its answer."""
-
-    goal: str
-    shown: Steps
-    """Step ids that are done."""
-    step: str
-    """A wording."""
-    name: str
-    answer: bool
-
-
 def can_be_next(graph: TaskGraph, step: str, done: set[str]) -> bool:
     """Whether a step is not done and waits for nothing that is not done; optional steps may stay out."""
     return step in graph.after and step not in done and graph.before(step, {*done, step}) <= done
 
 
-def draw_question(world: World, graph: TaskGraph, rng: random.Random, names: Sequence[str] = QUESTIONS) -> Question:
-    """A question about a state that a valid order reaches; yes and no are as likely."""
+def tokenised_questions(
+    tokenizer: Any, world: World, graph: TaskGraph, name: str, rng: random.Random
+) -> tuple[list[int], TokenisedExample]:
+    """What stands before the clip of a state that a valid order reaches, and questions about it with their answers.
+
+    The first question is asked as it will be in use. Others follow with their steps alone, since one bit for each
+    clip teaches too slowly. Yes and no are as likely; half of the steps that get a no are of other goals.
+    """
     order = graph.draw(rng)
     done = order[: rng.randint(1, len(order) - 1)]
-    name, answer = rng.choice(names), rng.random() < 0.5
-    ready = [step for step in graph.steps if can_be_next(graph, step, {*done})]
-    rest = [step for step in graph.steps if step not in (done if name == "done" else ready)]
-    if answer:
-        step = rng.choice(done if name == "done" else ready)
-    elif rest and rng.random() < 0.5:
-        step = rng.choice(rest)
-    else:
-        step = rng.choice([step for step in world.wordings if step not in graph.after])
-    return Question(graph.goal, done, rng.choice(world.wordings[step][:2]), name, answer)
+    right = [*done] if name == "done" else [step for step in graph.steps if can_be_next(graph, step, {*done})]
+    wrong = [step for step in graph.steps if step not in right]
+    foreign = [step for step in world.wordings if step not in graph.after]
+    steps = []
+    for _ in range(QUESTIONS_ASKED):
+        kind = right if rng.random() < 0.5 else wrong if wrong and rng.random() < 0.5 else foreign
+        steps.append(rng.choice(kind))
+    texts = [rng.choice(world.wordings[step][:2]) for step in steps]
+    chat = question_chats(CLIP, graph.goal, texts[0], QUESTION)[QUESTIONS.index(name)]
+    before, after = chat_text(tokenizer, chat, ask=True).split("<|video_pad|>")
+    yes, no = (tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in WORDS)
+    parts = tokenizer([before, after, *(f"\n{text}\n" for text in texts[1:])], add_special_tokens=False)["input_ids"]
+    answer, scored = list[int](), set[int]()
+    for place, step in enumerate(steps):
+        answer += parts[1 + place] if place else []
+        scored.add(len(answer))
+        answer.append(yes if step in right else no)
+    unscored = frozenset(range(len(answer))) - scored
+    return parts[0], TokenisedExample([], [], done, parts[1], answer, unscored)
 
 
 def teach_questions(checkpoint: Checkpoint, world: World, painter: Painter, asked: Sequence[str], steps: int) -> None:
-    """Train decoder and merger of a video model in place to answer questions about states of some goals.
-
-    One bit a question teaches slowly: in every third step the model also names what is done in some clips.
-    """
-    tokenizer = checkpoint.tokenizer
+    """Train decoder and merger of a video model in place to answer questions about states of some goals."""
     tower = tower_of(checkpoint)
     for weight in tower.model.parameters():
         weight.requires_grad_(False)
@@ -222,40 +221,25 @@ def teach_questions(checkpoint: Checkpoint, world: World, painter: Painter, aske
         weight.requires_grad_(True)
     decoder = [weight for name, weight in checkpoint.model.named_parameters() if ".visual." not in name]
     graphs = [world.goals[goal] for goal in asked]
-    end = end_of_turn(tokenizer).token
-
-    def tokenised(question: Question, text: str, answer: str) -> tuple[list[int], TokenisedExample]:
-        turn = question_chats(CLIP, question.goal, question.step, QUESTION)[QUESTIONS.index(question.name)][0]
-        content = [*turn["content"][:2], {"type": "text", "text": text or turn["content"][2]["text"]}]
-        before, after = chat_text(tokenizer, [turn | {"content": content}], ask=True).split("<|video_pad|>")
-        parts = tokenizer([before, after, answer], add_special_tokens=False)["input_ids"]
-        return parts[0], TokenisedExample([], [], question.shown, parts[1], parts[2])
-
-    def rows_of(rows: Sequence[tuple[list[int], TokenisedExample]]) -> tuple[list[int], list[TokenisedExample]]:
-        return rows[0][0], [row for _, row in rows]
 
     def losses() -> Iterator[torch.Tensor]:
         rng, draw = random.Random("questions"), torch.Generator().manual_seed(0)
         for number in itertools.count():
-            # Both questions at once teach nothing: what is done says yes to one and no to the other.
+            # Not both at first: what is done says yes to one and no to the other, which teaches nothing.
             names = QUESTIONS if number > steps / 2 else QUESTIONS[:1]
-            drawn = [draw_question(world, rng.choice(graphs), rng, names) for _ in range(BATCH)]
-            asked_about = [tokenised(question, "", WORDS[0 if question.answer else 1]) for question in drawn]
-            loss = batch_loss(checkpoint.model, tower, painter, *rows_of(asked_about), rng, draw)
-            if number % 3 == 0:
-                named = []
-                for question in drawn[: BATCH // 3]:
-                    done = format_plan([world.wordings[step][0] for step in question.shown])
-                    named.append(tokenised(question, "\nDone:", done + end))
-                loss = loss + batch_loss(checkpoint.model, tower, painter, *rows_of(named), rng, draw)
-            yield loss
+            drawn = [
+                tokenised_questions(checkpoint.tokenizer, world, rng.choice(graphs), rng.choice(names), rng)
+                for _ in range(BATCH)
+            ]
+            rows = [row for _, row in drawn]
+            yield batch_loss(checkpoint.model, tower, painter, drawn[0][0], rows, rng, draw)
 
     checkpoint.model.train()
     rows = optimise(
         [(decoder, 1e-3), (merger, 1e-4)], losses, Schedule(steps, warmup=30, bf16=False), progress_of("questions")
     )
-    print("losses by 50 steps:", [round(float(np.mean([row["loss"] for row in rows[at : at + 50]])), 3)
-                                  for at in range(0, steps, 50)])  # fmt: skip
+    means = [np.mean([row["loss"] for row in rows[at : at + 25]]) for at in range(0, steps, 25)]
+    print("losses by 25 steps:", [round(float(mean), 3) for mean in means])
     checkpoint.model.eval()
 
 
@@ -428,7 +412,11 @@ def main() -> None:
         for split in ("test_goals", "test_cuts")
     }
     result: dict[str, Any] = {
-        "questions": {"asked": steps["questions"] * BATCH, "goals": len(asked), "left out": len(left_out)}
+        "questions": {
+            "asked": steps["questions"] * BATCH * QUESTIONS_ASKED,
+            "goals": len(asked),
+            "left out": len(left_out),
+        }
     }
     with open_model(config, frames=config.clip) as model:
         views: dict[str, Clips] = {"their own": drawn, "other steps": drawn.other, "blank": drawn.blank}
