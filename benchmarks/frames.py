@@ -72,7 +72,7 @@ TEST_SEED = 1 << 20
 SAMPLES = 10
 HISTORIES = 60
 """Of each test split, and of validation."""
-STEPS = {"attributes": 300, "words": 200, "alignment": 100, "questions": 400}
+STEPS = {"attributes": 300, "words": 200, "alignment": 100, "questions": 400, "more questions": 600}
 """Of each stage of teaching."""
 BATCH = 16
 QUESTIONS_ASKED = 12
@@ -158,7 +158,12 @@ def teach(run: Path, work: Path, world: World, asked: Sequence[str], steps: Mapp
         teach_questions(checkpoint, world, painter, asked, steps["questions"])
         save_model(checkpoint.model, checkpoint.tokenizer, work / "model.partial", checkpoint.video)
         (work / "model.partial").rename(work / "model")
-    return work / "model"
+    if not (work / "taught").is_dir():
+        checkpoint = load_checkpoint(str(work / "model"), attention="eager")
+        teach_questions(checkpoint, world, painter, asked, steps["more questions"], first=False)
+        save_model(checkpoint.model, checkpoint.tokenizer, work / "taught.partial", checkpoint.video)
+        (work / "taught.partial").rename(work / "taught")
+    return work / "taught"
 
 
 def with_words(base: Checkpoint) -> Checkpoint:
@@ -211,8 +216,13 @@ def tokenised_questions(
     return parts[0], TokenisedExample([], [], done, parts[1], answer, unscored)
 
 
-def teach_questions(checkpoint: Checkpoint, world: World, painter: Painter, asked: Sequence[str], steps: int) -> None:
-    """Train decoder and merger of a video model in place to answer questions about states of some goals."""
+def teach_questions(
+    checkpoint: Checkpoint, world: World, painter: Painter, asked: Sequence[str], steps: int, *, first: bool = True
+) -> None:
+    """Train decoder and merger of a video model in place to answer questions about states of some goals.
+
+    The `first` time it is asked about what is done alone at first.
+    """
     tower = tower_of(checkpoint)
     for weight in tower.model.parameters():
         weight.requires_grad_(False)
@@ -223,10 +233,10 @@ def teach_questions(checkpoint: Checkpoint, world: World, painter: Painter, aske
     graphs = [world.goals[goal] for goal in asked]
 
     def losses() -> Iterator[torch.Tensor]:
-        rng, draw = random.Random("questions"), torch.Generator().manual_seed(0)
+        rng, draw = random.Random(f"questions {first}"), torch.Generator().manual_seed(int(not first))
         for number in itertools.count():
             # Not both at first: what is done says yes to one and no to the other, which teaches nothing.
-            names = QUESTIONS if number > steps / 2 else QUESTIONS[:1]
+            names = QUESTIONS[:1] if first and number <= steps / 2 else QUESTIONS
             drawn = [
                 tokenised_questions(checkpoint.tokenizer, world, rng.choice(graphs), rng.choice(names), rng)
                 for _ in range(BATCH)
@@ -413,7 +423,7 @@ def main() -> None:
     }
     result: dict[str, Any] = {
         "questions": {
-            "asked": steps["questions"] * BATCH * QUESTIONS_ASKED,
+            "asked": (steps["questions"] + steps["more questions"]) * BATCH * QUESTIONS_ASKED,
             "goals": len(asked),
             "left out": len(left_out),
         }
