@@ -12,6 +12,7 @@ the quarter of the training goals that was left out. Stages are kept in FOLDER, 
 """
 
 import argparse
+import itertools
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from recipe.artifacts import write_json
 from recipe.config import FrameQuestionsConfig, ModelConfig, RewardConfig, SamplingConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples, write_examples
-from recipe.models.checkpoints import Checkpoint, end_of_turn, load_checkpoint
+from recipe.models.checkpoints import Checkpoint, load_checkpoint
 from recipe.models.model import open_model
 from recipe.perception.frames import Clips
 from recipe.planning.planner import Planner
@@ -71,9 +72,11 @@ TEST_SEED = 1 << 20
 SAMPLES = 10
 HISTORIES = 60
 """Of each test split, and of validation."""
-STEPS = {"attributes": 300, "words": 200, "alignment": 100, "questions": 500}
+STEPS = {"attributes": 300, "words": 200, "alignment": 100, "questions": 400, "more questions": 600}
 """Of each stage of teaching."""
 BATCH = 16
+QUESTIONS_ASKED = 12
+"""About each clip."""
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 FORMS = {
     "not done": "mean of 1 - P(done) over the steps",
@@ -82,6 +85,17 @@ FORMS = {
 }
 """Ways in which the probabilities of a plan become a number."""
 WORDS = ("yes", "no")
+QUESTION = """[shown]
+The video
+[step]
+$goal
+$step
+[done]
+completed already?
+[next]
+carried out next?
+"""
+"""The tiny model's prompt: a few words, as its context is small and each costs time."""
 CLIP = Frames(np.zeros((PAIR, SIZE, SIZE, 3), np.uint8), np.zeros(PAIR), 1.0)
 """Stands in a chat whose text alone is wanted."""
 
@@ -144,12 +158,19 @@ def teach(run: Path, work: Path, world: World, asked: Sequence[str], steps: Mapp
         teach_questions(checkpoint, world, painter, asked, steps["questions"])
         save_model(checkpoint.model, checkpoint.tokenizer, work / "model.partial", checkpoint.video)
         (work / "model.partial").rename(work / "model")
-    return work / "model"
+    if not (work / "taught").is_dir():
+        checkpoint = load_checkpoint(str(work / "model"), attention="eager")
+        teach_questions(checkpoint, world, painter, asked, steps["more questions"], first=False)
+        save_model(checkpoint.model, checkpoint.tokenizer, work / "taught.partial", checkpoint.video)
+        (work / "taught.partial").rename(work / "taught")
+    return work / "taught"
 
 
 def with_words(base: Checkpoint) -> Checkpoint:
     """The base with a token of its own for each word of the questions that its tokenizer cuts up, yes and no too."""
-    asked = [part["text"] for [turn] in question_chats(CLIP, "", "") for part in turn["content"] if "text" in part]
+    asked = [
+        part["text"] for [turn] in question_chats(CLIP, "", "", QUESTION) for part in turn["content"] if "text" in part
+    ]
     words = {word.strip(".,:") for word in " ".join(asked).split()}
     cut = [word for word in words | set(WORDS) if len(base.tokenizer.tokenize(f" {word}")) > 1 and word.isalpha()]
     # Whole words only: `no` is no token in `noodles`.
@@ -159,43 +180,49 @@ def with_words(base: Checkpoint) -> Checkpoint:
     return base
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question about a state of a goal, and its answer."""
-
-    goal: str
-    shown: Steps
-    """Step ids that are done."""
-    step: str
-    """A wording."""
-    name: str
-    answer: bool
-
-
 def can_be_next(graph: TaskGraph, step: str, done: set[str]) -> bool:
     """Whether a step is not done and waits for nothing that is not done; optional steps may stay out."""
     return step in graph.after and step not in done and graph.before(step, {*done, step}) <= done
 
 
-def draw_question(world: World, graph: TaskGraph, rng: random.Random) -> Question:
-    """A question about a state that a valid order reaches; yes and no are as likely."""
+def tokenised_questions(
+    tokenizer: Any, world: World, graph: TaskGraph, name: str, rng: random.Random
+) -> tuple[list[int], TokenisedExample]:
+    """What stands before the clip of a state that a valid order reaches, and questions about it with their answers.
+
+    The first question is asked as it will be in use. Others follow with their steps alone, since one bit for each
+    clip teaches too slowly. Yes and no are as likely; half of the steps that get a no are of other goals.
+    """
     order = graph.draw(rng)
     done = order[: rng.randint(1, len(order) - 1)]
-    name, answer = rng.choice(("done", "next")), rng.random() < 0.5
-    ready = [step for step in graph.steps if can_be_next(graph, step, {*done})]
-    waiting = [step for step in graph.steps if step not in {*done, *ready}]
+    right = [*done] if name == "done" else [step for step in graph.steps if can_be_next(graph, step, {*done})]
+    wrong = [step for step in graph.steps if step not in right]
     foreign = [step for step in world.wordings if step not in graph.after]
-    kinds = {("done", True): [done], ("done", False): [ready, waiting, foreign], ("next", True): [ready]}
-    kind = rng.choice([steps for steps in kinds.get((name, answer), [done, waiting, foreign]) if steps] or [foreign])
-    step = rng.choice(kind)
-    answer = step in done if name == "done" else step in ready
-    return Question(graph.goal, done, rng.choice(world.wordings[step][:2]), name, answer)
+    steps = []
+    for _ in range(QUESTIONS_ASKED):
+        kind = right if rng.random() < 0.5 else wrong if wrong and rng.random() < 0.5 else foreign
+        steps.append(rng.choice(kind))
+    texts = [rng.choice(world.wordings[step][:2]) for step in steps]
+    chat = question_chats(CLIP, graph.goal, texts[0], QUESTION)[QUESTIONS.index(name)]
+    before, after = chat_text(tokenizer, chat, ask=True).split("<|video_pad|>")
+    yes, no = (tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in WORDS)
+    parts = tokenizer([before, after, *(f"\n{text}\n" for text in texts[1:])], add_special_tokens=False)["input_ids"]
+    answer, scored = list[int](), set[int]()
+    for place, step in enumerate(steps):
+        answer += parts[1 + place] if place else []
+        scored.add(len(answer))
+        answer.append(yes if step in right else no)
+    unscored = frozenset(range(len(answer))) - scored
+    return parts[0], TokenisedExample([], [], done, parts[1], answer, unscored)
 
 
-def teach_questions(checkpoint: Checkpoint, world: World, painter: Painter, asked: Sequence[str], steps: int) -> None:
-    """Train decoder and merger of a video model in place to answer questions about states of some goals."""
-    tokenizer = checkpoint.tokenizer
-    end = end_of_turn(tokenizer).token
+def teach_questions(
+    checkpoint: Checkpoint, world: World, painter: Painter, asked: Sequence[str], steps: int, *, first: bool = True
+) -> None:
+    """Train decoder and merger of a video model in place to answer questions about states of some goals.
+
+    The `first` time it is asked about what is done alone at first.
+    """
     tower = tower_of(checkpoint)
     for weight in tower.model.parameters():
         weight.requires_grad_(False)
@@ -204,28 +231,25 @@ def teach_questions(checkpoint: Checkpoint, world: World, painter: Painter, aske
         weight.requires_grad_(True)
     decoder = [weight for name, weight in checkpoint.model.named_parameters() if ".visual." not in name]
     graphs = [world.goals[goal] for goal in asked]
-    slot = "<|video_pad|>"
-    head: list[int] = []
-
-    def tokenised(question: Question) -> TokenisedExample:
-        chat = dict(zip(QUESTIONS, question_chats(CLIP, question.goal, question.step), strict=True))[question.name]
-        before, after = chat_text(tokenizer, chat, ask=True).split(slot)
-        answer = WORDS[0 if question.answer else 1] + end
-        parts = tokenizer([before, after, answer], add_special_tokens=False)["input_ids"]
-        head[:] = parts[0]
-        return TokenisedExample([], [], question.shown, parts[1], parts[2])
 
     def losses() -> Iterator[torch.Tensor]:
-        rng, draw = random.Random("questions"), torch.Generator().manual_seed(0)
-        while True:
-            drawn = [tokenised(draw_question(world, rng.choice(graphs), rng)) for _ in range(BATCH)]
-            yield batch_loss(checkpoint.model, tower, painter, head, drawn, rng, draw)
+        rng, draw = random.Random(f"questions {first}"), torch.Generator().manual_seed(int(not first))
+        for number in itertools.count():
+            # Not both at first: what is done says yes to one and no to the other, which teaches nothing.
+            names = QUESTIONS[:1] if first and number <= steps / 2 else QUESTIONS
+            drawn = [
+                tokenised_questions(checkpoint.tokenizer, world, rng.choice(graphs), rng.choice(names), rng)
+                for _ in range(BATCH)
+            ]
+            rows = [row for _, row in drawn]
+            yield batch_loss(checkpoint.model, tower, painter, drawn[0][0], rows, rng, draw)
 
     checkpoint.model.train()
     rows = optimise(
         [(decoder, 1e-3), (merger, 1e-4)], losses, Schedule(steps, warmup=30, bf16=False), progress_of("questions")
     )
-    print("loss of the last 50 steps:", np.mean([row["loss"] for row in rows[-50:]]))
+    means = [np.mean([row["loss"] for row in rows[at : at + 25]]) for at in range(0, steps, 25)]
+    print("losses by 25 steps:", [round(float(mean), 3) for mean in means])
     checkpoint.model.eval()
 
 
@@ -387,7 +411,10 @@ def main() -> None:
     steps = {stage: min(count, options.steps) for stage, count in STEPS.items()}
     options.work.mkdir(parents=True, exist_ok=True)
     folder = teach(options.run, options.work, world, asked, steps)
-    config = FrameQuestionsConfig(model=str(folder), batch_size=64, cache=options.work / "answers")
+    (options.work / "prompt.txt").write_text(QUESTION, encoding="utf-8")
+    config = FrameQuestionsConfig(
+        model=str(folder), prompt=options.work / "prompt.txt", batch_size=64, cache=options.work / "answers"
+    )
     drawn = DrawnClips(world, Painter(world), TEST_SEED, "unseen")
     tests = read_examples(options.run / "data" / "test.jsonl")
     by_split = {
@@ -395,7 +422,11 @@ def main() -> None:
         for split in ("test_goals", "test_cuts")
     }
     result: dict[str, Any] = {
-        "questions": {"asked": steps["questions"] * BATCH, "goals": len(asked), "left out": len(left_out)}
+        "questions": {
+            "asked": (steps["questions"] + steps["more questions"]) * BATCH * QUESTIONS_ASKED,
+            "goals": len(asked),
+            "left out": len(left_out),
+        }
     }
     with open_model(config, frames=config.clip) as model:
         views: dict[str, Clips] = {"their own": drawn, "other steps": drawn.other, "blank": drawn.blank}

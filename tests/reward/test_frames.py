@@ -106,6 +106,31 @@ def test_the_probabilities_are_those_of_the_first_token() -> None:
         assert len(server.requests) == 4
 
 
+def test_the_questions_may_be_worded_otherwise(tmp_path: Path) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("[shown]\nLook.\n[step]\n$goal\n$step\n[done]\ncompleted this step?\n[next]\nnext?\n")
+    with asking(prompt=own) as (server, questions):
+        [seen] = questions.seen("tea", HISTORY, PLAN[:1])
+        texts = [request["messages"][-1]["content"][-1]["text"] for request in server.requests]
+    assert seen == pytest.approx(YES[PLAN[0]])
+    about = "\n```\ntea\n```\n```\nwarm the pot\n```\n"
+    assert sorted(texts) == [f"{about}completed this step?", f"{about}next?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("Is it done?", "section"), ("[shown]\na\n[step]\n$goal\n[done]\nb\n[next]\nc", "takes"), (None, "own.txt")],
+)
+def test_another_text_is_no_prompt(tmp_path: Path, text: str | None, named: str) -> None:
+    own = tmp_path / "own.txt"
+    if text is not None:
+        own.write_text(text)
+    with asking(prompt=own) as (server, questions), pytest.raises(InputError, match=named) as caught:
+        questions.seen("tea", HISTORY, PLAN)
+    assert str(own) in str(caught.value)
+    assert not server.requests
+
+
 def test_answers_are_kept_by_clip_step_model_and_question(tmp_path: Path) -> None:
     with asking(cache=tmp_path) as (server, first):
         first.seen("tea", HISTORY, PLAN)

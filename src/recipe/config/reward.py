@@ -64,6 +64,8 @@ class FrameQuestionsConfig(ModelConfig):
     """Folder of the examples' videos, <video_id>.<ext> or <source>/<video_id>.<ext>."""
     clip: FrameConfig = FrameConfig(max_pixels=128 * 28 * 28)
     """Which frames of the history are shown, and how large; as Phi's."""
+    prompt: Path | None = None
+    """File of the questions, in place of the packaged one and with its sections (docs/video.md)."""
     first_tokens: Annotated[int, Field(ge=2, le=20)] = 20
     """Likeliest first tokens of an answer among which yes and no are looked for; some hosts give 5 at most."""
     batch_size: Positive = 16

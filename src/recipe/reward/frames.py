@@ -15,8 +15,12 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from recipe.artifacts import not_a_file
 from recipe.config import FrameQuestionsConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, quoted
 from recipe.models.model import Model, open_model
@@ -34,6 +38,7 @@ QUESTIONS = ("done", "next")
 LEAST = 0.01
 """Share of the first token's mass on yes and no below which an answer is neither."""
 _STEPS_KEPT = 32_768
+_NO_FRAMES = Frames(np.zeros((0, 1, 1, 3), np.uint8), np.zeros(0), 1.0)
 _NO_LETTERS = re.compile(r"[\W_]+")
 """What tokenizers and models put around a word: blanks, their signs for blanks, points, asterisks."""
 
@@ -75,10 +80,15 @@ def frames_score(seen: Sequence[SeenStep]) -> float:
     return (1.0 - sum(step.done for step in seen) / len(seen) + seen[0].next) / 2
 
 
-def question_chats(frames: Frames, goal: str, step: str) -> list[Chat]:
-    """A chat for each of `QUESTIONS` about one step; all that they share stands first, the clip too, for caches."""
-    parts = re.split(r"^\[(\w+)\]$", packaged("recipe", "frames"), flags=re.MULTILINE)[1:]
+def question_chats(frames: Frames, goal: str, step: str, text: str = "") -> list[Chat]:
+    """A chat for each of `QUESTIONS` about one step; all that they share stands first, the clip too, for caches.
+
+    `text` holds the sections of a prompt, by default the packaged one. Raises ValueError for a text that lacks one.
+    """
+    parts = re.split(r"^\[(\w+)\]$", text or packaged("recipe", "frames"), flags=re.MULTILINE)[1:]
     prompt = dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True))
+    if missing := [name for name in ("shown", "step", *QUESTIONS) if not prompt.get(name)]:
+        raise ValueError(f"the section [{missing[0]}] is missing or empty")
     about = fill(prompt["step"], {"goal": fence(goal), "step": fence(step)})
     shown = [{"type": "text", "text": f"{prompt['shown']}\n"}, {"type": "video", "video": frames}]
     asked = [{"type": "text", "text": f"\n{about}\n{prompt[name]}"} for name in QUESTIONS]
@@ -177,7 +187,22 @@ class FrameQuestions:
 
             self._clips = VideoClips(self.config.videos, self.config.clip)
         frames = self._clips(example)
-        return [chat for step in steps for chat in question_chats(frames, goal, step)]
+        return [chat for step in steps for chat in question_chats(frames, goal, step, self._prompt)]
+
+    @cached_property
+    def _prompt(self) -> str:
+        """The text of the settings' own prompt, empty for the packaged one. Raises InputError for one that is none."""
+        if (path := self.config.prompt) is None:
+            return ""
+        if not path.is_file():
+            raise not_a_file(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+            question_chats(_NO_FRAMES, "goal", "step", text)
+        except ValueError as error:  # of other encodings, too
+            remedy = "give it the sections [shown], [step] with $goal and $step, [done] and [next]"
+            raise InputError.at(path, f"this is no prompt about frames: {error}", remedy) from None
+        return text
 
     def _probability(self, answer: Answer, step: str) -> float:
         """P(yes) of an answer about a step."""

@@ -313,6 +313,8 @@ class TokenisedExample:
     after: list[int]
     """From the end of the history to where the answer begins."""
     answer: list[int]
+    unscored: frozenset[int] = frozenset()
+    """Places in the answer that carry no loss."""
 
 
 def align_decoder(
@@ -413,7 +415,8 @@ def batch_loss(
     mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
     labels = torch.full_like(ids, -100)
     for index, (row, example) in enumerate(zip(rows, examples, strict=True)):
-        labels[index, len(row) - len(example.answer) : len(row)] = torch.tensor(example.answer)
+        scored = [-100 if place in example.unscored else token for place, token in enumerate(example.answer)]
+        labels[index, len(row) - len(scored) : len(row)] = torch.tensor(scored)
     # What positions need to know of a drawn clip; its pixels are encoded already.
     seconds = tower.processor.temporal_patch_size / RATE
     clips = [
