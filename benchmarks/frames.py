@@ -53,6 +53,7 @@ from recipe_studies.vision.pretraining import (
     TokenisedExample,
     align_decoder,
     batch_loss,
+    freeze_tower,
     load_tower,
     new_tower,
     optimise,
@@ -224,12 +225,7 @@ def teach_questions(
     The `first` time it is asked about what is done alone at first.
     """
     tower = tower_of(checkpoint)
-    for weight in tower.model.parameters():
-        weight.requires_grad_(False)
-    merger = list(tower.model.merger.parameters())
-    for weight in merger:
-        weight.requires_grad_(True)
-    decoder = [weight for name, weight in checkpoint.model.named_parameters() if ".visual." not in name]
+    decoder, merger = freeze_tower(checkpoint)
     graphs = [world.goals[goal] for goal in asked]
 
     def losses() -> Iterator[torch.Tensor]:

@@ -200,6 +200,10 @@ class Activities:
     def embeddings(self, index: int) -> np.ndarray:
         return self.rows[index]
 
+    def similarities(self, narrations: Sequence[int], steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        chosen = [self.rows[number] for number in narrations]
+        return np.concatenate(chosen) @ steps.T, np.cumsum([0, *map(len, chosen)])
+
 
 def test_segments_that_narrations_of_the_activity_share_have_support_and_talk_has_none() -> None:
     corpus: Any = Activities()

@@ -1,6 +1,7 @@
 """The grounded reward: its equations against enumeration, its pools, and what it pays on small corpora."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -314,8 +315,10 @@ def test_similarities_are_cosines_of_centred_vectors(seed: int) -> None:
     segments, steps = (centred(rng.normal(size=(n, 8)).astype(np.float32), np.zeros(8, np.float32)) for n in (6, 3))
     mean = segments.mean(axis=0)
     moved = centred(steps, mean)
-    products = segments @ np.vstack([moved, mean]).T
-    found = SimilarityBaseline(mean, segments, NarrationLengths.of(np.array([6]))).similarities(products, moved)
+    corpus: Any = SimpleNamespace(similarities=lambda narrations, queries: (segments @ queries.T, np.array([0, 6])))
+    baseline = SimilarityBaseline(mean, segments, NarrationLengths.of(np.array([6])))
+    found, offsets = baseline.similarities(corpus, [0], moved)
+    assert offsets.tolist() == [0, 6]
     np.testing.assert_allclose(found, centred(segments, mean) @ moved.T, atol=2e-6)
 
 

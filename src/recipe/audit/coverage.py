@@ -34,7 +34,7 @@ from recipe.progress import SILENT, Progress
 from recipe.report.elements import Cell, Table, headings
 from recipe.report.elements import row as table_row
 from recipe.reward.baselines import centred
-from recipe.reward.embeddings import NarrationIndex, Vectors
+from recipe.reward.embeddings import NarrationIndex
 from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.scorer import prompt_outcomes
 from recipe.reward.verifier import Verifier
@@ -108,7 +108,7 @@ def matches(
     hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
     baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
     order = np.random.default_rng(seed).permutation(len(corpus))
-    segments, videos = dict[int, Vectors](), dict[int, str]()
+    videos = dict[int, str]()
     values = []
     with progress.task("Match narrations", len(prompts)) as advance:
         for prompt in prompts:
@@ -116,16 +116,14 @@ def matches(
             ranked = dict.fromkeys(hit.narration for turn in turns for hit in turn)
             far = [int(number) for number in order[: FAR + len(ranked) + 1] if int(number) not in ranked]
             for number in (*ranked, *far):
-                if number not in segments:
-                    segments[number], videos[number] = corpus.embeddings(number), corpus.narration(number).video_id
+                if number not in videos:
+                    videos[number] = corpus.narration(number).video_id
             own = VideoIds([prompt.video_id])
             others = [n for n in ranked if not own.may_be(videos[n])][:RANKS]
             far = [n for n in far if not own.may_be(videos[n])][:FAR]
             x = centred(np.stack([vectors[step] for step in prompt.history]), baseline.mean)
-            narrations = [segments[number] for number in (*others, *far)]
-            products = np.concatenate(narrations) @ np.vstack([x, baseline.mean]).T
-            W = calibrated(baseline.similarities(products, x), baseline.floors(x))
-            offsets = np.cumsum([0, *map(len, narrations)])
+            similarities, offsets = baseline.similarities(corpus, [*others, *far], x)
+            W = calibrated(similarities, baseline.floors(x))
             matched = backend.grouped_free_alignment(W, [0, len(x)], offsets).matched[1] / len(x)
             chance = float(matched[len(others) :].mean()) if far else 0.0
             values.append(ranked_mean(matched[: len(others)]) - chance)

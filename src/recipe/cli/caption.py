@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recipe.cli.console import CommandOutput, progress, shows
-from recipe.cli.corpus import Exclude, ExcludeSplit, Ids
+from recipe.cli.corpus import Exclude, ExcludeSplit, Ids, Titles
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import ASKED, FLAGS, beside, opened
 from recipe.config import CaptionConfig, CorpusConfig, EncoderConfig, ModelConfig, SamplingConfig
@@ -60,10 +60,7 @@ def caption(
         typer.Option(help="A file that takes $title and $speech, caption, or caption-list for a small model."),
     ] = "",
     duplicates: Annotated[Duplicates, typer.Option(help="For a video id that was read before.")] = "error",
-    titles: Annotated[
-        Path | None,
-        typer.Option(help="Titles of videos: lines of id, tab, title; or CSV or JSON lines (docs/data.md)."),
-    ] = None,
+    titles: Titles = None,
     exclude: Exclude = None,
     exclude_split: ExcludeSplit = "",
     ids: Ids = None,

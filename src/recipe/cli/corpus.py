@@ -22,6 +22,9 @@ _LOG = logging.getLogger(__name__)
 app = CommandGroup({"caption": "recipe.cli.caption:caption"}, help="Build, inspect and search an index of narrations.")
 
 Folder = Annotated[Path, typer.Argument(help="A corpus folder.")]
+Titles = Annotated[
+    Path | None, typer.Option(help="Titles of videos: lines of id, tab, title; or CSV or JSON lines (docs/data.md).")
+]
 Exclude = Annotated[
     list[Path] | None,
     typer.Option(
@@ -58,10 +61,7 @@ def build(
     ] = "local",
     devices: Annotated[str, typer.Option(help="Devices of this machine that share the work: cuda:0,cuda:1.")] = "",
     duplicates: Annotated[Duplicates, typer.Option(help="For a video id that was read before.")] = "error",
-    titles: Annotated[
-        Path | None,
-        typer.Option(help="Titles of videos: lines of id, tab, title; or CSV or JSON lines (docs/data.md)."),
-    ] = None,
+    titles: Titles = None,
     exclude: Exclude = None,
     exclude_split: ExcludeSplit = "",
     ids: Ids = None,

@@ -44,7 +44,6 @@ def consensus(
     draw = np.random.default_rng(seed)
     # One narration more than is used, for the one that is in its own draw.
     drawn = [int(number) for number in draw.permutation(count)[: far + 1]]
-    random = [centred(corpus.embeddings(number), baseline.mean) for number in drawn]
     with progress.task("comparing narrations", count) as advance:
         for start in range(0, count, _ROWS):
             alike = means[start : start + _ROWS] @ means.T
@@ -52,15 +51,15 @@ def consensus(
                 alike[row, number] = -np.inf
                 nearest = np.sort(np.argpartition(-alike[row], near)[:near])
                 own = centred(corpus.embeddings(number), baseline.mean)
-                floors = baseline.floors(own)
-                others = [vectors for other, vectors in zip(drawn, random, strict=True) if other != number][:far]
-                relevant = [centred(corpus.embeddings(int(other)), baseline.mean) for other in nearest]
-                yield _said_by(relevant, own, floors) - _said_by(others, own, floors)
+                others = [other for other in drawn if other != number][:far]
+                highest = highest_similarities(corpus, baseline, [*map(int, nearest), *others], own)
+                yield highest[:near].mean(axis=0) - highest[near:].mean(axis=0)
                 advance(1)
 
 
-def _said_by(narrations: Sequence[Vectors], own: Vectors, floors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """How much narrations say each segment of [L, d], all centred: the mean of their best similarities, [L]."""
-    similarities = calibrated(np.concatenate(narrations) @ own.T, floors)
-    firsts = np.cumsum([0, *(len(vectors) for vectors in narrations[:-1])])
-    return np.asarray(np.maximum.reduceat(similarities, firsts, axis=0).mean(axis=0), dtype=np.float32)
+def highest_similarities(
+    corpus: NarrationIndex, baseline: SimilarityBaseline, narrations: Sequence[int], segments: Vectors
+) -> NDArray[np.float32]:
+    """The highest W of each of some narrations with each centred segment [L, d], [n, L]."""
+    similarities, offsets = baseline.similarities(corpus, narrations, segments)
+    return np.maximum.reduceat(calibrated(similarities, baseline.floors(segments)), offsets[:-1], axis=0)

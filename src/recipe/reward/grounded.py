@@ -273,16 +273,18 @@ class SimilarityBaseline:
         drawn = np.sort(draw.permutation(len(segments))[:_BASELINE_SEGMENTS])
         return cls(mean, centred(segments[drawn], mean), NarrationLengths.of(np.diff(corpus.offsets)))
 
-    def similarities(self, products: NDArray[np.float32], steps: Vectors) -> NDArray[np.float32]:
-        """Cosines [S, C] of segments of unit norm, centred on the way, with centred steps [C, d].
+    def similarities(self, corpus: NarrationIndex, narrations: Sequence[int], steps: Vectors) -> tuple[Float32, Int64]:
+        """Cosines [S, C] of the segments of some narrations, centred on the way, with centred steps [C, d]; and the
+        narrations' offsets.
 
-        From the products [S, C + 1] of the segments with the steps and, in the last column, with the mean: <y - m, x> /
-        |y - m| takes no more than these; moving and scaling all segments would.
+        <y - m, x> / |y - m| takes no more than the products of the segments with the steps and with the mean, which is
+        the last column of them; moving and scaling all segments would.
         """
+        products, offsets = corpus.similarities(narrations, np.vstack([steps, self.mean]))
         norms = np.sqrt(np.maximum(1.0 - 2.0 * products[:, -1] + self.mean @ self.mean, 1e-12))
         # BLAS rounds the product of a row with a vector by where the row stands; this sum does not.
         shift = np.einsum("cd,d->c", steps, self.mean)
-        return np.asarray((products[:, :-1] - shift) / norms[:, None], dtype=np.float32)
+        return np.asarray((products[:, :-1] - shift) / norms[:, None], dtype=np.float32), offsets
 
     def floors(self, steps: Vectors) -> NDArray[np.float32]:
         """b [n] of centred steps [n, d]: the FLOOR quantile of their similarities to the corpus."""
@@ -512,9 +514,7 @@ class GroundedMethod(Method):
     ) -> tuple[tuple[Float32, Int64], tuple[Float32, Int64]]:
         """W [S, C] of P and of Q, each with the offsets of its narrations, by one product. Raises ComputeError."""
         narrations = [*(hit.narration for hit in pools.relevant), *pools.background]
-        queries = np.vstack([texts.vectors, self._baseline.mean])
-        products, offsets = self._corpus.similarities(narrations, queries)
-        raw = self._baseline.similarities(products, texts.vectors)
+        raw, offsets = self._baseline.similarities(self._corpus, narrations, texts.vectors)
         if not np.isfinite(raw).all():
             raise ComputeError("Similarities hold NaN or infinity; check the corpus with: recipe corpus verify.")
         W, count = calibrated(raw, texts.floors), len(pools.relevant)

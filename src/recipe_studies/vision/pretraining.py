@@ -317,6 +317,17 @@ class TokenisedExample:
     """Places in the answer that carry no loss."""
 
 
+def freeze_tower(checkpoint: Checkpoint) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
+    """Freeze the tower of a video model but for its merger; returns the weights of the decoder and of the merger."""
+    visual = tower_of(checkpoint).model
+    for weight in visual.parameters():
+        weight.requires_grad_(False)
+    merger = list(visual.merger.parameters())
+    for weight in merger:
+        weight.requires_grad_(True)
+    return [weight for name, weight in checkpoint.model.named_parameters() if ".visual." not in name], merger
+
+
 def align_decoder(
     checkpoint: Checkpoint,
     world: World,
@@ -343,12 +354,7 @@ def align_decoder(
     few = examples[: max(batch, round(text_share * len(examples)))]
     _, written = tokenise_examples(checkpoint, world, few, shown=False)
     tower = tower_of(checkpoint)
-    for weight in tower.model.parameters():
-        weight.requires_grad_(False)
-    merger = list(tower.model.merger.parameters())
-    for weight in merger:
-        weight.requires_grad_(True)
-    decoder = [weight for name, weight in model.named_parameters() if ".visual." not in name]
+    decoder, merger = freeze_tower(checkpoint)
 
     def losses() -> Iterator[torch.Tensor]:
         rng, draw = random.Random(f"align {seed}"), generator(("align", seed))
