@@ -72,15 +72,6 @@ class AuditSet(NamedTuple):
     index: NarrationIndex
 
 
-class ListIndex(SharedIndex):
-    """A corpus of step lists in memory."""
-
-    def similarities(self, narrations: Sequence[int], steps: Vectors) -> tuple[Vectors, NDArray[np.int64]]:
-        vectors = [self.embeddings(number) for number in narrations]
-        held = np.concatenate([np.zeros((0, steps.shape[1]), np.float32), *vectors])
-        return held @ steps.T, np.cumsum([0, *map(len, vectors)])
-
-
 class Scored(NamedTuple):
     """One prompt's plans, their grounded rewards and numbers."""
 
@@ -195,7 +186,7 @@ def audit_set(name: str, data: Path, embeddings: StepEmbeddings, speech: Narrati
     narrations = [Narration(one.video_id, tuple(Segment(step.text) for step in one.steps), one.goal) for one in chosen]
     embeddings.by_text([segment.text for one in narrations for segment in one.segments])
     stacks = [embeddings.stacked([segment.text for segment in one.segments]) for one in narrations]
-    return AuditSet(prompts, ListIndex(_Encoder(embeddings), narrations, stacks))
+    return AuditSet(prompts, SharedIndex(_Encoder(embeddings), narrations, stacks))
 
 
 class _Encoder:

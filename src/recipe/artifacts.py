@@ -184,6 +184,16 @@ def not_a_file(path: Path) -> InputError:
     return InputError.at(path, "the file does not exist", "check the path")
 
 
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, without a byte order mark. Raises InputError for no file, and for another encoding."""
+    if not path.is_file():
+        raise not_a_file(path)
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
+
+
 def require_writable(target: Path) -> None:
     """Check before long work that a file can be written to `target`. Raises InputError, OSError."""
     if target.is_dir():

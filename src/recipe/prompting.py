@@ -19,7 +19,7 @@ from string import Template
 from typing import Any
 from unicodedata import normalize
 
-from recipe.artifacts import CARD, JsonObject, not_a_file, read_json
+from recipe.artifacts import CARD, JsonObject, read_json, read_text
 from recipe.errors import InputError
 from recipe.text import SYSTEM_PROMPT, format_plan
 from recipe.types import Example, Frames
@@ -193,13 +193,7 @@ def open_prompt(name: str) -> PlannerPrompt:
     if not path.exists() and path.name == name:
         problem = "there is no prompt of this name, and no such file"
         raise InputError.at(f"prompt {name!r}", problem, f"give {', '.join((PLAIN.name, *known))}, or a file")
-    if not path.is_file():
-        raise not_a_file(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
-    return PlannerPrompt.parse(path.stem, text, str(path))
+    return PlannerPrompt.parse(path.stem, read_text(path), str(path))
 
 
 def remembered_prompt(model: str | Path) -> PlannerPrompt:

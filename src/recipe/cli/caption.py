@@ -80,7 +80,7 @@ def caption(
 
     Example: recipe corpus caption talk/ --engine none --output captioned.jsonl
     """
-    from recipe.artifacts import fingerprint, locked, remove, require_writable, write_json, write_jsonl
+    from recipe.artifacts import fingerprint, locked, read_text, remove, require_writable, write_json, write_jsonl
     from recipe.corpus.build import build_corpus
     from recipe.corpus.encoders import encoder_extra, open_encoder
     from recipe.corpus.leaks import ExclusionReport, Exclusions, narration_source
@@ -88,6 +88,7 @@ def caption(
     from recipe.data.narrations import to_row
     from recipe.errors import require_packages
     from recipe.mining.captions import CaptionReport, caption_speech, supported_speech
+    from recipe.prompting import packaged
 
     if ids is not None and not exclude:
         raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
@@ -99,7 +100,8 @@ def caption(
         raise InputError("--engine none asks no model; leave --model, --endpoint and --prompt out.")
     if engine == "vllm":
         model = model.model_copy(update={"engine": engine})
-    template = _template(prompt)
+    named = prompt in ("", "caption", "caption-list")
+    template = packaged("recipe", prompt or "caption") if named else read_text(Path(prompt))
     exclusions = Exclusions.read(exclude, exclude_split, ids) if exclude else None
     source = narration_source(narrations, reading, duplicates, exclusions, titles)
     if dry_run:
@@ -160,21 +162,6 @@ def caption(
     remove(work)
     written = f"{counted.narrations - counted.without:,} narrations in captions: {output}; the report: {report_path}"
     return CommandOutput(result, [*_tables(result), *excluded.lines(), *_failures(counted), written])
-
-
-def _template(prompt: str) -> str:
-    """The text of a packaged prompt or of a file. Raises InputError."""
-    from recipe.artifacts import not_a_file
-    from recipe.prompting import packaged
-
-    if prompt in ("", "caption", "caption-list"):
-        return packaged("recipe", prompt or "caption")
-    if not (path := Path(prompt)).is_file():
-        raise not_a_file(path)
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
 
 
 def _planned(

@@ -55,7 +55,7 @@ def reword(
 
     Example: recipe data reword --root data --split test --endpoint http://localhost:8000/v1 --model m --output w.jsonl
     """
-    from recipe.artifacts import fingerprint, not_a_file, require_writable, write_json
+    from recipe.artifacts import fingerprint, read_text, require_writable, write_json
     from recipe.data import reword as rewording
     from recipe.data.procedures import write_procedures
     from recipe.models.protocol import ModelRequest, Refusal, unanswered
@@ -67,15 +67,7 @@ def reword(
     videos = [video for video in _videos(root, benchmark, procedures, examples) if split in (None, video.split)]
     if not videos:
         raise InputError(f"no video is in split {split!r}; choose another split or none.")
-    if prompt is None:
-        template = packaged("recipe", "reword")
-    elif prompt.is_file():
-        try:
-            template = prompt.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError:
-            raise InputError.at(prompt, "the text is not UTF-8", "convert the file to UTF-8") from None
-    else:
-        raise not_a_file(prompt)
+    template = packaged("recipe", "reword") if prompt is None else read_text(prompt)
     with opened(beside(model, output)) as engine:
 
         def ask(chats: "Sequence[Chat]", attempt: int) -> list[str | None]:

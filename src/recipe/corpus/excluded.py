@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from recipe.artifacts import not_a_file
+from recipe.artifacts import not_a_file, read_text
 from recipe.data.examples import read_examples
 from recipe.data.narrations import ReadingOptions, read_narrations
 from recipe.data.narrations.how2mine import is_web_procedure
@@ -44,10 +44,7 @@ def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
     if not path.is_file():
         raise not_a_file(path)
     if path.suffix == ".txt":
-        try:
-            lines = path.read_text(encoding="utf-8-sig").split("\n")
-        except UnicodeDecodeError:
-            raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
+        lines = read_text(path).split("\n")
         for number, entry in enumerate(map(str.strip, lines), start=1):
             if _BETWEEN.search(entry):
                 raise InputError.at(path, f"{entry!r} is no video id", "give one video id a line", line=number)

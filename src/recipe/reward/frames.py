@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recipe.artifacts import not_a_file
+from recipe.artifacts import read_text
 from recipe.config import FrameQuestionsConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, quoted
 from recipe.models.model import Model, open_model
@@ -194,12 +194,10 @@ class FrameQuestions:
         """The text of the settings' own prompt, empty for the packaged one. Raises InputError for one that is none."""
         if (path := self.config.prompt) is None:
             return ""
-        if not path.is_file():
-            raise not_a_file(path)
+        text = read_text(path)
         try:
-            text = path.read_text(encoding="utf-8")
             question_chats(_NO_FRAMES, "goal", "step", text)
-        except ValueError as error:  # of other encodings, too
+        except ValueError as error:
             remedy = "give it the sections [shown], [step] with $goal and $step, [done] and [next]"
             raise InputError.at(path, f"this is no prompt about frames: {error}", remedy) from None
         return text
