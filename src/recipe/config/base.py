@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 from pydantic_core import ErrorDetails
 
 from recipe.errors import ConfigError
@@ -28,6 +28,17 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
     stage: ClassVar[str] = ""
     """Of settings of training: what the key `stage` of their file says."""
+    written_if_set: ClassVar[frozenset[str]] = frozenset()
+    """Keys that came after runs were recorded without them. At their defaults they are left out where settings are
+    written, so that a run that an earlier version began is the same run, and a reward the same reward."""
+
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialise(self)
+        for name in self.written_if_set:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                values.pop(name, None)
+        return values
 
 
 Config = TypeVar("Config", bound=Settings)

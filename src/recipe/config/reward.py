@@ -1,9 +1,9 @@
 """Settings of the verifier."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, field_validator
 
 from recipe.config.base import Fraction, Positive, Settings
 from recipe.config.models import FrameConfig, ModelConfig
@@ -11,6 +11,8 @@ from recipe.config.models import FrameConfig, ModelConfig
 
 class GroundedConfig(Settings):
     """The grounded verifier (docs/reward.md); symbols as in `recipe.reward.grounded`."""
+
+    written_if_set: ClassVar[frozenset[str]] = frozenset({"self_trained", "self_trained_anyway"})
 
     candidates: Positive = 150
     """Narrations that stage 1 finds for the goal, and as many for the history: the pool is chosen among them."""
@@ -75,6 +77,8 @@ class FrameQuestionsConfig(ModelConfig):
 class RewardConfig(Settings):
     """The verifier (paper, section 3.2 and appendix A.3)."""
 
+    written_if_set: ClassVar[frozenset[str]] = frozenset({"frames"})
+
     verifier: Literal["paper", "grounded", "r0", "length"] = "paper"
     """The paper's reward, to which all settings below belong, or the grounded one with its own. `r0` (relevance to goal
     and history) and `length` (number of steps) read no narrations: they are controls, and no rewards to use."""
@@ -101,14 +105,6 @@ class RewardConfig(Settings):
     """Off: rho = A(h + c) - A(h) (ablation)."""
     gate: Literal["on", "off", "plain"] = "on"
     """Off: R = rho. Plain: R = A(h + c). Both are readings of the ablation (docs/reward.md)."""
-
-    @model_serializer(mode="wrap")
-    def _without_unused_frames(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Settings without frames are written as versions without them write them: they are the same reward."""
-        values: dict[str, Any] = serialise(self)
-        if self.frames is None:
-            values.pop("frames", None)
-        return values
 
     def contrast_problem(self, narrations: int) -> str | None:
         """Why a corpus of so many narrations is too small for the grounded reward; None where it is not.
