@@ -7,6 +7,9 @@ a word is among them, so that what is learned from plans on some goals holds for
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, pairwise
+from math import log, tanh
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +77,8 @@ _PRIOR = 0.01
 """Weight of the middle of a narration in the time of a step that the pool hardly says."""
 _EVEN = 0.05
 """Added to the support of the history, by which that of steps is divided."""
+_NO_NEXT = 0.3
+"""The likeness of neighbouring steps where a plan has one step."""
 _LENGTHENED = 8.0
 """Added to a plan's length where a sum over steps is divided by it."""
 
@@ -114,71 +119,80 @@ def plan_numbers(facts: GroupFacts, parts: Sequence[Mapping[str, float]], totals
     if not h:
         return numbers
     first = 1 if facts.goal and len(h) > 1 else 0  # the first step that is done; without a history the goal is it
-    done, known = h[first:], np.arange(first, len(h))
-    support, time = _told(facts)
-    votes = (facts.precedence - facts.precedence.T) / (facts.precedence + facts.precedence.T + 1.0)
-    goal_done = float(facts.within[0, known].mean())
-    level = float(support[done].mean()) + _EVEN
-    reached = float(time[done].max())
-    left = len(done) * (1.0 - np.clip(reached, 0.05, 0.95)) / np.clip(reached, 0.15, 0.95)
-    floor, place = float(facts.floors[done].mean()), float(facts.places[done].mean())
+    done = h[first:]
+    # A plan has a few steps: numbers of Python are several times as fast there as arrays.
+    support, time = (column.tolist() for column in _told(facts))
+    floors, places = facts.floors.tolist(), facts.places.tolist()
+    N = facts.precedence
+    votes = ((N - N.T) / (N + N.T + 1.0)).tolist()
+    goal_done = fmean(facts.within[0, first:].tolist())
+    level = fmean(support[step] for step in done) + _EVEN
+    reached = max(time[step] for step in done)
+    left = len(done) * (1.0 - min(max(reached, 0.05), 0.95)) / min(max(reached, 0.15), 0.95)
+    floor, place = (fmean(values[step] for step in done) for values in (floors, places))
 
     for index, (plan, cosines) in enumerate(zip(facts.rows[1:], facts.across, strict=True)):
         n, part = len(plan), parts[index]
         if not n:
             continue
-        own = np.asarray(plan, np.intp)
         found = {
-            "length": np.log(n),
-            "length_left": np.log(n / max(left, 0.5)),
-            "length_done": np.log(n / len(done)),
+            "length": log(n),
+            "length_left": log(n / max(left, 0.5)),
+            "length_done": log(n / len(done)),
             "grounded": 10.0 * totals[index],
             "done_support": level,
             "done_time": reached,
-            "done_length": np.log(len(done)),
+            "done_length": log(len(done)),
         }
         for name in ("gain", "background", "relevance", "goal_relevance"):
             found |= {name: part[name] / (n + _LENGTHENED), f"{name}_a_step": part[name] / n}
 
-        s = support[own] / level
-        found |= {"support": s.mean(), "support_least": s.min(), "support_first": s[0], "support_last": s[-1]}
-        found["support_sum"] = s.sum() / (n + _LENGTHENED)
-        b = facts.floors[own] - floor
-        found |= {"common": b.mean(), "common_most": b.max(), "common_least": b.min()}
+        s = [support[step] / level for step in plan]
+        found |= {"support": fmean(s), "support_least": min(s), "support_first": s[0], "support_last": s[-1]}
+        found["support_sum"] = sum(s) / (n + _LENGTHENED)
+        b = [floors[step] - floor for step in plan]
+        found |= {"common": fmean(b), "common_most": max(b), "common_least": min(b)}
 
         # Likeness: to the goal, to what is done, to what comes earlier, to the next step.
-        to_done, to_plan = cosines[known], cosines[len(h) :]
-        earlier = to_done.max(axis=0)
-        if n > 1:
-            before = np.where(np.tri(n, n, -1, dtype=np.bool_).T, to_plan, -1.0).max(axis=0)
-            earlier = np.maximum(earlier, before)
+        likeness = cosines.tolist()
+        to_goal, to_done, to_plan = likeness[0], likeness[first : len(h)], likeness[len(h) :]
+        nearest_done = [max(column) for column in zip(*to_done, strict=True)]
+        earlier = [max((nearest_done[k], *(to_plan[j][k] for j in range(k)))) for k in range(n)]
+        following = [to_plan[k][k + 1] for k in range(n - 1)] or [_NO_NEXT]
         found |= {
-            "goal": cosines[0].mean() - goal_done if facts.goal else 0.0,
-            "goal_most": cosines[0].max() if facts.goal else 0.0,
-            "done": to_done.mean(),
-            "done_most": to_done.max(axis=0).mean(),
-            "repeats": earlier.mean(),
-            "repeats_most": earlier.max(),
-            "repeats_share": (earlier > _REPEATED).mean(),
-            "next_done": cosines[len(h) - 1, 0],
+            "goal": fmean(to_goal) - goal_done if facts.goal else 0.0,
+            "goal_most": max(to_goal) if facts.goal else 0.0,
+            "done": fmean(value for row in to_done for value in row),
+            "done_most": fmean(nearest_done),
+            "repeats": fmean(earlier),
+            "repeats_most": max(earlier),
+            "repeats_share": sum(value > _REPEATED for value in earlier) / n,
+            "next": fmean(following),
+            "next_most": max(following),
+            "next_least": min(following),
+            "next_done": likeness[len(h) - 1][0],
         }
-        following = np.diag(to_plan, 1) if n > 1 else np.array([0.3])
-        found |= {"next": following.mean(), "next_most": following.max(), "next_least": following.min()}
 
         # Order: by the pool's votes, by the usual place in narrations, by the time in those of the pool.
-        vote, late = votes[np.ix_(own, own)], votes[np.ix_(done, plan)]
-        found |= {"order": _mean_of_pairs(vote), "order_done": late.mean(), "order_done_worst": late.mean(axis=0).min()}
-        found |= dict.fromkeys(("order_next", "order_worst"), 0.0)
-        if n > 1:
-            found |= {"order_next": np.diag(vote, 1).mean(), "order_worst": np.diag(vote, 1).min()}
-        t = facts.places[own]
-        apart = np.tanh(t[None] - t[:, None])
-        found |= {"place": _mean_of_pairs(apart), "place_next": np.diag(apart, 1).mean() if n > 1 else 0.0}
-        found |= {"place_first": t[0] - place, "place_last": t[-1] - place}
-        u = time[own]
-        jumps = np.diff(u, prepend=reached)
-        found |= {"time_last": u[-1], "time_most": u.max(), "time_gap": jumps.max(), "time_back": -jumps.min()}
-        found |= {"time_first": jumps[0], "time_jumps": np.abs(jumps).mean()}
+        pairs = list(combinations(plan, 2)) or [(plan[0], plan[0])]  # a step beside itself: no order
+        neighbours = list(pairwise(plan)) or pairs
+        late = [[votes[before][step] for before in done] for step in plan]
+        next_votes = [votes[before][step] for before, step in neighbours]
+        found |= {
+            "order": fmean(votes[before][step] for before, step in pairs),
+            "order_next": fmean(next_votes),
+            "order_worst": min(next_votes),
+            "order_done": fmean(value for column in late for value in column),
+            "order_done_worst": min(map(fmean, late)),
+            "place": fmean(tanh(places[step] - places[before]) for before, step in pairs),
+            "place_next": fmean(tanh(places[step] - places[before]) for before, step in neighbours),
+            "place_first": places[plan[0]] - place,
+            "place_last": places[plan[-1]] - place,
+        }
+        u = [time[step] for step in plan]
+        jumps = [later - sooner for sooner, later in pairwise((reached, *u))]
+        found |= {"time_last": u[-1], "time_most": max(u), "time_gap": max(jumps), "time_back": -min(jumps)}
+        found |= {"time_first": jumps[0], "time_jumps": fmean(map(abs, jumps))}
         numbers[index] = [found[name] for name in NUMBERS]
     return numbers
 
@@ -198,9 +212,3 @@ def _told(facts: GroupFacts) -> tuple[Float64, Float64]:
     mass = (squared * each.astype(np.float32)[:, None]).sum(axis=0, dtype=np.float64)
     moment = (squared * (each * when).astype(np.float32)[:, None]).sum(axis=0, dtype=np.float64)
     return np.asarray(support, np.float64), (moment + 0.5 * _PRIOR) / (mass + _PRIOR)
-
-
-def _mean_of_pairs(values: NDArray[np.floating]) -> float:
-    """The mean of [n, n] over pairs of an earlier and a later step; 0 for one step."""
-    n = len(values)
-    return float(np.triu(values, 1).sum()) / (n * (n - 1) / 2) if n > 1 else 0.0

@@ -71,23 +71,22 @@ class Nets:
 
     def values(self, numbers: NDArray[np.floating]) -> Float64:
         """f [n] of plans from their numbers [n, 49]; a plan's value does not depend on the others to the last digit."""
-        return np.array([self._value_and_slopes(row)[0] for row in self.standardised(numbers)], dtype=np.float64)
+        rows = self.standardised(numbers)[:, None, None]  # a row for each net: [n, 1, 1, 49]
+        return np.array([(self._layers(x)[1] @ self.last + x @ self.linear).mean() for x in rows], dtype=np.float64)
 
     def spoken(self, numbers: NDArray[np.floating]) -> Float64:
         """What each number [49] of one plan adds to f: its distance from the mean times the slope of the nets there."""
         x = self.standardised(numbers)
-        return np.asarray(x * self._value_and_slopes(x)[1], dtype=np.float64)
-
-    def _value_and_slopes(self, x: Float64) -> tuple[float, Float64]:
-        """The value at standardised numbers [49], and its derivative by each of them [49]."""
-        row = x[None]  # a row for each net: [3, 1, ...]
-        below = np.tanh(row @ self.first + self.first_bias)
-        above = np.tanh(below @ self.second + self.second_bias)
-        value = float((above @ self.last + row @ self.linear).mean())
+        below, above = self._layers(x[None, None])
         back = (1.0 - above**2) * self.last.transpose(0, 2, 1)
         back = (back @ self.second.transpose(0, 2, 1)) * (1.0 - below**2)
         slopes = back @ self.first.transpose(0, 2, 1) + self.linear.transpose(0, 2, 1)
-        return value, np.asarray(slopes.mean(axis=(0, 1)))
+        return np.asarray(x * slopes.mean(axis=(0, 1)), dtype=np.float64)
+
+    def _layers(self, x: Float64) -> tuple[Float64, Float64]:
+        """What the two hidden layers of each net give for standardised numbers [1, 1, 49]: [3, 1, 24]."""
+        below = np.tanh(x @ self.first + self.first_bias)
+        return below, np.tanh(below @ self.second + self.second_bias)
 
 
 class Places(NamedTuple):
