@@ -1,8 +1,8 @@
 """What each verifier costs per prompt of four plans, in turns on the same prompts: new prompts, then known ones.
 
-    python benchmarks/rewards.py CORPUS PROCEDURES.jsonl [--prompts 200]
+    python benchmarks/rewards.py CORPUS PROCEDURES.jsonl [--prompts 200] [--self-trained FOLDER]
 
-Steps are embedded beforehand: all verifiers read the same. Times are of the processor, all threads.
+FOLDER is what `recipe reward self-train --corpus CORPUS` has written; its reward is then timed, too. Steps are embedded beforehand: all verifiers read the same. Times are of the processor, all threads.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 from common import add_json, table, write_result
 
 from recipe.audit.perturb import build_prompts, select
-from recipe.config import RewardConfig
+from recipe.config import GroundedConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import read_procedures
 from recipe.reward.scorer import PromptGroup, score_or_raise
@@ -29,10 +29,15 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("procedures", type=Path)
     parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--self-trained", type=Path)
     add_json(parser, "reward-cost")
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)
-    verifiers = {name: Verifier(corpus, RewardConfig(verifier=name)) for name in ("paper", "grounded")}
+    settings = {name: RewardConfig(verifier=name) for name in ("paper", "grounded")}
+    if arguments.self_trained is not None:
+        trained = GroundedConfig(self_trained=str(arguments.self_trained), self_trained_anyway=True)
+        settings["self-trained"] = RewardConfig(verifier="grounded", grounded=trained)
+    verifiers = {name: Verifier(corpus, own) for name, own in settings.items()}
     procedures = read_procedures(arguments.procedures, "skip").procedures
     prompts = build_prompts(select(procedures, limit=arguments.prompts), verifiers["paper"].embed)
     groups = [
