@@ -14,6 +14,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -146,10 +147,21 @@ def film(path: Path, shade: int, seconds: int = 12) -> None:
         output.mux(stream.encode(None))
 
 
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, folders: Callable[[str], Path]) -> Path:
+    """The folder of a page. That on videos has its own, since others add benchmarks whose videos are not there."""
+    own = request.node.callspec.params.get("page") if hasattr(request.node, "callspec") else None
+    return folders("video" if own == "video" else "site")
+
+
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, server: Server) -> Path:
-    """What a person has before the first command: annotations, videos, narrations, plans."""
-    path = tmp_path_factory.mktemp("site")
+def folders(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, server: Server) -> Callable[[str], Path]:
+    """Makes what a person has before the first command, once for each name."""
+    return cache(lambda name: furnished(tmp_path_factory.mktemp(name), generator, server))
+
+
+def furnished(path: Path, generator: ModuleType, server: Server) -> Path:
+    """Annotations, videos, narrations and plans in a folder."""
     (path / "configs").symlink_to(ROOT / "configs")
     for key in ("DIVERSITY_KEY", "FRONTIER_KEY"):  # of configs/models.toml
         os.environ.setdefault(key, "a key")
