@@ -2,7 +2,8 @@
 
     python benchmarks/rewards.py CORPUS PROCEDURES.jsonl [--prompts 200] [--self-trained FOLDER]
 
-FOLDER is what `recipe reward self-train --corpus CORPUS` has written; its reward is then timed, too. Steps are embedded beforehand: all verifiers read the same. Times are of the processor, all threads.
+FOLDER is what `recipe reward self-train --corpus CORPUS` has written; its reward is then timed, too. Steps are embedded
+beforehand: all verifiers read the same. Times are of the processor, all threads.
 """
 
 import argparse

@@ -15,12 +15,9 @@ from typer.testing import CliRunner
 from recipe.audit import coverage
 from recipe.audit.coverage import (
     CoverageLaw,
-    TaskPrompt,
     advice,
     known_laws,
-    matches,
     missing_videos,
-    ranked_mean,
     read_tasks,
     task_coverage,
 )
@@ -31,6 +28,7 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
+from recipe.reward.coverage import CoverageState, TaskPrompt, matches, ranked_mean
 from recipe.stats import Interval
 from recipe.types import Narration, Segment
 
@@ -162,7 +160,8 @@ def test_missing_videos_follow_from_the_law() -> None:
 
 def test_tasks_are_sorted_and_advised() -> None:
     chosen = [TaskPrompt(goal, ("a",)) for goal in ("Tea", "tea ", "bread", "tyre")]
-    found = task_coverage(chosen, [0.4, 0.6, 0.0, 2.0], [0.3, None, 0.1, None], LAW, 0.8)
+    states: list[CoverageState] = ["known", "known", "unknown", "known"]
+    found = task_coverage(chosen, [0.4, 0.6, 0.0, 2.0], states, [0.3, None, 0.1, None], LAW, 0.8)
     assert [one.task for one in found] == ["bread", "Tea", "tyre"]
     bread, tea, tyre = found
     assert (tea.prompts, tea.match, tea.coverage, tyre.coverage) == (2, 0.5, 0.3, None)
@@ -170,7 +169,8 @@ def test_tasks_are_sorted_and_advised() -> None:
     assert advice(bread, 0.8) == "leave out; 2 more videos to reach 80"
     assert advice(tyre, 0.8) == "train"
     assert tea.mean == pytest.approx(0.7 + 0.2 * (1 - math.exp(-1)))
-    unknown = task_coverage(chosen, [0.4, 0.6, 0.0, 2.0], [None] * 4, None, 0.8)[0]
+    assert [one.state for one in found] == ["unknown", "known", "known"]
+    unknown = task_coverage(chosen, [0.4, 0.6, 0.0, 2.0], ["known"] * 4, [None] * 4, None, 0.8)[0]
     assert (unknown.gain, unknown.mean, unknown.missing, unknown.covered, advice(unknown, 0.8)) == (*[None] * 4, "")
 
 
@@ -221,7 +221,7 @@ def run(*arguments: str) -> str:
 def test_the_command_names_uncovered_tasks(command: list[str], tmp_path: Path) -> None:
     found: dict[str, Any] = json.loads(run(*command, "--target", "80", "--output", str(tmp_path / "out"), "--json"))
     assert [one["task"] for one in found["tasks"]][-2:] == ["fix a tyre", "brew tea"]
-    assert found["leave_out"] == [one["task"] for one in found["tasks"]][:-2]
+    assert found["leave_out"] == [one["task"] for one in found["tasks"] if one["state"] == "unknown"] != []
     assert found["tasks"][0]["missing"] >= 2
     assert found["tasks"][-1]["missing"] == 0
     assert found["tasks"][0]["coverage"] < found["tasks"][-1]["coverage"]
@@ -237,13 +237,15 @@ def test_a_verifier_without_a_law_is_not_predicted(command: list[str], monkeypat
     found = json.loads(run(*command, "--json"))
     assert any("grounded" in sentence and "other" in sentence for sentence in found["cautions"])
     assert all(one["mean"] is one["missing"] is one["gain"] is None for one in found["tasks"])
-    assert found["leave_out"] == []
+    states = {one["task"]: one["state"] for one in found["tasks"]}
+    assert states["brew tea"] == states["fix a tyre"] == "known" != states["bake bread"]
+    assert found["leave_out"] == [task for task, state in states.items() if state == "unknown"]
     assert all(isinstance(one["match"], float) for one in found["tasks"])
 
 
 def test_a_text_of_a_task_cannot_break_the_page() -> None:
     chosen = [TaskPrompt("<script>x</script>", ("a",))]
-    tasks = tuple(task_coverage(chosen, [0.4], [0.3], LAW, 0.8))
+    tasks = tuple(task_coverage(chosen, [0.4], ["known"], [0.3], LAW, 0.8))
     report = coverage.CoverageReport(tasks, 0.8, LAW, {"corpus": "<em>"}, ())
     page = render_coverage(report)
     assert "<script" not in page

@@ -102,7 +102,7 @@ class MockServer:
         """Behave well, and forget what was asked."""
         self.delay = self.delay if delay is None else delay
         self.plans, self.rewards, self.same = PLANS, REWARDS, SAME
-        self.coverage = {"state": "supported", "value": 0.9, "sentence": "This corpus knows this task."}
+        self.coverage = {"state": "known", "value": 0.9, "sentence": "The corpus knows this task."}
         self.reading = ["put the pan on the stove", "crack two eggs"]
         self.info: dict[str, Any] = {
             "version": __version__,

@@ -153,7 +153,7 @@ def test_steps_and_evidence_appear_as_they_come(page: Page, server: MockServer) 
     expect(step).to_contain_text("13 of 50 narrations say so")
     has_steps(page, [PLANS[0][0]])
     expect(page.locator("#status")).to_contain_text("4 plans: writing")
-    expect(page.locator("#coverage")).to_contain_text("✓ Supported. This corpus knows this task.")
+    expect(page.locator("#coverage")).to_contain_text("✓ Known. The corpus knows this task.")
     step.locator("summary").click()
     expect(step.locator(".grounds")).to_contain_text("so now we warm the pot, slowly v0 · 1:02–1:10 · similarity 0.83")
     assert step.get_by_role("link").count() == 2

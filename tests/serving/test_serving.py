@@ -47,7 +47,7 @@ def test_a_plan_is_streamed_with_its_evidence(serve: Any) -> None:
         assert [row["state"] for row in plans[1]["evidence"]] == ["unsupported"] * 5
         assert len(plans[0]["adds"]) == 5
         [coverage] = [event.data for event in events if event.kind == "coverage"]
-        assert coverage["state"] == "supported"
+        assert coverage["state"] == "known"
         ranking = events[-2].data
         assert ranking["order"] == [0, 1]
         assert ranking["rewards"][0] > ranking["rewards"][1]

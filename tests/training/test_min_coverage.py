@@ -13,6 +13,7 @@ from recipe.config import GRPOConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_training_examples, write_examples
 from recipe.errors import ConfigError, InputError
+from recipe.reward.coverage import PromptCoverage
 from recipe.reward.scorer import prompt_outcomes
 from recipe.reward.verifier import Verifier
 from recipe.training.grpo import train_grpo
@@ -84,3 +85,25 @@ def test_a_prompt_without_known_coverage_is_kept(world_run: dict[str, Any], tmp_
     verifier = Verifier(Corpus.open(config.corpus), GROUNDED)
     assert covered_examples(config, verifier, [blank, *others], Run(tmp_path, config, {})) == [blank, *others]
     assert json.loads((tmp_path / "coverage.json").read_text())["unknown"] == 1
+
+
+@pytest.mark.parametrize(("least", "kept"), [("partly", {"known", "partly", None}), ("known", {"known", None})])
+def test_a_state_leaves_out_what_is_not_known(
+    world_run: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: Any, kept: set[str | None]
+) -> None:
+    config = GRPOConfig(**world_run, output=tmp_path, reward=GROUNDED, min_coverage=least)
+    states: list[Any] = ["known", "partly", "unknown", None] * 2
+    told = [None if state is None else PromptCoverage(0.1 * place, state) for place, state in enumerate(states)]
+    verifier = Verifier(Corpus.open(config.corpus), GROUNDED)
+    monkeypatch.setattr(verifier.coverage, "of", lambda prompts: told[: len(prompts)])
+    examples = read_training_examples(world_run["examples"])[:8]
+    expected = [own for own, state in zip(examples, states, strict=True) if state in kept]
+    assert covered_examples(config, verifier, examples, Run(tmp_path, config, {})) == expected
+    record = json.loads((tmp_path / "coverage.json").read_text())
+    assert (record["min_coverage"], record["unknown"], len(record["left_out"])) == (least, 2, 8 - len(expected))
+
+
+def test_a_state_needs_the_corpus(world_run: dict[str, Any], tmp_path: Path, new_scorer: Any) -> None:
+    config = GRPOConfig(**world_run, output=tmp_path, min_coverage="known")
+    with pytest.raises(ConfigError, match="corpus"):
+        covered_examples(config, new_scorer(), read_training_examples(config.examples)[:3], Run(tmp_path, config, {}))

@@ -1,12 +1,8 @@
 """How well a corpus covers each task, and the audit to expect of a reward there: the coverage law (docs/audit.md).
 
-A prompt is a goal and the steps s that are done. Narrations are searched for by the goal and by s, in turns, and
-b_1 >= b_2 >= ... are the best values of B(s) / |s| among them (B as in `recipe.reward.grounded`); q is the mean over
-random narrations. The statistic is the match, in which the i-th narration weighs 1 / i:
-
-    match = (sum over i of (b_i - q) / i) / (sum over i of 1 / i)
-
-Each further narration of a task adds less to it than the one before, as it does to the quality of the reward.
+The law is a curve over the match of a prompt (`recipe.reward.coverage`). Each further narration of a task adds less to
+the match than the one before, as it does to the quality of the reward. Of a task that the corpus does not know the law
+says nothing: it was fitted on tasks of everyday videos, of which any corpus of videos knows a little.
 """
 
 import json
@@ -21,42 +17,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.alignment import backends
 from recipe.artifacts import read_jsonl, to_json
 from recipe.audit.perturb import FEWEST as FEWEST_STEPS
-from recipe.audit.perturb import MOST, Embed, collapsed, cut_at, same_goal
-from recipe.audit.score import FAR, FEWEST
+from recipe.audit.perturb import MOST, collapsed, cut_at, same_goal
 from recipe.audit.shares import in_percent
 from recipe.data.procedures import read_procedures
-from recipe.data.video_ids import VideoIds
-from recipe.errors import ComputeError, InputError
+from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 from recipe.report.elements import Cell, Table, headings
 from recipe.report.elements import row as table_row
-from recipe.reward.baselines import centred
-from recipe.reward.embeddings import NarrationIndex
-from recipe.reward.grounded import SimilarityBaseline, calibrated
+from recipe.reward.coverage import CoverageState, TaskPrompt, matches
 from recipe.reward.scorer import prompt_outcomes
 from recipe.reward.verifier import Verifier
-from recipe.rows import Text, Texts, read_rows
+from recipe.rows import read_rows
 from recipe.stats import Interval
 from recipe.types import Reward
 
 Floats = NDArray[np.float64]
 
-RANKS = 50
-"""Narrations that a sequence of steps is compared with."""
 LAW = "coverage_law.json"
-
-
-@dataclass(frozen=True)
-class TaskPrompt:
-    """A prompt of a task."""
-
-    goal: Text
-    history: Texts
-    video_id: str = ""
-    """Its video, which does not cover it; empty where it is not known."""
+_KNOWN: Mapping[CoverageState, str] = {"known": "yes", "partly": "in part", "unknown": "no"}
 
 
 def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
@@ -90,56 +70,6 @@ def spread_prompts(prompts: Sequence[TaskPrompt], limit: int) -> list[TaskPrompt
         by_task.setdefault(same_goal(prompt.goal), []).append(prompt)
     counts = {task: min(limit, len(own)) for task, own in by_task.items()}
     return [own[i * len(own) // counts[task]] for task, own in by_task.items() for i in range(counts[task])]
-
-
-def matches(
-    corpus: NarrationIndex, prompts: Sequence[TaskPrompt], embed: Embed, seed: int = 0, progress: Progress = SILENT
-) -> list[float]:
-    """The match of each prompt, in order; narrations of its own video are passed over. `seed` draws random narrations.
-
-    Raises ComputeError for a corpus of fewer than 8 narrations.
-    """
-    if len(corpus) < FEWEST:
-        raise ComputeError(f"A corpus of {len(corpus)} narrations is too small for this; {FEWEST} are needed.")
-    texts = sorted({text for prompt in prompts for text in (prompt.goal, *prompt.history)})
-    vectors = dict(zip(texts, embed(texts), strict=True))
-    searches = list(dict.fromkeys(steps for prompt in prompts for steps in ((prompt.goal,), prompt.history)))
-    stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
-    hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
-    baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
-    order = np.random.default_rng(seed).permutation(len(corpus))
-    videos = dict[int, str]()
-    values = []
-    with progress.task("Match narrations", len(prompts)) as advance:
-        for prompt in prompts:
-            turns = zip(hits[prompt.goal,], hits[prompt.history], strict=False)
-            ranked = dict.fromkeys(hit.narration for turn in turns for hit in turn)
-            far = [int(number) for number in order[: FAR + len(ranked) + 1] if int(number) not in ranked]
-            for number in (*ranked, *far):
-                if number not in videos:
-                    videos[number] = corpus.narration(number).video_id
-            own = VideoIds([prompt.video_id])
-            others = [n for n in ranked if not own.may_be(videos[n])][:RANKS]
-            far = [n for n in far if not own.may_be(videos[n])][:FAR]
-            x = centred(np.stack([vectors[step] for step in prompt.history]), baseline.mean)
-            similarities, offsets = baseline.similarities(corpus, [*others, *far], x)
-            W = calibrated(similarities, baseline.floors(x))
-            matched = backend.grouped_free_alignment(W, [0, len(x)], offsets).matched[1] / len(x)
-            chance = float(matched[len(others) :].mean()) if far else 0.0
-            values.append(ranked_mean(matched[: len(others)]) - chance)
-            advance(1)
-    return values
-
-
-def ranked_mean(values: Floats) -> float:
-    """The mean of values with weights 1 / i from the highest to the lowest, RANKS of them; missing ones are 0.
-
-    >>> round(ranked_mean(np.array([0.0, 1.0])) * sum(1 / i for i in range(1, RANKS + 1)), 9)
-    1.0
-    """
-    weights = 1.0 / np.arange(1, RANKS + 1)
-    best = np.sort(values)[::-1][:RANKS]
-    return float(best @ weights[: len(best)] / weights.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +140,14 @@ def law_of(row: Mapping[str, Any]) -> CoverageLaw:
 
 @dataclass(frozen=True, slots=True)
 class TaskCoverage:
-    """One task of a file; what no law says is None."""
+    """One task of a file; what no law says is None, and so is what a reward is worth on a task that is not known."""
 
     task: str
     prompts: int
     match: float
     """Mean over its prompts."""
+    state: CoverageState
+    """How far the corpus knows it: what half of its prompts are at least."""
     coverage: float | None
     """Mean of `Reward.coverage`, which `min_coverage` of training reads; None where the verifier reports none."""
     videos: float | None
@@ -229,7 +161,9 @@ class TaskCoverage:
 
     @property
     def covered(self) -> bool | None:
-        """Whether a gain over R0 is to be expected: its whole interval lies above 0."""
+        """Whether a gain over R0 is to be expected: its whole interval lies above 0, and the corpus knows the task."""
+        if self.state == "unknown":
+            return False
         return None if self.gain is None or self.gain.sign is None else self.gain.sign == 1
 
 
@@ -245,28 +179,35 @@ class CoverageReport:
 
     @property
     def answer(self) -> str:
-        """How many tasks the corpus covers, and what to expect; one sentence."""
+        """How many tasks the corpus knows, and what to expect, in sentences."""
         count = len(self.tasks)
-        if self.law is None:
-            return f"{count} tasks are sorted by coverage; how well the reward will work on them is not predicted."
+        known, partly = (sum(task.state == state for task in self.tasks) for state in ("known", "partly"))
+        knows = (
+            f"The corpus knows {known} of {count} tasks, {partly} in part, and does not know {count - known - partly}."
+        )
+        predicted = [task.mean for task in self.tasks if task.mean is not None]
+        if self.law is None or not predicted:
+            return f"{knows} How well the reward will work on them is not predicted."
         covered = sum(bool(task.covered) for task in self.tasks)
         reached = sum(task.missing == 0 for task in self.tasks)
-        mean = float(np.mean([task.mean for task in self.tasks if task.mean is not None]))
+        mean = float(np.mean(predicted))
         return (
-            f"The reward is expected to be better than R0, which reads no corpus, on {covered} of {count} tasks; the "
-            f"expected audit MEAN is {100 * mean:.0f} (R0: {100 * self.law.relevance:.0f}), and {reached} of them "
-            f"reach the target of {100 * self.target:.0f}."
+            f"{knows} The reward is expected to be better than R0, which reads no corpus, on {covered} of them. Its "
+            f"expected audit MEAN on the tasks that it knows is {100 * mean:.0f} (R0: "
+            f"{100 * self.law.relevance:.0f}); {reached} of them reach the target of {100 * self.target:.0f}."
         )
 
 
 def task_coverage(
     prompts: Sequence[TaskPrompt],
     values: Sequence[float],
+    states: Sequence[CoverageState],
     coverages: Sequence[float | None],
     law: CoverageLaw | None,
     target: float,
 ) -> list[TaskCoverage]:
-    """The tasks of prompts with these matches and coverages as the reward reports them; the least covered first."""
+    """The tasks of prompts with these matches, states and coverages of the reward; the least covered first."""
+    rising: tuple[CoverageState, ...] = ("unknown", "partly", "known")
     by_task: dict[str, list[int]] = {}
     for index, prompt in enumerate(prompts):
         by_task.setdefault(same_goal(prompt.goal), []).append(index)
@@ -274,16 +215,19 @@ def task_coverage(
     for places in by_task.values():
         match = float(np.mean([values[index] for index in places]))
         known = [value for index in places if (value := coverages[index]) is not None]
-        gain = None if law is None else law.interval(match)
+        state = sorted((states[index] for index in places), key=rising.index)[len(places) // 2]
+        predicting = law if state == "known" else None
+        gain = None if predicting is None else predicting.interval(match)
         tasks.append(
             TaskCoverage(
                 task=prompts[places[0]].goal,
                 prompts=len(places),
                 match=match,
+                state=state,
                 coverage=float(np.mean(known)) if known else None,
-                videos=None if law is None else law.videos(match),
+                videos=None if predicting is None else predicting.videos(match),
                 gain=gain,
-                mean=None if law is None or gain is None else min(law.relevance + gain.mean, 1.0),
+                mean=None if predicting is None or gain is None else min(predicting.relevance + gain.mean, 1.0),
                 missing=None if law is None else missing_videos(law, match, target),
             )
         )
@@ -328,10 +272,11 @@ def measure_tasks(
             "says, in self-trained.json."
         )
     values = matches(verifier.corpus, prompts, verifier.embed, seed, progress)
+    states = [own.state for own in verifier.coverage.of(prompts) if own is not None]
     outcomes = prompt_outcomes(verifier, [(prompt.goal, prompt.history) for prompt in prompts])
     reported = [outcome.coverage if isinstance(outcome, Reward) else None for outcome in outcomes]
     return CoverageReport(
-        tasks=tuple(task_coverage(prompts, values, reported, law, target)),
+        tasks=tuple(task_coverage(prompts, values, states, reported, law, target)),
         target=target,
         law=law,
         settings=dict(record or {}) | {"verifier": verifier.config.verifier, "encoder": encoder, "target": target},
@@ -344,10 +289,11 @@ def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
     return Table(
         f"Coverage of {len(report.tasks)} tasks",
         "task",
-        headings("MEAN expected", "gain over R0", "videos", "advice", "match", "coverage", "prompts"),
+        headings("known", "MEAN expected", "gain over R0", "videos", "advice", "match", "coverage", "prompts"),
         rows=tuple(
             table_row(
                 task.task,
+                _KNOWN[task.state],
                 Cell(None if task.mean is None else 100 * task.mean, 0),
                 Cell(None if task.gain is None else in_percent(task.gain), 0, signed=True),
                 Cell(task.videos, 1),
@@ -359,7 +305,8 @@ def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
             for task in report.tasks[:limit]
         ),
         notes=(
-            "videos: as many covering step lists give this match. coverage: mean Reward.coverage, which min_coverage "
+            "known: whether the corpus knows the task, for any reward. videos: as many covering step lists give this "
+            "match. coverage: mean Reward.coverage, which a number in min_coverage "
             "of training reads. MEAN and gain in points, with the 95% interval for a data set that the law has not "
             "seen.",
         ),
@@ -367,15 +314,16 @@ def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
 
 
 def advice(task: TaskCoverage, target: float) -> str:
-    """What to do about a task, in words; empty where no law says."""
-    if task.covered is None:
-        return ""
-    if task.missing == 0:
+    """What to do about a task, in words; empty where neither the corpus nor a law says."""
+    first = {"unknown": "leave out", "partly": "look at the evidence"}.get(task.state, "")
+    if task.missing is None and task.covered is None:
+        return first
+    if task.state == "known" and task.missing == 0:
         return "train"
     more = f"no number of videos reaches {100 * target:.0f}"
     if task.missing is not None:
         more = f"{task.missing} more video{'s' * (task.missing != 1)} to reach {100 * target:.0f}"
-    return f"{'train' if task.covered else 'leave out'}; {more}"
+    return f"{first or ('train' if task.covered else 'leave out')}; {more}"
 
 
 def report_json(report: CoverageReport) -> dict[str, Any]:

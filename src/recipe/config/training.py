@@ -209,9 +209,10 @@ class RewardTrainingSettings(TrainingSettings):
     """Ours. Of the roll-outs."""
     max_completion_tokens: Positive = 256
     """Ours."""
-    min_coverage: float | None = None
-    """Ours. Prompts that the verifier covers less than this (`Reward.coverage`) are left out of training; left out:
-    none are. Needs a verifier that reports coverage, such as the grounded one."""
+    min_coverage: Literal["partly", "known"] | float | None = None
+    """Ours. Prompts whose task the corpus does not know, at least in part (docs/audit.md), are left out of training; or
+    those that the verifier covers less than a number (`Reward.coverage`), for which it has to report coverage as the
+    grounded one does. Left out: all prompts are trained on."""
     validation: ValidationSettings | None = None
     """Ours. Validate while training, and keep the best step or round instead of the last; with `input = "text"`."""
 

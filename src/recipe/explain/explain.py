@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recipe.artifacts import JsonObject, to_json
 from recipe.clock import clock
 from recipe.explain.records import AlignedNarration, Explanation, Ground, Links, Match, StepEvidence, best_matches
+from recipe.reward.coverage import TaskPrompt
 from recipe.reward.grounded import grounded_terms
 from recipe.reward.plan_numbers import NUMBERS
 from recipe.text import as_steps
@@ -99,10 +100,12 @@ def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence
         )
         evidence.append(step)
     caution = verifier.config.contrast_problem(len(verifier.corpus)) or ""
+    asked = [TaskPrompt(goal, h)] if goal.strip() or h else []
+    covered = verifier.coverage.of(asked)[0] if asked and not verifier.config.is_control else None
     trained = verifier.config.verifier == "grounded" and verifier.config.grounded.self_trained
     numbers = verifier.spoken(history=h, continuation=plan, goal=goal) if trained else {}
     spoken = tuple((NUMBERS[name], added) for name, added in numbers.items())
-    return Explanation(goal, h, plan, verifier.config, reward, tuple(evidence), narrations, spoken, caution)
+    return Explanation(goal, h, plan, verifier.config, reward, tuple(evidence), narrations, spoken, covered, caution)
 
 
 def pooled_narration(corpus: "NarrationIndex", pooled: PooledAlignment) -> AlignedNarration:
@@ -144,7 +147,9 @@ def parts(explanation: Explanation) -> list[RewardTerm]:
         RewardTerm("rho", reward.rho, meanings["rho"]),
     ]
     if reward.coverage is not None:
-        named.append(RewardTerm("coverage", reward.coverage, "how far the corpus covers the prompt, for any plan"))
+        named.append(RewardTerm("coverage", reward.coverage, "how far the pool covers the prompt, for any plan"))
+    if (covered := explanation.coverage) is not None:
+        named.append(RewardTerm("match", covered.match, f"how well narrations match the task. {covered.sentence}"))
     further = reward.parts.items()
     return named + [RewardTerm(name.replace("_", " "), value, meanings.get(name, "")) for name, value in further]
 
@@ -167,8 +172,8 @@ def in_words(explanation: Explanation) -> list[str]:
     if spoken := [one for one in explanation.spoken[:_SPOKEN] if abs(one[1]) >= _SMALL]:
         moved = ", ".join(f"{words} ({_number(adds, sign=True)})" for words, adds in spoken)
         sentences.append(f"Beside an average plan, the net was moved most by {moved}.")
-    if reward.coverage is not None:
-        sentences.append(f"The corpus covers this prompt at {reward.coverage:.2f} (coverage, for any plan).")
+    if explanation.coverage is not None:
+        sentences.append(explanation.coverage.sentence)
 
     steps, pool = explanation.plan_evidence, len(explanation.narrations)
     if not config.is_control and not pool:
@@ -354,6 +359,7 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "summary": in_words(explanation),
         "terms": grounded_terms(reward.parts, reward.steps, config.grounded) if grounded else {},
         "spoken": [{"number": words, "adds": added} for words, added in explanation.spoken],
+        "coverage": None if explanation.coverage is None else explanation.coverage._asdict(),
         "reward": to_json(reward) | {"best_video_id": best.narration.video_id if best else None},
         "steps": steps,
         "narrations": list(narrations.values()),

@@ -9,6 +9,7 @@ from recipe.config import RewardConfig
 from recipe.data.narrations.drafts import web_address
 from recipe.errors import InputError
 from recipe.report.html import notebook_table
+from recipe.reward.coverage import PromptCoverage
 from recipe.reward.frames import SeenStep
 from recipe.types import Narration, Reward, Segment
 
@@ -186,6 +187,8 @@ class Explanation:
     spoken: tuple[tuple[str, float], ...] = ()
     """What each number that a self-trained net reads adds to the reward, named in words, the largest first; empty
     without a net."""
+    coverage: PromptCoverage | None = None
+    """How far the corpus knows the task, for any plan; None where it is too small to tell."""
     caution: str = ""
     """What to know before the reward is used: that the corpus is too small for it; empty where it is not."""
 

@@ -11,6 +11,7 @@ from recipe.errors import InputError
 from recipe.explain.explain import explain
 from recipe.explain.records import Explanation
 from recipe.reward.baselines import LengthMethod, RelevanceMethod
+from recipe.reward.coverage import CorpusCoverage
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
 from recipe.reward.frames import FrameQuestions
 from recipe.reward.grounded import GroundedMethod
@@ -56,6 +57,8 @@ class Verifier:
         self._embeddings = embeddings or StepEmbeddings(corpus.encoder)
         self._method: Method = _METHODS[config.verifier](corpus, config, backends.load(backend))
         self.frames = None if config.frames is None else FrameQuestions(config.frames)
+        self.coverage = CorpusCoverage(corpus, self.embed)
+        """How far the corpus knows a task, whatever the reward is."""
 
     def use_likelihood(self, likelihood: Likelihood) -> None:
         """Let this language model judge the order of plans; the paper's reward does without."""

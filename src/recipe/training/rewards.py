@@ -11,9 +11,11 @@ from typing import TypeVar
 from recipe.artifacts import JsonObject, write_json
 from recipe.config import BestOfNConfig, GroundedConfig, GRPOConfig, RewardConfig, RewardTrainingSettings, parse_config
 from recipe.errors import ConfigError, InputError
+from recipe.reward.coverage import FEWEST, TaskPrompt
 from recipe.reward.grounded import corpus_share
 from recipe.reward.scorer import Scorer, or_none, prompt_outcomes, score_plans
 from recipe.reward.self_trained import CARD
+from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import CompletionRecord, Finding
 from recipe.training import ranks
 from recipe.training.runs import Run, open_run, run_inputs
@@ -85,20 +87,30 @@ def covered_examples(
     least = config.min_coverage
     if scorer is None or least is None:
         raise ConfigError("min_coverage needs a scorer in the first process; give it one.")
-    outcomes = prompt_outcomes(scorer, [(example.goal, example.history) for example in examples])
-    known = {
-        example.example_id: outcome.coverage
-        for example, outcome in zip(examples, outcomes, strict=True)
-        if isinstance(outcome, Reward) and outcome.coverage is not None
-    }
-    if not known:
+    if isinstance(least, str):
+        if not isinstance(scorer, Verifier):
+            raise ConfigError(f"min_coverage = {least!r} needs the corpus here; give a number with a reward service.")
+        states = scorer.coverage.of([TaskPrompt(example.goal, example.history) for example in examples])
+        known = {own.example_id: state.match for own, state in zip(examples, states, strict=True) if state is not None}
+        enough = {"known"} if least == "known" else {"known", "partly"}
+        pairs = zip(examples, states, strict=True)
+        left_out = {own.example_id: state.match for own, state in pairs if state and state.state not in enough}
+        reason = f": the corpus has fewer than {FEWEST} narrations"
+    else:
+        outcomes = prompt_outcomes(scorer, [(example.goal, example.history) for example in examples])
+        known = {
+            example.example_id: outcome.coverage
+            for example, outcome in zip(examples, outcomes, strict=True)
+            if isinstance(outcome, Reward) and outcome.coverage is not None
+        }
+        left_out = {name: coverage for name, coverage in known.items() if coverage < least}
         reason = next((f": {outcome}" for outcome in outcomes if not isinstance(outcome, Reward)), "").rstrip(".")
+    if not known:
         remedy = "set reward.verifier to 'grounded', or leave min_coverage out"
-        raise ConfigError(f"min_coverage: the scorer reports the coverage of no prompt{reason}; {remedy}.")
-    left_out = {name: coverage for name, coverage in known.items() if coverage < least}
+        raise ConfigError(f"min_coverage: the coverage of no prompt can be told{reason}; {remedy}.")
     if len(left_out) == len(examples):
         problem = (
-            f"not one of {len(examples):,} prompts has coverage {least:g} or more (highest {max(known.values()):.2f}, "
+            f"not one of {len(examples):,} prompts has coverage {least} or more (highest {max(known.values()):.2f}, "
             f"mean {fmean(known.values()):.2f}), so that the corpus says little of their tasks"
         )
         command = f"recipe reward coverage --corpus {config.corpus or 'CORPUS'} --tasks {config.examples}"
@@ -106,7 +118,7 @@ def covered_examples(
     kept = [example for example in examples if example.example_id not in left_out]
     counts = {"examples": len(examples), "kept": len(kept), "unknown": len(examples) - len(known)}
     write_json(run.folder / "coverage.json", {"min_coverage": least, **counts, "left_out": left_out})
-    _LOG.warning("%d of %d prompts are left out: coverage below %g", len(left_out), len(examples), least)
+    _LOG.warning("%d of %d prompts are left out: coverage below %s", len(left_out), len(examples), least)
     return kept
 
 

@@ -15,15 +15,18 @@ import numpy as np
 from recipe.evaluation.matching import FLOOR, CosineScale, Likeness, calibrate
 from recipe.explain.explain import step_grounds, when
 from recipe.explain.records import Links
+from recipe.reward.coverage import FEWEST, TaskPrompt
 from recipe.reward.embeddings import LruCache
-from recipe.reward.scorer import Prompt, PromptGroup, Steps, prompt_outcomes, score_or_raise
+from recipe.reward.scorer import Prompt, PromptGroup, Steps, score_or_raise
 from recipe.reward.verifier import Verifier
 from recipe.types import Reward
 
 SUPPORT = 0.01
 """What a step has to add for it to count as supported."""
-COVERED, PARTLY = 0.15, 0.08
-"""Coverage from which on a prompt counts as known, and as known in part."""
+_FURTHER = {
+    "partly": " Read the evidence of each step.",
+    "unknown": " The plan is a guess of the model, and nothing supports it.",
+}
 _SHOWN = 12
 """Narrations shown for a step."""
 _CLOSE = 0.2
@@ -48,25 +51,19 @@ class CorpusEvidence:
         self._rewards = LruCache[PromptedPlan, Reward](_REWARDS_KEPT)
 
     def coverage(self, prompts: Sequence[Prompt]) -> list[Row]:
-        """How far the corpus knows the task of each prompt: `state`, `value` and a `sentence`.
+        """How far the corpus knows the task of each prompt: `state`, `value` (the match) and a `sentence`.
 
-        The state is supported, partly or unknown; none, without a value, where the verifier does not say.
+        The state is known, partly or unknown; none, without a value, where the corpus is too small to tell.
         """
-        rows = []
-        for outcome in prompt_outcomes(self.verifier, prompts):
-            value = outcome.coverage if isinstance(outcome, Reward) else None
-            if value is None:
-                state, sentence = "none", "The verifier does not tell how far this corpus knows the task."
-            elif value >= COVERED:
-                state, sentence = "supported", "This corpus knows this task."
-            elif value >= PARTLY:
-                state = "partly"
-                sentence = "This corpus knows this task in part: read the evidence of each step."
+        rows = list[Row]()
+        for covered in self.verifier.coverage.of([TaskPrompt(*prompt) for prompt in prompts]):
+            if covered is None:
+                sentence = f"The corpus has fewer than {FEWEST} narrations: nothing tells whether it knows this task."
+                rows.append({"state": "none", "value": None, "sentence": sentence})
             else:
-                state = "unknown"
-                sentence = "This corpus does not know this task: the plan below is a guess of the model, and nothing "
-                sentence += "supports it."
-            rows.append({"state": state, "value": value, "sentence": sentence})
+                further = _FURTHER.get(covered.state, "")
+                sentence = f"{covered.sentence}{further}"
+                rows.append({"state": covered.state, "value": covered.match, "sentence": sentence})
         return rows
 
     def rewards(self, plans: Sequence[PromptedPlan]) -> list[Reward]:

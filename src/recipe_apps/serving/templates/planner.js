@@ -662,9 +662,9 @@ const bindTabs = () => {
   });
 };
 const COVERAGE = {
-  supported: ["✓ Supported.", "This corpus knows this task."],
-  partly: ["◐ Supported in part.", "This corpus knows this task in part."],
-  unknown: ["? A guess.", "This corpus does not know this task. What follows is a guess of the model."],
+  known: ["✓ Known.", "The corpus knows this task."],
+  partly: ["◐ Known in part.", "The corpus knows this task in part."],
+  unknown: ["? A guess.", "The corpus does not know this task. What follows is a guess of the model."],
   none: ["– Not checked.", "Nothing tells whether the corpus knows this task."],
 };
 const showCoverage = ({ state, sentence }) => {

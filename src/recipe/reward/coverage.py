@@ -1,0 +1,210 @@
+"""How far a corpus knows a task, in words that hold for any corpus, reward and size of pool (docs/audit.md).
+
+A prompt is a goal and the steps s that are done. Narrations are searched for by the goal and by s, in turns, and
+b_1 >= b_2 >= ... are the best values of B(s) / |s| among them (B as in `recipe.reward.grounded`); q is the mean over
+random narrations. The statistic is the match, in which the i-th narration weighs 1 / i:
+
+    match = (sum over i of (b_i - q) / i) / (sum over i of 1 / i)
+
+How high a match is without any narration of the task depends on the corpus: speech says a little of everything. So the
+mean of the matches of s and of the goal is compared with that of prompts that no corpus of everyday videos is about
+(`foreign.txt`). Above 99% of these the corpus knows the task, above 90% it knows it in part. A corpus that does know
+some of them would ask too much of others: no limit is further from their median than so many standard deviations, which
+are estimated from the median absolute deviation.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.alignment import backends
+from recipe.artifacts import cache_folder, fingerprint, read_json, write_json
+from recipe.data.video_ids import VideoIds
+from recipe.errors import ComputeError, InputError, RecipeError
+from recipe.progress import SILENT, Progress
+from recipe.reward.baselines import centred
+from recipe.reward.embeddings import NarrationIndex, Vectors
+from recipe.reward.grounded import SimilarityBaseline, calibrated
+from recipe.rows import Text, Texts
+
+Floats = NDArray[np.float64]
+Embed = Callable[[Sequence[str]], Vectors]
+
+RANKS = 50
+"""Narrations that a sequence of steps is compared with."""
+FAR = 40
+"""Random narrations, which say what chance gives."""
+FEWEST = 8
+"""Narrations of a corpus whose coverage can be measured."""
+CoverageState = Literal["known", "partly", "unknown"]
+_LIMITS = {"partly": (0.90, 2.0), "known": (0.99, 4.0)}
+"""Share of foreign prompts below each state, and the most standard deviations from their median."""
+_NORMAL = 1.4826
+"""Standard deviation of a normal distribution over its median absolute deviation."""
+_SENTENCES: dict[CoverageState, str] = {
+    "known": "The corpus knows this task.",
+    "partly": "The corpus knows this task in part.",
+    "unknown": "The corpus does not know this task.",
+}
+
+
+@dataclass(frozen=True)
+class TaskPrompt:
+    """A prompt of a task."""
+
+    goal: Text
+    history: Texts
+    video_id: str = ""
+    """Its video, which does not cover it; empty where it is not known."""
+
+
+class PromptCoverage(NamedTuple):
+    """How far a corpus knows the task of a prompt."""
+
+    match: float
+    """The mean of the matches of goal and history, or of the one that is there."""
+    state: CoverageState
+
+    @property
+    def sentence(self) -> str:
+        """The state in words."""
+        return _SENTENCES[self.state]
+
+
+class CorpusCoverage:
+    """What one corpus knows. The first question also asks it for foreign prompts; of a folder, that answer is kept."""
+
+    def __init__(self, corpus: NarrationIndex, embed: Embed, progress: Progress = SILENT) -> None:
+        self._corpus, self._embed, self._progress = corpus, embed, progress
+        self._limits: dict[str, dict[str, float]] = {}
+
+    def of(self, prompts: Sequence[TaskPrompt]) -> list[PromptCoverage | None]:
+        """The coverage of each prompt, in order; None where the corpus has fewer than 8 narrations.
+
+        Raises InputError for a prompt without any text.
+        """
+        if len(self._corpus) < FEWEST:
+            return [None] * len(prompts)
+        if not self._limits:
+            self._limits = self._known_limits()
+        values = self._values(prompts)
+        covered = list[PromptCoverage | None]()
+        for prompt, value in zip(prompts, values, strict=True):
+            limits = self._limits["both" if prompt.goal.strip() and prompt.history else "one"]
+            state: CoverageState = "unknown"
+            if value > limits["known"]:
+                state = "known"
+            elif value > limits["partly"]:
+                state = "partly"
+            covered.append(PromptCoverage(value, state))
+        return covered
+
+    def _values(self, prompts: Sequence[TaskPrompt]) -> list[float]:
+        """The mean of the matches of goal and history of each prompt, of which one may be empty."""
+        asked: list[TaskPrompt] = []
+        owners: list[int] = []
+        for number, prompt in enumerate(prompts):
+            forms = [steps for steps in ((prompt.goal,) if prompt.goal.strip() else (), prompt.history) if steps]
+            if not forms:
+                raise InputError("a prompt has neither a goal nor a step that is done; give one of them.")
+            asked += [TaskPrompt(prompt.goal, steps, prompt.video_id) for steps in forms]
+            owners += [number] * len(forms)
+        values = matches(self._corpus, asked, self._embed, progress=self._progress)
+        sums = np.bincount(owners, values, len(prompts)) / np.bincount(owners, minlength=len(prompts))
+        return [float(value) for value in sums]
+
+    def _known_limits(self) -> dict[str, dict[str, float]]:
+        """The limits of prompts with a goal and a history, and of those with a goal alone."""
+        manifest, kept = getattr(self._corpus, "manifest", None), None
+        if manifest is not None:
+            name = fingerprint([manifest["id"], manifest["encoder"], [[p.goal, *p.history] for p in foreign_prompts()]])
+            kept = cache_folder() / "coverage" / f"{name[:32]}.json"
+            # Made again where it is not there or damaged.
+            with suppress(RecipeError, KeyError, TypeError, ValueError):
+                held = read_json(kept)
+                return {form: {state: float(held[form][state]) for state in _LIMITS} for form in ("both", "one")}
+        foreign = foreign_prompts()
+        limits = {
+            "both": _limits(self._values(foreign)),
+            "one": _limits(self._values([TaskPrompt(prompt.goal, ()) for prompt in foreign])),
+        }
+        if kept is not None:
+            with suppress(OSError, RecipeError):  # a home that cannot be written to costs time and nothing else
+                write_json(kept, limits)
+        return limits
+
+
+@cache
+def foreign_prompts() -> tuple[TaskPrompt, ...]:
+    """Prompts that no corpus of everyday videos is about: law, surgery, finance, war, fables and nonsense."""
+    lines = files(__package__).joinpath("foreign.txt").read_text(encoding="utf-8").splitlines()
+    rows = [[part.strip() for part in line.split("|")] for line in lines if line and not line.startswith("#")]
+    return tuple(TaskPrompt(goal, tuple(history)) for goal, *history in rows)
+
+
+def _limits(foreign: Sequence[float]) -> dict[str, float]:
+    """The match above which each state begins, from the matches of foreign prompts."""
+    values = np.asarray(foreign, np.float64)
+    median = float(np.median(values))
+    spread = _NORMAL * float(np.median(np.abs(values - median)))
+    return {
+        state: min(float(np.quantile(values, share)), median + most * spread)
+        for state, (share, most) in _LIMITS.items()
+    }
+
+
+def matches(
+    corpus: NarrationIndex, prompts: Sequence[TaskPrompt], embed: Embed, seed: int = 0, progress: Progress = SILENT
+) -> list[float]:
+    """The match of each prompt, in order; narrations of its own video are passed over. `seed` draws random narrations.
+
+    Raises ComputeError for a corpus of fewer than 8 narrations.
+    """
+    if len(corpus) < FEWEST:
+        raise ComputeError(f"A corpus of {len(corpus)} narrations is too small for this; {FEWEST} are needed.")
+    queries = [((prompt.goal,) if prompt.goal.strip() else (), prompt.history) for prompt in prompts]
+    searches = list(dict.fromkeys(steps for own in queries for steps in own if steps))
+    texts = sorted({text for steps in searches for text in steps})
+    vectors = dict(zip(texts, embed(texts), strict=True)) if texts else {}
+    stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
+    hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
+    baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
+    order = np.random.default_rng(seed).permutation(len(corpus))
+    videos = dict[int, str]()
+    values = []
+    with progress.task("Match narrations", len(prompts)) as advance:
+        for prompt, own_queries in zip(prompts, queries, strict=True):
+            turns = zip(*(hits[steps] for steps in own_queries if steps), strict=False)
+            ranked = dict.fromkeys(hit.narration for turn in turns for hit in turn)
+            far = [int(number) for number in order[: FAR + len(ranked) + 1] if int(number) not in ranked]
+            for number in (*ranked, *far):
+                if number not in videos:
+                    videos[number] = corpus.narration(number).video_id
+            own = VideoIds([prompt.video_id])
+            others = [n for n in ranked if not own.may_be(videos[n])][:RANKS]
+            far = [n for n in far if not own.may_be(videos[n])][:FAR]
+            x = centred(np.stack([vectors[step] for step in prompt.history]), baseline.mean)
+            similarities, offsets = baseline.similarities(corpus, [*others, *far], x)
+            W = calibrated(similarities, baseline.floors(x))
+            matched = backend.grouped_free_alignment(W, [0, len(x)], offsets).matched[1] / len(x)
+            chance = float(matched[len(others) :].mean()) if far else 0.0
+            values.append(ranked_mean(matched[: len(others)]) - chance)
+            advance(1)
+    return values
+
+
+def ranked_mean(values: Floats) -> float:
+    """The mean of values with weights 1 / i from the highest to the lowest, RANKS of them; missing ones are 0.
+
+    >>> round(ranked_mean(np.array([0.0, 1.0])) * sum(1 / i for i in range(1, RANKS + 1)), 9)
+    1.0
+    """
+    weights = 1.0 / np.arange(1, RANKS + 1)
+    best = np.sort(values)[::-1][:RANKS]
+    return float(best @ weights[: len(best)] / weights.sum())
