@@ -7,7 +7,7 @@ folder holds the state of each file at that time (size, times of change, inode):
 restored or copied since counts as not verified. Texts are hashed whenever a shard's are read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,11 @@ def record_build(folder: Path, shards: Sequence[ShardRecord], states: Mapping[st
         states = {shard["name"]: _state(folder, shard) for shard in shards}
     if sum(file["bytes"] for shard in shards for file in shard["files"].values()) > HASHED_AT_OPENING:
         write_json(_record_path(folder), {"folder": str(folder.resolve()), "shards": states})
+
+
+def record_change(folder: Path, shards: Sequence[ShardRecord], whole: Collection[str]) -> None:
+    """Record that of these shards those with the names `whole` were hashed as they are now."""
+    record_build(folder, shards, {shard["name"]: _state(folder, shard) for shard in shards if shard["name"] in whole})
 
 
 def _state(folder: Path, shard: ShardRecord) -> dict[str, list[Any]]:

@@ -278,7 +278,7 @@ class ClusterCorpus(Corpus, AbstractContextManager["ClusterCorpus"]):
     ) -> Self:
         """The corpus in the folder `path`, as `Corpus.open`, searched as by `ShardedIndex.open`. Raises as both."""
         corpus = Corpus.open(path, encoder)
-        return cls(corpus._local, corpus._encoder_config, ShardedIndex.open(path, actors, placement))
+        return cls(corpus._local, corpus.encoder_config, ShardedIndex.open(path, actors, placement))
 
     def close(self) -> None:
         """Stop the actors, and the cluster where it was started for them."""
