@@ -16,7 +16,7 @@ narration that is replaced comes last.
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
@@ -135,6 +135,7 @@ def add_narrations(
         stream = iter(sorted_out)
         first = next(stream, None)
         if first is None:
+            remove(folder / _WORK)
             return CorpusChange(manifest["id"], manifest["id"], manifest["narrations"], equal=sorted_out.equal)
 
         work = folder / _WORK
@@ -381,15 +382,16 @@ def _conclude(
     if not shards:
         raise InputError(f"{folder}: no narration would be left; delete the folder in place of its last narrations.")
     fresh, kept = set(written), list[ShardRecord]()
-    due = [(group, _is_due(group, everything)) for group in _groups(shards, before["shard_size"])]
-    with progress.task("compacting shards", sum(len(group) for group, is_due in due if is_due)) as advance:
-        for group, is_due in due:
-            if is_due:
-                group = [_compacted(folder, group, next(names))]
-                fresh.add(group[0]["name"])
-                advance(len(group))
-            kept += group
-    compacted = sum(is_due for _, is_due in due)
+    groups = _groups(shards, before["shard_size"])
+    compacted = sum(_is_due(group, everything) for group in groups)
+    with progress.task("compacting shards", compacted) if compacted else nullcontext(int) as advance:
+        for group in groups:
+            if _is_due(group, everything):
+                kept.append(_compacted(folder, group, next(names)))
+                fresh.add(kept[-1]["name"])
+                advance(1)
+            else:
+                kept += group
     result = CorpusChange(before["id"], before["id"], before["narrations"])
     if entry is None and not compacted:
         return result

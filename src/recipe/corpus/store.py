@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict
 from difflib import get_close_matches
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
@@ -56,6 +55,7 @@ _COMPARED = 100_000
 """Ids that an unknown one is compared with."""
 _SHOWN = 3
 """Hits that a repr names."""
+_SEGMENT = ("start", "end", "text", "speech")
 _DECODED_SHARDS = 8
 """Shards whose texts stay decoded, for lookups in random order."""
 
@@ -349,7 +349,7 @@ class Hits(list[Hit]):
                             "step": steps[match.step],
                             "segment": match.segment,
                             "similarity": match.similarity,
-                            **asdict(narration.segments[match.segment]),
+                            **{name: getattr(narration.segments[match.segment], name) for name in _SEGMENT},
                         }
                         for match in matches
                     ],
