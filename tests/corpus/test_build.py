@@ -67,7 +67,7 @@ def test_changed_input_or_settings_are_refused(tmp_path: Path) -> None:
         build_corpus(swapped, tmp_path / "c", CONFIG)
     with pytest.raises(CorpusError, match="2 of its own are not given"):
         build_corpus(given[:4], tmp_path / "c", CONFIG)
-    with pytest.raises(CorpusError, match="it lacks 1, and has 0 in other words; 0 .* `recipe corpus add "):
+    with pytest.raises(CorpusError, match=r"it lacks 1, and has 0 in other words; 0 .* `recipe corpus add "):
         build_corpus([*given, Narration("more", (Segment("a"),))], tmp_path / "c", CONFIG)
     with pytest.raises(CorpusError, match="name 'hash:12', not 'hash:8'"):
         build_corpus(given, tmp_path / "c", CorpusConfig(encoder=EncoderConfig(name="hash:8"), shard_size=2))

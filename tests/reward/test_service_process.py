@@ -264,8 +264,8 @@ def test_no_request_fails_or_mixes_two_corpora_while_the_corpus_grows(tmp_path: 
     answers: list[Any] = []
     with ThreadPoolExecutor(4) as clients:
         for number in range(2):
-            words = (f"whisk {number} eggs", "melt the butter in the pan", "crack two eggs", "whisk the eggs")
-            corpus = corpus.add([Narration(f"new-{number}", tuple(map(Segment, words[number:])))])
+            words = ("crack two eggs", "whisk the eggs" if number else "whisk the eggs well", "melt butter in the pan")
+            corpus = corpus.add([Narration(f"new-{number}", tuple(map(Segment, words)))])
             told.append(eggs(Verifier(corpus)))
             while ask(served.port, "/info", method="GET")[1]["corpus"]["id"] != corpus.manifest["id"]:
                 answers += clients.map(lambda _: ask(served.port, "/score", body), range(8))

@@ -69,7 +69,7 @@ def remove(
 ) -> CommandOutput:
     """Remove narrations from a corpus by their video ids.
 
-    Nothing is encoded. Their texts leave the disk when their shard is compacted: by itself where over 5 % of it is
+    Nothing is encoded. Their texts leave the disk when their shard is compacted: by itself where over 1 % of it is
     removed, and by `recipe corpus compact`.
 
     Example: recipe corpus remove corpora/mine dQw4w9WgXcQ

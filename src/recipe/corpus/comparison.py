@@ -41,10 +41,10 @@ class Difference(NamedTuple):
 
 def compared(corpus: Corpus, narrations: Iterable[Narration]) -> Iterator[HeldNarration]:
     """Each narration with the one of the same video that the corpus holds, in order. Raises CorpusError."""
-    numbers = {video_id: number for number, video_id in enumerate(corpus.video_ids)}
-    stream = iter(narrations)
+    known, stream = corpus.video_ids, iter(narrations)
     while batch := list(islice(stream, _BATCH)):
-        own = [numbers.get(narration.video_id) for narration in batch]
+        ids = [narration.video_id for narration in batch]
+        own = [corpus.find(video_id) if video_id in known else None for video_id in ids]
         held = iter(corpus.narrations([number for number in own if number is not None]))
         for narration, number in zip(batch, own, strict=True):
             yield HeldNarration(narration, number, None if number is None else next(held))
