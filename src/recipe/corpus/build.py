@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from recipe.artifacts import JsonObject, atomic_path, file_sha256, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
-from recipe.corpus.comparison import Difference, difference
+from recipe.corpus.comparison import CorpusDifference, difference
 from recipe.corpus.encode import encode_on_devices, encode_shards, on_device
 from recipe.corpus.encoders import Encoder, differences, open_encoder
 from recipe.corpus.integrity import record_build
@@ -188,7 +188,7 @@ def _compare_finished(
         return True
 
 
-def _other_narrations(output: Path, found: Difference) -> CorpusError:
+def _other_narrations(output: Path, found: CorpusDifference) -> CorpusError:
     """The error for a finished corpus of other narrations than those given."""
     return CorpusError(
         f"{output}: the folder holds a finished corpus of other narrations: of those given it lacks "

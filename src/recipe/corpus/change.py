@@ -41,7 +41,7 @@ from recipe.corpus.encode import encode_shards
 from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_recorded_encoder, settings_for
 from recipe.corpus.excluded import read_excluded
 from recipe.corpus.index import Index
-from recipe.corpus.integrity import record_change
+from recipe.corpus.integrity import record_build
 from recipe.corpus.layout import (
     BOUNDS,
     CODES,
@@ -417,7 +417,7 @@ def _conclude(
     write_json(folder / MANIFEST, values)
     # Files that were known to be whole still are; the others stay what they were.
     whole = {shard.folder.name for shard in index.shards if shard.verified}
-    record_change(folder, kept, whole | fresh)
+    record_build(folder, kept, whole=whole | fresh)
     index.held = None  # nothing is read from the old corpus any more
     _clean(folder)
     remove(folder / _WORK)

@@ -26,7 +26,7 @@ class HeldNarration(NamedTuple):
         return self.held is not None and replace(self.given, source=self.held.source) == self.held
 
 
-class Difference(NamedTuple):
+class CorpusDifference(NamedTuple):
     """Narrations beside those of a corpus, by their video ids."""
 
     added: list[str]
@@ -50,9 +50,9 @@ def compared(corpus: Corpus, narrations: Iterable[Narration]) -> Iterator[HeldNa
             yield HeldNarration(narration, number, None if number is None else next(held))
 
 
-def difference(corpus: Corpus, narrations: Iterable[Narration]) -> Difference:
+def difference(corpus: Corpus, narrations: Iterable[Narration]) -> CorpusDifference:
     """What the narrations would add to the corpus, change in it and leave out of it. Raises CorpusError."""
-    found = Difference([], [], 0, [])
+    found = CorpusDifference([], [], 0, [])
     left, equal = dict.fromkeys(corpus.video_ids), 0
     for pair in compared(corpus, narrations):
         left.pop(pair.given.video_id, None)
