@@ -80,7 +80,8 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None, phases=[Phase.generate])
+@pytest.mark.thorough
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])  # a case takes too long to be made smaller
 @given(actions=ACTIONS, percent=st.sampled_from([1, 60, 100]), small=st.sampled_from([2, 16]))
 def test_any_changes_leave_the_corpus_that_a_build_from_nothing_makes(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, list[int]]], percent: int, small: int

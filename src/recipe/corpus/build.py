@@ -346,17 +346,20 @@ def _batches(narrations: Iterable[Narration], size: int) -> Iterator[list[Narrat
 
 
 def _write_staged(output: Path, name: str, batch: list[Narration]) -> ShardRecord:
+    content = _content(batch)
     with atomic_path(output / STAGING / name) as partial:
         partial.mkdir()
         write_tables(partial, batch)
-        return shard_record(name, batch, file_records(partial, TABLES))
+        return shard_record(name, batch, file_records(partial, TABLES), content)
 
 
-def shard_record(name: str, batch: Sequence[Narration], files: dict[str, FileRecord]) -> ShardRecord:
-    """The record of a shard of these narrations and files. Raises InputError for a text that is not valid Unicode."""
+def shard_record(
+    name: str, batch: Sequence[Narration], files: dict[str, FileRecord], content: str | None = None
+) -> ShardRecord:
+    """The record of a shard of these narrations and files; `content` is the hash over them, where it is known."""
     return ShardRecord(
         name=name,
-        content=_content(batch),
+        content=content or _content(batch),
         narrations=len(batch),
         segments=sum(len(narration.segments) for narration in batch),
         timed=sum(narration.segments[0].start is not None for narration in batch),
