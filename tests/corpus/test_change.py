@@ -402,3 +402,20 @@ def test_parts_of_shards_are_searched_by_actors_opening_some_of_them(
     whole = opened.index.search([query], 20)[0].hits
     parts = [Index.open(corpus, shards).search([query], 20)[0].hits for shards in ([0, 2], [1])]
     assert sorted((hit for part in parts for hit in part), key=lambda hit: (-hit.score, hit.narration)) == whole
+
+
+def test_what_was_verified_before_a_change_still_is_and_nothing_else(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a large corpus, whose vectors are not hashed at every opening."""
+    monkeypatch.setenv("RECIPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("recipe.corpus.integrity.HASHED_AT_OPENING", 0)
+    Corpus.open(folder).verify()
+    add_narrations(folder, POOL[12:14])
+    assert Index.open(folder).verified
+    path = folder / "shards" / "00000" / "embeddings.npy"
+    path.write_bytes(path.read_bytes())  # by somebody else, maybe with other content
+    add_narrations(folder, POOL[14:16])
+    assert [shard.verified for shard in Index.open(folder).shards] == [False, True, True, True]
+    Corpus.open(folder).verify()
+    assert Index.open(folder).verified

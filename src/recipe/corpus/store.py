@@ -96,9 +96,10 @@ class Corpus:
         `encoder` asks for another one than the corpus was built with, ConfigError for devices that are not there.
         """
         folder = Path(path)
-        settings = settings_for(folder, open_manifest(folder)["encoder"], encoder)
+        if encoder is not None:  # asked before vectors are copied to devices
+            settings_for(folder, open_manifest(folder)["encoder"], encoder)
         local = kernels("gpu.index").GpuIndex.open(folder, devices=devices) if devices else Index.open(folder)
-        return cls(local, settings)
+        return cls(local, settings_for(folder, local.manifest["encoder"], encoder))
 
     def __len__(self) -> int:
         return len(self._local)
