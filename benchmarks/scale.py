@@ -16,6 +16,10 @@ From all sizes together follow the nanoseconds for a segment and for each of its
 for 25 million segments of 1,024 dimensions on this processor, beside what one H200 would need at its limits (4.3 TB/s,
 1,580 TOP/s; calculated, not measured).
 
+The 1.2 million then grow: 100 narrations are added, 100 are removed, and 0.9 % of all: below the share from which on
+shards are written anew, so that searches pass around them. Shown are the seconds of each change, and a query before and
+after.
+
 The default takes about twenty minutes and 14 GB of disk on two cores; --quick half a minute.
 """
 
@@ -23,6 +27,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -40,15 +45,19 @@ import numpy as np
 from common import add_json, once, picture, processor, table, write_result
 from matplotlib.axes import Axes
 from scipy.optimize import nnls
-from synthetic import build, questions
+from synthetic import SyntheticEncoder, build, lengths, questions
 
 from recipe.artifacts import read_json, write_json
+from recipe.corpus import change
 from recipe.corpus.index import Index
 from recipe.corpus.layout import padded
 from recipe.corpus.scan.shards import StreamedArray
 from recipe.corpus.store import Corpus
+from recipe.types import Narration, Segment
 
 K, STEPS, BATCH = 25, 8, 64
+CHANGED = 100
+"""Narrations of a small change."""
 FULL = {
     "wide": (20_000, 100_000, 400_000),
     "wide_dimension": 256,
@@ -91,7 +100,9 @@ def report(result: Result) -> str:
     lines += [_line(row) for row in result["rows"]]
     for name, made in result["builds"].items():
         lines.append(f"build of the {name} corpus: {made['seconds']:.0f} s, peak RSS {made['peak_rss_gb']:.2f} GB")
-    return "\n".join([*lines, _limited(result["limited"]), *(_cost(result, task) for task in TASKS)])
+    return "\n".join(
+        [*lines, _limited(result["limited"]), _growth(result["growth"]), *(_cost(result, task) for task in TASKS)]
+    )
 
 
 def body(result: Result, repeats: int) -> list[str | dict[str, Any]]:
@@ -113,6 +124,7 @@ def body(result: Result, repeats: int) -> list[str | dict[str, Any]]:
         table(rows, "narrations"),
         table(made, "build"),
         _limited(result["limited"]) + ".",
+        _growth(result["growth"]) + ".",
         *(_cost(result, task) + "." for task in TASKS),
     ]
 
@@ -124,6 +136,16 @@ def _limited(row: Result) -> str:
         f"page cache: {'the same answers' if row['same_answers'] else 'OTHER ANSWERS'} "
         f"({'streamed' if row['streamed'] else 'mapped'}); first query {row['first_ms']:,.0f} ms, "
         f"then {row['one_ms']:,.0f} ms; 64 queries {row['batch64_ms']:,.0f} ms; peak RSS {row['peak_rss_gb']:.2f} GB"
+    )
+
+
+def _growth(row: Result) -> str:
+    return (
+        f"{row['narrations']:,} narrations: {CHANGED} more are added in {row['add_s']:.1f} s, {CHANGED} removed in "
+        f"{row['remove_s']:.1f} s, and 0.9 % in {row['remove_many_s']:.1f} s; one query takes "
+        f"{row['query_ms_before']:.1f} ms before, {row['query_ms']:.1f} ms with {CHANGED} removed and "
+        f"{row['query_ms_many']:.1f} ms with 0.9 % removed ({row['parts']:,} parts); compacting takes "
+        f"{row['compact_s']:.1f} s"
     )
 
 
@@ -254,7 +276,44 @@ class OwnMemory:
             self.peak = max(self.peak, int(own) * 1024)
 
 
-WORKERS = {"build": build_worker, "search": search_worker}
+def grow_worker(folder: str, count: int, dimension: int, repeats: int) -> Result:
+    """Add narrations to a corpus, remove some and then many, each timed, and search it before and after."""
+    change.open_recorded_encoder = lambda *_, **__: SyntheticEncoder(dimension)  # no hub knows it
+    corpus = Path(folder)
+    queries = list(questions(Corpus.open(corpus), 1, STEPS))
+    began_with = Index.open(corpus)
+    before = best_ms(lambda: began_with.search(queries, K), repeats)
+    new = [
+        Narration(f"video-{n}", tuple(Segment(f"{n} {k} {length}") for k in range(length)))
+        for n, length in enumerate(lengths(count + CHANGED).tolist())
+        if n >= count
+    ]
+    some, many = (np.linspace(1, count - 2, size).astype(int) for size in (CHANGED, count // 110))
+    done = {
+        "add_s": once(lambda: change.add_narrations(corpus, new), 1)[0],
+        "remove_s": once(lambda: change.remove_narrations(corpus, [f"video-{n}" for n in some]), 1)[0],
+    }
+    index = Index.open(corpus)
+    done |= {"query_ms_before": before, "query_ms": best_ms(lambda: index.search(queries, K), repeats)}
+    left = [f"video-{n}" for n in np.setdiff1d(many, some)]
+    done["remove_many_s"] = once(lambda: change.remove_narrations(corpus, left), 1)[0]
+    index = Index.open(corpus)
+    done |= {"parts": len(index.shards), "query_ms_many": best_ms(lambda: index.search(queries, K), repeats)}
+    done["compact_s"] = once(lambda: change.compact_corpus(corpus), 1)[0]
+    return {"narrations": count, "dimension": dimension, **done, "peak_rss_gb": peak_rss()}
+
+
+WORKERS = {"build": build_worker, "search": search_worker, "grow": grow_worker}
+
+
+def grown(folder: Path, count: int, dimension: int, repeats: int) -> Result:
+    """What changing a corpus took. The changed one is a copy whose files are links: no change writes into them."""
+    copy = folder.with_name(f"{folder.name}-grown")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy, copy_function=os.link)
+    found = alone("grow", str(copy), count, dimension, repeats)
+    shutil.rmtree(copy)
+    return found
 
 
 def built(folder: Path, count: int, dimension: int, shard: int) -> Result:
@@ -351,6 +410,7 @@ def measure(folder: Path, plan: Result, repeats: int) -> Result:
         "rows": rows,
         "builds": builds,
         "limited": limited | {"same_answers": same},
+        "growth": grown(folder / "many", plan["many"], plan["many_dimension"], repeats),
         "one_query": fit(rows, "one_ms"),
         "batch64": fit(rows, "batch64_ms"),
         "h200_at_its_limits": h200(),

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from recipe.cli import corpus
 from recipe.cli import corpus as commands
-from recipe.errors import ConfigError, CorpusError, InputError
+from recipe.errors import ConfigError, CorpusError, EncoderMismatch, InputError
 
 ROWS = [
     {
@@ -151,3 +151,50 @@ def test_a_finished_corpus_is_left_alone_without_loading_anything(narrations: Pa
     )
     assert done.stderr == ""
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_corpus_grows_by_commands(narrations: Path, tmp_path: Path) -> None:
+    build(narrations, tmp_path / "c", "--alignable")
+    more = tmp_path / "more.jsonl"
+    changed = {**ROWS[1], "sentences": ["wash the leaves", "chop the onion", "toss"]}
+    more.write_text(
+        "".join(json.dumps(row) + "\n" for row in (ROWS[0], changed, {"video_id": "egg", "sentences": ["a"]}))
+    )
+    found = json.loads(run("diff", tmp_path / "c", more, "--json"))
+    assert (found["added"], found["changed"], found["equal"], found["removed"]) == (["egg"], ["salad"], 1, [])
+    assert "added: 1 (egg)" in run("diff", tmp_path / "c", more)
+    done = json.loads(run("add", tmp_path / "c", more, "--json"))
+    assert (done["added"], done["replaced"], done["equal"], done["encoded"]) == (1, 1, 1, 2)
+    assert "there already 3" in run("add", tmp_path / "c", more)
+    listed = json.loads(run("list", tmp_path / "c", "--json"))
+    assert [row["video_id"] for row in listed["narrations"]] == ["tea", "salad", "egg"]
+    assert listed["id"] == done["id"]
+    assert run("list", tmp_path / "c", "--grep", "MAKING").splitlines()[-1] == "1 of 3 narrations"
+    (tmp_path / "gone.txt").write_text("salad\n")
+    assert "removed 1" in run("remove", tmp_path / "c", tmp_path / "gone.txt")
+    assert "nothing to do" in run("remove", tmp_path / "c", "salad")
+    info = json.loads(run("info", tmp_path / "c", "--json"))
+    [entry, _] = info["read"]["changes"]
+    assert (info["narrations"], entry["files"], entry["reading"]) == (2, ["more.jsonl"], None)
+    assert "added 1, replaced 1, removed 1" in run("info", tmp_path / "c")
+    run("compact", tmp_path / "c")
+    run("verify", tmp_path / "c")
+    with pytest.raises(EncoderMismatch, match="name 'hash:64', not 'hash:8'"):
+        run("add", tmp_path / "c", more, "--encoder", "hash:8")
+    with pytest.raises(InputError, match="'eggs'; did you mean 'egg'"):
+        run("remove", tmp_path / "c", "eggs")
+    with pytest.raises(CorpusError, match="nothing was kept out"):
+        run("add", tmp_path / "c", more, "--exclude", narrations)
+    more.write_text(more.read_text() * 2)
+    with pytest.raises(InputError, match=r"more\.jsonl.* line 4.*'tea' was read before"):
+        run("add", tmp_path / "c", more)
+
+
+def test_a_changed_corpus_is_published_and_pulled(narrations: Path, tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    build(narrations, tmp_path / "c")
+    run("remove", tmp_path / "c", "tea")
+    run("publish", tmp_path / "c", tmp_path / "release")
+    run("pull", tmp_path / "release", tmp_path / "again")
+    [row] = json.loads(run("list", tmp_path / "again", "--json"))["narrations"]
+    assert row["video_id"] == "salad"

@@ -5,6 +5,7 @@ its own with TRITON_INTERPRET=1.
 """
 
 import os
+import shutil
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -278,6 +279,25 @@ def test_numbers_of_some_shards_are_those_of_the_corpus(corpus: Any) -> None:
     (whole,) = GpuIndex.open(corpus, devices=DEVICES).search(queries, 99)
     assert len(whole.hits) == 90
     assert some.hits == [hit for hit in whole.hits if hit.narration >= 35]
+
+
+@pytest.mark.parametrize("precision", ["int8", "float16"])
+def test_removed_narrations_are_not_found(corpus: Any, tmp_path: Any, monkeypatch: Any, precision: Any) -> None:
+    from recipe.corpus import change
+    from recipe.corpus.gpu.index import GpuIndex
+    from recipe.corpus.index import Index
+    from recipe.corpus.store import Corpus
+
+    monkeypatch.setattr(change, "REMOVED_PERCENT", 50)
+    folder = shutil.copytree(corpus, tmp_path / "changed")
+    ids = list(Corpus.open(folder).video_ids)
+    change.remove_narrations(folder, [ids[number] for number in (0, 7, 8, 40, 89)])
+    queries = asked(np.random.default_rng(16), [3, 2])
+    index = GpuIndex.open(folder, devices=DEVICES, precision=precision)
+    assert len(index) == 85
+    assert [found.hits for found in index.search(queries, 85)] == [
+        found.hits for found in Index.open(folder).search(queries, 85)
+    ]
 
 
 def test_scores_too_close_for_codes_are_still_exact(torch: Any, tmp_path: Any) -> None:

@@ -120,7 +120,7 @@ def test_folders_without_a_corpus_are_refused(tmp_path: Path) -> None:
         Corpus.open(tmp_path)
     for version in (2, 99, None):
         (tmp_path / "manifest.json").write_text(json.dumps({"format": version}))
-        with pytest.raises(CorpusError, match=rf"manifest\.json: .*format {version} .* 3;"):
+        with pytest.raises(CorpusError, match=rf"manifest\.json: .*format {version} .* 3 and 4;"):
             Corpus.open(tmp_path)
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(CorpusError, match="JSON object"):

@@ -42,6 +42,8 @@ class Case(NamedTuple):
 WORLD = "world examples --split test_goals --count 12 --output e.jsonl"
 SPOKEN = "world narrations --count 40 --output n.jsonl"
 CORPUS = "corpus build n.jsonl --output c --encoder hash:64 --shard-size 16"
+MORE = "more n.jsonl m.jsonl"
+REMOVE = "corpus remove c world-000001 world-000020 world-000021"
 PLANS = "plans e.jsonl p.jsonl"
 JUDGED = "evaluate judge p.jsonl --examples e.jsonl --judge proxy --encoder hash:64 --output j.json"
 
@@ -49,6 +51,11 @@ CASES = {
     "world narrations": Case(SPOKEN),
     "world examples": Case(WORLD),
     "corpus build": Case(CORPUS, (SPOKEN,)),
+    "corpus add": Case("corpus add c m.jsonl", (SPOKEN, CORPUS, MORE)),
+    "corpus remove": Case(REMOVE, (SPOKEN, CORPUS)),
+    "corpus compact": Case(
+        "corpus compact c", (SPOKEN, f"{CORPUS}0", MORE, "corpus add c m.jsonl", "corpus remove c world-000007")
+    ),
     "corpus caption": Case("corpus caption n.jsonl --engine none --encoder hash:64 --output k.jsonl", (SPOKEN,)),
     "data prepare": Case("data prepare --procedures t.jsonl --output d.jsonl", ("procedures t.jsonl",)),
     "reward score": Case(
@@ -117,7 +124,7 @@ ELSEWHERE = {
 
 def command(words: str) -> int:
     """A command of `recipe`, or of those that make inputs here, in this process."""
-    made = {"plans": _plans, "procedures": _procedures, "prompts": _prompts}
+    made = {"plans": _plans, "more": _more, "procedures": _procedures, "prompts": _prompts}
     name, *rest = words.split()
     if name in made:
         made[name](*map(Path, rest))
@@ -136,6 +143,14 @@ def _plans(examples: Path, target: Path) -> None:
     write_predictions(
         target, [Prediction(one.example_id, (*one.continuation[::-1], "wait")) for one in read_examples(examples)]
     )
+
+
+def _more(narrations: Path, target: Path) -> None:
+    """Narrations of the file as they are, some of them in other words, and some of other videos."""
+    lines = narrations.read_text().splitlines()
+    others = [line.replace('"text": "', '"text": "now ') for line in lines[2:5]]
+    new = [line.replace("world-", "other-") for line in lines[:4]]
+    target.write_text("\n".join([*lines[8:12], *others, *new]) + "\n")
 
 
 def _procedures(target: Path) -> None:

@@ -20,7 +20,7 @@ from recipe.cli import app
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
-from recipe.errors import RecipeError
+from recipe.errors import ComputeError, RecipeError
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Segment
 
@@ -202,7 +202,22 @@ def assert_rewards_of_the_library(port: int, verifier: Verifier) -> None:
     assert len({one.total for one in rewards}) > 20
 
 
-def test_a_corpus_that_is_replaced_is_kept_and_told_of(tmp_path: Path) -> None:
+EGGS = {"goal": "eggs", "history": ["crack two eggs"], "continuation": ["whisk the eggs", "melt butter in the pan"]}
+
+
+def eggs(verifier: Verifier) -> float:
+    """The reward of `EGGS`."""
+    return verifier.score(history=EGGS["history"], continuations=[EGGS["continuation"]], goal="eggs")[0].total
+
+
+def serves(port: int, identity: str) -> Any:
+    """What /info says once this corpus is served."""
+    while (info := ask(port, "/info", method="GET")[1])["corpus"]["id"] != identity:
+        time.sleep(0.05)
+    return info
+
+
+def test_a_corpus_that_is_replaced_is_taken_over(tmp_path: Path) -> None:
     folder = built(tmp_path / "corpus", TALKS)
     examples = tmp_path / "warm.jsonl"
     examples.write_text(json.dumps({"goal": "tea", "history": ["boil the water"], "continuation": ["warm the pot"]}))
@@ -213,19 +228,13 @@ def test_a_corpus_that_is_replaced_is_kept_and_told_of(tmp_path: Path) -> None:
     other = built(tmp_path / "other", OTHER)
     folder.rename(tmp_path / "old")
     missing = ask(served.port, "/info", method="GET")[1]
+    _, answer = ask(served.port, "/score", EGGS)
     other.rename(folder)
-    after = ask(served.port, "/info", method="GET")[1]
-    [expected] = kept.score(
-        history=["crack two eggs"], continuations=[["whisk the eggs", "melt butter in the pan"]], goal="eggs"
-    )
-    _, answer = ask(
-        served.port,
-        "/score",
-        {"goal": "eggs", "history": ["crack two eggs"], "continuation": ["whisk the eggs", "melt butter in the pan"]},
-    )
+    ids = {name: Corpus.open(tmp_path / place).manifest["id"] for name, place in (("old", "old"), ("new", "corpus"))}
+    after = serves(served.port, ids["new"])
+    _, later = ask(served.port, "/score", EGGS)
     _, page = text(served.port, "/metrics")
     said = served.end()
-    ids = {name: Corpus.open(tmp_path / place).manifest["id"] for name, place in (("old", "old"), ("new", "corpus"))}
     assert before["corpus"] | {"folder": ""} == {
         "folder": "",
         "id": ids["old"],
@@ -235,13 +244,60 @@ def test_a_corpus_that_is_replaced_is_kept_and_told_of(tmp_path: Path) -> None:
         "on_disk": {"id": ids["old"], "replaced": False},
     }
     assert missing["corpus"]["on_disk"] == {"id": None, "replaced": True}
-    assert (after["corpus"]["id"], after["corpus"]["on_disk"]) == (ids["old"], {"id": ids["new"], "replaced": True})
+    assert (after["corpus"]["narrations"], after["corpus"]["on_disk"]) == (1, {"id": ids["new"], "replaced": False})
     assert (before["encoder"]["name"], before["verifier"]["verifier"]) == ("hash:128", "paper")
-    assert answer["reward"]["total"] == pytest.approx(expected.total, abs=1e-6)
-    assert answer["reward"]["best_narration"] == expected.best_narration == 1
-    assert "recipe_reward_corpus_replaced 1.0" in page
-    assert f'recipe_reward_corpus{{id="{ids["old"]}"}} 1.0' in page
-    assert f"now holds corpus {ids['new']}; the service continues with {ids['old']}" in said
+    assert answer["reward"]["total"] == pytest.approx(eggs(kept), abs=1e-6)
+    assert later["reward"]["total"] == pytest.approx(eggs(Verifier(Corpus.open(folder))), abs=1e-6)
+    assert "recipe_reward_corpus_replaced 0.0" in page
+    assert f'recipe_reward_corpus{{id="{ids["new"]}"}} 1.0' in page
+    assert f'recipe_reward_corpus{{id="{ids["old"]}"}} 0.0' in page
+    assert f"corpus {ids['new']} is served from now on, in place of {ids['old']}" in said
+
+
+def test_no_request_fails_or_mixes_two_corpora_while_the_corpus_grows(tmp_path: Path) -> None:
+    folder = built(tmp_path / "corpus", TALKS)
+    served = Served("--corpus", folder, "--batch", 2)
+    corpus = Corpus.open(folder)
+    told = [eggs(Verifier(corpus))]
+    plans = [EGGS["continuation"]] * 9  # several batches
+    body = {"goal": "eggs", "history": EGGS["history"], "continuations": plans}
+    answers: list[Any] = []
+    with ThreadPoolExecutor(4) as clients:
+        for number in range(2):
+            words = ("crack two eggs", "whisk the eggs" if number else "whisk the eggs well", "melt butter in the pan")
+            corpus = corpus.add([Narration(f"new-{number}", tuple(map(Segment, words)))])
+            told.append(eggs(Verifier(corpus)))
+            while ask(served.port, "/info", method="GET")[1]["corpus"]["id"] != corpus.manifest["id"]:
+                answers += clients.map(lambda _: ask(served.port, "/score", body), range(8))
+            answers += clients.map(lambda _: ask(served.port, "/score", body), range(8))
+    served.end()
+    assert len(set(told)) == 3
+    assert {status for status, _ in answers} == {200}
+    found = [{round(reward["total"], 6) for reward in answer["rewards"]} for _, answer in answers]
+    assert all(len(totals) == 1 for totals in found)
+    assert set().union(*found) == {round(total, 6) for total in told}
+    assert found[-1] == {round(told[-1], 6)}
+
+
+def test_a_reward_that_was_trained_on_the_old_corpus_keeps_it_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from recipe_apps.service.app import RewardService
+    from recipe_apps.service.messages import ServiceSettings
+
+    def refused(_: str) -> Any:
+        raise ComputeError("The reward was trained on another corpus than this one.")
+
+    corpus = Corpus.open(built(tmp_path / "corpus", TALKS))
+    service = RewardService(Verifier(corpus), ServiceSettings(), None, corpus, refused)
+    corpus.add([Narration("new", (Segment("whisk the eggs"),))])
+    for _ in range(3):
+        service.look()
+        service.take_over()
+    assert service.served == corpus.manifest["id"]
+    assert service.replaced
+    assert caplog.text.count("cannot be served, and") == 1
+    assert "stays: The reward was trained on another corpus" in caplog.text
 
 
 def test_what_keeps_it_from_starting_is_told_in_one_sentence(tmp_path: Path) -> None:

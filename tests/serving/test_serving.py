@@ -13,18 +13,21 @@ import numpy as np
 import pytest
 from tests.serving.conftest import SALAD, TEA, SlowEngine, httpx2, plan_text
 
-from recipe.config import RewardConfig
+from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
+from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
+from recipe.errors import ConfigError
 from recipe.evaluation.people.ratings import read_ratings
+from recipe.explain.records import Links
 from recipe.models.protocol import WrittenPieces
 from recipe.planning.predictions import read_predictions
 from recipe.reward.scorer import PromptGroup, Steps
 from recipe.reward.verifier import Verifier
-from recipe.types import Reward
+from recipe.types import Narration, Reward, Segment
 
 from recipe_apps.serving import runs  # isort: skip
-from recipe_apps.serving.evidence import CorpusEvidence  # isort: skip
+from recipe_apps.serving.evidence import CorpusEvidence, open_evidence  # isort: skip
 from recipe_apps.serving.settings import PageSettings  # isort: skip
 
 
@@ -402,3 +405,39 @@ def test_steps_of_a_thought_are_replaced_by_those_of_the_plan(serve: Any) -> Non
     for number, steps in ((0, TEA[:2]), (1, TEA)):
         assert [shown[number][place] for place in range(1, len(steps) + 1)] == list(steps)
         assert {row["number"] for row in plans[number]["evidence"]} <= set(range(1, len(steps) + 1))
+
+
+def test_new_runs_ask_the_corpus_that_is_there_now_and_old_ones_theirs(
+    tmp_path: Path, serve: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrations = [Narration(f"v{n}", tuple(map(Segment, TEA[n % 3 :]))) for n in range(12)]
+    folder = build_corpus(narrations, tmp_path / "c", CorpusConfig(encoder=EncoderConfig(name="hash:64")))
+    evidence = open_evidence(Corpus.open(folder), RewardConfig(), Links())
+    with serve(evidence=evidence, pause=0.05) as page:
+        worker = page.app.state.page.evidence
+        begun = page.begin(plans=1)
+        while begun not in worker._asked:
+            time.sleep(0.01)
+        grown = Corpus.open(folder).add([Narration("new", tuple(map(Segment, SALAD)))])
+        while worker.corpus is evidence:
+            time.sleep(0.01)
+        assert worker._asked.get(begun, evidence) is evidence
+        assert page.events(begun)[-1].kind == "done"
+        info = page.client.get("/api/info").json()
+        assert info["corpus"] | {"too_small": None} == {
+            "id": grown.manifest["id"],
+            "narrations": 13,
+            "segments": grown.manifest["segments"],
+            "too_small": None,
+        }
+        # A corpus that cannot be served is told of, and the one that is served stays.
+        now = worker.corpus
+
+        def refused(*_: object) -> None:
+            raise ConfigError("the reward was trained on another corpus.")
+
+        monkeypatch.setattr("recipe_apps.serving.app.open_evidence", refused)
+        grown.remove(["v3"])
+        while "cannot be served" not in caplog.text:
+            time.sleep(0.01)
+        assert worker.corpus is now

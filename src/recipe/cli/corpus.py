@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-app = CommandGroup({"caption": "recipe.cli.caption:caption"}, help="Build, inspect and search an index of narrations.")
+app = CommandGroup(
+    {
+        "add": "recipe.cli.corpus_changes:add",
+        "remove": "recipe.cli.corpus_changes:remove",
+        "list": "recipe.cli.corpus_changes:listing",
+        "diff": "recipe.cli.corpus_changes:diff",
+        "compact": "recipe.cli.corpus_changes:compact",
+        "caption": "recipe.cli.caption:caption",
+    },
+    help="Build, change, inspect and search an index of narrations.",
+)
 
 Folder = Annotated[Path, typer.Argument(help="A corpus folder.")]
 Titles = Annotated[
@@ -295,43 +305,17 @@ def search(
 
     Example: recipe corpus search corpora/mine "chop the onion" "fry it in butter" -k 3
     """
-    from recipe.corpus.store import best_matches
+    from recipe.corpus.store import Hits
     from recipe.errors import InputError
     from recipe.report.elements import Cell, Table, headings, row
     from recipe.text import as_steps
 
     if any(not step.strip() for step in as_steps(steps)):
         raise InputError("a step is empty; give every step some text.")
-    rows: list[dict[str, Any]] = []
     with searched(folder, devices, actors) as corpus:
         queries = corpus.encoder.encode(steps)
         (result,) = corpus.index.search([queries], k)
-        for hit in result.hits:
-            narration = corpus.narration(hit.narration)
-            matches = [
-                {
-                    "step": steps[match.step],
-                    "segment": match.segment,
-                    "similarity": match.similarity,
-                    "start": narration.segments[match.segment].start,
-                    "end": narration.segments[match.segment].end,
-                    "text": narration.segments[match.segment].text,
-                    "speech": narration.segments[match.segment].speech,
-                }
-                for match in best_matches(queries @ corpus.embeddings(hit.narration).T)
-            ]
-            rows.append(
-                {
-                    "narration": hit.narration,
-                    "video_id": narration.video_id,
-                    "title": narration.title,
-                    "source": narration.source,
-                    "url": narration.url,
-                    "score": hit.score,
-                    "matches": matches,
-                }
-            )
-        total = len(corpus)
+        rows, total = Hits(corpus, result.hits, (steps, queries)).rows(), len(corpus)
     certificate, lines = result.certificate, list[Any]()
     for rank, hit_row in enumerate(rows, start=1):
         caption = f"{rank}. {hit_row['video_id']} ({hit_row['title'] or 'without a title'}): {hit_row['score']:.3f}"
@@ -390,6 +374,14 @@ def _summary(corpus: "Corpus") -> CommandOutput:
         for values in (summary["encoder"], summary["reading"] or {"": "narrations handed over in Python"})
     )
     read = summary["read"] or {}
+    changes = read.get("changes", [])
+    changed = {
+        "added": sum(entry.get("added", 0) for entry in changes),
+        "replaced": sum(entry.get("replaced", 0) for entry in changes),
+        "removed": sum(len(entry.get("removed", ())) for entry in changes),
+    }
+    removed = summary["removed"]
+    left_out = [line for entry in changes for line in (entry.get("read") or {}).get("left_out", [])]
     memory = {name: _size(count) for name, count in summary["search_bytes"].items()}
     lines = _pairs(
         [
@@ -399,9 +391,11 @@ def _summary(corpus: "Corpus") -> CommandOutput:
             ("encoder", encoder),
             *([("licence", summary["licence"])] if summary["licence"] else []),
             ("read with", reading),
-            *(("left out", line) for line in read.get("left_out", [])),
+            *(("left out", line) for line in [*read.get("left_out", []), *left_out]),
             *(("excluded", line) for row in read.get("checked") or [] if (line := Checked(**row).line)),
+            *([("since the build", ", ".join(f"{name} {n:,}" for name, n in changed.items() if n))] if changes else []),
             ("on disk", f"{_size(summary['disk_bytes'])} in {summary['shards']:,} shards"),
+            *([("removed on disk", f"{removed:,} narrations, until `recipe corpus compact`")] * bool(removed)),
             ("search on a CPU", f"{memory['cpu_int8']} mapped, and the originals of a few narrations"),
             ("search on a GPU", f"{memory['gpu_int8']} as int8, {memory['gpu_float16']} as float16"),
             ("corpus id", summary["id"][:16]),

@@ -8,13 +8,15 @@ byte for byte as an uninterrupted one.
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from recipe.artifacts import JsonObject, atomic_path, file_sha256, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
+from recipe.corpus.comparison import CorpusDifference, difference
 from recipe.corpus.encode import encode_on_devices, encode_shards, on_device
 from recipe.corpus.encoders import Encoder, differences, open_encoder
 from recipe.corpus.integrity import record_build
@@ -30,6 +32,7 @@ from recipe.corpus.layout import (
     STAGING,
     TABLES,
     BuildPlan,
+    FileRecord,
     Manifest,
     ShardRecord,
     corpus_id,
@@ -41,6 +44,7 @@ from recipe.corpus.layout import (
     write_tables,
 )
 from recipe.corpus.scan import kernels
+from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, CorpusError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration
@@ -84,10 +88,14 @@ def build_corpus(
     while these are unchanged; without, narrations that were staged before are compared with those given.
 
     Raises CorpusError where the folder holds another build (other narrations, encoder or settings), InputError
-    where another process is at work in it or there are no usable narrations, and what the engine raises.
+    where another process is at work in it or there are no usable narrations, and what the engine raises. That a
+    finished corpus is of other narrations shows before an encoder is loaded.
     """
     if encoder is None and origin is not None and _is_current(output, config, origin):
         return output
+    compared = _compare_finished(narrations, output, config, encoder, origin, progress)
+    if compared and is_changed(read_manifest(output / MANIFEST)):
+        return output  # a build has nothing to finish in it
     kernels("scan.quantise")  # a missing package shows now and not after the first shard
     if encoder is None:
         # On a cluster this machine encodes nothing: its processor may lack what the workers' devices have.
@@ -102,7 +110,7 @@ def build_corpus(
     )
     with locked(output):
         _bind(output, plan)
-        shards, read, files = _stage(narrations, output, config, origin, progress)
+        shards, read, files = _stage(() if compared else narrations, output, config, origin, progress, compared)
         missing = [index for index in range(len(shards)) if not (output / SHARDS / shard_name(index)).is_dir()]
         if missing:
             if not (output / PLAN).exists():
@@ -135,6 +143,61 @@ def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
     return all((output / SHARDS / shard["name"]).is_dir() for shard in manifest["shards"])
 
 
+def is_changed(manifest: Mapping[str, Any]) -> bool:
+    """Whether narrations were added to the corpus or removed from it after it was built (`recipe.corpus.change`)."""
+    return bool((manifest["read"] or {}).get("changes"))
+
+
+def _compare_finished(
+    narrations: Iterable[Narration],
+    output: Path,
+    config: CorpusConfig,
+    encoder: Encoder | None,
+    origin: Origin | None,
+    progress: Progress,
+) -> bool:
+    """Whether the folder holds the finished corpus of these narrations, all of which were read to find out.
+
+    False where the build has something left to do or to say. Raises CorpusError for a finished corpus of others, with
+    what they would change in it.
+    """
+    if not (output / MANIFEST).is_file() or (output / PLAN).exists():
+        return False
+    manifest = read_manifest(output / MANIFEST)
+    changed, shards = is_changed(manifest), manifest["shards"]
+    if not all((output / SHARDS / shard["name"]).is_dir() for shard in shards):
+        if changed:
+            raise CorpusError(
+                f"{output}: a shard is missing, and narrations were added or removed after the build, so that no build "
+                "makes it again; copy the corpus again, or build one in another folder."
+            )
+        return False
+    given = (config.shard_size, *((None, None) if origin is None else (origin.reading, origin.exclusions)))
+    if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != given:
+        return False  # `_bind` tells what is different
+    with locked(output):
+        if changed:
+            corpus = Corpus.open(output, config.encoder if encoder is None else None)
+            found = difference(corpus, narrations)
+            if found.added or found.changed or found.removed:
+                raise _other_narrations(output, found)
+            return True
+        if origin is not None and _refreshed(_recorded_inputs(output)["files"], origin.files) is not None:
+            return False  # the files say it, and need not be read
+        _restage(narrations, output, config.shard_size, shards, progress)
+        return True
+
+
+def _other_narrations(output: Path, found: CorpusDifference) -> CorpusError:
+    """The error for a finished corpus of other narrations than those given."""
+    return CorpusError(
+        f"{output}: the folder holds a finished corpus of other narrations: of those given it lacks "
+        f"{len(found.added):,}, and has {len(found.changed):,} in other words; {len(found.removed):,} of its own are "
+        f"not given. Change it with `recipe corpus add {output} FILES` and `recipe corpus remove`, or choose another "
+        "folder."
+    )
+
+
 def _bind(output: Path, plan: BuildPlan) -> None:
     """Bind the folder to one build: record `plan` in a new folder, compare it in one that was begun."""
     begun = next((output / name for name in (MANIFEST, PLAN) if (output / name).is_file()), None)
@@ -162,11 +225,17 @@ def _bind(output: Path, plan: BuildPlan) -> None:
 
 
 def _stage(
-    narrations: Iterable[Narration], output: Path, config: CorpusConfig, origin: Origin | None, progress: Progress
+    narrations: Iterable[Narration],
+    output: Path,
+    config: CorpusConfig,
+    origin: Origin | None,
+    progress: Progress,
+    compared: bool = False,
 ) -> tuple[list[ShardRecord], JsonObject | None, list[InputRecord]]:
     """All shards of the build, each finished or staged, the counts of reading, and the files that were read.
 
-    Input that cannot be used leaves nothing behind in a new folder.
+    With `compared`, the narrations are known to be those of the shards. Input that cannot be used leaves nothing behind
+    in a new folder.
     """
     record = next((path for path in (output / STAGED, output / MANIFEST) if path.is_file()), None)
     before = [] if origin is None else [_digest(path) for path in origin.files]
@@ -175,7 +244,8 @@ def _stage(
         shards: list[ShardRecord] = values["shards"]
         refreshed = None if origin is None else _refreshed(_recorded_inputs(output)["files"], origin.files)
         if refreshed is None or not all(_is_present(output, index) for index in range(len(shards))):
-            _restage(narrations, output, config.shard_size, shards, progress)
+            if not compared:
+                _restage(narrations, output, config.shard_size, shards, progress)
             refreshed = [] if origin is None else _record_inputs(origin.files, before)
         return shards, values["read"], refreshed
 
@@ -224,14 +294,17 @@ def _restage(
 
     Raises CorpusError where the narrations are others.
     """
-    compared, problem = 0, ""
+    compared, problem, rest = 0, "", iter(list[Narration]())
+    finished = (output / MANIFEST).is_file() and all((output / SHARDS / shard["name"]).is_dir() for shard in recorded)
     with progress.task("comparing narrations") as advance:
-        for batch in _batches(narrations, size):
+        batches = _batches(narrations, size)
+        for batch in batches:
             if compared == len(recorded):
                 problem = "the input has further narrations that the build lacks"
             elif _content(batch) != recorded[compared]["content"]:
                 problem = "the shard holds other narrations than the input"
             if problem:
+                rest = chain(batch, chain.from_iterable(batches))
                 break
             if not _is_present(output, compared):
                 _write_staged(output, shard_name(compared), batch)
@@ -239,6 +312,12 @@ def _restage(
             advance(len(batch))
     if compared < len(recorded):
         problem = problem or "the input ends before this shard"
+    if problem and finished:
+        found = difference(Corpus.open(output), rest)
+        same = sum(shard["narrations"] for shard in recorded[:compared])  # those before `rest`
+        found = found._replace(removed=found.removed[same:])
+        if found.added or found.changed or found.removed:
+            raise _other_narrations(output, found)
     if problem:
         raise CorpusError(
             f"{output / SHARDS / shard_name(compared)}: {problem}; "
@@ -271,10 +350,16 @@ def _write_staged(output: Path, name: str, batch: list[Narration]) -> ShardRecor
     with atomic_path(output / STAGING / name) as partial:
         partial.mkdir()
         write_tables(partial, batch)
-        files = file_records(partial, TABLES)
+        return shard_record(name, batch, file_records(partial, TABLES), content)
+
+
+def shard_record(
+    name: str, batch: Sequence[Narration], files: dict[str, FileRecord], content: str | None = None
+) -> ShardRecord:
+    """The record of a shard of these narrations and files; `content` is the hash over them, where it is known."""
     return ShardRecord(
         name=name,
-        content=content,
+        content=content or _content(batch),
         narrations=len(batch),
         segments=sum(len(narration.segments) for narration in batch),
         timed=sum(narration.segments[0].start is not None for narration in batch),
@@ -282,7 +367,7 @@ def _write_staged(output: Path, name: str, batch: list[Narration]) -> ShardRecor
     )
 
 
-def _content(batch: list[Narration]) -> str:
+def _content(batch: Sequence[Narration]) -> str:
     """SHA-256 over the texts and times of the narrations, independent of the table format."""
     digest = hashlib.sha256()
     for narration in batch:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from recipe.config import EncoderConfig
-from recipe.errors import ConfigError, MissingExtra
+from recipe.errors import ConfigError, EncoderMismatch, MissingExtra
 from recipe.progress import LOADING, SILENT, Progress
 from recipe.text import whole_text
 
@@ -206,6 +206,44 @@ def open_encoder(config: EncoderConfig, *, fixed_shape: bool = False, emulate: b
     # Imported here, because sentence-transformers takes seconds to import.
     module = importlib.import_module("recipe.corpus.sentence_transformer")
     encoder: Encoder = module.SentenceTransformerEncoder(config, fixed_shape=fixed_shape, emulate=emulate)
+    return encoder
+
+
+def settings_for(corpus: Path, recorded: EncoderIdentity, asked: EncoderConfig | None) -> EncoderConfig:
+    """The settings that open a corpus's encoder, as asked for or as recorded.
+
+    Raises EncoderMismatch where another encoder is asked for than the corpus was built with.
+    """
+    settings = recorded_settings(recorded, asked)
+    if asked is not None:
+        keys = ["name", "revision", "task", "dtype"] + ["dimension"] * (settings.dimension is not None)
+        values: dict[str, object] = {key: getattr(settings, key) for key in keys}
+        if Path(asked.name).is_dir():
+            del values["name"]  # a folder may have moved: its files are compared when it is loaded
+        if difference := differences(recorded, values):
+            raise EncoderMismatch(
+                f"{corpus}: the corpus was built with another encoder than the one asked for: {difference}; "
+                "ask for the corpus's own or build another corpus."
+            )
+    return settings
+
+
+def open_recorded_encoder(
+    corpus: Path, recorded: EncoderIdentity, settings: EncoderConfig, *, fixed_shape: bool = False
+) -> Encoder:
+    """The encoder that a corpus was built with, found by `settings`; computed in the corpus's own number format.
+
+    Raises EncoderMismatch where the model found is another one, and as `open_encoder`.
+    """
+    encoder = open_encoder(settings, fixed_shape=fixed_shape, emulate=True)
+    identity = encoder.identity
+    if identity["weights"] and identity["weights"] == recorded["weights"]:
+        identity["name"] = recorded["name"]  # the same model in a folder that has moved
+    if identity != recorded:
+        raise EncoderMismatch(
+            f"{corpus}: the encoder found as {recorded['name']!r} is not the one the corpus was "
+            f"built with: {differences(recorded, identity)}; restore it or build the corpus again."
+        )
     return encoder
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.corpus.layout import Manifest, open_manifest
+from recipe.corpus.layout import HeldManifest, Manifest
 from recipe.corpus.scan import kernels
 from recipe.corpus.scan.certificate import BoundedScores, Certificate, SearchResult, certify
 from recipe.corpus.scan.shards import Bounds, Shard, joined_bounds, open_shards
@@ -36,11 +36,13 @@ class Index:
         shards: Sequence[Shard],
         isa: str | None = None,
         threads: int | None = None,
+        held: HeldManifest | None = None,
     ) -> None:
+        """`held` keeps the files of the shards while the index lives."""
         self.folder = folder
         self.manifest = manifest
         self.shards = shards
-        self._isa, self._threads = isa, threads
+        self._isa, self._threads, self.held = isa, threads, held
         self._starts = np.cumsum([0, *map(len, shards)])
         self._shifts = np.array([shard.first for shard in shards]) - self._starts[:-1]
         self.dimension: int = manifest["encoder"]["dimension"]
@@ -65,12 +67,13 @@ class Index:
         Raises CorpusError for a folder without a finished corpus or with a damaged shard, and InputError.
         """
         folder = Path(folder)
-        manifest = open_manifest(folder)
+        held = HeldManifest(folder)
+        manifest = held.manifest
         count = len(manifest["shards"])
         for number in shards or ():
             if not 0 <= number < count:
                 raise InputError(f"{folder}: there is no shard {number}; give numbers below {count}.")
-        return cls(folder, manifest, open_shards(folder, manifest, shards, streamed), isa, threads)
+        return cls(folder, manifest, open_shards(folder, manifest, shards, streamed), isa, threads, held)
 
     def __len__(self) -> int:
         return int(self._starts[-1])

@@ -7,7 +7,7 @@ folder holds the state of each file at that time (size, times of change, inode):
 restored or copied since counts as not verified. Texts are hashed whenever a shard's are read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,20 @@ def verify_shards(folder: Path, shards: Sequence[ShardRecord], progress: Progres
     record_build(folder, shards, states)
 
 
-def record_build(folder: Path, shards: Sequence[ShardRecord], states: Mapping[str, object] | None = None) -> None:
+def record_build(
+    folder: Path,
+    shards: Sequence[ShardRecord],
+    states: Mapping[str, object] | None = None,
+    whole: Collection[str] | None = None,
+) -> None:
     """Record that these shards were hashed as they are now, or as in `states`: a build hashes every file it writes.
 
-    Small corpora are hashed at every opening and have no record.
+    Of a corpus that was changed those with the names `whole` were. Small corpora are hashed at every opening and have
+    no record.
     """
     if states is None:
-        states = {shard["name"]: _state(folder, shard) for shard in shards}
+        known = [shard for shard in shards if whole is None or shard["name"] in whole]
+        states = {shard["name"]: _state(folder, shard) for shard in known}
     if sum(file["bytes"] for shard in shards for file in shard["files"].values()) > HASHED_AT_OPENING:
         write_json(_record_path(folder), {"folder": str(folder.resolve()), "shards": states})
 

@@ -17,14 +17,25 @@ While a build is under way there are also
     staging/00000/                    a shard before its texts are encoded: offsets and both tables
     staging/00000/shard.json          its record for the manifest, written just before it appears in shards/
 
-Row numbers count from 0 within a shard, so that each shard can be read alone.
+A corpus that grows (`recipe.corpus.change`) can also have
+
+    earlier/ID.json                   a manifest of before, while a process still has that corpus open
+    .change/                          what a change has staged and encoded so far, until its manifest is written
+
+Row numbers count from 0 within a shard, so that each shard can be read alone. Rows of removed narrations stay in a
+shard's files; the manifest names them, and every reader here leaves them out.
 """
 
+import fcntl
 import io
+import os
+import re
+import weakref
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from contextlib import suppress
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, cast, get_type_hints
+from typing import Any, NotRequired, cast, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -39,13 +50,18 @@ from recipe.errors import CorpusError, InputError
 from recipe.types import Narration, Segment
 
 FORMAT = 3
+CHANGED_FORMAT = 4
+"""Of a corpus with removed narrations, or with shards under other names than a build gives them."""
 MANIFEST, INPUTS, SHARDS = "manifest.json", "inputs.json", "shards"
+EARLIER = "earlier"
 PLAN, STAGED, STAGING, RECORD = "build.json", "staged.json", "staging", "shard.json"
 EMBEDDINGS, NARRATIONS, SEGMENTS = "embeddings.npy", "narrations.parquet", "segments.parquet"
 CODES, BOUNDS, OFFSETS = "codes.npy", "bounds.npy", "offsets.npy"
 TABLES = (OFFSETS, NARRATIONS, SEGMENTS)
 """What a shard holds before its texts are encoded."""
 FILES = (EMBEDDINGS, CODES, BOUNDS, *TABLES)
+_NAME = re.compile(r"\d{5,}")
+"""Names of shards; those of a build count from 0."""
 
 _NARRATION_COLUMNS = pa.schema(
     [
@@ -97,12 +113,24 @@ class CorpusCounts(TypedDict):
     segments: int
 
 
+class RemovedRows(TypedDict):
+    """Narrations of a shard that were removed from the corpus and that its files still hold."""
+
+    rows: list[int]
+    """Their rows in the shard, in order."""
+    timed: int
+    """How many of them have times."""
+    segments: int
+    """Segments of all of them."""
+
+
 class ShardRecord(CorpusCounts):
-    """One shard in the manifest; `content` is a hash over its texts and times."""
+    """One shard in the manifest, with the counts of what its files hold; `content` is a hash over texts and times."""
 
     name: str
     content: str
     files: dict[str, FileRecord]
+    removed: NotRequired[RemovedRows]
 
 
 class Manifest(BuildPlan, CorpusCounts):
@@ -117,13 +145,35 @@ class Manifest(BuildPlan, CorpusCounts):
 _MANIFEST, _PLAN = TypeAdapter(Manifest), TypeAdapter(BuildPlan)
 
 
-def total_counts(shards: Sequence[ShardRecord]) -> CorpusCounts:
-    """The counts of a corpus of these shards."""
+def live_counts(shard: ShardRecord) -> CorpusCounts:
+    """The counts of a shard without the narrations that were removed."""
+    removed = shard.get("removed", RemovedRows(rows=[], timed=0, segments=0))
     return CorpusCounts(
-        narrations=sum(shard["narrations"] for shard in shards),
-        timed=sum(shard["timed"] for shard in shards),
-        segments=sum(shard["segments"] for shard in shards),
+        narrations=shard["narrations"] - len(removed["rows"]),
+        timed=shard["timed"] - removed["timed"],
+        segments=shard["segments"] - removed["segments"],
     )
+
+
+def removed_rows(shard: ShardRecord) -> list[int]:
+    """Rows of a shard whose narrations were removed, in order."""
+    return shard["removed"]["rows"] if "removed" in shard else []
+
+
+def total_counts(shards: Sequence[ShardRecord]) -> CorpusCounts:
+    """The counts of a corpus of these shards, without the narrations that were removed."""
+    counts = [live_counts(shard) for shard in shards]
+    return CorpusCounts(
+        narrations=sum(count["narrations"] for count in counts),
+        timed=sum(count["timed"] for count in counts),
+        segments=sum(count["segments"] for count in counts),
+    )
+
+
+def format_of(shards: Sequence[ShardRecord]) -> int:
+    """The format of a corpus of these shards: that of a build wherever one could have written them."""
+    as_built = all(shard["name"] == shard_name(index) for index, shard in enumerate(shards))
+    return FORMAT if as_built and not any("removed" in shard for shard in shards) else CHANGED_FORMAT
 
 
 def corpus_id(manifest: Mapping[str, Any]) -> str:
@@ -224,33 +274,55 @@ def read_table(folder: Path, name: str, columns: Sequence[str]) -> pa.Table:
     return table
 
 
-def read_narrations(folder: Path, shard: ShardRecord) -> list[Narration]:
-    """The narrations of a shard, in corpus order, from tables that match their checksums. Raises CorpusError."""
+def read_live(folder: Path, shard: ShardRecord, name: str, columns: Sequence[str]) -> pa.Table:
+    """Columns of a shard's table without removed narrations, from a file that matches its checksum.
+
+    Raises CorpusError.
+    """
+    require_unchanged(folder, shard, (name,))
+    if name == NARRATIONS:
+        return read_table(folder, name, columns).take(live_rows(shard))
+    table = read_table(folder, name, ("narration", *columns))
+    return table.filter(np.isin(table["narration"].to_numpy(), removed_rows(shard), invert=True)).select(columns)
+
+
+def live_rows(shard: ShardRecord) -> NDArray[np.int64]:
+    """Rows of a shard whose narrations were not removed, in order."""
+    return np.delete(np.arange(shard["narrations"]), removed_rows(shard))
+
+
+def read_narrations(folder: Path, shard: ShardRecord, rows: NDArray[np.int64] | None = None) -> list[Narration]:
+    """Narrations of a shard, from tables that match their checksums: those of some rows, or all that are not removed.
+
+    Raises CorpusError.
+    """
     require_unchanged(folder, shard, (NARRATIONS, SEGMENTS))
     segments = read_table(folder, SEGMENTS, ("text", "start", "end", "speech"))
-    texts, starts, ends, speech = (column.to_pylist() for column in segments.columns)
-    rows = read_table(folder, NARRATIONS, _WITH_URL.names).to_pylist()
-    counts = [row["segments"] for row in rows]
-    starts_wanted = [0, *accumulate(counts)]
-    complete = (len(rows), len(texts), starts_wanted[-1]) == (shard["narrations"], shard["segments"], shard["segments"])
-    if not complete or min(counts) < 1 or starts_wanted[:-1] != [row["first_segment"] for row in rows]:
+    table = read_table(folder, NARRATIONS, _WITH_URL.names)
+    firsts, counts = (table[name].to_numpy() for name in ("first_segment", "segments"))
+    complete = (len(table), len(segments), counts.sum()) == (shard["narrations"], shard["segments"], shard["segments"])
+    if not complete or counts.min() < 1 or not np.array_equal(firsts, np.cumsum([0, *counts[:-1]])):
         raise damaged(folder, f"{NARRATIONS} does not divide the rows of {SEGMENTS} among its narrations")
-    narrations = []
-    for row in rows:
-        span = slice(row["first_segment"], row["first_segment"] + row["segments"])
-        spoken = zip(texts[span], starts[span], ends[span], speech[span], strict=True)
-        segments_of = tuple(Segment(*item) for item in spoken)
-        narrations.append(Narration(row["video_id"], segments_of, row["title"], row["source"], row["url"]))
-    return narrations
+    chosen = live_rows(shard) if rows is None else rows
+    spans = [np.arange(firsts[row], firsts[row] + counts[row]) for row in chosen]
+    spoken = segments.take(np.concatenate([np.zeros(0, np.int64), *spans]))
+    said = map(Segment, *(column.to_pylist() for column in spoken.columns))
+    return [
+        Narration(row["video_id"], tuple(islice(said, row["segments"])), row["title"], row["source"], row["url"])
+        for row in table.take(chosen).to_pylist()
+    ]
 
 
 def read_video_ids(folder: Path, shard: ShardRecord) -> list[str]:
-    """The video ids of a shard, in corpus order, from a table that matches its checksum. Raises CorpusError."""
+    """The video ids of a shard without removed narrations, in corpus order, from a table that matches its checksum.
+
+    Raises CorpusError.
+    """
     require_unchanged(folder, shard, (NARRATIONS,))
     ids: list[str] = read_table(folder, NARRATIONS, ("video_id",))[0].to_pylist()
     if len(ids) != shard["narrations"]:
         raise damaged(folder, f"{NARRATIONS} has {len(ids)} rows, not {shard['narrations']}")
-    return ids
+    return [ids[row] for row in live_rows(shard)]
 
 
 def damaged(shard: Path, problem: str | Exception) -> CorpusError:
@@ -271,10 +343,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise _unusable(path, reason) from None
     if not isinstance(values, dict):
         raise _unusable(path, "not a JSON object")
-    if values.get("format") != FORMAT:
+    if values.get("format") not in (FORMAT, CHANGED_FORMAT):
         raise CorpusError(
-            f"{path}: the corpus is of format {values.get('format')!r} where this version of recipe reads {FORMAT}; "
-            "build the corpus again, or use the version that wrote it."
+            f"{path}: the corpus is of format {values.get('format')!r} where this version of recipe reads {FORMAT} and "
+            f"{CHANGED_FORMAT}; build the corpus again, or use the version that wrote it."
         )
     try:
         (_MANIFEST if path.name == MANIFEST else _PLAN).validate_python(values, strict=True)
@@ -295,15 +367,47 @@ def open_manifest(folder: Path) -> Manifest:
             raise CorpusError(f"{folder}: the build is not finished; run the same `recipe corpus build` again.")
         raise CorpusError(f"{folder}: no corpus here ({MANIFEST} is missing); check the path or build one.")
     manifest = cast(Manifest, read_manifest(path))
-    # The names must be those that the builder gives, and the counts and the id follow from the rest.
+    # The names must be those that builds and changes give, and the counts and the id follow from the rest.
     shards = manifest["shards"]
     for index, shard in enumerate(shards):
-        if shard["name"] != shard_name(index) or set(shard["files"]) != set(FILES):
+        if not _NAME.fullmatch(shard["name"]) or set(shard["files"]) != set(FILES):
             raise _unusable(path, f"shard {index} has another name or other files than a build gives it")
+        rows = removed_rows(shard)
+        if rows != sorted({row for row in rows if 0 <= row < shard["narrations"]}) or len(rows) == shard["narrations"]:
+            raise _unusable(path, f"shard {index} does not hold the narrations that were removed from it")
+    if len({shard["name"] for shard in shards}) < len(shards) or manifest["format"] != format_of(shards):
+        raise _unusable(path, "its shards have other names than its format gives them")
     counts = total_counts(shards)
     if not shards or corpus_id(manifest) != manifest["id"] or counts != {key: manifest[key] for key in counts}:  # type: ignore[literal-required]
         raise _unusable(path, "the corpus id or a count does not match the rest of the file")
     return manifest
+
+
+class HeldManifest:
+    """The manifest of a finished corpus; while the object lives, no change deletes a file that the manifest names.
+
+    It holds a shared lock on the manifest's file. A change that replaces the file keeps the old one under another name
+    for as long as somebody holds it (`recipe.corpus.change`).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises CorpusError."""
+        path = folder / MANIFEST
+        while True:
+            self.manifest: Manifest
+            try:
+                descriptor = os.open(path, os.O_RDONLY)
+            except OSError:
+                self.manifest = open_manifest(folder)  # which tells why it cannot be opened
+                continue  # a change has just put it there
+            released = weakref.finalize(self, os.close, descriptor)
+            with suppress(OSError):  # a file system without locks: its readers are not waited for
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            self.manifest = open_manifest(folder)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return
+            released()  # a change came in between: what is locked is not what was read
 
 
 def _unusable(path: Path, problem: str) -> CorpusError:

@@ -22,7 +22,7 @@ from recipe.artifacts import JsonObject, fingerprint
 from recipe.corpus import layout
 from recipe.corpus.build import Origin
 from recipe.corpus.excluded import ExcludedVideo, read_excluded, read_id_map
-from recipe.corpus.layout import MANIFEST, SHARDS, open_manifest
+from recipe.corpus.layout import MANIFEST, SHARDS, HeldManifest
 from recipe.corpus.near_copies import NEAR, WORDS, NearCopies, NearCopy, is_comparable
 from recipe.data.benchmarks import has_own_id
 from recipe.data.narrations import (
@@ -456,11 +456,12 @@ def narration_source(
 
 def _corpus_source(folder: Path) -> Source:
     """The narrations of a corpus. Its manifest stands for all its files, because it holds their checksums."""
-    manifest = open_manifest(folder)
+    held = HeldManifest(folder)  # a change meanwhile takes none of its files away
+    manifest = held.manifest
     shards = ((folder / SHARDS / shard["name"], shard) for shard in manifest["shards"])
     narrations = chain.from_iterable(starmap(layout.read_narrations, shards))
 
     def counts() -> JsonObject | None:
-        return manifest["read"]
+        return held.manifest["read"]
 
     return Source(narrations, Origin((folder / MANIFEST,), manifest["reading"], manifest["exclusions"], counts))

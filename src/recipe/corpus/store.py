@@ -4,20 +4,22 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from functools import cached_property, lru_cache, partial
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from recipe.config import EncoderConfig, RewardConfig
 from recipe.corpus.encoders import (
     Encoder,
-    differences,
     licence_note,
-    open_encoder,
-    recorded_settings,
+    open_recorded_encoder,
+    settings_for,
 )
 from recipe.corpus.index import Index
 from recipe.corpus.integrity import verify_shards
@@ -25,25 +27,35 @@ from recipe.corpus.layout import (
     BOUNDS,
     CODES,
     EMBEDDINGS,
+    NARRATIONS,
     OFFSETS,
+    SEGMENTS,
     SHARDS,
     Manifest,
+    live_counts,
+    live_rows,
     open_manifest,
+    read_live,
     read_narrations,
     read_video_ids,
+    removed_rows,
 )
 from recipe.corpus.scan import kernels
 from recipe.corpus.scan.certificate import SearchResult
-from recipe.errors import EncoderMismatch, InputError
+from recipe.errors import InputError, MissingExtra
 from recipe.progress import SILENT, Progress
 from recipe.report.html import notebook_table
 from recipe.text import as_steps
 from recipe.types import Hit, Narration
 
+if TYPE_CHECKING:
+    from recipe.corpus.leaks import Exclusions
+
 _COMPARED = 100_000
 """Ids that an unknown one is compared with."""
 _SHOWN = 3
 """Hits that a repr names."""
+_SEGMENT = ("start", "end", "text", "speech")
 _DECODED_SHARDS = 8
 """Shards whose texts stay decoded, for lookups in random order."""
 
@@ -70,8 +82,10 @@ class Corpus:
         self.dimension = local.dimension
         """d, the length of the vectors."""
         self._local = local
-        self._encoder_config = encoder
+        self.encoder_config = encoder
+        """The settings that its encoder is opened with."""
         self._first = np.array([shard.first for shard in local.shards])
+        self._first_of_shards = np.cumsum([0, *(live_counts(shard)["narrations"] for shard in self.manifest["shards"])])
         self._decoded = lru_cache(_DECODED_SHARDS)(partial(_decode, self.folder, self.manifest))
 
     @classmethod
@@ -82,20 +96,10 @@ class Corpus:
         `encoder` asks for another one than the corpus was built with, ConfigError for devices that are not there.
         """
         folder = Path(path)
-        recorded = open_manifest(folder)["encoder"]
-        if encoder is not None:
-            filled = recorded_settings(recorded, encoder)
-            keys = ["name", "revision", "task", "dtype"] + ["dimension"] * (filled.dimension is not None)
-            values: dict[str, Any] = {key: getattr(filled, key) for key in keys}
-            if Path(encoder.name).is_dir():
-                del values["name"]  # a folder may have moved: its files are compared when it is loaded
-            if difference := differences(recorded, values):
-                raise EncoderMismatch(
-                    f"{folder}: the corpus was built with another encoder than the one asked for: {difference}; "
-                    "ask for the corpus's own or build another corpus."
-                )
+        if encoder is not None:  # asked before vectors are copied to devices
+            settings_for(folder, open_manifest(folder)["encoder"], encoder)
         local = kernels("gpu.index").GpuIndex.open(folder, devices=devices) if devices else Index.open(folder)
-        return cls(local, recorded_settings(recorded, encoder))
+        return cls(local, settings_for(folder, local.manifest["encoder"], encoder))
 
     def __len__(self) -> int:
         return len(self._local)
@@ -112,16 +116,7 @@ class Corpus:
 
         Raises EncoderMismatch where the model found under its name is another than the corpus was built with.
         """
-        encoder = open_encoder(self._encoder_config, fixed_shape=True, emulate=True)
-        identity, recorded = encoder.identity, self.manifest["encoder"]
-        if identity["weights"] and identity["weights"] == recorded["weights"]:
-            identity["name"] = recorded["name"]  # the same model in a folder that has moved
-        if identity != recorded:
-            raise EncoderMismatch(
-                f"{self.folder}: the encoder found as {recorded['name']!r} is not the one the corpus was "
-                f"built with: {differences(recorded, identity)}; restore it or build the corpus again."
-            )
-        return encoder
+        return open_recorded_encoder(self.folder, self.manifest["encoder"], self.encoder_config, fixed_shape=True)
 
     def search(self, steps: Sequence[str], k: int = 25) -> "Hits":
         """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order.
@@ -134,7 +129,12 @@ class Corpus:
             raise InputError("there are no steps to search with; give at least one.")
         if blank := [step for step in queries if not step.strip()]:
             raise InputError(f"a step is blank ({blank[0]!r}); give every step some text.")
-        return Hits(self, self.search_vectors(self.encoder.encode(queries), k))
+        vectors = self.encoder.encode(queries)
+        return Hits(self, self.search_vectors(vectors, k), (queries, vectors))
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit-norm float32 [n, d] of texts by the corpus's encoder, in their order. Raises InputError."""
+        return self.encoder.encode(as_steps(texts))
 
     def search_vectors(self, queries: NDArray[np.float32], k: int = 25) -> list[Hit]:
         """The same for one query given as unit-norm vectors, float32 [M, d]. Raises what the index raises."""
@@ -153,8 +153,27 @@ class Corpus:
 
         Raises IndexError, InputError for an id that the corpus does not hold, and CorpusError for a damaged shard.
         """
-        shard, row = self._locate(self.find(index) if isinstance(index, str) else index)
-        return self._decoded(shard)[row]
+        number = self.find(index) if isinstance(index, str) else index
+        self._require(number)
+        # An open shard may be a part of one on disk; texts are decoded for the whole one.
+        shard = int(np.searchsorted(self._first_of_shards, number, side="right")) - 1
+        return self._decoded(shard)[number - int(self._first_of_shards[shard])]
+
+    def narrations(self, numbers: Sequence[int]) -> list[Narration]:
+        """The narrations of these indices, in their order; each shard that holds some of them is read once.
+
+        Raises IndexError, and CorpusError for a damaged shard.
+        """
+        for number in numbers:
+            self._require(number)
+        owners = np.searchsorted(self._first_of_shards, numbers, side="right") - 1
+        read: dict[int, Narration] = {}
+        for owner in np.unique(owners):
+            shard, first = self.manifest["shards"][owner], self._first_of_shards[owner]
+            own = np.unique(np.asarray(numbers)[owners == owner])
+            rows = live_rows(shard)[own - first]
+            read |= zip(own.tolist(), read_narrations(self.folder / SHARDS / shard["name"], shard, rows), strict=True)
+        return [read[number] for number in numbers]
 
     def find(self, video_id: str) -> int:
         """The index of a video's narration; the first call reads all ids. Raises InputError where there is none."""
@@ -189,8 +208,9 @@ class Corpus:
 
     def embeddings(self, index: int) -> NDArray[np.float32]:
         """Unit-norm float32 [L, d] of a narration's segments: the stored float16, widened."""
-        number, row = self._locate(index)
-        shard = self._local.shards[number]
+        self._require(index)
+        shard = self._local.shards[int(np.searchsorted(self._first, index, side="right")) - 1]
+        row = index - shard.first
         return shard.embeddings.rows(shard.offsets[row], shard.offsets[row + 1]).astype(np.float32)
 
     def similarities(
@@ -221,15 +241,67 @@ class Corpus:
             floats.products_of_narrations(vectors.view(np.uint16), offsets, rows, starts[own], padded, W)
         return W[:, : len(steps)], starts
 
+    def to_pandas(self) -> Any:
+        """A table of pandas with a row a segment, in corpus order.
+
+        Columns: narration (its index in the corpus), video_id, title, source, url, segment (its index in the
+        narration), start, end, text, speech. Raises CorpusError, and MissingExtra
+        without pandas.
+        """
+        if find_spec("pandas") is None:
+            raise MissingExtra("tables of a corpus", "", "pip install pandas")
+        tables = []
+        for first, shard in zip(self._first_of_shards, self.manifest["shards"], strict=False):
+            folder = self.folder / SHARDS / shard["name"]
+            own = read_live(folder, shard, NARRATIONS, ("video_id", "title", "source", "url", "segments"))
+            said = read_live(folder, shard, SEGMENTS, ("start", "end", "text", "speech"))
+            counts = own["segments"].to_numpy()
+            owners = np.repeat(np.arange(len(own)), counts)
+            own, numbers = own.drop_columns("segments").take(owners), [np.arange(count) for count in counts]
+            columns = {"narration": first + owners, **dict(zip(own.column_names, own.columns, strict=True))}
+            columns |= {"segment": np.concatenate(numbers), **dict(zip(said.column_names, said.columns, strict=True))}
+            tables.append(pa.table(columns))
+        return pa.concat_tables(tables).to_pandas()
+
+    def add(
+        self, narrations: Iterable[Narration], *, exclusions: "Exclusions | None" = None, progress: Progress = SILENT
+    ) -> "Corpus":
+        """Add narrations to the corpus on disk, replace those of videos that it holds in other words, and open it anew.
+
+        Texts that are new are encoded, and no others; one that the corpus holds as it is is left alone. This object
+        stays the corpus that it was. `exclusions` are those of the build. The corpus returned is searched on the
+        processor. Raises CorpusError, InputError and EncoderMismatch (`recipe.corpus.change.add_narrations`).
+        """
+        change = import_module("recipe.corpus.change")  # which stands on this module
+        stream, origin = change.exclude(narrations, exclusions)
+        change.add_narrations(self.folder, stream, progress, origin=origin, encoder=self.encoder_config)
+        return self.reopened()
+
+    def remove(self, video_ids: Iterable[str], progress: Progress = SILENT) -> "Corpus":
+        """Remove the narrations of these videos from the corpus on disk, and open it anew, searched on the processor.
+
+        This object stays the corpus that it was. Raises CorpusError and InputError, also for an id that the corpus does
+        not hold (`recipe.corpus.change.remove_narrations`).
+        """
+        import_module("recipe.corpus.change").remove_narrations(self.folder, video_ids, progress)
+        return self.reopened()
+
+    def reopened(self) -> "Corpus":
+        """The corpus that the folder holds now, with this one's encoder where it is the same. Raises CorpusError."""
+        opened = Corpus.open(self.folder)
+        if opened.manifest["encoder"] == self.manifest["encoder"]:
+            opened.encoder_config = self.encoder_config
+            if "encoder" in self.__dict__:
+                opened.__dict__["encoder"] = self.encoder
+        return opened
+
     def verify(self, progress: Progress = SILENT) -> None:
         """Compare every file with its checksum and record that they agree. Raises CorpusError for one that differs."""
         verify_shards(self.folder, self.manifest["shards"], progress)
 
-    def _locate(self, index: int) -> tuple[int, int]:
+    def _require(self, index: int) -> None:
         if not 0 <= index < len(self):
             raise IndexError(f"narration {index} of a corpus with {len(self)}")
-        shard = int(np.searchsorted(self._first, index, side="right")) - 1
-        return shard, index - int(self._first[shard])
 
 
 def _decode(folder: Path, manifest: Manifest, number: int) -> list[Narration]:
@@ -240,9 +312,51 @@ def _decode(folder: Path, manifest: Manifest, number: int) -> list[Narration]:
 class Hits(list[Hit]):
     """The hits of a search, best first; a list that shows the videos that were found."""
 
-    def __init__(self, corpus: Corpus, hits: Iterable[Hit]) -> None:
+    def __init__(
+        self,
+        corpus: Corpus,
+        hits: Iterable[Hit],
+        steps: tuple[Sequence[str], NDArray[np.float32]] | None = None,
+    ) -> None:
+        """`steps` are those that were searched for, and their vectors."""
         super().__init__(hits)
-        self._corpus = corpus
+        self._corpus, self._steps = corpus, steps
+
+    @property
+    def narrations(self) -> list[Narration]:
+        """The narrations that were found, the best first: video ids, titles, texts. Raises CorpusError."""
+        return self._corpus.narrations([hit.narration for hit in self])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Each hit as plain values: narration, score, video_id, title, source, url, and for each step its match.
+
+        A match is the segment that covers the step best, in the order of the steps: step, segment, similarity, start,
+        end, text, speech. Raises CorpusError.
+        """
+        steps, queries = self._steps or ((), np.zeros((0, self._corpus.dimension), np.float32))
+        rows = []
+        for hit, narration in zip(self, self.narrations, strict=True):
+            matches = best_matches(queries @ self._corpus.embeddings(hit.narration).T) if len(queries) else []
+            rows.append(
+                {
+                    "narration": hit.narration,
+                    "video_id": narration.video_id,
+                    "title": narration.title,
+                    "source": narration.source,
+                    "url": narration.url,
+                    "score": hit.score,
+                    "matches": [
+                        {
+                            "step": steps[match.step],
+                            "segment": match.segment,
+                            "similarity": match.similarity,
+                            **{name: getattr(narration.segments[match.segment], name) for name in _SEGMENT},
+                        }
+                        for match in matches
+                    ],
+                }
+            )
+        return rows
 
     def __reduce__(self) -> tuple[type, tuple[list[Hit]]]:
         return list, (list(self),)  # a copy in another process has no corpus
@@ -289,6 +403,8 @@ def summarise(corpus: Corpus) -> dict[str, Any]:
         "read": manifest["read"],
         "exclusions": manifest["exclusions"],
         "shards": len(manifest["shards"]),
+        # Narrations that were removed and that the files hold until their shards are compacted.
+        "removed": sum(len(removed_rows(shard)) for shard in manifest["shards"]),
         "shard_size": manifest["shard_size"],
         "disk_bytes": sizes.total(),
         # Memory that a search reads; a survivor is a narration whose score is computed exactly.

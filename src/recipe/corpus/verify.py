@@ -57,7 +57,8 @@ def verify_corpus(corpus: Corpus, sample: int = 0, seed: int = 0, progress: Prog
     tolerance = TOLERANCE[corpus.manifest["encoder"]["dtype"]]
 
     # A random sample without repetition: the folder of each shard that has a part in it, with rows, texts and vectors.
-    total = corpus.manifest["segments"]
+    # Those of removed narrations are in it, because they are in the files.
+    total = sum(shard["segments"] for shard in shards)
     chosen = np.sort(np.random.default_rng(seed).choice(total, min(sample, total), replace=False))
     parts: list[tuple[Path, NDArray[np.int64], list[str], NDArray[np.float64]]] = []
     for shard, end in zip(shards, np.cumsum([shard["segments"] for shard in shards]), strict=True):

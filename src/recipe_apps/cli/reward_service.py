@@ -53,6 +53,8 @@ def serve(
 ) -> None:
     """Serve rewards over HTTP to trainers: our own /score, OpenRLHF's /get_reward, NeMo-Gym's /verify.
 
+    A corpus that is changed meanwhile is opened beside the one that is served, and serves the requests that come then.
+
     Example: recipe reward serve --corpus corpora/mine --port 8000
     """
     from recipe_apps.service.messages import ServiceSettings
@@ -81,7 +83,7 @@ def serve(
     from recipe.reward.scorer import PromptGroup
     from recipe_apps.service.app import create_app
     from recipe_apps.service.process import ScoringProcess
-    from recipe_apps.service.server import open_verifier
+    from recipe_apps.service.server import open_beside, open_verifier
     from recipe_apps.service.server import serve as run
     from recipe_apps.web.process import LOG_FORMAT, address_of, listen, require_guarded
 
@@ -93,11 +95,12 @@ def serve(
         corpus = Corpus.open(folder)
         identity = corpus.manifest["id"]
         scorer = ScoringProcess(partial(open_verifier, folder, identity, reward, names(devices), groups))
-        app = create_app(scorer, limits, warm=scorer.start, corpus=corpus, config=reward)
+        reopen = partial(open_beside, folder, reward, names(devices), groups)
+        app = create_app(scorer, limits, warm=scorer.start, corpus=corpus, config=reward, reopen=reopen)
         log.info("serving %s (%s) at %s", folder, identity, address_of(host, bound))
         if problem := reward.contrast_problem(len(corpus)):
             log.warning("%s", problem)
         try:
             run(app, bound)
         finally:
-            scorer.close()
+            app.state.service.batcher.close()

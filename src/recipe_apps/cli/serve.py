@@ -3,7 +3,7 @@
 import logging
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -113,19 +113,12 @@ def serve(
         opened(model, frames) as writer,
         nullcontext() if describing is None else opened(describing, frames) as describer,
     ):
-        evidence, about = None, dict[str, Any]()
+        evidence = None
         if corpus is not None:
             from recipe.explain.records import Links
-            from recipe.reward.verifier import Verifier
-            from recipe_apps.serving.evidence import CorpusEvidence
+            from recipe_apps.serving.evidence import open_evidence
 
-            opened_corpus = Corpus.open(corpus)
-            evidence = CorpusEvidence(Verifier(opened_corpus, reward), Links(link))
-            # Loads the encoder and the corpus's pages, so that the first visitor does not wait for them.
-            evidence.evidence([(("make tea", ("boil the water",)), ("pour the water", "wait"))])
-            manifest = opened_corpus.manifest
-            about = {name: manifest[name] for name in ("id", "narrations", "segments")}
-            about |= {"too_small": reward.contrast_problem(manifest["narrations"])}
+            evidence = open_evidence(Corpus.open(corpus), reward, Links(link))
         at_endpoint = model.endpoint is not None
         if not at_endpoint:
             _few_threads(writer)
@@ -136,7 +129,6 @@ def serve(
             phi=None if describer is None else Phi(describer, PhiConfig(frames=frames)),
             phi_name=_shown_name(phi or ""),
             evidence=evidence,
-            corpus=about or None,
             frames=frames,
             default=default,
             examples=offered,

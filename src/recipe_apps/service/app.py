@@ -1,7 +1,8 @@
 """The endpoints of the reward service (docs/trainers.md), its token, and the watch over the corpus on disk.
 
-The service maps the corpus's files and keeps them when the folder is replaced: rewards stay those of the corpus that it
-began with, whatever lies in the folder later.
+Where the folder holds another corpus, such as after `recipe corpus add`, that one is opened beside the one that is
+served, by a scoring process of its own. Once it is warm, requests that come are scored with it, and those accepted
+before with the old one, so that none mixes two. Where it cannot be served, the old one stays: its files are kept.
 """
 
 import asyncio
@@ -12,9 +13,8 @@ from typing import Any
 
 from recipe import __version__
 from recipe.config import RewardConfig
-from recipe.corpus.layout import MANIFEST, open_manifest
 from recipe.corpus.store import Corpus
-from recipe.errors import CorpusError, MissingExtra
+from recipe.errors import MissingExtra, RecipeError
 from recipe.reward.scorer import PromptGroup, Scorer
 from recipe.reward.trainers.openrlhf import answer as openrlhf_answer
 from recipe.types import Reward
@@ -22,6 +22,7 @@ from recipe_apps.service import nemo_gym, openrlhf
 from recipe_apps.service.batching import Batcher
 from recipe_apps.service.messages import ScoreRequest, ServiceSettings, score_group
 from recipe_apps.service.metrics import ServiceMetrics
+from recipe_apps.web.corpora import LOOK, CorpusWatch
 from recipe_apps.web.guard import Intake, body_schema, client_of, json_response, protect
 from recipe_apps.web.refusals import FAILURES, Refusal
 
@@ -33,27 +34,32 @@ except ModuleNotFoundError as error:
 
 _LOG = logging.getLogger(__name__)
 _DEFAULTS = ServiceSettings()
-_LOOK = 10.0
-"""Seconds between two looks at the corpus's folder."""
+Reopen = Callable[[str], Scorer]
+"""Opens and warms up the scorer of the corpus with this id, from the folder that is served."""
 
 
 class RewardService:
     """What the endpoints share: the batcher, the limits, the counters, and the corpus that is served."""
 
     def __init__(
-        self, scorer: Scorer, settings: ServiceSettings, warm: Callable[[], object] | None, corpus: Corpus | None
+        self,
+        scorer: Scorer,
+        settings: ServiceSettings,
+        warm: Callable[[], object] | None,
+        corpus: Corpus | None,
+        reopen: Reopen | None,
     ) -> None:
-        self.settings, self.corpus = settings, corpus
+        self.settings, self.corpus, self._reopen = settings, corpus, reopen
         self.metrics, self.intake = ServiceMetrics(), Intake(settings.max_body)
         self.batcher = Batcher(scorer, settings, self.metrics, warm)
         self.draining = False
         self.served: str | None = None
         """The corpus that is served, by its id."""
-        self.on_disk: str | None = None
-        """The corpus that lies in the folder now; None where there is none that can be read."""
-        self._stamp: tuple[int, int, int] | None = None
+        self.watch = None if corpus is None else CorpusWatch(corpus)
+        self._refused: str | None = None
+        """The last corpus that could not be served."""
         if corpus is not None:
-            self.served = self.on_disk = corpus.manifest["id"]
+            self.served = corpus.manifest["id"]
             self.metrics.corpus.labels(self.served).set(1)
         self.metrics.gauge("queue_plans", "Plans that wait.", follow=lambda: self.batcher.waiting)
         self.metrics.gauge("ready", "1 where requests are welcome.", follow=lambda: float(self.unready is None))
@@ -67,36 +73,57 @@ class RewardService:
         """The rewards of each group's plans. Raises Refusal."""
         return await self.batcher.rewards(groups, request.is_disconnected, client_of(request.client))
 
+    @property
+    def replaced(self) -> bool:
+        """Whether the folder no longer holds the corpus that is served."""
+        return self.watch is not None and self.watch.on_disk != self.served
+
     def look(self) -> None:
-        """Read what the corpus's folder holds now, where its manifest has changed; a change is logged once."""
-        if self.corpus is None:
+        """Look what the corpus's folder holds now; a change is logged once."""
+        if self.watch is None:
             return
-        folder = self.corpus.folder
-        try:
-            status = (folder / MANIFEST).stat()
-            stamp = status.st_ino, status.st_size, status.st_mtime_ns
-        except OSError:
-            stamp = -1, -1, -1
-        if stamp == self._stamp:
+        changed, on_disk = self.watch.look(), self.watch.on_disk
+        self.metrics.replaced.set(self.replaced)
+        if not changed:
             return
-        self._stamp, before = stamp, self.on_disk
+        if on_disk == self.served:
+            _LOG.warning("%s holds the corpus that is served again", self.watch.folder)
+            return
+        held = "no readable corpus" if on_disk is None else f"corpus {on_disk}"
+        advice = "restart it to serve the corpus that is there now"
+        if on_disk is None:
+            advice = "it looks again every second"
+        elif self._reopen is not None:
+            advice = "the other one is opened beside it"
+        _LOG.warning("%s now holds %s; the service continues with %s: %s", self.watch.folder, held, self.served, advice)
+
+    def take_over(self) -> None:
+        """Serve the corpus that the folder holds now, where it is another; where it cannot be, say why, once."""
+        watch, reopen = self.watch, self._reopen
+        identity = None if watch is None else watch.on_disk
+        if watch is None or reopen is None or identity in (None, self.served, self._refused) or self.draining:
+            return
         try:
-            self.on_disk = open_manifest(folder)["id"]
-        except (CorpusError, OSError):
-            self.on_disk = None
-        self.metrics.replaced.set(self.on_disk != self.served)
-        if self.on_disk == self.served != before:
-            _LOG.warning("%s holds the corpus that is served again", folder)
-        elif self.on_disk != before:
-            held = "no readable corpus" if self.on_disk is None else f"corpus {self.on_disk}"
-            advice = "restart it to serve the corpus that is there now"
-            _LOG.warning("%s now holds %s; the service continues with %s: %s", folder, held, self.served, advice)
+            scorer = reopen(identity)
+            corpus = Corpus.open(watch.folder)
+        except (RecipeError, OSError) as error:
+            self._refused = identity
+            _LOG.warning("%s: corpus %s cannot be served, and %s stays: %s", watch.folder, identity, self.served, error)
+            return
+        self.batcher.replace(scorer)
+        self.metrics.corpus.labels(self.served).set(0)
+        self.metrics.corpus.labels(identity).set(1)
+        _LOG.warning("%s: corpus %s is served from now on, in place of %s", watch.folder, identity, self.served)
+        self.corpus, self.served = corpus, identity
+        self.metrics.replaced.set(self.replaced)
 
     async def keep_looking(self) -> None:
-        """Look at the folder at intervals, so that a change is logged also where nobody asks."""
+        """Look at the folder at intervals, and serve what it holds."""
         while True:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(LOOK)
             await run_in_threadpool(self.look)
+            if self.unready is None:
+                await run_in_threadpool(self.take_over)
 
 
 def create_app(
@@ -106,13 +133,14 @@ def create_app(
     warm: Callable[[], object] | None = None,
     corpus: Corpus | None = None,
     config: RewardConfig | None = None,
+    reopen: Reopen | None = None,
 ) -> FastAPI:
     """The service of a scorer, which begins to work when the application is started.
 
     `warm` is run before the service is ready; `/info` reports `corpus` and `config`, and the corpus's folder is
-    watched.
+    watched. `reopen` opens the scorer of another corpus there; without it the service keeps the one that it began with.
     """
-    service = RewardService(scorer, settings, warm, corpus)
+    service = RewardService(scorer, settings, warm, corpus, reopen)
     intake = service.intake
 
     @asynccontextmanager
@@ -196,14 +224,14 @@ def create_app(
             "corpus": None,
             "encoder": None,
         }
-        if corpus is not None:
+        if service.corpus is not None and service.watch is not None:
             await run_in_threadpool(service.look)
-            manifest = corpus.manifest
+            manifest = service.corpus.manifest
             about["corpus"] = {
-                "folder": str(corpus.folder),
+                "folder": str(service.corpus.folder),
                 **{name: manifest[name] for name in ("id", "narrations", "segments")},
                 "too_small": None if config is None else config.contrast_problem(manifest["narrations"]),
-                "on_disk": {"id": service.on_disk, "replaced": service.on_disk != service.served},
+                "on_disk": {"id": service.watch.on_disk, "replaced": service.replaced},
             }
             about["encoder"] = manifest["encoder"]
         return json_response(about)

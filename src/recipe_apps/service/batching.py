@@ -18,6 +18,7 @@ from recipe.reward.scorer import PromptGroup, Scorer, Steps, outcomes_of
 from recipe.types import Reward
 from recipe_apps.service.messages import ServiceSettings
 from recipe_apps.service.metrics import ServiceMetrics
+from recipe_apps.service.process import ScoringProcess
 from recipe_apps.web.refusals import Refusal, attempt, refusal
 
 _SWEEP = 0.1
@@ -32,8 +33,8 @@ _LEAST = 40
 Scored = Reward | Refusal
 IsDisconnected = Callable[[], Awaitable[bool]]
 """Whether the client of a request has hung up."""
-PromptedPlan = tuple[str, Steps, Steps]
-"""Goal, history and plan."""
+PromptedPlan = tuple[Scorer, str, Steps, Steps]
+"""Who scores it, goal, history and plan."""
 
 
 class Batcher:
@@ -54,8 +55,10 @@ class Batcher:
             heaviest=settings.batch_characters,
             prepare=self._warm_up,
         )
-        self._open: dict[Future[list[Reward]], tuple[float, IsDisconnected]] = {}
-        """Requests without an answer: when each was accepted, and whether its client is still there."""
+        self._open: dict[Future[list[Reward]], tuple[float, IsDisconnected, Scorer]] = {}
+        """Requests without an answer: when each was accepted, whether its client is still there, and who scores it."""
+        self._retired: list[Scorer] = []
+        """Scorers that were replaced, until what they were asked is answered."""
         self._clock = threading.Thread(target=self._keep_time, name="recipe-clock", daemon=True)
         self._busy_since: float | None = None
         self._warmed, self._stopping, self._ended = warm is None, False, threading.Event()
@@ -78,6 +81,18 @@ class Batcher:
         await asyncio.to_thread(self._clock.join)
         self._sweeper.cancel()
 
+    def replace(self, scorer: Scorer) -> None:
+        """Score the requests that come from now on with another scorer; those accepted before keep theirs."""
+        self._retired.append(self._scorer)
+        self._scorer = scorer
+        if self._ended.is_set():  # it came too late to be used
+            self.close()
+
+    def close(self) -> None:
+        """End the processes of all scorers; called after the last batch."""
+        for scorer in (*self._retired, self._scorer):
+            _end(scorer)
+
     @property
     def waiting(self) -> int:
         """Plans that wait to be scored."""
@@ -99,7 +114,8 @@ class Batcher:
         self, groups: Sequence[PromptGroup], disconnected: IsDisconnected, client: str = ""
     ) -> list[list[Reward]]:
         """The rewards of each group's plans; `client` takes turns with others. Raises Refusal."""
-        plans = [(group.goal, group.history, plan) for group in groups for plan in group.plans]
+        scorer = self._scorer  # one for the whole request, however many batches it takes
+        plans = [(scorer, group.goal, group.history, plan) for group in groups for plan in group.plans]
         lengths = [
             max(_LEAST, sum(map(len, plan)) + (0 if index else len(group.goal) + sum(map(len, group.history))))
             for group in groups
@@ -119,7 +135,7 @@ class Batcher:
             if waiting[kind] + size > most or in_all[kind] + size > _CLIENTS * most:
                 raise Refusal("queue_full", f"{in_all[kind]} {name} wait already; ask again in a second.")
         future = self._batches.submit(plans, lengths, client)
-        self._open[future] = time.monotonic(), disconnected
+        self._open[future] = time.monotonic(), disconnected, scorer
         future.add_done_callback(self._open.pop)
         scored = await asyncio.wrap_future(future)
         rewards = iter(scored)
@@ -130,16 +146,20 @@ class Batcher:
         while True:
             await asyncio.sleep(_SWEEP)
             late = time.monotonic() - _SWEEP
-            for future, (accepted, disconnected) in list(self._open.items()):
+            for future, (accepted, disconnected, _) in list(self._open.items()):
                 if accepted < late and await disconnected():
                     with suppress(InvalidStateError):  # it was answered meanwhile
                         future.set_exception(Refusal("hung_up", "The client hung up."))
+            asked = [scorer for *_, scorer in self._open.values()]
+            for scorer in [old for old in self._retired if old not in asked]:
+                self._retired.remove(scorer)
+                await asyncio.to_thread(_end, scorer)
 
     def _keep_time(self) -> None:
         limit = self._settings.timeout
         while not self._ended.wait(min(limit / 10, 0.5)):
             late = time.monotonic() - limit
-            for future, (accepted, _) in list(self._open.items()):
+            for future, (accepted, *_) in list(self._open.items()):
                 if accepted < late:
                     with suppress(InvalidStateError):  # it was answered meanwhile
                         message = f"No reward was computed within {limit:g} s; ask again."
@@ -153,27 +173,29 @@ class Batcher:
     def _compute(self, plans: Sequence[PromptedPlan]) -> list[Scored]:
         """Each plan's reward or refusal; plans of one prompt are scored as one group, whoever asks."""
         began = self._busy_since = time.monotonic()
-        prompts: dict[tuple[str, Steps], list[int]] = {}
-        for index, (goal, history, _) in enumerate(plans):
-            prompts.setdefault((goal, history), []).append(index)
-        groups = [PromptGroup(*prompt, [plans[index][2] for index in own]) for prompt, own in prompts.items()]
+        prompts: dict[tuple[Scorer, str, Steps], list[int]] = {}
+        for index, (scorer, goal, history, _) in enumerate(plans):
+            prompts.setdefault((scorer, goal, history), []).append(index)
         self._metrics.batch_plans.observe(len(plans))
-        self._metrics.batch_prompts.observe(len(groups))
+        self._metrics.batch_prompts.observe(len(prompts))
         scored: dict[int, Scored] = {}
-        for own, outcomes in zip(prompts.values(), self._score(groups), strict=True):
-            self._metrics.rewards([outcome for outcome in outcomes if isinstance(outcome, Reward)])
-            scored |= zip(own, outcomes, strict=True)
+        for scorer in dict.fromkeys(scorer for scorer, *_ in prompts):
+            own = {prompt: indices for prompt, indices in prompts.items() if prompt[0] is scorer}
+            groups = [PromptGroup(*prompt[1:], [plans[index][3] for index in own[prompt]]) for prompt in own]
+            for indices, outcomes in zip(own.values(), self._score(scorer, groups), strict=True):
+                self._metrics.rewards([outcome for outcome in outcomes if isinstance(outcome, Reward)])
+                scored |= zip(indices, outcomes, strict=True)
         self._metrics.batch_seconds.observe(time.monotonic() - began)
         self._busy_since = None
         return [scored[index] for index in range(len(plans))]
 
-    def _score(self, groups: Sequence[PromptGroup]) -> list[list[Scored]]:
+    def _score(self, scorer: Scorer, groups: Sequence[PromptGroup]) -> list[list[Scored]]:
         """Each plan's reward or refusal.
 
         The plans of a group may be of several clients: those of a group that fails are tried by themselves. So are all
         plans of a batch that meets a fault of the program.
         """
-        outcomes = attempt(f"scoring {len(groups)} prompts", lambda: outcomes_of(self._scorer, groups, log=True))
+        outcomes = attempt(f"scoring {len(groups)} prompts", lambda: outcomes_of(scorer, groups, log=True))
         if isinstance(outcomes, Refusal):
             if outcomes.code != "internal" or sum(len(group.plans) for group in groups) == 1:
                 return [[outcomes] * len(group.plans) for group in groups]
@@ -182,7 +204,13 @@ class Batcher:
         for group, own in zip(groups, outcomes, strict=True):
             failed = any(isinstance(outcome, ComputeError | CorpusError) for outcome in own)
             if len(own) < len(group.plans) or (failed and len(own) > 1):
-                scored.append([self._score([group._replace(plans=[plan])])[0][0] for plan in group.plans])
+                scored.append([self._score(scorer, [group._replace(plans=[plan])])[0][0] for plan in group.plans])
             else:
                 scored.append([outcome if isinstance(outcome, Reward) else refusal(outcome) for outcome in own])
         return scored
+
+
+def _end(scorer: Scorer) -> None:
+    """End the process of a scorer that has one of its own."""
+    if isinstance(scorer, ScoringProcess):
+        scorer.close()

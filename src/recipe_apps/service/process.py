@@ -8,6 +8,7 @@ import gc
 import logging
 import multiprocessing
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -25,7 +26,7 @@ _GRACE = 5.0
 
 
 class ScoringProcess:
-    """A `Scorer` in a process of its own; for one thread.
+    """A `Scorer` in a process of its own; for one thread, and another one that closes it.
 
     `open_scorer` is called in the process: it must pickle, as a function of a module does.
     """
@@ -34,6 +35,7 @@ class ScoringProcess:
         self._open_scorer = open_scorer
         self._child: multiprocessing.process.BaseProcess | None = None
         self._pipe: Connection | None = None
+        self._in_use = threading.RLock()
 
     def start(self) -> None:
         """Start the process and wait until its scorer is open. Raises ComputeError with the reason why it is not."""
@@ -51,10 +53,11 @@ class ScoringProcess:
     def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
         """The outcomes of the scorer. Raises Refusal where the scorer fails and where the process ends."""
         try:
-            if self._pipe is None:
-                _LOG.warning("the scoring process is started again")
-                self.start()
-            answer = self._exchange(list(groups))
+            with self._in_use:
+                if self._pipe is None:
+                    _LOG.warning("the scoring process is started again")
+                    self.start()
+                answer = self._exchange(list(groups))
         except ComputeError as error:
             # No plan's failure: the batch is not tried again in parts, each with a process that has to start first.
             raise Refusal("compute_failed", str(error)) from None
@@ -63,15 +66,16 @@ class ScoringProcess:
         return answer
 
     def close(self) -> None:
-        """End the process."""
-        if self._pipe is not None:
-            self._pipe.close()
-        if self._child is not None:
-            self._child.join(_GRACE)
-            if self._child.is_alive():
-                self._child.kill()
-                self._child.join()
-        self._pipe, self._child = None, None
+        """End the process, once it has answered what it was asked."""
+        with self._in_use:
+            if self._pipe is not None:
+                self._pipe.close()
+            if self._child is not None:
+                self._child.join(_GRACE)
+                if self._child.is_alive():
+                    self._child.kill()
+                    self._child.join()
+            self._pipe, self._child = None, None
 
     def _exchange(self, groups: list[PromptGroup] | None = None) -> list[list[Outcome]] | Refusal:
         """Send the groups, if any, and wait for what the process answers. Raises ComputeError where it has ended."""

@@ -3,6 +3,7 @@
 import gc
 import socket
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -13,6 +14,7 @@ from recipe.errors import ComputeError, CorpusError
 from recipe.reward.scorer import PromptGroup, batches, outcomes_of
 from recipe.reward.verifier import Verifier
 from recipe_apps.service.app import RewardService
+from recipe_apps.service.process import ScoringProcess
 from recipe_apps.web.process import LIMITS, run_service
 
 _BATCH = 64
@@ -30,6 +32,18 @@ def open_verifier(
     verifier = Verifier(corpus, config)
     warm_up(verifier, groups)
     return verifier
+
+
+def open_beside(
+    folder: Path, config: RewardConfig, devices: Sequence[str], groups: Sequence[PromptGroup], identity: str
+) -> ScoringProcess:
+    """A started process with the verifier of the corpus `identity`, beside the one that is served.
+
+    Raises ComputeError with the reason where that cannot be served.
+    """
+    process = ScoringProcess(partial(open_verifier, folder, identity, config, devices, groups))
+    process.start()
+    return process
 
 
 def warm_up(verifier: Verifier, groups: Sequence[PromptGroup] = ()) -> None:

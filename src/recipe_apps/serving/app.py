@@ -6,24 +6,26 @@ address answers only to loopback names, so that a foreign name that points there
 """
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic_core import to_json
 
 from recipe import __version__
 from recipe.config import FrameConfig
-from recipe.errors import MissingExtra
+from recipe.corpus.store import Corpus
+from recipe.errors import MissingExtra, RecipeError
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.perception.phi import Phi
 from recipe.planning.planner import Planner
 from recipe.report.html import page_environment, template
 from recipe_apps.serving.clips import ClipStore
-from recipe_apps.serving.evidence import CorpusEvidence
+from recipe_apps.serving.evidence import CorpusEvidence, facts_of, open_evidence
 from recipe_apps.serving.feedback import FeedbackStore
 from recipe_apps.serving.messages import (
     DeviationRequest,
@@ -35,6 +37,7 @@ from recipe_apps.serving.messages import (
 from recipe_apps.serving.runs import Run, Runs
 from recipe_apps.serving.settings import PageSettings
 from recipe_apps.serving.writers import EvidenceWorker, PageMetrics, Writer
+from recipe_apps.web.corpora import LOOK, CorpusWatch
 from recipe_apps.web.guard import Intake, PageHeaders, body_schema, client_of, json_response, protect
 from recipe_apps.web.refusals import Message, Refusal, read
 
@@ -46,6 +49,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("the planner page", "serve") from error
 
+_LOG = logging.getLogger(__name__)
 _DEFAULTS = PageSettings()
 _FRAMES = FrameConfig()
 _SWEEP = 1.0
@@ -72,8 +76,6 @@ class Served:
     phi: Phi | None = None
     phi_name: str = ""
     evidence: CorpusEvidence | None = None
-    corpus: dict[str, Any] | None = None
-    """Its id, narrations, segments and too_small, as the page shows them."""
     frames: FrameConfig = _FRAMES
     default: str = ""
     """What to know of the model and the corpus where the server chose them itself."""
@@ -117,6 +119,34 @@ class PlannerPage:
         parts = (self.runs, served.planner, self.evidence, self.metrics, self.clips)
         writers = [Writer(*parts, served.frames, served.phi, served.room) for _ in range(served.writers)]
         self.threads = (*writers, self.evidence)
+        corpus = None if served.evidence is None else served.evidence.verifier.corpus
+        self._watch = CorpusWatch(corpus) if isinstance(corpus, Corpus) else None
+
+    def look(self) -> None:
+        """Where the corpus's folder holds another one, open it beside the one that is asked; new runs then ask it.
+
+        One that cannot be opened is told of in the log, and the old one stays.
+        """
+        before, watch = self.evidence.corpus, self._watch
+        if before is None or watch is None or not watch.look() or watch.on_disk is None:
+            return
+        corpus = before.verifier.corpus
+        if not isinstance(corpus, Corpus) or watch.on_disk == corpus.manifest["id"]:
+            return
+        try:
+            opened = corpus.reopened()
+            self.evidence.corpus = open_evidence(opened, before.verifier.config, before.links)
+        except (RecipeError, OSError) as error:
+            served = corpus.manifest["id"]
+            _LOG.warning("%s: corpus %s cannot be served, and %s stays: %s", watch.folder, watch.on_disk, served, error)
+            return
+        _LOG.warning("%s: new runs ask corpus %s from now on", watch.folder, opened.manifest["id"])
+
+    async def keep_looking(self) -> None:
+        """Look at the corpus's folder at intervals, for ever."""
+        while True:
+            await asyncio.sleep(LOOK)
+            await run_in_threadpool(self.look)
 
     async def expire(self) -> None:
         """Forget runs and clips that are not needed any more, for ever."""
@@ -151,9 +181,10 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         for thread in page.threads:
             thread.start()
-        expiring = asyncio.create_task(page.expire())
+        tasks = [asyncio.create_task(page.expire()), asyncio.create_task(page.keep_looking())]
         yield
-        expiring.cancel()
+        for task in tasks:
+            task.cancel()
         runs.close(running=True)
         page.evidence.close()
         clips.close()  # before the threads are waited for: a writer may wait for a clip
@@ -262,10 +293,10 @@ def create_app(
         run, message = runs.require(identity), await page.message(request, DeviationRequest)
         if message.plan >= len(run.plans):
             raise Refusal("invalid_field", f"This run has no plan {message.plan}; plans are numbered from 0.")
-        if served.evidence is None:
+        if (evidence := page.evidence.corpus) is None:
             raise Refusal("invalid_field", "Comparing needs a corpus; start the server with --corpus.")
         now, plan = clean_steps(message.history, settings), run.plans[message.plan]
-        row = await run_in_threadpool(served.evidence.deviation, run.goal, run.history, plan, now)
+        row = await run_in_threadpool(evidence.deviation, run.goal, run.history, plan, now)
         return json_response(row)
 
     # Clips.
@@ -313,12 +344,13 @@ def create_app(
     @app.get("/api/info")
     async def info() -> Response:
         """What is served, and its limits."""
-        config = None if served.evidence is None else served.evidence.verifier.config
+        evidence = page.evidence.corpus
+        config = None if evidence is None else evidence.verifier.config
         row = {
             "version": __version__,
             "model": {"name": served.model, "sees_video": served.sees_video},
             "phi": None if served.phi is None else {"name": served.phi_name},
-            "corpus": served.corpus,
+            "corpus": None if evidence is None else facts_of(evidence),
             "verifier": None if config is None else {"name": config.verifier, "scale": config.scale},
             "default": served.default,
             "examples": [{"goal": goal, "history": history} for goal, history in served.examples],

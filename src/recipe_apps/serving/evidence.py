@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from recipe.config import RewardConfig
+from recipe.corpus.store import Corpus
 from recipe.evaluation.matching import FLOOR, CosineScale, Likeness, calibrate
 from recipe.explain.explain import step_grounds, when
 from recipe.explain.records import Links
@@ -41,12 +43,28 @@ Row = dict[str, Any]
 PromptedPlan = tuple[Prompt, Steps]
 
 
+def open_evidence(corpus: Corpus, config: RewardConfig, links: Links) -> "CorpusEvidence":
+    """The evidence of a corpus, warmed up, so that the first visitor does not wait. Raises as `Verifier`."""
+    evidence = CorpusEvidence(Verifier(corpus, config), links)
+    evidence.evidence([(("make tea", ("boil the water",)), ("pour the water", "wait"))])
+    return evidence
+
+
+def facts_of(evidence: "CorpusEvidence") -> Row | None:
+    """Id, narrations, segments and too_small of its corpus, as the page shows them; None of one without a folder."""
+    corpus = evidence.verifier.corpus
+    if not isinstance(corpus, Corpus):
+        return None
+    facts = {name: corpus.manifest[name] for name in ("id", "narrations", "segments")}
+    return facts | {"too_small": evidence.verifier.config.contrast_problem(len(corpus))}
+
+
 class CorpusEvidence:
     """What one verifier's corpus says of plans, and a scale on which steps say the same; for one thread at a time."""
 
     def __init__(self, verifier: Verifier, links: Links | None = None) -> None:
         self.verifier = verifier
-        self._links = links or Links()
+        self.links = links or Links()
         self._scale: CosineScale = calibrate(verifier.embed)
         self._rewards = LruCache[PromptedPlan, Reward](_REWARDS_KEPT)
 
@@ -220,6 +238,6 @@ class CorpusEvidence:
             "video_id": narration.video_id,
             "title": narration.title,
             "when": when(said),
-            "link": self._links.of(narration, said),
+            "link": self.links.of(narration, said),
             "similarity": round(similarity, 3),
         }

