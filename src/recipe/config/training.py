@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -256,6 +256,7 @@ class GRPOConfig(RewardTrainingSettings):
     """
 
     stage = "grpo"
+    written_if_set: ClassVar[frozenset[str]] = frozenset({"credit"})
 
     steps: Positive = 500
     """Ours. Optimiser steps; appendix A.3 speaks of "the first few thousand steps" without a number of all."""
@@ -280,6 +281,9 @@ class GRPOConfig(RewardTrainingSettings):
     within a completion first (ours). Ours: `dr_grpo` (Liu et al. 2025) only centres rewards and divides the sum over
     all tokens by `max_completion_tokens` a completion, so that neither the spread of a group nor the length of a
     completion weighs its tokens."""
+    credit: Literal["plan", "steps"] = "plan"
+    """What a token is paid: the reward of the whole plan (stated, appendix A.4), or that from its step on (ours,
+    docs/training.md), which costs the rewards of all beginnings of a plan."""
     learning_rate: float = 1e-4
     """Stated (appendix A.4). Constant, without warm-up."""
     truncated: Literal["keep", "mask"] = "keep"
