@@ -106,7 +106,7 @@ def killed(
         ),
         **{f"best {moment}": best_of_n(shared, base_model, folder / f"best-{moment}") for moment in BEST_OF_N},
         "video-sft": SFTConfig(**seeing, **sft, output=folder / "video-sft"),
-        "video-grpo": GRPOConfig(**seeing, **grpo, output=folder / "video-grpo"),
+        "video-grpo": GRPOConfig(**seeing, **grpo, credit="steps", output=folder / "video-grpo"),
     }
     assert in_child(DOOMED, json.dumps({name: run.model_dump_json() for name, run in runs.items()})) == 0
     return runs

@@ -320,6 +320,7 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     """
 
     stage = "best-of-n"
+    written_if_set: ClassVar[frozenset[str]] = frozenset({"credit"})
 
     rounds: Positive = 1
     """Rounds of sampling, choosing and fine-tuning."""
@@ -334,6 +335,9 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     """
     choose: Literal["best", "random"] = "best"
     """The plan to train on: the one with the highest reward, the first of equals, or as a control a random one."""
+    credit: Literal["plan", "steps"] = "plan"
+    """What is learned of a chosen plan: all of it, or the steps alone that raise the reward where they stand. What the
+    others write has no loss."""
     margin: Annotated[float, Field(ge=0)] | None = None
     """Train only on prompts where the best reward is above the mean by more than this; left out: on all. With
     `choose = "random"` it leaves out the same prompts."""

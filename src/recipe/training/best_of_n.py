@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
@@ -72,6 +73,7 @@ from recipe.training.rewards import (
     score_completions,
 )
 from recipe.training.runs import Run, run_prompt
+from recipe.training.step_credit import token_steps
 from recipe.training.validation import ROWS, Measure, Validation, divergences, require_held_out
 from recipe.types import Example
 
@@ -325,9 +327,28 @@ class Rounds:
             )
         if train:
             choose(self._config, number, records, n)
+            if self._config.credit == "steps":
+                chosen = [record for record in records if record.chosen]
+                for first in range(0, len(chosen), width):
+                    score_completions(self._scorer, chosen[first : first + width], earlier=True, prefixes=True)
+                for record in chosen:
+                    record.chosen = any(self._has_loss(record))
         write_jsonl(file, (record.row for record in records))
         partial.unlink()
         return records
+
+    def _has_loss(self, record: RoundRecord) -> list[bool]:
+        """For each token of a plan whether it is trained on: with credit for steps, not where its step adds nothing."""
+        if not record.prefix_rewards:
+            return [True] * len(record.tokens)
+        # A step whose gain could not be computed is trained on, and so is what follows the last one.
+        lost = {
+            step
+            for step, (before, after) in enumerate(pairwise(record.prefix_rewards))
+            if before is not None and after is not None and after <= before
+        }
+        steps = token_steps(self._tokenizer, record.tokens, record.completion, self._opening)
+        return [step not in lost for step in steps]
 
     def _rendered(self, examples: Sequence[Example]) -> list[list[int]]:
         chats = [self._prompt.training_chat(example) for example in examples]
@@ -415,6 +436,7 @@ class Rounds:
         config, state = self._config, self.state
         by_name = {example.example_id: example for example in self._order[(number - 1) * self._size :][: self._size]}
         prompts = self._rendered([by_name[record.example_id] for record in chosen])
+        has_loss = [self._has_loss(record) for record in chosen]
         batches = batches_in_order(len(chosen), config, number)
         optimiser = torch.optim.AdamW(self._trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
         warmup = math.ceil(config.warmup * len(batches))
@@ -435,13 +457,17 @@ class Rounds:
                 name = f"{config.seed} {state['step']}"
                 torch.manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]))
                 self.model.train()
-                tokens = sum(len(chosen[i].tokens) for i in batch)
+                tokens = sum(sum(has_loss[i]) for i in batch)
                 width, loss = config.micro_batch or len(batch), 0.0
                 for first in range(0, len(batch), width):
                     own = [prompts[i] for i in batch[first : first + width]]
                     written = [chosen[i].tokens for i in batch[first : first + width]]
+                    learned = [has_loss[i] for i in batch[first : first + width]]
                     with torch.autocast(self._device.type, torch.bfloat16, enabled=use_bf16(config.bf16)):
-                        part = completion_loss(self.model, own, written, not config.gradient_checkpointing) / tokens
+                        loss_of_pass = completion_loss(
+                            self.model, own, written, not config.gradient_checkpointing, learned
+                        )
+                        part = loss_of_pass / tokens
                     part.backward()
                     loss += part.item()
                 norm = torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
@@ -501,8 +527,9 @@ def completion_loss(
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
     share: bool = True,
+    has_loss: Sequence[Sequence[bool]] | None = None,
 ) -> torch.Tensor:
-    """Minus the log-likelihood in nats of the completions after their prompts, summed over all tokens.
+    """Minus the log-likelihood in nats of the completions after their prompts, summed over the tokens that have a loss.
 
     With `share`, what all prompts begin with is read once, which gradient checkpointing does not allow. The rest is
     padded on the left, so that the output layer is applied to the positions of completions only.
@@ -518,7 +545,10 @@ def completion_loss(
     rows = list(zip(rest, completions, strict=True))
     padded = [[*[0] * (before - len(p)), *p, *c, *[0] * (behind - len(c))] for p, c in rows]
     known = [[*[0] * (before - len(p)), *[1] * (len(p) + len(c)), *[0] * (behind - len(c))] for p, c in rows]
-    wanted = [[*c, *[_IGNORED] * (behind - len(c))] for _, c in rows]
+    learned = has_loss or [[True] * len(c) for c in completions]
+    labels_of = [[token if own else _IGNORED for token, own in zip(*pair, strict=True)]
+                 for pair in zip(completions, learned, strict=True)]  # fmt: skip
+    wanted = [[*own, *[_IGNORED] * (behind - len(own))] for own in labels_of]
     device = next(model.parameters()).device
     mask = torch.tensor(known, device=device)
     cache = None
