@@ -333,8 +333,9 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     """Folder of another run whose plans of the first round are taken, without their rewards, so that runs on several
     rewards share the work: a run of the same model, examples and settings of sampling. Left out: the run writes them.
     """
-    choose: Literal["best", "random"] = "best"
-    """The plan to train on: the one with the highest reward, the first of equals, or as a control a random one."""
+    choose: Literal["best", "composed", "random"] = "best"
+    """The plan to train on: the one with the highest reward, the first of equals; the best that the first steps of one
+    plan and the rest of another give, which no bound holds for; or as a control a random one."""
     credit: Literal["plan", "steps"] = "plan"
     """What is learned of a chosen plan: all of it, or the steps alone that raise the reward where they stand. What the
     others write has no loss."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,8 @@ Series = NDArray[np.float64]
 class CompletionRecord:
     """A completion of a training step and what it earned: a line of a record, and what the watchdog sees."""
 
+    written_if_set: ClassVar[frozenset[str]] = frozenset({"prefix_rewards"})
+    """Fields that a line does not have where they are empty."""
     step: int
     example_id: str = ""
     """Empty in the records of other trainers."""
@@ -115,13 +117,11 @@ class CompletionRecord:
 
     @property
     def row(self) -> JsonObject:
-        """The line of a record: every field, the completion as its text, and whether it is malformed.
-
-        Rewards of beginnings are left out where there are none.
-        """
-        row: JsonObject = to_json(self)
-        if not self.prefix_rewards:
-            del row["prefix_rewards"]
+        """The line of a record: every field, the completion as its text, and whether it is malformed."""
+        fields: JsonObject = to_json(self)
+        row = {
+            name: value for name, value in fields.items() if value not in ([], None) or name not in self.written_if_set
+        }
         return row | {"completion": self.completion.text, "malformed": self.completion.malformed}
 
     @classmethod
