@@ -234,8 +234,8 @@ ArmName = Literal[
     "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold",
     "narrations-steps", "lists-steps", "validity-steps",
 ]  # fmt: skip
-"""What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations. Behind
-`-steps` the same reward with `credit = "steps"`."""
+"""What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations. With
+`-steps` the same reward trains by steps: GRPO with `credit = "steps"`, rounds with `choose = "composed"`."""
 STEPS = "-steps"
 
 
