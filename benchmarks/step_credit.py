@@ -29,6 +29,7 @@ from recipe.reward.verifier import Verifier
 from recipe.stats import mean_interval
 from recipe.text import plan_steps
 from recipe.training.composition import crossings
+from recipe.types import Reward
 from recipe.world.load import load_world
 from recipe.world.validity import ValidityScorer
 
@@ -65,9 +66,15 @@ def best(known: Sequence[Totals]) -> list[Steps]:
     return [max(own, key=own.__getitem__) for own in known]
 
 
+def prefix_totals(verifier: Verifier, prompts: Sequence[Prompt], plans: Sequence[Steps]) -> list[list[float]]:
+    """The rewards of the beginnings of each plan."""
+    outcomes = score_prefixes(verifier, prompts, plans)
+    return [[one.total for one in own if isinstance(one, Reward)] for own in outcomes]
+
+
 def gaining(verifier: Verifier, prompts: Sequence[Prompt], plans: Sequence[Steps]) -> list[Steps]:
     """The plans without the steps that do not raise the reward where they stand."""
-    earned = [[one.total for one in own] for own in score_prefixes(verifier, prompts, plans)]
+    earned = prefix_totals(verifier, prompts, plans)
     return [
         tuple(step for step, (before, after) in zip(plan, pairwise(own), strict=True) if after > before)
         for plan, own in zip(plans, earned, strict=True)
@@ -190,7 +197,7 @@ def main() -> None:
             "further rewards a prompt": round(further / len(prompts)),
         }
     possible = fmean(max(own.values()) for own in totals(exact, prompts, sampled))
-    earned = [[one.total for one in own] for own in score_prefixes(verifier, prompts, found[most][0])]
+    earned = prefix_totals(verifier, prompts, found[most][0])
     losing = fmean(after <= before for own in earned for before, after in pairwise(own))
     costs, trained = cost(verifier, prompts[:50], sampled[:50]), arms(asked.run)
     result = {"choices": rows, "best possible": possible, "losing steps": losing, "cost": costs, "arms": trained}
@@ -201,7 +208,7 @@ def main() -> None:
         title="Credit for steps, composed plans",
         guide="training.md",
         body=[
-            f"Of {len(sampled[0])} plans for each of {len(prompts)} training prompts of taught goals, the exact validity "
+            f"Of {len(sampled[0])} plans for each of {len(prompts)} training prompts of taught goals: exact validity "
             f"of the plan that the grounded reward likes best (32 narrations a goal); the best possible has "
             f"{possible:.3f}. Of the steps of the best plans, {losing:.0%} do not raise the reward.",
             table(rows, "choice"),

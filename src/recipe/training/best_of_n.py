@@ -450,11 +450,11 @@ class Rounds:
         if chosen:
             totals = (reward.total if record.composed_total is None else record.composed_total
                       for record, reward in chosen)  # fmt: skip
-            plans = ((record.history, record.composed or record.completion.steps) for record, _ in chosen)
+            taught = ((record.history, record.composed or record.completion.steps) for record, _ in chosen)
             figures |= {
                 "chosen_reward": fmean(totals),
                 "chosen_steps": fmean(len(record.composed) or reward.steps for record, reward in chosen),
-                "chosen_copied": fmean(copied_share(history, plan) for history, plan in plans),
+                "chosen_copied": fmean(copied_share(history, plan) for history, plan in taught),
             }
             if config.choose == "composed":
                 figures["composed"] = fmean(bool(record.composed) for record, _ in chosen)

@@ -99,15 +99,13 @@ def step_advantages(
     advantages: list[list[float]] = []
     for plan, total in enumerate(whole):
         advantages.append([])
-        for position, own in enumerate(to_go[plan]):
-            if total is None:
-                advantages[plan].append(0.0)
-                continue
-            others = (row[position] for place, row in enumerate(to_go) if place != plan and position < len(row))
-            if own is None:
-                own, others = total, (one for place, one in enumerate(whole) if place != plan)
-            beside = [one for one in others if one is not None]
-            advantages[plan].append(own - (fmean(beside) if beside else 0.0))
+        for position, earned in enumerate(to_go[plan]):
+            value, others = earned, [row[position] for row in to_go[:plan] + to_go[plan + 1 :] if position < len(row)]
+            if earned is None:
+                value, others = total, [*whole[:plan], *whole[plan + 1 :]]
+            beside = [other for other in others if other is not None]
+            baseline = fmean(beside) if beside else 0.0
+            advantages[plan].append(0.0 if value is None else value - baseline)
     if not scaled:
         return advantages
 
