@@ -122,10 +122,10 @@ words = st.text(
 @given(lines=st.lists(words.map(lambda text: f"x{text}x"), min_size=1, max_size=6), ended=st.booleans())
 def test_a_token_belongs_to_the_line_in_which_it_begins(tokenizer: Any, lines: list[str], ended: bool) -> None:
     text = "\n".join(f"{number}. {line}" for number, line in enumerate(lines, start=1)) + "\n" * ended
-    completion = Completion.of(text)
+    ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    completion = Completion.of(tokenizer.decode(ids[:-1]))  # some characters are written otherwise
     if len(completion.steps) != len(lines):
         return  # what looks like a mark of a thought or of a turn
-    ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     before = [tokenizer.decode(ids[:count]).count("\n") for count in range(len(ids))]
     assert token_steps(tokenizer, ids, completion) == before
 
