@@ -205,3 +205,8 @@ def or_none(outcomes: Sequence[Outcome], *, earlier: bool) -> list[Reward | None
     if unusable and len(unusable) == len(outcomes) and not earlier:
         raise unusable[0]
     return [outcome if isinstance(outcome, Reward) else None for outcome in outcomes]
+
+
+def totals_or_none(outcomes: Sequence[Outcome]) -> tuple[float | None, ...]:
+    """The rewards as numbers, None in place of each failure."""
+    return tuple(outcome.total if isinstance(outcome, Reward) else None for outcome in outcomes)

@@ -49,7 +49,7 @@ from recipe.models.checkpoints import Checkpoint, decode_completions, end_of_tur
 from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.reward.language_model import Likelihood
-from recipe.reward.scorer import Scorer, Steps
+from recipe.reward.scorer import Scorer, Steps, score_prefixes, totals_or_none
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, copied_share, step_statistics
 from recipe.text import Completion, format_plan
 from recipe.training import ranks
@@ -158,6 +158,11 @@ class RoundRecord(CompletionRecord):
     """The steps of the plan that is trained on in its place, composed of those of its prompt."""
     composed_total: float | None = None
     """The reward of that plan."""
+
+    @property
+    def taught(self) -> Completion:
+        """The plan that is trained on, where this one is chosen; `prefix_rewards` are those of its beginnings."""
+        return Completion(format_plan(self.composed), self.composed, False) if self.composed else self.completion
 
 
 class Rounds:
@@ -336,14 +341,16 @@ class Rounds:
             )
         if train:
             choose(self._config, number, records, n)
-            if self._config.credit == "steps":
-                chosen = [record for record in records if record.chosen]
-                for first in range(0, len(chosen), width):
-                    score_completions(self._scorer, chosen[first : first + width], earlier=True, prefixes=True)
-                for record in chosen:
-                    record.chosen = any(self._has_loss(record))
-            elif self._config.choose == "composed":
+            if self._config.choose == "composed":
                 self._compose(records, n)
+            chosen = [record for record in records if record.chosen and self._config.credit == "steps"]
+            for first in range(0, len(chosen), width):
+                part = chosen[first : first + width]
+                prompts_of = [(record.goal, record.history) for record in part]
+                outcomes = score_prefixes(self._scorer, prompts_of, [record.taught.steps for record in part])
+                for record, own in zip(part, outcomes, strict=True):
+                    record.prefix_rewards = totals_or_none(own)
+                    record.chosen = any(self._has_loss(record))
         write_jsonl(file, (record.row for record in records))
         partial.unlink()
         return records
@@ -368,21 +375,22 @@ class Rounds:
         """The tokens of the plan that a round trains on: as they were written, or those of a composed plan."""
         if not record.composed:
             return record.tokens
-        tokens = self._tokenizer(format_plan(record.composed), add_special_tokens=False)["input_ids"]
+        tokens = self._tokenizer(record.taught.text, add_special_tokens=False)["input_ids"]
         end = end_of_turn(self._tokenizer).id
         return tokens if end is None else [*tokens, end]
 
     def _has_loss(self, record: RoundRecord) -> list[bool]:
         """For each token of a plan whether it is trained on: with credit for steps, not where its step adds nothing."""
+        tokens = self._taught(record)
         if not record.prefix_rewards:
-            return [True] * len(self._taught(record))
+            return [True] * len(tokens)
         # A step whose gain could not be computed is trained on, and so is what follows the last one.
         lost = {
             step
             for step, (before, after) in enumerate(pairwise(record.prefix_rewards))
             if before is not None and after is not None and after <= before
         }
-        steps = token_steps(self._tokenizer, record.tokens, record.completion, self._opening)
+        steps = token_steps(self._tokenizer, tokens, record.taught, self._opening)
         return [step not in lost for step in steps]
 
     def _rendered(self, examples: Sequence[Example]) -> list[list[int]]:
@@ -450,7 +458,7 @@ class Rounds:
         if chosen:
             totals = (reward.total if record.composed_total is None else record.composed_total
                       for record, reward in chosen)  # fmt: skip
-            taught = ((record.history, record.composed or record.completion.steps) for record, _ in chosen)
+            taught = ((record.history, record.taught.steps) for record, _ in chosen)
             figures |= {
                 "chosen_reward": fmean(totals),
                 "chosen_steps": fmean(len(record.composed) or reward.steps for record, reward in chosen),

@@ -13,7 +13,7 @@ from recipe.artifacts import JsonObject, write_json
 from recipe.config import BestOfNConfig, GroundedConfig, GRPOConfig, RewardConfig, RewardTrainingSettings, parse_config
 from recipe.errors import ConfigError, InputError
 from recipe.reward.grounded import corpus_share
-from recipe.reward.scorer import Scorer, or_none, prompt_outcomes, score_plans, score_prefixes
+from recipe.reward.scorer import Scorer, or_none, prompt_outcomes, score_plans, score_prefixes, totals_or_none
 from recipe.reward.self_trained import CARD
 from recipe.reward.watchdog import CompletionRecord, Finding
 from recipe.training import ranks
@@ -133,7 +133,7 @@ def score_completions(
         beginnings = score_prefixes(scorer, prompts, plans)
         outcomes = [own[-1] for own in beginnings]
         for record, own in zip(records, beginnings, strict=True):
-            record.prefix_rewards = tuple(one.total if isinstance(one, Reward) else None for one in own)
+            record.prefix_rewards = totals_or_none(own)
     else:
         outcomes = score_plans(scorer, prompts, plans)
     for record, reward in zip(records, or_none(outcomes, earlier=earlier), strict=True):
