@@ -1,7 +1,7 @@
 """Training by steps: what composed plans and credit for steps are worth on the embedded world, and what they cost.
 
     recipe run configs/teaching.toml --set 'arms=["narrations","narrations-steps", ...]' --output RUN
-    python benchmarks/step_credit.py RUN [--prompts 200]
+    python benchmarks/step_credit.py RUN [--prompts 100]
 
 1. Of the N plans that a run in rounds wrote for its training prompts, the exact validity of the plan that the grounded
    reward likes best: among the plans, without the steps that add nothing, and among plans that are composed of them in
@@ -48,15 +48,15 @@ def totals(scorer: Scorer, prompts: Sequence[Prompt], plans: Sequence[Sequence[S
     ]
 
 
-def cuts_apart(plans: Sequence[Steps], apart: int) -> list[Steps]:
-    """Crossings whose second part begins up to so many places earlier or later, no longer than the longest plan."""
+def cuts_apart(plans: Sequence[Steps]) -> list[Steps]:
+    """Crossings whose second part begins up to one place earlier or later, no longer than the longest plan."""
     longest = max(map(len, plans))
     crossed = (
         one[:cut] + other[behind:]
         for one in plans
         for other in plans
         for cut in range(1, len(one) + 1)
-        for behind in range(max(cut - apart, 0), min(cut + apart, len(other)) + 1)
+        for behind in range(cut - 1, min(cut + 1, len(other)) + 1)
     )
     return [plan for plan in dict.fromkeys(crossed) if len(plan) <= longest and len(set(plan)) == len(plan)]
 
@@ -93,8 +93,7 @@ def choices(verifier: Verifier, prompts: Sequence[Prompt], sampled: Sequence[Seq
 
     ways: dict[str, Callable[[Sequence[Steps]], list[Steps]]] = {
         "composed, cut at the same place": crossings,
-        "composed, cuts one place apart": lambda plans: cuts_apart(plans, 1),
-        "composed, cut anywhere": lambda plans: cuts_apart(plans, max(map(len, plans))),
+        "composed, cuts up to one place apart": cuts_apart,
     }
     for name, way in ways.items():
         further = totals(verifier, prompts, [way([*own]) for own in known])
@@ -167,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--record", default="teach/narrations-rounds-0/completions/round-01.jsonl")
-    parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--prompts", type=int, default=100)
     add_json(parser, "training-steps")
     asked = parser.parse_args()
     drawn: dict[Prompt, list[Steps]] = {}
@@ -215,7 +214,7 @@ def main() -> None:
             table({"a prompt": costs}, "", "Cost of the rewards of all beginnings"),
             *([table(trained, "arm", "Arms of the run")] if trained else []),
         ],
-        partial=len(prompts) < 200,
+        partial=len(prompts) < 100,
     )
 
 
