@@ -7,7 +7,9 @@
    reward likes best: among the plans, without the steps that add nothing, and among plans that are composed of them in
    several ways. Means over prompts with 95% intervals over goals, differences paired by prompt.
 2. Milliseconds a prompt for the rewards of N plans, and for those of all their beginnings, with texts that are encoded.
-3. The arms of RUN, where it has a report: validity, differences to the base and steps too many.
+3. The plans that RUN wrote for its test prompts: the validity of the best by reward, and of the best composed one.
+4. The arms of RUN, where it has a report: validity, differences to the base and steps too many.
+5. Of training runs given as --validated NAME=FOLDER, the validity of each validation while they trained.
 """
 
 import argparse
@@ -24,11 +26,13 @@ from common import add_json, table, write_result
 from recipe.artifacts import read_json, read_jsonl
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
+from recipe.data.examples import read_examples
+from recipe.planning.predictions import read_predictions
+from recipe.reward.composition import crossings
 from recipe.reward.scorer import Prompt, PromptGroup, Scorer, Steps, batches, score_or_raise, score_prefixes
 from recipe.reward.verifier import Verifier
 from recipe.stats import mean_interval
 from recipe.text import plan_steps
-from recipe.training.composition import crossings
 from recipe.types import Reward
 from recipe.world.load import load_world
 from recipe.world.validity import ValidityScorer
@@ -137,6 +141,39 @@ def cost(verifier: Verifier, prompts: Sequence[Prompt], sampled: Sequence[Sequen
     }
 
 
+def served(run: Path, verifier: Verifier) -> dict[str, dict[str, Any]]:
+    """For each model whose plans of test prompts lie in a run: exact validity of a plan, the best and the composed."""
+    exact = ValidityScorer(load_world())
+    examples = {one.example_id: one for one in read_examples(run / "data" / "test.jsonl")}
+    prompts, goals = [(one.goal, one.history) for one in examples.values()], [one.goal for one in examples.values()]
+    rows: dict[str, dict[str, Any]] = {}
+    for file in sorted((run / "rewarded" / "grounded").glob("*.jsonl")):
+        plans: dict[str, list[Steps]] = {name: [] for name in examples}
+        for one in read_predictions(file):
+            plans[one.example_id].append(one.steps)
+        known = totals(verifier, prompts, [*plans.values()])
+        further = totals(verifier, prompts, [crossings([*own]) for own in known])
+        composed = best([own | new for own, new in zip(known, further, strict=True)])
+        judged = totals(exact, prompts, [[*own, *more] for own, more in zip(known, further, strict=True)])
+        valid = {
+            "one plan": [fmean(own[plan] for plan in drawn) for own, drawn in zip(judged, plans.values(), strict=True)],
+            "best of 10": [own[plan] for own, plan in zip(judged, best(known), strict=True)],
+            "composed of 10": [own[plan] for own, plan in zip(judged, composed, strict=True)],
+        }
+        apart = [one - other for one, other in zip(valid["composed of 10"], valid["best of 10"], strict=True)]
+        rows[file.stem] = {name: interval(vars_of(mean_interval(own, goals))) for name, own in valid.items()}
+        rows[file.stem] |= {"composed minus best": interval(vars_of(mean_interval(apart, goals)))}
+        rows[file.stem] |= {"steps, best": fmean(map(len, best(known))), "steps, composed": fmean(map(len, composed))}
+    return rows
+
+
+def validated(folder: Path) -> dict[str, Any]:
+    """The validations of a training run: validity by step or round, and steps and nats of the last plans."""
+    rows = [row for _, row in read_jsonl(folder / "validation.jsonl")]
+    found = {f"after {row['step']}": row["validity"] for row in rows}
+    return found | {"steps at last": rows[-1]["steps"], "nats at last": rows[-1]["kl_plan"]}
+
+
 def arms(run: Path) -> dict[str, dict[str, Any]]:
     """Rows of the arms of a run: validity, the paired difference to the base, and steps too many."""
     if not (run / "report.json").is_file():
@@ -167,6 +204,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--record", default="teach/narrations-rounds-0/completions/round-01.jsonl")
     parser.add_argument("--prompts", type=int, default=100)
+    parser.add_argument("--validated", nargs="*", default=[], metavar="NAME=FOLDER")
     add_json(parser, "training-steps")
     asked = parser.parse_args()
     drawn: dict[Prompt, list[Steps]] = {}
@@ -190,7 +228,7 @@ def main() -> None:
         apart = [one - other for one, other in zip(validity, beside, strict=True)]
         rows[name] = {
             "validity": interval(vars_of(mean_interval(validity, goals))),
-            f"minus {most}": interval(vars_of(mean_interval(apart, goals))),
+            f"minus {most}": None if name == most else interval(vars_of(mean_interval(apart, goals))),
             "reward": fmean(own[plan] for own, plan in zip(rewards, plans, strict=True)),
             "steps": fmean(map(len, plans)),
             "further rewards a prompt": round(further / len(prompts)),
@@ -199,7 +237,10 @@ def main() -> None:
     earned = prefix_totals(verifier, prompts, found[most][0])
     losing = fmean(after <= before for own in earned for before, after in pairwise(own))
     costs, trained = cost(verifier, prompts[:50], sampled[:50]), arms(asked.run)
-    result = {"choices": rows, "best possible": possible, "losing steps": losing, "cost": costs, "arms": trained}
+    chosen = served(asked.run, verifier) if trained else {}
+    runs = {name: validated(Path(folder)) for name, _, folder in (word.partition("=") for word in asked.validated)}
+    result = {"choices": rows, "best possible": possible, "losing steps": losing, "cost": costs}
+    result |= {"served": chosen, "arms": trained, "validated": runs}
     print(json.dumps(result, indent=1))
     write_result(
         asked.json,
@@ -212,7 +253,9 @@ def main() -> None:
             f"{possible:.3f}. Of the steps of the best plans, {losing:.0%} do not raise the reward.",
             table(rows, "choice"),
             table({"a prompt": costs}, "", "Cost of the rewards of all beginnings"),
-            *([table(trained, "arm", "Arms of the run")] if trained else []),
+            *([table(chosen, "plans of", "Choosing when plans are served, test prompts")] if chosen else []),
+            *([table(trained, "arm", "Arms of the run, test prompts")] if trained else []),
+            *([table(runs, "run", "Validations while training, 60 prompts, two plans each")] if runs else []),
         ],
         partial=len(prompts) < 100,
     )

@@ -48,12 +48,12 @@ from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, end_of_turn, end_tokens, thought_opening
 from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
+from recipe.reward.composition import compose
 from recipe.reward.language_model import Likelihood
 from recipe.reward.scorer import Scorer, Steps, score_prefixes, totals_or_none
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, copied_share, step_statistics
 from recipe.text import Completion, format_plan
 from recipe.training import ranks
-from recipe.training.composition import compose
 from recipe.training.loop import MetricsLog, Row, check_finite, check_gradient, finish_run, memory_errors, quiet
 from recipe.training.policy import (
     load_adapter,
