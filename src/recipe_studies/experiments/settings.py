@@ -235,7 +235,7 @@ ArmName = Literal[
     "narrations-steps", "lists-steps", "validity-steps",
 ]  # fmt: skip
 """What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations. With
-`-steps` the same reward trains by steps: GRPO with `credit = "steps"`, rounds with `choose = "composed"`."""
+`-steps` the same reward trains with `credit = "steps"`."""
 STEPS = "-steps"
 
 

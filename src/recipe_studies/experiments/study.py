@@ -84,9 +84,9 @@ ARM_REGIMES: Mapping[ArmName, str] = {
     "length": f"{CONTROL}number of steps",
     "random": f"{CONTROL}random own plan",
     "gold": "SFT on gold",
-    "narrations-steps": "covering narrations, by steps",
-    "lists-steps": "covering step lists, by steps",
-    "validity-steps": "exact validity, by steps",
+    "narrations-steps": "covering narrations, credit for steps",
+    "lists-steps": "covering step lists, credit for steps",
+    "validity-steps": "exact validity, credit for steps",
 }
 """Regimes of the arms of a teaching experiment."""
 CoverageLevel = int | Literal["lists"]
@@ -369,7 +369,7 @@ def _teaching(config: TeachingConfig) -> Study:
         paid, table = name.removesuffix(STEPS), optimiser.replace("-", "_")
         exact, reward = paid == "validity", rewards.get(paid, grounded)
         if name != paid:
-            fixed |= {"choose": "composed"} if optimiser == "best-of-n" else {"credit": "steps"}
+            fixed["credit"] = "steps"
         if name == "random":
             fixed["choose"] = "random"
         elif optimiser == "best-of-n":
