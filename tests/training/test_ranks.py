@@ -94,7 +94,9 @@ def runs(
             **grpo, kl_budget=1e-3, validation=held_out, output=folder / "validated",
             reward=RewardConfig(verifier="grounded"),
         ),
-        "twice": GRPOConfig(**{**grpo, "steps": 4}, iterations=2, micro_batch=2, output=folder / "twice"),
+        "twice": GRPOConfig(
+            **{**grpo, "steps": 4}, iterations=2, micro_batch=2, credit="steps", output=folder / "twice"
+        ),
         "video": GRPOConfig(**{**grpo, **seeing}, output=folder / "video"),
         "sft": SFTConfig(**sft, model=world_run["model"], micro_batch=1, output=folder / "sft"),
         "video-sft": SFTConfig(**{**sft, **seeing}, output=folder / "video-sft"),

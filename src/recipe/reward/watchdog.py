@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from types import NoneType
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +100,8 @@ Series = NDArray[np.float64]
 class CompletionRecord:
     """A completion of a training step and what it earned: a line of a record, and what the watchdog sees."""
 
+    written_if_set: ClassVar[frozenset[str]] = frozenset({"prefix_rewards"})
+    """Fields that a line does not have where they are empty."""
     step: int
     example_id: str = ""
     """Empty in the records of other trainers."""
@@ -109,11 +112,16 @@ class CompletionRecord:
     """Whether the completion was cut at the token limit."""
     reward: Reward | None = None
     """None where it could not be computed, and before it is."""
+    prefix_rewards: tuple[float | None, ...] = ()
+    """With credit for steps: the rewards of the plan's beginnings, the empty one first and the whole plan last."""
 
     @property
     def row(self) -> JsonObject:
         """The line of a record: every field, the completion as its text, and whether it is malformed."""
-        row: JsonObject = to_json(self)
+        fields: JsonObject = to_json(self)
+        row = {
+            name: value for name, value in fields.items() if value not in ([], None) or name not in self.written_if_set
+        }
         return row | {"completion": self.completion.text, "malformed": self.completion.malformed}
 
     @classmethod
@@ -138,6 +146,10 @@ class CompletionRecord:
         if too_large or (total is not None and type(total) not in (int, float)):
             raise refuse("no reward", "give a number, null, or an object with 'total'", field="reward")
         completion = Completion.of(row["completion"], cut=clipped)
+        prefixes = row.get("prefix_rewards", [])
+        if not isinstance(prefixes, list) or any(type(one) not in (int, float, NoneType) for one in prefixes):
+            remedy = "give a list of numbers and nulls, or leave it out"
+            raise refuse("no list of rewards", remedy, field="prefix_rewards")
         earned = None
         if total is not None:
             try:
@@ -156,6 +168,7 @@ class CompletionRecord:
             completion=completion,
             clipped=clipped,
             reward=earned,
+            prefix_rewards=tuple(prefixes),
             **further,
         )
 

@@ -29,11 +29,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from types import NoneType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from peft import get_peft_model
@@ -44,13 +45,14 @@ from recipe.artifacts import read_json, read_jsonl, write_jsonl
 from recipe.config import BestOfNConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError, InputError
-from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening
+from recipe.models.checkpoints import Checkpoint, decode_completions, end_of_turn, end_tokens, thought_opening
 from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
+from recipe.reward.composition import compose
 from recipe.reward.language_model import Likelihood
-from recipe.reward.scorer import Scorer
+from recipe.reward.scorer import Scorer, Steps, score_prefixes, totals_or_none
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, copied_share, step_statistics
-from recipe.text import Completion
+from recipe.text import Completion, format_plan
 from recipe.training import ranks
 from recipe.training.loop import MetricsLog, Row, check_finite, check_gradient, finish_run, memory_errors, quiet
 from recipe.training.policy import (
@@ -72,6 +74,7 @@ from recipe.training.rewards import (
     score_completions,
 )
 from recipe.training.runs import Run, run_prompt
+from recipe.training.step_credit import token_steps
 from recipe.training.validation import ROWS, Measure, Validation, divergences, require_held_out
 from recipe.types import Example
 
@@ -146,10 +149,20 @@ def train_best_of_n(
 class RoundRecord(CompletionRecord):
     """A plan of a round. Its `step` counts batches of prompts over all rounds: what the watchdog compares."""
 
+    written_if_set: ClassVar[frozenset[str]] = frozenset({"prefix_rewards", "composed", "composed_total"})
     round: int
     tokens: list[int]
     chosen: bool = False
     """Whether the round trains on it."""
+    composed: Steps = ()
+    """The steps of the plan that is trained on in its place, composed of those of its prompt."""
+    composed_total: float | None = None
+    """The reward of that plan."""
+
+    @property
+    def taught(self) -> Completion:
+        """The plan that is trained on, where this one is chosen; `prefix_rewards` are those of its beginnings."""
+        return Completion(format_plan(self.composed), self.composed, False) if self.composed else self.completion
 
 
 class Rounds:
@@ -182,6 +195,9 @@ class Rounds:
         ends = [*end_tokens(policy.model.generation_config, self._tokenizer), self._tokenizer.pad_token_id]
         self._ends = sorted({token for token in ends if token is not None})
         self._opening = thought_opening(self._tokenizer)
+        if self._opening and config.choose == "composed":
+            raise ConfigError("choose = 'composed': a plan is composed without a thought, and the model's prompt opens "
+                              "one; set choose = 'best'.")  # fmt: skip
         self._size = config.prompts_per_round or len(examples)
         """Prompts of a round."""
         self._order = prompts_in_order(examples, (config.rounds + 1) * self._size, config.seed)
@@ -325,9 +341,57 @@ class Rounds:
             )
         if train:
             choose(self._config, number, records, n)
+            if self._config.choose == "composed":
+                self._compose(records, n)
+            chosen = [record for record in records if record.chosen and self._config.credit == "steps"]
+            for first in range(0, len(chosen), width):
+                part = chosen[first : first + width]
+                prompts_of = [(record.goal, record.history) for record in part]
+                outcomes = score_prefixes(self._scorer, prompts_of, [record.taught.steps for record in part])
+                for record, own in zip(part, outcomes, strict=True):
+                    record.prefix_rewards = totals_or_none(own)
+                    record.chosen = any(self._has_loss(record))
         write_jsonl(file, (record.row for record in records))
         partial.unlink()
         return records
+
+    def _compose(self, records: Sequence[RoundRecord], n: int) -> None:
+        """Put in the place of each chosen plan the best one that the plans of its prompt give, where that is better."""
+        places = [place for place, record in enumerate(records) if record.chosen]
+        sampled = [
+            {
+                record.completion.steps: record.reward.total
+                for record in records[place // n * n :][:n]
+                if record.reward is not None and (self._config.truncated == "keep" or not record.clipped)
+            }
+            for place in places
+        ]
+        prompts = [(records[place].goal, records[place].history) for place in places]
+        for place, own, (steps, total) in zip(places, sampled, compose(self._scorer, prompts, sampled), strict=True):
+            if steps not in own:
+                records[place].composed, records[place].composed_total = steps, total
+
+    def _taught(self, record: RoundRecord) -> list[int]:
+        """The tokens of the plan that a round trains on: as they were written, or those of a composed plan."""
+        if not record.composed:
+            return record.tokens
+        tokens = self._tokenizer(record.taught.text, add_special_tokens=False)["input_ids"]
+        end = end_of_turn(self._tokenizer).id
+        return tokens if end is None else [*tokens, end]
+
+    def _has_loss(self, record: RoundRecord) -> list[bool]:
+        """For each token of a plan whether it is trained on: with credit for steps, not where its step adds nothing."""
+        tokens = self._taught(record)
+        if not record.prefix_rewards:
+            return [True] * len(tokens)
+        # A step whose gain could not be computed is trained on, and so is what follows the last one.
+        lost = {
+            step
+            for step, (before, after) in enumerate(pairwise(record.prefix_rewards))
+            if before is not None and after is not None and after <= before
+        }
+        steps = token_steps(self._tokenizer, tokens, record.taught, self._opening)
+        return [step not in lost for step in steps]
 
     def _rendered(self, examples: Sequence[Example]) -> list[list[int]]:
         chats = [self._prompt.training_chat(example) for example in examples]
@@ -392,11 +456,16 @@ class Rounds:
             "length_pay": statistics.length_pay,
         }
         if chosen:
+            totals = (reward.total if record.composed_total is None else record.composed_total
+                      for record, reward in chosen)  # fmt: skip
+            taught = ((record.history, record.taught.steps) for record, _ in chosen)
             figures |= {
-                "chosen_reward": fmean(reward.total for _, reward in chosen),
-                "chosen_steps": fmean(reward.steps for _, reward in chosen),
-                "chosen_copied": fmean(copied_share(record.history, record.completion.steps) for record, _ in chosen),
+                "chosen_reward": fmean(totals),
+                "chosen_steps": fmean(len(record.composed) or reward.steps for record, reward in chosen),
+                "chosen_copied": fmean(copied_share(history, plan) for history, plan in taught),
             }
+            if config.choose == "composed":
+                figures["composed"] = fmean(bool(record.composed) for record, _ in chosen)
         # Nats a plan from the policy to the reference, from the first plan of each prompt; before training it is 0.
         divergence = 0.0
         if number > 1:
@@ -404,10 +473,11 @@ class Rounds:
             first = {record.example_id: record.tokens for record in reversed(records)}
             plans = [first[example.example_id] for example in examples]
             divergence = fmean(divergences(self.model, self._rendered(examples), plans, config.temperature))
-        bound = done * math.log(config.n) - 1 + config.n**-done if config.choose == "best" else 0.0
+        # A choice among composed plans has no bound, and a random one does not move the policy.
+        bounds = {"best": done * math.log(config.n) - 1 + config.n**-done, "random": 0.0, "composed": None}
         row = {"step": self.state["step"], "round": number}
+        figures |= {"kl_plan": divergence, "kl_bound": bounds[config.choose], "findings": len(self._watchdog.findings)}
         row |= {name: value for name, value in figures.items() if value is not None}
-        row |= {"kl_plan": divergence, "kl_bound": bound, "findings": len(self._watchdog.findings)}
         self._write(row)
 
     def _fine_tune(self, number: int, chosen: Sequence[RoundRecord]) -> None:
@@ -415,6 +485,7 @@ class Rounds:
         config, state = self._config, self.state
         by_name = {example.example_id: example for example in self._order[(number - 1) * self._size :][: self._size]}
         prompts = self._rendered([by_name[record.example_id] for record in chosen])
+        taught, has_loss = [self._taught(record) for record in chosen], [self._has_loss(record) for record in chosen]
         batches = batches_in_order(len(chosen), config, number)
         optimiser = torch.optim.AdamW(self._trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
         warmup = math.ceil(config.warmup * len(batches))
@@ -435,13 +506,17 @@ class Rounds:
                 name = f"{config.seed} {state['step']}"
                 torch.manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]))
                 self.model.train()
-                tokens = sum(len(chosen[i].tokens) for i in batch)
+                tokens = sum(sum(has_loss[i]) for i in batch)
                 width, loss = config.micro_batch or len(batch), 0.0
                 for first in range(0, len(batch), width):
                     own = [prompts[i] for i in batch[first : first + width]]
-                    written = [chosen[i].tokens for i in batch[first : first + width]]
+                    written = [taught[i] for i in batch[first : first + width]]
+                    learned = [has_loss[i] for i in batch[first : first + width]]
                     with torch.autocast(self._device.type, torch.bfloat16, enabled=use_bf16(config.bf16)):
-                        part = completion_loss(self.model, own, written, not config.gradient_checkpointing) / tokens
+                        loss_of_pass = completion_loss(
+                            self.model, own, written, not config.gradient_checkpointing, learned
+                        )
+                        part = loss_of_pass / tokens
                     part.backward()
                     loss += part.item()
                 norm = torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
@@ -501,8 +576,9 @@ def completion_loss(
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
     share: bool = True,
+    has_loss: Sequence[Sequence[bool]] | None = None,
 ) -> torch.Tensor:
-    """Minus the log-likelihood in nats of the completions after their prompts, summed over all tokens.
+    """Minus the log-likelihood in nats of the completions after their prompts, summed over the tokens that have a loss.
 
     With `share`, what all prompts begin with is read once, which gradient checkpointing does not allow. The rest is
     padded on the left, so that the output layer is applied to the positions of completions only.
@@ -518,7 +594,10 @@ def completion_loss(
     rows = list(zip(rest, completions, strict=True))
     padded = [[*[0] * (before - len(p)), *p, *c, *[0] * (behind - len(c))] for p, c in rows]
     known = [[*[0] * (before - len(p)), *[1] * (len(p) + len(c)), *[0] * (behind - len(c))] for p, c in rows]
-    wanted = [[*c, *[_IGNORED] * (behind - len(c))] for _, c in rows]
+    learned = has_loss or [[True] * len(c) for c in completions]
+    labels_of = [[token if own else _IGNORED for token, own in zip(*pair, strict=True)]
+                 for pair in zip(completions, learned, strict=True)]  # fmt: skip
+    wanted = [[*own, *[_IGNORED] * (behind - len(own))] for own in labels_of]
     device = next(model.parameters()).device
     mask = torch.tensor(known, device=device)
     cache = None
@@ -578,4 +657,5 @@ def _record_of(file: Path, line: int, row: Any) -> RoundRecord:
     if fault := next((name for name, kind in _ROW.items() if not isinstance(known.get(name), kind)), None):
         raise InputError.at(file, "the value is missing or damaged", _RESTORE, line=line, field=fault)
     further = {name: known[name] for name in ("round", "tokens", "chosen")}
+    further |= {"composed": tuple(known.get("composed", ())), "composed_total": known.get("composed_total")}
     return RoundRecord.of_row(file, line, known, **further)

@@ -132,7 +132,7 @@ class Experiment(StudySettings):
             if len(set(values)) < len(values):
                 raise ValueError(f"something stands twice in {name}; name each once")
         for name, kind in (("compared", "reward"), ("rewards", "reward"), ("arms", "arm")):
-            if "validity" in getattr(self, name, ()) and not self.has_world:
+            if {"validity", "validity-steps"} & {*getattr(self, name, ())} and not self.has_world:
                 raise ValueError(f"{kind} 'validity' is known on a world only; leave it out of {name}")
         if self.best_of > self.samples:
             raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
@@ -230,8 +230,13 @@ class VideoConfig(Experiment):
     """Seeds of SFT and GRPO; data, base, vision pre-training and samples have `seed`."""
 
 
-ArmName = Literal["narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold"]
-"""What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations."""
+ArmName = Literal[
+    "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold",
+    "narrations-steps", "lists-steps", "validity-steps",
+]  # fmt: skip
+"""What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations. With
+`-steps` the same reward trains with `credit = "steps"`."""
+STEPS = "-steps"
 
 
 class TeachingWorld(WorldSource):
@@ -336,7 +341,7 @@ class TeachingConfig(Experiment):
     @model_validator(mode="after")
     def _can_be_run(self) -> Self:
         if isinstance(self.source, ProceduresSource):
-            if not self.source.narrations and {"narrations", "paper"} & {*self.arms}:
+            if not self.source.narrations and {"narrations", "narrations-steps", "paper"} & {*self.arms}:
                 raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
             if not (self.model or self.source.known or self.source.known_share):
                 raise ValueError("the base has nothing to learn from; give model, source.known or source.known_share")

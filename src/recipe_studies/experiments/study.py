@@ -29,6 +29,7 @@ from recipe.config import BaseModelConfig, RewardConfig, RewardTrainingSettings,
 from recipe.errors import ConfigError
 from recipe.evaluation.metrics import CONTROL
 from recipe_studies.experiments.settings import (
+    STEPS,
     TABLES,
     AnyExperiment,
     ArmName,
@@ -83,6 +84,9 @@ ARM_REGIMES: Mapping[ArmName, str] = {
     "length": f"{CONTROL}number of steps",
     "random": f"{CONTROL}random own plan",
     "gold": "SFT on gold",
+    "narrations-steps": "covering narrations, credit for steps",
+    "lists-steps": "covering step lists, credit for steps",
+    "validity-steps": "exact validity, credit for steps",
 }
 """Regimes of the arms of a teaching experiment."""
 CoverageLevel = int | Literal["lists"]
@@ -345,8 +349,8 @@ def _teaching(config: TeachingConfig) -> Study:
     for seed in config.seeds:
         for arm in config.arms:
             corpus = CORPUS
-            if arm == "wrong" or (arm == "lists" and not config.by_lists):
-                corpus = f"corpora/{'lists' if arm == 'lists' else 0}"
+            if arm == "wrong" or (arm.startswith("lists") and not config.by_lists):
+                corpus = f"corpora/{'lists' if arm.startswith('lists') else 0}"
             once: dict[ArmName, tuple[Optimiser, ...]] = {"gold": ("grpo",), "random": ("best-of-n",)}
             for optimiser in once.get(arm, config.optimisers):
                 wanted.append((seed, arm, ARM_REGIMES[arm], corpus, optimiser))
@@ -362,7 +366,10 @@ def _teaching(config: TeachingConfig) -> Study:
     first_draws: dict[int, str] = {}
     for seed, name, regime, corpus, optimiser in wanted:
         fixed: dict[str, Any] = {"corpus": corpus}
-        exact, reward, table = name == "validity", rewards.get(name, grounded), optimiser.replace("-", "_")
+        paid, table = name.removesuffix(STEPS), optimiser.replace("-", "_")
+        exact, reward = paid == "validity", rewards.get(paid, grounded)
+        if name != paid:
+            fixed["credit"] = "steps"
         if name == "random":
             fixed["choose"] = "random"
         elif optimiser == "best-of-n":
