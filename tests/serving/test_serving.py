@@ -1,6 +1,7 @@
 """The planner page's service: every event once and in order, evidence, cancelling, limits, feedback."""
 
 import asyncio
+import json
 import threading
 import time
 from collections import Counter
@@ -13,12 +14,14 @@ import numpy as np
 import pytest
 from tests.serving.conftest import SALAD, TEA, SlowEngine, httpx2, plan_text
 
-from recipe.config import RewardConfig
+from recipe.config import RewardConfig, SearchConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.evaluation.people.ratings import read_ratings
-from recipe.models.protocol import WrittenPieces
+from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal, WrittenPieces
+from recipe.planning.planner import Planner
 from recipe.planning.predictions import read_predictions
+from recipe.planning.search import PlanSearch
 from recipe.reward.scorer import PromptGroup, Steps
 from recipe.reward.verifier import Verifier
 from recipe.types import Reward
@@ -402,3 +405,45 @@ def test_steps_of_a_thought_are_replaced_by_those_of_the_plan(serve: Any) -> Non
     for number, steps in ((0, TEA[:2]), (1, TEA)):
         assert [shown[number][place] for place in range(1, len(steps) + 1)] == list(steps)
         assert {row["number"] for row in plans[number]["evidence"]} <= set(range(1, len(steps) + 1))
+
+
+class SteppedEngine(Engine):
+    """Goes on with any plan by one of these lists, the first step of which it chooses by the sample."""
+
+    continues = True
+
+    def __init__(self, plans: Sequence[Steps]) -> None:
+        self.plans = plans
+
+    def answer(self, requests: Sequence[ModelRequest], *_: Any, **__: Any) -> list[Answer | Refusal]:
+        answers = list[Answer | Refusal]()
+        for request in requests:
+            plan, done = self.plans[request.sample % len(self.plans)], request.begun.count("\n")
+            if "too long" in json.dumps(request.chat):
+                answers.append(Refusal("the prompt is too long; shorten the history."))
+                continue
+            end = "" if done + 1 >= len(plan) else "\n"
+            answers.append(Answer(f"{done + 1}. {plan[min(done, len(plan) - 1)]}{end}", 3, 4))
+        return answers
+
+
+def test_a_composed_plan_appears_as_its_steps_are_chosen(serve: Any, evidence: Any) -> None:
+    engine = SteppedEngine((SALAD, TEA))
+    planner = Planner(engine)
+    search = PlanSearch(planner, evidence.verifier, SearchConfig(search="beam", width=2, branch=2))
+    with serve(planner=planner, search=search) as page:
+        assert page.client.get("/api/info").json()["search"]["search"] == "beam"
+        events = page.events(page.begin(history=["boil the water"], plans=2))
+        assert kinds(events)[-2:] == ["ranking", "done"]
+        plans = [event.data for event in events if event.kind == "plan"]
+        assert plans[0]["steps"] == list(TEA)
+        assert [row["state"] for row in plans[0]["evidence"]] == ["supported"] * 5
+        steps = [event.data for event in events if event.kind == "step"]
+        assert {step["plan"] for step in steps} == {0, 1}
+        assert steps[0]["number"] == 1
+        assert max(step["number"] for step in steps) < 5, "the last step comes with the plans, ranked"
+        done = events[-1].data
+        assert done["tokens"] == done["search"]["tokens_out"] > 0
+        assert done["search"]["encodings"] == len({*TEA, *SALAD})
+        failed = page.events(page.begin("too long"))[-1]
+        assert (failed.kind, failed.data["message"]) == ("failed", "the prompt is too long; shorten the history.")

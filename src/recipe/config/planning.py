@@ -32,6 +32,23 @@ class PlanConfig(Settings):
     """Reward settings, a TOML file; the paper's by default."""
 
 
+class SearchConfig(Settings):
+    """Whether plans are composed step by step by a verifier, and how (docs/planning.md)."""
+
+    search: Literal["none", "beam", "recombine"] = "none"
+    """`beam`: the model writes several next steps of each partial plan, and the verifier keeps the best. `recombine`:
+    the same, of the steps of whole plans that are sampled once. `none`: whole plans."""
+    width: Positive = 4
+    """Partial plans that are kept."""
+    branch: Positive = 4
+    """Next steps that `beam` samples for each of them."""
+    samples: Positive = 8
+    """Whole plans that `recombine` samples."""
+    budget: Positive | None = None
+    """Different steps that may be encoded for a prompt; once they are, the best plan so far is taken. Left out: no
+    bound."""
+
+
 class VidAssistConfig(Settings):
     """How the next actions of a task are planned (paper, appendix "VidAssist integration")."""
 

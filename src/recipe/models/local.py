@@ -11,7 +11,7 @@ import functools
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from recipe.models.checkpoints import (
     decode_completions,
     end_of_turn,
     end_tokens,
+    line_ends,
     load_checkpoint,
     model_errors,
     sampling_settings,
@@ -68,10 +69,12 @@ class EncodedPrompt:
 
     tokens: list[int]
     key: str
-    """The chat as JSON, its clip by digest."""
+    """The chat as JSON, its clip by digest, and how the answer begins."""
     clip: str | None = None
     """Digest of the clip, if it shows one."""
     frames: Frames | None = None
+    opening: str = ""
+    """The tag with which it opens a thought: the answer is read with it."""
 
 
 class Prompts:
@@ -91,6 +94,7 @@ class Prompts:
         self._template = template or {}
         self._name, self._video = name, video
         self._tokenizer = reader.tokenizer
+        self._opening = thought_opening(reader.tokenizer, template)
         self.video_token: int = getattr(reader.config, "video_token_id", -1)
         """Stands in a prompt for each token of a clip."""
         self._known: int | None = getattr(reader.config.get_text_config(), "vocab_size", None)
@@ -103,16 +107,22 @@ class Prompts:
         return prompts
 
     def render_requests(self, requests: Sequence[ModelRequest], refusals: Refusals) -> list[EncodedPrompt | Refusal]:
-        """The prompt of each request, or a refusal where it fills the context; as `refusals` says, raises InputError
-        in place of one.
+        """The prompt of each request, with how its answer begins, or a refusal where it fills the context; as
+        `refusals` says, raises InputError in place of one.
         """
         chats = {id(request.chat): request.chat for request in requests}
-        rendered = self.render_all(list(chats.values()))
+        of = dict(zip(chats, self.render_all(list(chats.values())), strict=True))
+        prompts = [self._begun(of[id(request.chat)], request.begun) for request in requests]
         if refusals == "raise":
-            self.require_room(rendered)
-        admitted = [Refusal(problem) if (problem := self.overflow(prompt)) else prompt for prompt in rendered]
-        of = dict(zip(chats, admitted, strict=True))
-        return [of[id(request.chat)] for request in requests]
+            self.require_room(prompts)
+        return [Refusal(problem) if (problem := self.overflow(prompt)) else prompt for prompt in prompts]
+
+    def _begun(self, prompt: EncodedPrompt, begun: str) -> EncodedPrompt:
+        """A prompt with the beginning of its answer behind it."""
+        if not begun:
+            return prompt
+        more = self._tokenizer(begun.removeprefix(prompt.opening), add_special_tokens=False)["input_ids"]
+        return replace(prompt, tokens=[*prompt.tokens, *more], key=json.dumps([prompt.key, begun]), opening="")
 
     def require_room(self, prompts: Sequence[EncodedPrompt]) -> None:
         """Raises InputError where the longest prompt fills the model's context."""
@@ -137,7 +147,7 @@ class Prompts:
                     else {**message, "content": "".join(part["text"] for part in message["content"])}
                     for message in chat
                 ]
-                prompts.append(EncodedPrompt(self._tokens(plain), key))
+                prompts.append(EncodedPrompt(self._tokens(plain), key, opening=self._opening))
                 continue
             if self._video is None:
                 problem = "it reads text only and was shown a video"
@@ -149,7 +159,7 @@ class Prompts:
                 raise InputError.at(f"model {self._name!r}", problem, "give one whose template writes one")
             at = tokens.index(self.video_token)
             tokens[at : at + 1] = [self.video_token] * self._video.tokens(clip)
-            prompts.append(EncodedPrompt(tokens, key, named(clip), clip))
+            prompts.append(EncodedPrompt(tokens, key, named(clip), clip, self._opening))
         return prompts
 
     def _tokens(self, chat: Chat) -> list[int]:
@@ -200,6 +210,8 @@ class ClipPatches:
 class LocalEngine(Engine):
     """Completes chats with a causal language model; bfloat16 on a GPU, float32 on the CPU."""
 
+    continues = True
+
     def __init__(
         self,
         model: str | Path,
@@ -223,7 +235,6 @@ class LocalEngine(Engine):
             fast_vision(self.module)
         self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
         self._prompts = Prompts(str(model), checkpoint, self._video, template=template)
-        self._opening = thought_opening(self._tokenizer, template)
         self.reads_video = self._video is not None
         self._end = end_of_turn(self._tokenizer).id
         self._ends = end_tokens(self.module.generation_config, self._tokenizer)
@@ -244,15 +255,15 @@ class LocalEngine(Engine):
         """
         rendered = self._prompts.render_requests(requests, refusals)
         outcomes: list[Answer | Refusal | None] = [item if isinstance(item, Refusal) else None for item in rendered]
-        groups: dict[tuple[SamplingConfig, bool, int], list[tuple[int, EncodedPrompt]]] = {}
+        groups: dict[tuple[SamplingConfig, bool, int, bool], list[tuple[int, EncodedPrompt]]] = {}
         for place, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
             if isinstance(prompt, EncodedPrompt):
-                wanted = request.sampling, request.logprobs, request.first_tokens
+                wanted = request.sampling, request.logprobs, request.first_tokens, request.line
                 groups.setdefault(wanted, []).append((place, prompt))
-        for (sampling, logprobs, first_tokens), asked in groups.items():
+        for (sampling, logprobs, first_tokens, line), asked in groups.items():
             places = [place for place, _ in asked]
             rows = [(requests[place].sample, prompt) for place, prompt in asked]
-            for at, answer in self._written(rows, sampling, logprobs, first_tokens, progress):
+            for at, answer in self._written(rows, sampling, logprobs, first_tokens, line, progress):
                 outcomes[places[at]] = answer
                 if on_answer:
                     on_answer(places[at], answer)
@@ -264,6 +275,7 @@ class LocalEngine(Engine):
         sampling: SamplingConfig,
         logprobs: bool,
         first_tokens: int,
+        line: bool,
         progress: Progress,
     ) -> Iterator[tuple[int, Answer]]:
         """The place of each row, a sample of a prompt that fits the context, and its answer, as batches end."""
@@ -273,7 +285,7 @@ class LocalEngine(Engine):
         count = 1 + max(sample for sample, _ in rows)
         size = sampling.batch_size // count * count or sampling.batch_size
         card = decoding_of(sampling, self._checkpoint)
-        clips = ClipPatches(self._video)
+        clips, ends = ClipPatches(self._video), self._ends_of(line)
         with progress.task("writing plans", total=len(rows)) as advance:
             for batch in _batches(order, size):
                 began = time.monotonic()
@@ -287,19 +299,19 @@ class LocalEngine(Engine):
                         self.module,
                         [prompt.tokens for prompt in prompts],
                         choose,
-                        ends=self._ends,
+                        ends=ends,
                         longest=sampling.max_tokens,
                         context=self._context,
                         clips=clips.of(prompts),
                         advance=advance,
                     )
-                texts = self._decode(written)
+                texts = self._decode(written, prompts)
                 seconds = round((time.monotonic() - began) / len(batch), 3)
                 means = seen.means() if logprobs else [None] * len(batch)
                 firsts = seen.first(self._tokenizer) if first_tokens else [()] * len(batch)
                 answered = zip(batch, prompts, written, texts, means, firsts, strict=True)
                 for row, prompt, tokens, text, mean, first in answered:
-                    count, finish = len(prompt.tokens), "stop" if tokens and tokens[-1] in self._ends else "length"
+                    count, finish = len(prompt.tokens), "stop" if tokens and tokens[-1] in ends else "length"
                     answer = Answer(text, count, len(tokens), seconds, logprob=mean, finish=finish, decoding=card)
                     yield row, answer._replace(first_tokens=first)
 
@@ -308,14 +320,14 @@ class LocalEngine(Engine):
 
         Log-probabilities are not given.
         """
-        groups: dict[Decoding, list[tuple[int, EncodedPrompt]]] = {}
+        groups: dict[tuple[Decoding, bool], list[tuple[int, EncodedPrompt]]] = {}
         for place, prompt in enumerate(self._prompts.render_requests(requests, "return")):
             if isinstance(prompt, Refusal):
                 yield place, prompt
             else:
                 card = decoding_of(requests[place].sampling, self._checkpoint)
-                groups.setdefault(card, []).append((place, prompt))
-        for card, group in groups.items():
+                groups.setdefault((card, requests[place].line), []).append((place, prompt))
+        for (card, _), group in groups.items():
             size = min(requests[place].sampling.batch_size for place, _ in group)
             for batch in _batches(group, size):
                 wanted = [(place, prompt) for place, prompt in batch if not stopped(place)]
@@ -335,7 +347,7 @@ class LocalEngine(Engine):
         sampling = requests[places[0]].sampling
         keys = [f"{requests[at].sampling.seed} {requests[at].sample} {prompt.key}" for at, prompt in rows]
         drawn = _draws(keys, prompts, sampling, card, self._device)
-        given_up = set[int]()
+        given_up, ends = set[int](), self._ends_of(requests[places[0]].line)
 
         def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
             chosen = drawn(logits, rows, step)
@@ -349,7 +361,7 @@ class LocalEngine(Engine):
             self.module,
             [prompt.tokens for prompt in prompts],
             choose,
-            ends=self._ends,
+            ends=ends,
             longest=sampling.max_tokens,
             context=self._context,
             clips=ClipPatches(self._video).of(prompts),
@@ -366,13 +378,14 @@ class LocalEngine(Engine):
                 if row in given_up:
                     continue
                 tokens[row].append(token)
-                piece = texts[row].grown(self._decode([tokens[row]])[0]) + (texts[row].rest() if ended else "")
+                text = self._decode([tokens[row]], [prompts[row]])[0]
+                piece = texts[row].grown(text) + (texts[row].rest() if ended else "")
                 if piece:
                     yield places[row], piece
                 if ended:
                     seconds = round(time.monotonic() - began, 3)
                     counts = len(prompts[row].tokens), len(tokens[row])
-                    finish = "stop" if token in self._ends else "length"
+                    finish = "stop" if token in ends else "length"
                     yield places[row], Answer(texts[row].text, *counts, seconds, finish=finish, decoding=card)
 
     def log_likelihood(
@@ -392,9 +405,9 @@ class LocalEngine(Engine):
         if temperature <= 0:
             raise InputError(f"at temperature {temperature} a completion has no likelihood; give one above 0.")
         end = [] if self._end is None else [self._end]
-        texts = (text.removeprefix(self._opening) for text in completions)
-        answers = [[*self._tokenizer(text, add_special_tokens=False)["input_ids"], *end] for text in texts]
         prompts = self._prompts.render(chats)
+        texts = (text.removeprefix(prompt.opening) for prompt, text in zip(prompts, completions, strict=True))
+        answers = [[*self._tokenizer(text, add_special_tokens=False)["input_ids"], *end] for text in texts]
         pairs = list(zip(prompts, answers, strict=True))
         # A completion's end is not read, only asked about.
         longest = max((len(prompt.tokens) + len(answer) - 1 for prompt, answer in pairs), default=0)
@@ -417,9 +430,14 @@ class LocalEngine(Engine):
                 advance(len(batch))
         return totals
 
-    def _decode(self, rows: list[list[int]]) -> list[str]:
+    def _decode(self, rows: list[list[int]], prompts: Sequence[EncodedPrompt]) -> list[str]:
         bare = [row[:-1] if row[-1] in self._ends else row for row in rows]
-        return decode_completions(self._tokenizer, bare, self._opening)
+        texts = decode_completions(self._tokenizer, bare)
+        return [f"{prompt.opening}{text}" for prompt, text in zip(prompts, texts, strict=True)]
+
+    def _ends_of(self, line: bool) -> list[int]:
+        """The tokens that end a completion, or a completion of one line."""
+        return [*self._ends, *line_ends(self._tokenizer)] if line else self._ends
 
 
 def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
 from recipe import __version__
 from recipe.config import FrameConfig
@@ -21,6 +21,7 @@ from recipe.errors import MissingExtra
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.perception.phi import Phi
 from recipe.planning.planner import Planner
+from recipe.planning.search import PlanSearch
 from recipe.report.html import page_environment, template
 from recipe_apps.serving.clips import ClipStore
 from recipe_apps.serving.evidence import CorpusEvidence
@@ -72,6 +73,8 @@ class Served:
     phi: Phi | None = None
     phi_name: str = ""
     evidence: CorpusEvidence | None = None
+    search: PlanSearch | None = None
+    """Composes plans step by step, in place of whole ones that are sampled."""
     corpus: dict[str, Any] | None = None
     """Its id, narrations, segments and too_small, as the page shows them."""
     frames: FrameConfig = _FRAMES
@@ -114,8 +117,8 @@ class PlannerPage:
         self.readers = Counter[str]()
         self.clips = ClipStore(settings)
         self.evidence = EvidenceWorker(served.evidence, self.metrics)
-        parts = (self.runs, served.planner, self.evidence, self.metrics, self.clips)
-        writers = [Writer(*parts, served.frames, served.phi, served.room) for _ in range(served.writers)]
+        parts = (self.runs, served.planner, self.evidence, self.metrics, self.clips, served.frames)
+        writers = [Writer(*parts, served.phi, served.search, served.room) for _ in range(served.writers)]
         self.threads = (*writers, self.evidence)
 
     async def expire(self) -> None:
@@ -320,6 +323,7 @@ def create_app(
             "phi": None if served.phi is None else {"name": served.phi_name},
             "corpus": served.corpus,
             "verifier": None if config is None else {"name": config.verifier, "scale": config.scale},
+            "search": None if served.search is None else to_jsonable_python(served.search.config),
             "default": served.default,
             "examples": [{"goal": goal, "history": history} for goal, history in served.examples],
             "limits": {

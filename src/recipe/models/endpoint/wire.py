@@ -55,6 +55,10 @@ def answer_fields(request: ModelRequest, name: Callable[[Frames], str], config: 
         fields["logprobs"] = True
     if request.first_tokens:
         fields["first_tokens"] = request.first_tokens
+    if request.begun:
+        fields["begun"] = request.begun
+    if request.line:
+        fields["line"] = True
     if config.extra_body:
         fields["extra_body"] = config.extra_body
     return fields
@@ -82,10 +86,16 @@ def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
             elif part["type"] == "video":
                 data = ",".join(jpeg for _, jpeg in _images(part["video"], config))
                 parts.append({"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{data}"}})
-                beside = {"mm_processor_kwargs": {"fps": part["video"].rate}}
+                beside |= {"mm_processor_kwargs": {"fps": part["video"].rate}}
             else:
                 raise InputError(f"a message holds a part of type {part['type']!r}; give text and video.")
         messages.append({"role": message["role"], "content": content if isinstance(content, str) else parts})
+    if request.begun:
+        messages.append({"role": "assistant", "content": request.begun})
+        beside |= {"add_generation_prompt": False, "continue_final_message": True}
+    if request.line:
+        # Without the line break in the answer, the end of a line could not be told from the end of the answer.
+        beside |= {"stop": ["\n"], "include_stop_str_in_output": True}
     fields: JsonObject = {"model": config.model, "messages": messages}
     for name, (value, _) in decoding_of(request.sampling).settings().items():
         if value is not None:  # else it is the checkpoint's
