@@ -17,7 +17,7 @@ from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.planner import PlanDraft, Planner, Request
 from recipe.planning.predictions import read_predictions, write_predictions
 from recipe.planning.rerank import rerank
-from recipe.planning.search import BegunPlan, Composition, PlanSearch
+from recipe.planning.search import Composition, FoundPlan, PlanSearch
 from recipe.reward.scorer import PromptGroup, Steps, plain_reward
 from recipe.types import Example, Plan, Reward
 
@@ -46,8 +46,6 @@ class ToyPlanner(Engine):
         draw = random.Random(f"{request.sampling.seed} {request.sample} {request.chat} {request.begun}")
         text = request.begun or self.remark
         written = "" if request.begun else self.remark
-        if written and request.line:
-            return Answer(written, 10, 1)
         while True:
             steps = [line.partition(". ")[2] for line in text.splitlines() if line[:1].isdigit()]
             last = steps[-1] if steps else ""
@@ -56,7 +54,7 @@ class ToyPlanner(Engine):
             after = self.grammar[step] if step else [""]
             ends = draw.choice(after) == ""
             written += line if ends else f"{line}\n"
-            if ends or request.line:
+            if ends:
                 return Answer(written, 10, len(written.split()))
             text = request.begun + written
 
@@ -161,9 +159,10 @@ def test_no_more_steps_are_encoded_than_the_budget_allows(search: str, budget: i
     if not bound.record.spent:
         assert bound.plans == free.plans
     scored = {plan for _, plan in scorer.scored}
-    assert all(plan.steps in scored for plan in bound.plans if plan.steps)
-    ended = [plan for plan in bound.plans if plan.ended and plan.steps]
-    assert not ended or bound.plans[0].ended, "a plan that the model ended goes before one that is begun"
+    if any(plan.reward is not None for plan in bound.plans):
+        assert all(plan.steps in scored for plan in bound.plans)
+    else:
+        assert len(bound.plans) == 1, "the first plan that the model wrote, without a reward"
 
 
 def test_a_step_that_was_done_is_a_candidate_as_any_other() -> None:
@@ -201,13 +200,13 @@ class Told(Engine):
         (Answer("", 5, 1), (), False),
         (Answer("I cannot help.", 5, 4), ("I cannot help.",), False),
         (Answer("1. stir\n2. po", 5, 200, finish="length"), ("stir",), True),
-        (Answer("1. stir the pot\n", 5, 150), ("stir the pot",), True),
+        (Answer("", 5, 9, refusal="I will not."), ("I will not.",), False),
     ],
 )
 def test_plans_end_where_the_model_ends_or_its_limit_is(outcome: Answer, steps: Steps, cut: bool) -> None:
     [found] = composed(TableScorer({}), engine=Told(outcome), width=2, branch=1)
     best = found.plans[0]
-    assert (best.steps, best.ended, best.cut) == (steps, True, cut)
+    assert (best.steps, best.cut) == (steps, cut)
     [prediction] = found.predictions("t1")
     assert (prediction.steps, prediction.cut or False) == (steps, cut)
     assert (prediction.malformed is None) == bool(steps)
@@ -232,8 +231,8 @@ def test_a_search_that_is_stopped_goes_no_further_than_its_level() -> None:
     engine = ToyPlanner()
     searching = PlanSearch(Planner(engine), TableScorer({"a": 1.0}), SearchConfig(search="beam", width=2, branch=2))
     seen: list[int] = []
-    for place, plans, outcome in searching.stream([PlanDraft(TEA), PlanDraft(RICE)], stopped=seen.__contains__):
-        assert (outcome is None) == bool(plans)
+    for place, begun, outcome in searching.stream([PlanDraft(TEA), PlanDraft(RICE)], stopped=seen.__contains__):
+        assert (outcome is None) == bool(begun)
         assert place not in seen
         seen += [place] if place == 0 else []
     asked = [request for request in engine.asked if "make tea" in request.chat[-1]["content"]]
@@ -256,8 +255,6 @@ def test_models_that_cannot_go_on_are_refused() -> None:
     with pytest.raises(InputError, match="--search recombine"):
         composed(TableScorer({}), engine=engine)
     assert composed(TableScorer({"a": 1.0}), engine=engine, search="recombine")
-    with pytest.raises(InputError, match="line breaks only"):
-        composed(TableScorer({}), engine=Told(Answer("\n", 5, 1)))
 
 
 def test_predictions_hold_the_search_and_its_cost(tmp_path: Path) -> None:
@@ -272,4 +269,4 @@ def test_predictions_hold_the_search_and_its_cost(tmp_path: Path) -> None:
     answers = [one for one in ToyPlanner().answer(engine.asked) if isinstance(one, Answer)]
     assert again.record.tokens_out == sum(one.tokens_out for one in answers)
     assert again.record.tokens_in == sum(one.tokens_in for one in answers)
-    assert BegunPlan().rank > found.plans[0].rank
+    assert FoundPlan((), "").rank > FoundPlan(("a",), "1. a").rank > found.plans[0].rank

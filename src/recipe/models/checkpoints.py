@@ -121,13 +121,6 @@ def end_tokens(settings: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -
     return list(dict.fromkeys(known))
 
 
-@functools.lru_cache(maxsize=8)  # a tokenizer decodes its whole vocabulary
-def line_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """The tokens whose text holds a line break."""
-    texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
-    return tuple(token for token, text in enumerate(texts) if "\n" in text)
-
-
 def thought_opening(tokenizer: PreTrainedTokenizerBase, template: Mapping[str, Any] | None = None) -> str:
     """The tag with which the prompt of a turn opens a thought; empty where it opens none, or closes it.
 

@@ -23,13 +23,12 @@ from recipe.models.checkpoints import (
     decode_completions,
     end_of_turn,
     end_tokens,
-    line_ends,
     load_checkpoint,
     model_errors,
     sampling_settings,
     thought_opening,
 )
-from recipe.models.decoding import Choose, complete, draws, log_likelihood, steps, uniforms
+from recipe.models.decoding import Choose, ReadTexts, complete, draws, log_likelihood, steps, uniforms
 from recipe.models.devices import open_device
 from recipe.models.protocol import (
     Answer,
@@ -60,6 +59,8 @@ except ModuleNotFoundError as error:
     raise MissingExtra("planning with a local model", "encoder") from error
 
 
+_READ = 1 << 29
+"""Bytes of texts that need not be read again, of answers that are continued."""
 Item = TypeVar("Item")
 
 
@@ -236,6 +237,7 @@ class LocalEngine(Engine):
         self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
         self._prompts = Prompts(str(model), checkpoint, self._video, template=template)
         self.reads_video = self._video is not None
+        self._read = ReadTexts(_READ)
         self._end = end_of_turn(self._tokenizer).id
         self._ends = end_tokens(self.module.generation_config, self._tokenizer)
         self._context: int = self.module.config.get_text_config().max_position_embeddings
@@ -258,12 +260,12 @@ class LocalEngine(Engine):
         groups: dict[tuple[SamplingConfig, bool, int, bool], list[tuple[int, EncodedPrompt]]] = {}
         for place, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
             if isinstance(prompt, EncodedPrompt):
-                wanted = request.sampling, request.logprobs, request.first_tokens, request.line
+                wanted = request.sampling, request.logprobs, request.first_tokens, request.continued
                 groups.setdefault(wanted, []).append((place, prompt))
-        for (sampling, logprobs, first_tokens, line), asked in groups.items():
+        for (sampling, logprobs, first_tokens, continued), asked in groups.items():
             places = [place for place, _ in asked]
             rows = [(requests[place].sample, prompt) for place, prompt in asked]
-            for at, answer in self._written(rows, sampling, logprobs, first_tokens, line, progress):
+            for at, answer in self._written(rows, sampling, logprobs, first_tokens, continued, progress):
                 outcomes[places[at]] = answer
                 if on_answer:
                     on_answer(places[at], answer)
@@ -275,7 +277,7 @@ class LocalEngine(Engine):
         sampling: SamplingConfig,
         logprobs: bool,
         first_tokens: int,
-        line: bool,
+        continued: bool,
         progress: Progress,
     ) -> Iterator[tuple[int, Answer]]:
         """The place of each row, a sample of a prompt that fits the context, and its answer, as batches end."""
@@ -285,7 +287,7 @@ class LocalEngine(Engine):
         count = 1 + max(sample for sample, _ in rows)
         size = sampling.batch_size // count * count or sampling.batch_size
         card = decoding_of(sampling, self._checkpoint)
-        clips, ends = ClipPatches(self._video), self._ends_of(line)
+        clips = ClipPatches(self._video)
         with progress.task("writing plans", total=len(rows)) as advance:
             for batch in _batches(order, size):
                 began = time.monotonic()
@@ -299,10 +301,11 @@ class LocalEngine(Engine):
                         self.module,
                         [prompt.tokens for prompt in prompts],
                         choose,
-                        ends=ends,
+                        ends=self._ends,
                         longest=sampling.max_tokens,
                         context=self._context,
                         clips=clips.of(prompts),
+                        read=self._read if continued else None,
                         advance=advance,
                     )
                 texts = self._decode(written, prompts)
@@ -311,7 +314,7 @@ class LocalEngine(Engine):
                 firsts = seen.first(self._tokenizer) if first_tokens else [()] * len(batch)
                 answered = zip(batch, prompts, written, texts, means, firsts, strict=True)
                 for row, prompt, tokens, text, mean, first in answered:
-                    count, finish = len(prompt.tokens), "stop" if tokens and tokens[-1] in ends else "length"
+                    count, finish = len(prompt.tokens), "stop" if tokens and tokens[-1] in self._ends else "length"
                     answer = Answer(text, count, len(tokens), seconds, logprob=mean, finish=finish, decoding=card)
                     yield row, answer._replace(first_tokens=first)
 
@@ -320,14 +323,14 @@ class LocalEngine(Engine):
 
         Log-probabilities are not given.
         """
-        groups: dict[tuple[Decoding, bool], list[tuple[int, EncodedPrompt]]] = {}
+        groups: dict[Decoding, list[tuple[int, EncodedPrompt]]] = {}
         for place, prompt in enumerate(self._prompts.render_requests(requests, "return")):
             if isinstance(prompt, Refusal):
                 yield place, prompt
             else:
                 card = decoding_of(requests[place].sampling, self._checkpoint)
-                groups.setdefault((card, requests[place].line), []).append((place, prompt))
-        for (card, _), group in groups.items():
+                groups.setdefault(card, []).append((place, prompt))
+        for card, group in groups.items():
             size = min(requests[place].sampling.batch_size for place, _ in group)
             for batch in _batches(group, size):
                 wanted = [(place, prompt) for place, prompt in batch if not stopped(place)]
@@ -347,7 +350,7 @@ class LocalEngine(Engine):
         sampling = requests[places[0]].sampling
         keys = [f"{requests[at].sampling.seed} {requests[at].sample} {prompt.key}" for at, prompt in rows]
         drawn = _draws(keys, prompts, sampling, card, self._device)
-        given_up, ends = set[int](), self._ends_of(requests[places[0]].line)
+        given_up = set[int]()
 
         def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
             chosen = drawn(logits, rows, step)
@@ -361,7 +364,7 @@ class LocalEngine(Engine):
             self.module,
             [prompt.tokens for prompt in prompts],
             choose,
-            ends=ends,
+            ends=self._ends,
             longest=sampling.max_tokens,
             context=self._context,
             clips=ClipPatches(self._video).of(prompts),
@@ -385,7 +388,7 @@ class LocalEngine(Engine):
                 if ended:
                     seconds = round(time.monotonic() - began, 3)
                     counts = len(prompts[row].tokens), len(tokens[row])
-                    finish = "stop" if token in ends else "length"
+                    finish = "stop" if token in self._ends else "length"
                     yield places[row], Answer(texts[row].text, *counts, seconds, finish=finish, decoding=card)
 
     def log_likelihood(
@@ -434,10 +437,6 @@ class LocalEngine(Engine):
         bare = [row[:-1] if row[-1] in self._ends else row for row in rows]
         texts = decode_completions(self._tokenizer, bare)
         return [f"{prompt.opening}{text}" for prompt, text in zip(prompts, texts, strict=True)]
-
-    def _ends_of(self, line: bool) -> list[int]:
-        """The tokens that end a completion, or a completion of one line."""
-        return [*self._ends, *line_ends(self._tokenizer)] if line else self._ends
 
 
 def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

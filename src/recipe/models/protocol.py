@@ -80,9 +80,9 @@ class ModelRequest:
     """How many of the likeliest first tokens are wanted, as `Answer.first_tokens`."""
     begun: str = ""
     """How the answer begins: the model goes on behind it, where its engine `continues`, and the answer holds what it
-    adds. A last line that ends has its line break."""
-    line: bool = False
-    """Whether the answer ends with its first line, whose line break it then holds."""
+    adds."""
+    continued: bool = False
+    """Whether other requests will begin with this answer or a part of it: an engine may remember what it has read."""
     content: JsonObject | None = None
     """Key of the answer in the cache, in place of chat and sampling: for chats that are slow to make."""
     note: JsonObject | None = None
@@ -137,7 +137,7 @@ class Engine(ABC):
     reads_video = False
     """Whether it is known to take chats that show a clip."""
     continues = False
-    """Whether it is known to take requests with `begun` and `line`."""
+    """Whether it is known to take requests with `begun`."""
 
     @abstractmethod
     def answer(

@@ -22,7 +22,6 @@ from recipe.errors import InputError, MissingExtra, quoted
 from recipe.models.checkpoints import (
     decode_completions,
     end_tokens,
-    line_ends,
     load_reader,
     location,
     sampling_settings,
@@ -202,7 +201,7 @@ class VllmEngine(Engine):
         parameters = SamplingParams(
             **sampling_fields(decoding_of(sampling, self._checkpoint)),
             seed=seed_of(f"{sampling.seed} {request.sample} {prompt.key}"),
-            stop_token_ids=[*self._ends, *(line_ends(self._tokenizer) if request.line else ())],
+            stop_token_ids=self._ends,
             logprobs=request.first_tokens if request.logprobs or request.first_tokens else None,
             detokenize=False,
             **held,

@@ -1,19 +1,21 @@
-"""Plans composed step by step: a planner proposes the next step, a verifier rewards it, and the best go on.
+"""Plans composed step by step: a verifier chooses each next step by the best whole plan that begins with it.
 
-At each level every plan that is kept is given candidates for its next step, each candidate makes a longer plan, the
-verifier rewards it, and the `width` best are kept. A plan ends where the model ends it. Of the plans that have ended,
-the one of the highest reward is taken. Candidates come from one of two sources:
+At the level k each plan that is kept has k steps that are chosen, and is given whole plans that begin with them. The
+verifier rewards these. A beginning of k + 1 steps is worth as much as the best plan that was found to begin so, and the
+`width` best go on. At the end the plan of the highest reward is taken, of all that were found. The whole plans come
+from one of two sources:
 
-    beam       the model goes on with the text of the plan, `branch` times, up to the end of a step
-    recombine  `samples` whole plans are sampled once. The candidates for the step k of a plan are their steps k - 1, k
-               and k + 1. A plan may end with a step that ends one of them, and they themselves are candidates, too.
+    beam       the model goes on with the chosen steps to its own end, `branch` times
+    recombine  `samples` whole plans are sampled once. Behind k chosen steps stands what is behind one of their steps
+               k - 1, k or k + 1, with that step, to the end of its plan
+
+Every plan that is rewarded ends where the model ended one. A beginning itself is not rewarded: the verifier would
+choose the step that adds most by itself, leave out what comes before it, and end too early (docs/planning.md has the
+figures).
 
 Plans with the same steps are one plan, whatever wrote them. A step that is done or planned already is a candidate as
 any other: the verifier decides. A candidate's random numbers belong to the seed, the sample and the text before it, so
 that what is composed does not depend on what else is composed beside it, up to rounding.
-
-The verifier sees many more plans here than it does when it chooses among n whole ones, so that its faults are sought
-out, too: docs/planning.md says at which budgets its reward rises while plans get worse.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,38 +34,33 @@ from recipe.text import final_answer, first_list, format_plan
 from recipe.types import Example, Plan, Reward
 
 _TOGETHER = 256
-"""Examples that are searched side by side: the rewards of all their beginnings are in memory."""
-_LINES = 64
-"""Lines without a further step after which a plan is at its end: a model may write remarks for ever."""
+"""Examples that are searched side by side: the rewards of all plans that are found are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class BegunPlan:
-    """A plan as far as it is composed."""
+class FoundPlan:
+    """A whole plan that a search came upon."""
 
-    steps: Steps = ()
-    text: str = ""
-    """What the model wrote of it; of a recombined plan its numbered list."""
-    tokens: int = 0
-    """Tokens of this text."""
-    ended: bool = False
+    steps: Steps
+    text: str
+    """What the model wrote; of a recombined plan its numbered list."""
     cut: bool = False
     """Whether the limit of tokens ended it."""
     reward: Reward | None = None
-    """None until it is rewarded."""
+    """None where the budget was spent before."""
 
     @property
-    def rank(self) -> tuple[bool, float]:
+    def rank(self) -> tuple[bool, bool, float]:
         """Sorts plans, the best first; one without steps is no plan, whatever its reward."""
-        return not self.steps, 0.0 if self.reward is None else -self.reward.total
+        return not self.steps, self.reward is None, 0.0 if self.reward is None else -self.reward.total
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
     """The plans that a search ended with."""
 
-    plans: tuple[BegunPlan, ...]
-    """The best first, one at least. Where the budget was spent before any plan had ended, the best of those begun."""
+    plans: tuple[FoundPlan, ...]
+    """Those that have a reward, the best first; the first that the model wrote where the budget allowed no reward."""
     record: SearchRecord
     decoding: Decoding | None
     """How the model's steps were sampled."""
@@ -87,8 +84,8 @@ class SearchLevel(NamedTuple):
 
     draft: int
     """Its place among the drafts."""
-    plans: tuple[BegunPlan, ...]
-    """Those that go on, the best first."""
+    begun: tuple[Steps, ...]
+    """The steps that are chosen, of each plan that goes on, the best first."""
     outcome: Composition | Refusal | None = None
     """At the end of the search."""
 
@@ -101,31 +98,23 @@ class _Search:
     request: ModelRequest
     prompt: Prompt
     """What the scorer reads."""
-    going_on: list[BegunPlan] = field(default_factory=lambda: [BegunPlan()])
-    """The best first."""
-    ended: dict[Steps, BegunPlan] = field(default_factory=dict)
+    begun: dict[Steps, str] = field(default_factory=lambda: {(): ""})
+    """The beginnings that go on, all of one length, with their texts; the best first."""
+    found: dict[Steps, FoundPlan] = field(default_factory=dict)
     sampled: list[Steps] = field(default_factory=list)
     """Of `recombine`, the plans whose steps are candidates."""
-    rewards: dict[Steps, Reward] = field(default_factory=dict)
     texts: set[str] = field(default_factory=set)
     """Steps that were encoded."""
     tokens_in: int = 0
     tokens_out: int = 0
     decoding: Decoding | None = None
     spent: bool = False
-    """Whether a step was beyond the budget."""
+    """Whether a plan was beyond the budget."""
     refusal: Refusal | None = None
-
-    def count(self, outcome: Answer | Refusal) -> None:
-        """Add an answer to the cost."""
-        if isinstance(outcome, Answer):
-            self.tokens_in += outcome.tokens_in
-            self.tokens_out += outcome.tokens_out
-            self.decoding = self.decoding or outcome.decoding
 
 
 class PlanSearch:
-    """Composes plans of what a planner proposes by the rewards of a scorer."""
+    """Composes plans of what a planner writes by the rewards of a scorer."""
 
     def __init__(self, planner: Planner, scorer: Scorer, config: SearchConfig) -> None:
         """Raises InputError for `beam` where the planner's engine cannot go on with a text that is begun."""
@@ -192,128 +181,89 @@ class PlanSearch:
         """
         own_prompts = [(draft.request.goal, draft.request.history) for draft in drafts] if prompts is None else prompts
         requests = self._planner.requests(drafts)
-        searches = [_Search(*one) for one in zip(drafts, requests, own_prompts, strict=True)]
-        live = dict(enumerate(searches))
-        if self.config.search == "recombine":
-            self._sample(searches)
+        live = {place: _Search(*one) for place, one in enumerate(zip(drafts, requests, own_prompts, strict=True))}
+        beam, count = self.config.search == "beam", self.config.width * self.config.branch
+        if not beam:
+            searches = list(live.values())
+            sampled = self._written(searches, self.config.samples)
+            self._reward(searches, sampled)
+            for search, plans in zip(searches, sampled, strict=True):
+                search.sampled = [plan.steps for plan in plans]
         while live := {place: search for place, search in live.items() if not stopped(place)}:
             # The level of all searches at once: one call of the engine, and one of the scorer.
-            own = list(live.values())
-            candidates = self._written(own) if self.config.search == "beam" else list(map(_recombined, own))
-            self._reward(own, candidates)
-            for (place, search), proposed in zip(list(live.items()), candidates, strict=True):
-                rest = self._choose(search, proposed)
-                if search.going_on and search.refusal is None:
-                    yield SearchLevel(place, tuple(search.going_on))
+            searches = list(live.values())
+            self._reward(searches, self._written(searches, count) if beam else list(map(_recombined, searches)))
+            count = self.config.branch
+            for place, search in list(live.items()):
+                self._choose(search)
+                if search.begun and search.refusal is None:
+                    yield SearchLevel(place, tuple(search.begun))
                 else:
                     del live[place]
-                    yield SearchLevel(place, (), search.refusal or self._composition(search, rest))
+                    yield SearchLevel(place, (), search.refusal or self._composition(search))
 
-    def _sample(self, searches: Sequence[_Search]) -> None:
-        """Sample the whole plans that `recombine` composes of, and reward them."""
-        count = self.config.samples
-        requests = [
-            replace(search.request, sample=search.draft.sample * count + number)
+    def _written(self, searches: Sequence[_Search], count: int) -> list[list[FoundPlan]]:
+        """For each search `count` whole plans behind each of its beginnings, as the model writes them."""
+        asked = [
+            (search, replace(search.request, sample=search.draft.sample * count + number, begun=text, continued=True))
             for search in searches
+            for text in search.begun.values()
             for number in range(count)
         ]
-        outcomes = iter(self._planner.engine.answer(requests))
-        whole: list[list[BegunPlan]] = []
-        for search in searches:
-            whole.append([])
-            for _, outcome in zip(range(count), outcomes, strict=False):
-                search.count(outcome)
-                if isinstance(outcome, Refusal):
-                    search.refusal = outcome
-                    continue
-                plan, text = read_plan(outcome), outcome.text or outcome.refusal
+        written: dict[int, list[FoundPlan]] = {id(search): [] for search in searches}
+        for (search, request), outcome in zip(
+            asked, self._planner.engine.answer([request for _, request in asked]), strict=True
+        ):
+            if isinstance(outcome, Answer):
+                search.tokens_in += outcome.tokens_in
+                search.tokens_out += outcome.tokens_out
+                search.decoding = outcome.decoding
+                whole = outcome._replace(text=request.begun + (outcome.text or outcome.refusal))
+                plan = read_plan(whole)
                 steps = plan.steps if isinstance(plan, Plan) else ()
-                search.sampled.append(steps)
-                whole[-1].append(BegunPlan(steps, text, outcome.tokens_out, ended=True, cut=outcome.cut))
-        self._reward(searches, whole)
-        for search, plans in zip(searches, whole, strict=True):
-            for plan in _rewarded(search, plans):
-                search.ended.setdefault(plan.steps, plan)
+                written[id(search)].append(FoundPlan(steps, whole.text, whole.cut))
+            elif not request.begun:  # else the plan fills the model's context, and others may not
+                search.refusal = outcome
+        return list(written.values())
 
-    def _written(self, searches: Sequence[_Search]) -> list[list[BegunPlan]]:
-        """For each search its plans, each with `branch` further steps or ends that the model writes."""
-        # A search begins with `width` times the empty plan, so that its first level has as many candidates as others.
-        most, branch = self.config.width * self.config.branch, self.config.branch
-        begun, numbers = list[tuple[_Search, BegunPlan]](), list[int]()
-        for search in searches:
-            for plan in search.going_on:
-                count = branch if plan.text else most
-                begun += [(search, plan)] * count
-                numbers += range(count)
-        written: list[BegunPlan] = [plan for _, plan in begun]
-        # A line may hold no step, such as a remark before the list: the model goes on behind it.
-        waiting, blank = list(range(len(begun))), 0
-        for _ in range(_LINES):
-            requests = [
-                replace(
-                    begun[at][0].request,
-                    sample=begun[at][0].draft.sample * most + numbers[at],
-                    begun=written[at].text,
-                    line=True,
-                )
-                for at in waiting
-            ]
-            outcomes = self._planner.engine.answer(requests)
-            for at, outcome in zip(waiting, outcomes, strict=True):
-                begun[at][0].count(outcome)
-                if isinstance(outcome, Refusal) and not written[at].text:
-                    begun[at][0].refusal = outcome
-                written[at] = _grown(written[at], outcome, begun[at][0].request.sampling.max_tokens)
-            blank = 0 if any(not isinstance(one, Answer) or one.text != "\n" for one in outcomes) else blank + 1
-            if blank == 2:
-                raise InputError(
-                    "the model writes line breaks only where a plan should go on; its chat template may drop the one "
-                    "that ends a step: take --search recombine."
-                )
-            waiting = [at for at in waiting if not written[at].ended and written[at].steps == begun[at][1].steps]
-            if not waiting:
-                break
-        for at in waiting:
-            written[at] = replace(written[at], ended=True)
-        of: dict[int, list[BegunPlan]] = {id(search): [] for search in searches}
-        for (search, _), plan in zip(begun, written, strict=True):
-            of[id(search)].append(plan)
-        return list(of.values())
-
-    def _reward(self, searches: Sequence[_Search], candidates: Sequence[Sequence[BegunPlan]]) -> None:
-        """Reward the candidates that are new, in one call, as far as the budget of each search goes."""
+    def _reward(self, searches: Sequence[_Search], candidates: Sequence[Iterable[FoundPlan]]) -> None:
+        """Reward the plans that are new, in one call, as far as the budget of each search goes."""
         budget, asked, groups = self.config.budget, list[_Search](), list[PromptGroup]()
         for search, plans in zip(searches, candidates, strict=True):
-            new = list[Steps]()
-            for steps in dict.fromkeys(plan.steps for plan in plans if plan.steps not in search.rewards):
-                texts = search.texts.union(steps)
+            affordable = list[Steps]()
+            for plan in plans:
+                if plan.steps in search.found:
+                    continue
+                search.found[plan.steps] = plan
+                texts = search.texts.union(plan.steps)
                 if budget is not None and len(texts) > budget:
                     search.spent = True
                 else:
                     search.texts = texts
-                    new.append(steps)
-            if new:
+                    affordable.append(plan.steps)
+            if affordable:
                 asked.append(search)
-                groups.append(PromptGroup(*search.prompt, new))
+                groups.append(PromptGroup(*search.prompt, affordable))
         rewards = [own for batch in batches(groups) for own in score_or_raise(self._scorer, batch)]
         for search, group, own in zip(asked, groups, rewards, strict=True):
-            search.rewards |= zip(group.plans, own, strict=True)
+            for steps, reward in zip(group.plans, own, strict=True):
+                search.found[steps] = replace(search.found[steps], reward=reward)
 
-    def _choose(self, search: _Search, candidates: Iterable[BegunPlan]) -> list[BegunPlan]:
-        """Keep the best candidates; those that go on, also where the budget lets none go on."""
-        ranked = sorted(_rewarded(search, candidates), key=lambda plan: plan.rank)
-        for plan in ranked:
-            if plan.ended:
-                search.ended.setdefault(plan.steps, plan)
-        # Plans that end now have as many steps as those that go on, and compete with them for the places.
-        best = ranked[: self.config.width]
-        search.going_on = [] if search.spent else [plan for plan in best if not plan.ended]
-        return [plan for plan in ranked if not plan.ended]
+    def _choose(self, search: _Search) -> None:
+        """Choose the next step of the beginnings that go on; none goes on once the budget is spent."""
+        beam, place = self.config.search == "beam", len(next(iter(search.begun)))
+        best: dict[Steps, FoundPlan] = {}
+        for plan in sorted(search.found.values(), key=lambda plan: plan.rank):
+            # The model cannot go on with a plan that it has ended; other plans may begin with all of its steps.
+            if len(plan.steps) > place + beam and plan.steps[:place] in search.begun and plan.reward is not None:
+                best.setdefault(plan.steps[: place + 1], plan)
+        chosen = [] if search.spent else list(best.items())[: self.config.width]
+        texts = [(steps, _beginning(plan.text, steps) if beam else format_plan(steps)) for steps, plan in chosen]
+        search.begun = {steps: text for steps, text in texts if text}
 
-    def _composition(self, search: _Search, rest: Sequence[BegunPlan]) -> Composition:
-        plans = sorted(search.ended.values(), key=lambda plan: plan.rank)
-        if not plans or not plans[0].steps:
-            plans = [*rest, *plans]
+    def _composition(self, search: _Search) -> Composition:
+        ranked = sorted(search.found.values(), key=lambda plan: plan.rank)
+        rewarded = [plan for plan in ranked if plan.reward is not None]
         config = self.config
         record = SearchRecord(
             search=config.search,
@@ -325,41 +275,28 @@ class PlanSearch:
             tokens_in=search.tokens_in,
             tokens_out=search.tokens_out,
             encodings=len(search.texts),
-            rewards=len(search.rewards),
+            rewards=len(rewarded),
         )
-        return Composition(tuple(plans) or (BegunPlan(),), record, search.decoding)
+        return Composition(tuple(rewarded or ranked[:1]), record, search.decoding)
 
 
-def _grown(plan: BegunPlan, outcome: Answer | Refusal, longest: int) -> BegunPlan:
-    """A plan with a further line that the model wrote; it has ended where the line has no end."""
-    if isinstance(outcome, Refusal):  # the plan fills the model's context
-        return replace(plan, ended=True, cut=True)
-    text, tokens = plan.text + (outcome.text or outcome.refusal), plan.tokens + outcome.tokens_out
-    cut = outcome.cut or tokens > longest
-    if not cut and "\n" in outcome.text:
-        return BegunPlan(first_list(final_answer(text) or ""), text, tokens)
-    whole = read_plan(Answer(plan.text if tokens > longest else text, finish="length" if cut else "stop"))
-    return BegunPlan(whole.steps if isinstance(whole, Plan) else (), text, tokens, ended=True, cut=cut)
-
-
-def _recombined(search: _Search) -> list[BegunPlan]:
-    """The plans of a search, each with one more of the steps that stand at about this place in the sampled plans."""
-    lasts = {steps[-1] for steps in search.sampled if steps}
+def _recombined(search: _Search) -> list[FoundPlan]:
+    """The beginnings of a search, each with the ends of sampled plans that may stand at about this place."""
     plans = []
-    for plan in search.going_on:
-        place = len(plan.steps)
-        near = (step for steps in search.sampled for step in steps[max(place - 1, 0) : place + 2])
-        for step in dict.fromkeys(near):
-            steps = (*plan.steps, step)
-            longer = BegunPlan(steps, format_plan(steps))
-            plans += [longer, replace(longer, ended=True)] if step in lasts else [longer]
+    for begun in search.begun:
+        place = len(begun)
+        for sampled in search.sampled:
+            for start in range(max(place - 1, 0), min(place + 2, len(sampled))):
+                steps = (*begun, *sampled[start:])
+                plans.append(FoundPlan(steps, format_plan(steps)))
     return plans
 
 
-def _rewarded(search: _Search, plans: Iterable[BegunPlan]) -> list[BegunPlan]:
-    """The plans that have a reward, with it, each once."""
-    distinct: dict[tuple[Steps, bool], BegunPlan] = {}
-    for plan in plans:
-        if (reward := search.rewards.get(plan.steps)) is not None:
-            distinct.setdefault((plan.steps, plan.ended), replace(plan, reward=reward))
-    return list(distinct.values())
+def _beginning(text: str, steps: Steps) -> str:
+    """The lines of a text up to the last of these steps, with which its list begins; empty where no line ends it."""
+    end = 0
+    for line in text.splitlines(keepends=True):
+        end += len(line)
+        if line.endswith("\n") and first_list(final_answer(text[:end]) or "") == steps:
+            return text[:end]
+    return ""

@@ -57,8 +57,6 @@ def answer_fields(request: ModelRequest, name: Callable[[Frames], str], config: 
         fields["first_tokens"] = request.first_tokens
     if request.begun:
         fields["begun"] = request.begun
-    if request.line:
-        fields["line"] = True
     if config.extra_body:
         fields["extra_body"] = config.extra_body
     return fields
@@ -93,9 +91,6 @@ def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
     if request.begun:
         messages.append({"role": "assistant", "content": request.begun})
         beside |= {"add_generation_prompt": False, "continue_final_message": True}
-    if request.line:
-        # Without the line break in the answer, the end of a line could not be told from the end of the answer.
-        beside |= {"stop": ["\n"], "include_stop_str_in_output": True}
     fields: JsonObject = {"model": config.model, "messages": messages}
     for name, (value, _) in decoding_of(request.sampling).settings().items():
         if value is not None:  # else it is the checkpoint's

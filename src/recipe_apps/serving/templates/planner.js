@@ -531,7 +531,7 @@ const handlers = {
     paint();
   },
   done: (run, { seconds, tokens, search }) => {
-    const compared = search ? `, of ${few(search.encodings, "step")} that the verifier compared` : "";
+    const compared = search ? `; composed of ${few(search.encodings, "step")} that the verifier compared` : "";
     const spent = search?.spent ? " The budget of the search was spent: these are the best plans so far." : "";
     const counted = `${few(board.views.length, "plan")} in ${seconds.toFixed(1)} s, ${few(tokens, "token")}${compared}.${spent}`;
     finish(run, run.kind === "reading" ? run.result ?? "The clip is read." : `Done: ${counted}`);
