@@ -217,8 +217,8 @@ def main() -> None:
         guide="planning.md",
         body=[
             f"Exact validity of the plan that the grounded reward likes best; {len(examples)} prompts, 95% intervals "
-            f"over goals, temperature {asked.temperature}. Tokens, encodings (different steps) and steps are means of a "
-            "prompt; seconds are those of all prompts, on a busy machine. `beam:WIDTH:BRANCH`, "
+            f"over goals, temperature {asked.temperature}. Tokens written, encodings (different steps) and steps are "
+            "means of a prompt; seconds are those of all prompts, on a busy machine. `beam:WIDTH:BRANCH`, "
             "`recombine:SAMPLES:WIDTH`.",
             table(systems, "system"),
             table(differences, "system", title="Minus the best of n at the same cost, and at the same reward"),

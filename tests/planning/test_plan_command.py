@@ -172,18 +172,22 @@ def test_a_plan_is_composed_step_by_step(recipe: Recipe, tiny_model: Path, lists
     corpus, cache = lists
     model = open_model(ModelConfig(model=str(tiny_model), cache=cache, replay=True))
     recorded, chat = AnswerStore(cache), Request("w1").chat(model.prompt)
-    written = {"": ["1. w1 w2\n", "1. w9\n"], "1. w1 w2\n": ["2. w3 w4", "2. w9"], "1. w9\n": ["", "2. w1"]}
+    written = {"": ["1. w1 w2\n2. w8", "1. w9\n2. w8"], "1. w1 w2\n": ["2. w3 w4", "2. w9"], "1. w9\n": ["2. w1"] * 2}
     for begun, texts in written.items():
         for sample, text in enumerate(texts):
-            request = ModelRequest(chat, SamplingConfig(), sample, begun=begun, line=True)
+            request = ModelRequest(chat, SamplingConfig(), sample, begun=begun)
             recorded.keep(model.key(request), Answer(text, 3, 4, finish="stop")._asdict())
     replayed = ("--set", "model.replay=true", "--set", f"model.cache={cache}")
     asked = ("plan", "--model", tiny_model, "--goal", "w1", *replayed, "--corpus", corpus)
     search = ("--search", "beam", "--width", 1, "--branch", 2)
-    found = recipe.json(*asked, *search)
-    assert [plan["steps"] for plan in found["plans"]] == [["w1 w2", "w3 w4"]]
-    assert found["search"] == {"tokens_in": 12, "tokens_out": 16, "encodings": 3, "rewards": 4, "spent": 0}
-    code, out, _ = recipe(*asked, *search, "--count", 2, "--budget", 2)
+    found = recipe.json(*asked, *search, "--count", 9)
+    plans = [["w1 w2", "w8"], ["w9", "w8"], ["w1 w2", "w3 w4"], ["w1 w2", "w9"]]
+    assert sorted(plan["steps"] for plan in found["plans"]) == sorted(plans)
+    rewards = [plan["reward"] for plan in found["plans"]]
+    assert rewards == sorted(rewards, reverse=True)
+    assert [plan["steps"] for plan in recipe.json(*asked, *search)["plans"]] == [found["plans"][0]["steps"]]
+    assert found["search"] == {"tokens_in": 12, "tokens_out": 16, "encodings": 4, "rewards": 4, "spent": 0}
+    code, out, _ = recipe(*asked, *search, "--count", 2, "--budget", 3)
     assert (code, "the budget was spent for 1 of 1 prompts" in out) == (0, True)
 
 

@@ -408,7 +408,7 @@ def test_steps_of_a_thought_are_replaced_by_those_of_the_plan(serve: Any) -> Non
 
 
 class SteppedEngine(Engine):
-    """Goes on with any plan by one of these lists, the first step of which it chooses by the sample."""
+    """Goes on with any plan by the rest of one of these, which it chooses by the sample."""
 
     continues = True
 
@@ -422,8 +422,8 @@ class SteppedEngine(Engine):
             if "too long" in json.dumps(request.chat):
                 answers.append(Refusal("the prompt is too long; shorten the history."))
                 continue
-            end = "" if done + 1 >= len(plan) else "\n"
-            answers.append(Answer(f"{done + 1}. {plan[min(done, len(plan) - 1)]}{end}", 3, 4))
+            lines = plan_text(plan).splitlines(keepends=True)[done:]
+            answers.append(Answer("".join(lines), 3, 4 * len(lines)))
         return answers
 
 

@@ -36,12 +36,12 @@ class SearchConfig(Settings):
     """Whether plans are composed step by step by a verifier, and how (docs/planning.md)."""
 
     search: Literal["none", "beam", "recombine"] = "none"
-    """`beam`: the model writes several next steps of each partial plan, and the verifier keeps the best. `recombine`:
-    the same, of the steps of whole plans that are sampled once. `none`: whole plans."""
-    width: Positive = 4
-    """Partial plans that are kept."""
+    """`recombine`: a plan is composed of the steps of whole plans that are sampled once. `beam`: the model goes on with
+    the steps that are chosen so far. `none`: whole plans."""
+    width: Positive | None = None
+    """Beginnings of plans that are kept. Left out: 1 for `beam`, 4 for `recombine`."""
     branch: Positive = 4
-    """Next steps that `beam` samples for each of them."""
+    """Ends that `beam` samples for each of them; for the first step as many for each of `width`."""
     samples: Positive = 8
     """Whole plans that `recombine` samples."""
     budget: Positive | None = None

@@ -119,6 +119,7 @@ class PlanSearch:
     def __init__(self, planner: Planner, scorer: Scorer, config: SearchConfig) -> None:
         """Raises InputError for `beam` where the planner's engine cannot go on with a text that is begun."""
         self._planner, self._scorer, self.config = planner, scorer, config
+        self._width = config.width or (1 if config.search == "beam" else 4)
         if config.search == "beam" and not planner.engine.continues:
             raise InputError(
                 "this model is not known to go on with an answer that is begun, as --search beam needs; take --search "
@@ -182,7 +183,7 @@ class PlanSearch:
         own_prompts = [(draft.request.goal, draft.request.history) for draft in drafts] if prompts is None else prompts
         requests = self._planner.requests(drafts)
         live = {place: _Search(*one) for place, one in enumerate(zip(drafts, requests, own_prompts, strict=True))}
-        beam, count = self.config.search == "beam", self.config.width * self.config.branch
+        beam, count = self.config.search == "beam", self._width * self.config.branch
         if not beam:
             searches = list(live.values())
             sampled = self._written(searches, self.config.samples)
@@ -257,7 +258,7 @@ class PlanSearch:
             # The model cannot go on with a plan that it has ended; other plans may begin with all of its steps.
             if len(plan.steps) > place + beam and plan.steps[:place] in search.begun and plan.reward is not None:
                 best.setdefault(plan.steps[: place + 1], plan)
-        chosen = [] if search.spent else list(best.items())[: self.config.width]
+        chosen = [] if search.spent else list(best.items())[: self._width]
         texts = [(steps, _beginning(plan.text, steps) if beam else format_plan(steps)) for steps, plan in chosen]
         search.begun = {steps: text for steps, text in texts if text}
 
@@ -267,7 +268,7 @@ class PlanSearch:
         config = self.config
         record = SearchRecord(
             search=config.search,
-            width=config.width,
+            width=self._width,
             branch=config.branch if config.search == "beam" else None,
             samples=config.samples if config.search == "recombine" else None,
             budget=config.budget,

@@ -104,7 +104,7 @@ class Writer(threading.Thread):
                 self._evidence.notify(run)
 
     def _compose(self, runs: Sequence[Run], search: PlanSearch) -> None:
-        """Show the best plans of each search while they grow; a run that is over ends with the level under way."""
+        """Show the steps that each search chooses; a run that is over ends with the level under way."""
         drafts = [PlanDraft(run.request, 0, run.seed) for run in runs if run.request is not None]
         prompts = [(run.goal, run.history) for run in runs]
         for place, begun, outcome in search.stream(drafts, prompts, lambda place: runs[place].over):
@@ -118,8 +118,8 @@ class Writer(threading.Thread):
                 run.whole.update(range(len(run.plans)))
                 self._evidence.notify(run)
             else:
-                # A plan stays where the plan stood that it continues, so that people can follow it.
-                grown, free = [plan.steps for plan in begun[: len(run.plans)]], list[int]()
+                # A beginning stays where the one stood that it continues, so that people can follow it.
+                grown, free = list(begun[: len(run.plans)]), list[int]()
                 for number, shown in enumerate(run.plans):
                     own = next((steps for steps in grown if shown and steps[: len(shown)] == shown), None)
                     if own is None:

@@ -1045,6 +1045,7 @@ const showInfo = () => {
       ? ["Corpus: ", make("bdi", { title: readable(corpus.id, 80) }, readable(corpus.id.slice(0, 12))), `, ${few(corpus.narrations, "narration")}, ${few(corpus.segments, "segment")}. `, corpus.too_small ? `${readable(corpus.too_small, 400)} ` : ""].filter(Boolean)
       : ["No corpus: nothing checks the plans. "]),
     ...(verifier ? ["Verifier: ", words(verifier.name, 60), "."] : []),
+    info.search ? " It chooses the plans step by step." : "",
   );
   const chosen = byId("plans").value || stored.plans || limits.default_plans;
   byId("plans").replaceChildren(...Array.from({ length: limits.plans }, (_, index) => make("option", {}, String(index + 1))));
