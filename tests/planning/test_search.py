@@ -22,6 +22,7 @@ from recipe.reward.scorer import PromptGroup, Steps, plain_reward
 from recipe.types import Example, Plan, Reward
 
 TEA, RICE = Request("make tea", ("boil the water",)), Request("boil rice")
+EXAMPLE = Example("t1", "toy", "v", TEA.goal, TEA.history, ("a",), 1)
 Grammar = Mapping[str, Sequence[str]]
 """The steps that may follow a step, the empty one being the end; the first follow the step before them."""
 FREE: Grammar = {"": ["a", "b"], "a": ["b", "c", ""], "b": ["c", "d"], "c": ["d", ""], "d": [""]}
@@ -177,9 +178,8 @@ def test_a_step_that_was_done_is_a_candidate_as_any_other() -> None:
 def test_a_remark_before_the_list_is_no_step() -> None:
     scorer = TableScorer({"a": 1.0})
     [found] = composed(scorer, engine=ToyPlanner(remark="Here is the rest:\n"), width=2, branch=2)
-    assert found.plans[0].text.startswith("Here is the rest:\n1. ")
+    assert found.plans[0].answer.text.startswith("Here is the rest:\n1. ")
     assert found.plans[0].steps in language(FREE)
-    assert found.answer(0).text == found.plans[0].text
 
 
 class Told(Engine):
@@ -200,14 +200,15 @@ class Told(Engine):
         (Answer("", 5, 1), (), False),
         (Answer("I cannot help.", 5, 4), ("I cannot help.",), False),
         (Answer("1. stir\n2. po", 5, 200, finish="length"), ("stir",), True),
-        (Answer("", 5, 9, refusal="I will not."), ("I will not.",), False),
+        (Answer("", 5, 9, refusal="I will not."), (), False),
     ],
 )
 def test_plans_end_where_the_model_ends_or_its_limit_is(outcome: Answer, steps: Steps, cut: bool) -> None:
     [found] = composed(TableScorer({}), engine=Told(outcome), width=2, branch=1)
     best = found.plans[0]
-    assert (best.steps, best.cut) == (steps, cut)
-    [prediction] = found.predictions("t1")
+    assert (best.steps, best.answer.cut) == (steps, cut)
+    search = PlanSearch(Planner(Told(outcome)), TableScorer({}), SearchConfig(search="beam", width=2, branch=1))
+    [prediction] = search.predict([EXAMPLE])
     assert (prediction.steps, prediction.cut or False) == (steps, cut)
     assert (prediction.malformed is None) == bool(steps)
 
@@ -258,8 +259,10 @@ def test_models_that_cannot_go_on_are_refused() -> None:
 
 
 def test_predictions_hold_the_search_and_its_cost(tmp_path: Path) -> None:
+    config = SearchConfig(search="beam", width=3, branch=2, budget=50)
     [found] = composed(TableScorer({"a": 1.0}), width=3, branch=2, budget=50)
-    predictions = found.predictions("t1", 3)
+    search = PlanSearch(Planner(ToyPlanner(), SamplingConfig(max_tokens=200)), TableScorer({"a": 1.0}), config)
+    predictions = search.predict([EXAMPLE], 3)
     assert [one.sample for one in predictions] == list(range(min(3, len(found.plans))))
     assert all(one.reward is not None and one.search == found.record for one in predictions)
     write_predictions(tmp_path / "p.jsonl", predictions)
@@ -269,4 +272,4 @@ def test_predictions_hold_the_search_and_its_cost(tmp_path: Path) -> None:
     answers = [one for one in ToyPlanner().answer(engine.asked) if isinstance(one, Answer)]
     assert again.record.tokens_out == sum(one.tokens_out for one in answers)
     assert again.record.tokens_in == sum(one.tokens_in for one in answers)
-    assert FoundPlan((), "").rank > FoundPlan(("a",), "1. a").rank > found.plans[0].rank
+    assert FoundPlan((), Answer("")).rank > FoundPlan(("a",), Answer("1. a")).rank > found.plans[0].rank

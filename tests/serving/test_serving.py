@@ -1,7 +1,6 @@
 """The planner page's service: every event once and in order, evidence, cancelling, limits, feedback."""
 
 import asyncio
-import json
 import threading
 import time
 from collections import Counter
@@ -12,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.serving.conftest import SALAD, TEA, SlowEngine, httpx2, plan_text
+from tests.serving.conftest import SALAD, TEA, SlowEngine, SteppedEngine, httpx2, plan_text
 
 from recipe.config import RewardConfig, SearchConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.evaluation.people.ratings import read_ratings
-from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal, WrittenPieces
+from recipe.models.protocol import WrittenPieces
 from recipe.planning.planner import Planner
 from recipe.planning.predictions import read_predictions
 from recipe.planning.search import PlanSearch
@@ -405,26 +404,6 @@ def test_steps_of_a_thought_are_replaced_by_those_of_the_plan(serve: Any) -> Non
     for number, steps in ((0, TEA[:2]), (1, TEA)):
         assert [shown[number][place] for place in range(1, len(steps) + 1)] == list(steps)
         assert {row["number"] for row in plans[number]["evidence"]} <= set(range(1, len(steps) + 1))
-
-
-class SteppedEngine(Engine):
-    """Goes on with any plan by the rest of one of these, which it chooses by the sample."""
-
-    continues = True
-
-    def __init__(self, plans: Sequence[Steps]) -> None:
-        self.plans = plans
-
-    def answer(self, requests: Sequence[ModelRequest], *_: Any, **__: Any) -> list[Answer | Refusal]:
-        answers = list[Answer | Refusal]()
-        for request in requests:
-            plan, done = self.plans[request.sample % len(self.plans)], request.begun.count("\n")
-            if "too long" in json.dumps(request.chat):
-                answers.append(Refusal("the prompt is too long; shorten the history."))
-                continue
-            lines = plan_text(plan).splitlines(keepends=True)[done:]
-            answers.append(Answer("".join(lines), 3, 4 * len(lines)))
-        return answers
 
 
 def test_a_composed_plan_appears_as_its_steps_are_chosen(serve: Any, evidence: Any) -> None:

@@ -175,7 +175,7 @@ def _plans(
             [outcome] = search.compose([PlanDraft(request)], advance=advance)
         if isinstance(outcome, Refusal):
             raise InputError(outcome.reason)
-        answers = [outcome.answer(place) for place in range(min(count, len(outcome.plans)))]
+        answers = [plan.answer for plan in outcome.plans[:count]]
         found["search"], line = _searched([outcome.record])
         lines.append(line)
     plans = list(map(read_plan, answers))

@@ -25,7 +25,6 @@ from typing import NamedTuple
 from recipe.config import SearchConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, ModelRequest, Refusal, Stopped, read_plan
-from recipe.models.sampling import Decoding
 from recipe.planning.planner import PlanDraft, Planner, Request
 from recipe.planning.predictions import Prediction, SearchRecord
 from recipe.progress import SILENT, Advance, Progress
@@ -42,10 +41,8 @@ class FoundPlan:
     """A whole plan that a search came upon."""
 
     steps: Steps
-    text: str
+    answer: Answer
     """What the model wrote; of a recombined plan its numbered list."""
-    cut: bool = False
-    """Whether the limit of tokens ended it."""
     reward: Reward | None = None
     """None where the budget was spent before."""
 
@@ -62,21 +59,6 @@ class Composition:
     plans: tuple[FoundPlan, ...]
     """Those that have a reward, the best first; the first that the model wrote where the budget allowed no reward."""
     record: SearchRecord
-    decoding: Decoding | None
-    """How the model's steps were sampled."""
-
-    def answer(self, sample: int) -> Answer:
-        """A plan as an answer of the model."""
-        plan = self.plans[sample]
-        return Answer(plan.text, finish="length" if plan.cut else "stop", decoding=self.decoding)
-
-    def predictions(self, example_id: str, count: int = 1) -> list[Prediction]:
-        """The `count` best plans for an example, or as many as there are."""
-        made = []
-        for sample, plan in enumerate(self.plans[:count]):
-            own = Prediction.of(example_id, sample, self.answer(sample), plan.reward)
-            made.append(replace(own, steps=plan.steps, search=self.record))
-        return made
 
 
 class SearchLevel(NamedTuple):
@@ -101,13 +83,12 @@ class _Search:
     begun: dict[Steps, str] = field(default_factory=lambda: {(): ""})
     """The beginnings that go on, all of one length, with their texts; the best first."""
     found: dict[Steps, FoundPlan] = field(default_factory=dict)
-    sampled: list[Steps] = field(default_factory=list)
+    sampled: list[FoundPlan] = field(default_factory=list)
     """Of `recombine`, the plans whose steps are candidates."""
     texts: set[str] = field(default_factory=set)
     """Steps that were encoded."""
     tokens_in: int = 0
     tokens_out: int = 0
-    decoding: Decoding | None = None
     spent: bool = False
     """Whether a plan was beyond the budget."""
     refusal: Refusal | None = None
@@ -159,12 +140,14 @@ class PlanSearch:
                 own = examples[number - len(drafts) : number]
                 prompts = [(example.goal, example.history) for example in own]
                 for example, outcome in zip(own, self.compose(drafts, prompts, advance), strict=True):
-                    if isinstance(outcome, Composition):
-                        predictions += outcome.predictions(example.example_id, count)
-                    elif unanswered is None:
-                        raise InputError(outcome.reason)
-                    else:
+                    if isinstance(outcome, Refusal):
+                        if unanswered is None:
+                            raise InputError(outcome.reason)
                         unanswered[example.example_id] = outcome.reason
+                        continue
+                    for sample, plan in enumerate(outcome.plans[:count]):
+                        made = Prediction.of(example.example_id, sample, plan.answer, plan.reward)
+                        predictions.append(replace(made, steps=plan.steps, search=outcome.record))
                 drafts.clear()
         return predictions
 
@@ -189,7 +172,7 @@ class PlanSearch:
             sampled = self._written(searches, self.config.samples)
             self._reward(searches, sampled)
             for search, plans in zip(searches, sampled, strict=True):
-                search.sampled = [plan.steps for plan in plans]
+                search.sampled = plans
         while live := {place: search for place, search in live.items() if not stopped(place)}:
             # The level of all searches at once: one call of the engine, and one of the scorer.
             searches = list(live.values())
@@ -218,11 +201,10 @@ class PlanSearch:
             if isinstance(outcome, Answer):
                 search.tokens_in += outcome.tokens_in
                 search.tokens_out += outcome.tokens_out
-                search.decoding = outcome.decoding
-                whole = outcome._replace(text=request.begun + (outcome.text or outcome.refusal))
+                whole = outcome._replace(text=request.begun + outcome.text)
                 plan = read_plan(whole)
                 steps = plan.steps if isinstance(plan, Plan) else ()
-                written[id(search)].append(FoundPlan(steps, whole.text, whole.cut))
+                written[id(search)].append(FoundPlan(steps, whole))
             elif not request.begun:  # else the plan fills the model's context, and others may not
                 search.refusal = outcome
         return list(written.values())
@@ -259,7 +241,7 @@ class PlanSearch:
             if len(plan.steps) > place + beam and plan.steps[:place] in search.begun and plan.reward is not None:
                 best.setdefault(plan.steps[: place + 1], plan)
         chosen = [] if search.spent else list(best.items())[: self._width]
-        texts = [(steps, _beginning(plan.text, steps) if beam else format_plan(steps)) for steps, plan in chosen]
+        texts = [(steps, _beginning(plan.answer.text, steps) if beam else format_plan(steps)) for steps, plan in chosen]
         search.begun = {steps: text for steps, text in texts if text}
 
     def _composition(self, search: _Search) -> Composition:
@@ -278,7 +260,7 @@ class PlanSearch:
             encodings=len(search.texts),
             rewards=len(rewarded),
         )
-        return Composition(tuple(rewarded or ranked[:1]), record, search.decoding)
+        return Composition(tuple(rewarded or ranked[:1]), record)
 
 
 def _recombined(search: _Search) -> list[FoundPlan]:
@@ -287,9 +269,9 @@ def _recombined(search: _Search) -> list[FoundPlan]:
     for begun in search.begun:
         place = len(begun)
         for sampled in search.sampled:
-            for start in range(max(place - 1, 0), min(place + 2, len(sampled))):
-                steps = (*begun, *sampled[start:])
-                plans.append(FoundPlan(steps, format_plan(steps)))
+            for start in range(max(place - 1, 0), min(place + 2, len(sampled.steps))):
+                steps = (*begun, *sampled.steps[start:])
+                plans.append(FoundPlan(steps, Answer(format_plan(steps), decoding=sampled.answer.decoding)))
     return plans
 
 
