@@ -188,8 +188,9 @@ class PlanSearch:
 
     def _written(self, searches: Sequence[_Search], count: int) -> list[list[FoundPlan]]:
         """For each search `count` whole plans behind each of its beginnings, as the model writes them."""
+        beam = self.config.search == "beam"
         asked = [
-            (search, replace(search.request, sample=search.draft.sample * count + number, begun=text, continued=True))
+            (search, replace(search.request, sample=search.draft.sample * count + number, begun=text, continued=beam))
             for search in searches
             for text in search.begun.values()
             for number in range(count)
