@@ -305,7 +305,7 @@ class LocalEngine(Engine):
                         longest=sampling.max_tokens,
                         context=self._context,
                         clips=clips.of(prompts),
-                        read=self._read if continued else None,
+                        read=self._read if continued and self._video is None else None,
                         advance=advance,
                     )
                 texts = self._decode(written, prompts)
