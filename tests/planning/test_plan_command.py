@@ -157,3 +157,67 @@ def test_answers_of_an_endpoint_say_how_they_ended(recipe: Recipe, examples: Pat
     assert (open_.example_id, open_.steps, bool(open_.malformed)) == ("e2", (), True)
     assert (plan["steps"], plan["cut"], bool(plan["malformed"])) == ([], True, True)
     assert (code, shown.splitlines()[0]) == (0, "1. rinse it")
+
+
+@pytest.fixture
+def lists(tmp_path: Path) -> tuple[Path, Path]:
+    """A corpus, and a cache of the answers of a model that is begun, which need no model."""
+    said = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
+    narrations = [Narration(f"video-{n}", tuple(Segment(text) for text in said[n:])) for n in range(3)]
+    build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:32")))
+    return tmp_path / "corpus", tmp_path / "cache"
+
+
+def test_a_plan_is_composed_step_by_step(recipe: Recipe, tiny_model: Path, lists: tuple[Path, Path]) -> None:
+    corpus, cache = lists
+    model = open_model(ModelConfig(model=str(tiny_model), cache=cache, replay=True))
+    recorded, chat = AnswerStore(cache), Request("w1").chat(model.prompt)
+    written = {"": ["1. w1 w2\n2. w8", "1. w9\n2. w8"], "1. w1 w2\n": ["2. w3 w4", "2. w9"], "1. w9\n": ["2. w1"] * 2}
+    for begun, texts in written.items():
+        for sample, text in enumerate(texts):
+            request = ModelRequest(chat, SamplingConfig(), sample, begun=begun)
+            recorded.keep(model.key(request), Answer(text, 3, 4, finish="stop")._asdict())
+    replayed = ("--set", "model.replay=true", "--set", f"model.cache={cache}")
+    asked = ("plan", "--model", tiny_model, "--goal", "w1", *replayed, "--corpus", corpus)
+    search = ("--search", "beam", "--width", 1, "--branch", 2)
+    found = recipe.json(*asked, *search, "--count", 9)
+    plans = [["w1 w2", "w8"], ["w9", "w8"], ["w1 w2", "w3 w4"], ["w1 w2", "w9"]]
+    assert sorted(plan["steps"] for plan in found["plans"]) == sorted(plans)
+    rewards = [plan["reward"] for plan in found["plans"]]
+    assert rewards == sorted(rewards, reverse=True)
+    assert [plan["steps"] for plan in recipe.json(*asked, *search)["plans"]] == [found["plans"][0]["steps"]]
+    assert found["search"] == {"tokens_in": 12, "tokens_out": 16, "encodings": 4, "rewards": 4, "spent": 0}
+    code, out, _ = recipe(*asked, *search, "--count", 2, "--budget", 3)
+    assert (code, "the budget was spent for 1 of 1 prompts" in out) == (0, True)
+
+
+def test_examples_are_composed(
+    recipe: Recipe, tiny_model: Path, examples: Path, lists: tuple[Path, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "predictions.jsonl"
+    asked = ("plan", "--model", tiny_model, "--examples", examples, "--output", output, "--corpus", lists[0])
+    found = recipe.json(*asked, "--search", "recombine", "--samples", 3, "--set", "sampling.max_tokens=8")
+    predictions = read_predictions(output)
+    assert found["predictions"] == len(predictions) == 3
+    for one in predictions:
+        assert one.search is not None
+        assert (one.search.search, one.search.samples, one.search.branch) == ("recombine", 3, None)
+        assert one.reward is not None
+        assert one.decoding == decoding_of(SamplingConfig(max_tokens=8))
+    assert found["search"]["rewards"] == sum(one.search.rewards for one in predictions if one.search)
+    before = output.read_bytes()
+    recipe.json(*asked, "--search", "recombine", "--samples", 3, "--set", "sampling.max_tokens=8")
+    assert output.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--search", "beam"), "--search beam goes with --corpus"),
+        (("--width", 2), "--width goes with --search"),
+        (("--search", "none", "--samples", 2), "--samples goes with --search"),
+    ],
+)
+def test_a_search_needs_its_settings(recipe: Recipe, arguments: tuple[Any, ...], message: str, tmp_path: Path) -> None:
+    code, _, err = recipe("plan", "--model", tmp_path, "--goal", "x", *arguments)
+    assert (code, message in err) == (1, True)

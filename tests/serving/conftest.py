@@ -75,6 +75,26 @@ class SlowEngine(Engine):
                     yield place, Answer(text, 3, len(text.split()))
 
 
+class SteppedEngine(Engine):
+    """Goes on with any plan by the rest of one of these, which it chooses by the sample."""
+
+    continues = True
+
+    def __init__(self, plans: Sequence[Sequence[str]]) -> None:
+        self.plans = plans
+
+    def answer(self, requests: Sequence[ModelRequest], *_: Any, **__: Any) -> list[Answer | Refusal]:
+        answers = list[Answer | Refusal]()
+        for request in requests:
+            plan, done = self.plans[request.sample % len(self.plans)], request.begun.count("\n")
+            if "too long" in json.dumps(request.chat):
+                answers.append(Refusal("the prompt is too long; shorten the history."))
+                continue
+            lines = plan_text(plan).splitlines(keepends=True)[done:]
+            answers.append(Answer("".join(lines), 3, 4 * len(lines)))
+        return answers
+
+
 def plan_text(steps: Sequence[str]) -> str:
     return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
 

@@ -17,9 +17,12 @@ from mock_api import PLANS, MockServer  # noqa: E402
 from playwright.sync_api import Browser, Page, expect  # noqa: E402
 from pydantic import SecretStr  # noqa: E402
 
+from recipe.config import SearchConfig  # noqa: E402
+from recipe.planning.planner import Planner  # noqa: E402
+from recipe.planning.search import PlanSearch  # noqa: E402
 from recipe_apps.serving.settings import PageSettings  # noqa: E402
 
-from .conftest import TEA, plan_text  # noqa: E402
+from .conftest import SALAD, TEA, SteppedEngine, plan_text  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -622,6 +625,23 @@ def test_the_page_works_with_the_service_itself(browser: Browser, serve: Any, tm
         expect(page.get_by_text("Kept as rejected.")).to_be_visible()
     assert (tmp_path / "kept" / "steps.jsonl").exists()
     context.close()
+
+
+def test_composed_plans_are_shown_as_their_steps_are_chosen(browser: Browser, serve: Any, evidence: Any) -> None:
+    planner = Planner(SteppedEngine((TEA, SALAD)))
+    search = PlanSearch(planner, evidence.verifier, SearchConfig(search="beam", width=2, branch=2))
+    page = browser.new_page()
+    with serve(planner=planner, search=search) as site:
+        page.goto(site.url)
+        expect(page.locator("#about")).to_contain_text("It chooses the plans step by step.")
+        plan(page, "make tea", "boil the water")
+        expect(page.locator("#status")).to_contain_text("composed of 10 steps that the verifier compared", timeout=WAIT)
+        has_steps(page, list(TEA))
+        # Of the four plans that were asked for, there are as many tabs as the search has found.
+        plans = int(page.locator("#status").inner_text().split()[1])
+        assert page.get_by_role("tab").count() == page.locator("[role=tabpanel]").count() == plans
+        assert page.locator("[role=tabpanel]:not([hidden]) .steps > li").all_inner_texts()[0].count("say so") == 1
+    page.close()
 
 
 def test_a_browser_gives_the_token_as_a_password(browser: Browser, serve: Any) -> None:

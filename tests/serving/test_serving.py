@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.serving.conftest import SALAD, TEA, SlowEngine, httpx2, plan_text
+from tests.serving.conftest import SALAD, TEA, SlowEngine, SteppedEngine, httpx2, plan_text
 
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
+from recipe.config import CorpusConfig, EncoderConfig, RewardConfig, SearchConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
@@ -21,7 +21,9 @@ from recipe.errors import ConfigError
 from recipe.evaluation.people.ratings import read_ratings
 from recipe.explain.records import Links
 from recipe.models.protocol import WrittenPieces
+from recipe.planning.planner import Planner
 from recipe.planning.predictions import read_predictions
+from recipe.planning.search import PlanSearch
 from recipe.reward.scorer import PromptGroup, Steps
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Reward, Segment
@@ -441,3 +443,25 @@ def test_new_runs_ask_the_corpus_that_is_there_now_and_old_ones_theirs(
         while "cannot be served" not in caplog.text:
             time.sleep(0.01)
         assert worker.corpus is now
+
+
+def test_a_composed_plan_appears_as_its_steps_are_chosen(serve: Any, evidence: Any) -> None:
+    engine = SteppedEngine((SALAD, TEA))
+    planner = Planner(engine)
+    search = PlanSearch(planner, evidence.verifier, SearchConfig(search="beam", width=2, branch=2))
+    with serve(planner=planner, search=search) as page:
+        assert page.client.get("/api/info").json()["search"]["search"] == "beam"
+        events = page.events(page.begin(history=["boil the water"], plans=2))
+        assert kinds(events)[-2:] == ["ranking", "done"]
+        plans = [event.data for event in events if event.kind == "plan"]
+        assert plans[0]["steps"] == list(TEA)
+        assert [row["state"] for row in plans[0]["evidence"]] == ["supported"] * 5
+        steps = [event.data for event in events if event.kind == "step"]
+        assert {step["plan"] for step in steps} == {0, 1}
+        assert steps[0]["number"] == 1
+        assert max(step["number"] for step in steps) < 5, "the last step comes with the plans, ranked"
+        done = events[-1].data
+        assert done["tokens"] == done["search"]["tokens_out"] > 0
+        assert done["search"]["encodings"] == len({*TEA, *SALAD})
+        failed = page.events(page.begin("too long"))[-1]
+        assert (failed.kind, failed.data["message"]) == ("failed", "the prompt is too long; shorten the history.")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipe.cli.flags import SettingsTable
-from recipe.config import FrameConfig, ModelConfig
+from recipe.config import FrameConfig, ModelConfig, SearchConfig
 from recipe.errors import ComputeError, InputError
 
 if TYPE_CHECKING:
@@ -22,6 +22,19 @@ MODEL = SettingsTable(ModelConfig, FLAGS, ASKED)
 """Of a command that needs a model."""
 JUDGE = SettingsTable(ModelConfig, FLAGS, ASKED, names={"model": "--model --judge"}, defaults={"model": ""})
 """Of a command whose judge may be a model."""
+
+SEARCH = SettingsTable(SearchConfig, ("search", "width", "branch", "samples", "budget"), "Search while planning")
+"""Of a command that plans."""
+
+
+def require_searchable(search: SearchConfig, corpus: Path | None) -> None:
+    """Raises InputError for a search without a corpus, and for settings of a search without one."""
+    if search.search != "none" and corpus is None:
+        raise InputError(
+            f"--search {search.search} goes with --corpus, whose verifier chooses the steps; give the folder."
+        )
+    if search.search == "none" and (given := sorted(search.model_fields_set - {"search"})):
+        raise InputError(f"--{given[0]} goes with --search beam or recombine; give one of them.")
 
 
 def beside(settings: ModelConfig, output: Path | None) -> ModelConfig:

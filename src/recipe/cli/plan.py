@@ -1,7 +1,7 @@
 """`recipe plan`: a goal, and a history in words or as a video, in; the remaining steps out."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +12,17 @@ from recipe.artifacts import require_writable
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
 from recipe.cli.flags import SettingsTable, with_settings
-from recipe.cli.models import ASKED, beside, opened, phi_settings
+from recipe.cli.models import ASKED, SEARCH, beside, opened, phi_settings, require_searchable
 from recipe.cli.reward_options import open_verifier
 from recipe.clock import read_clock
-from recipe.config import FrameConfig, ModelConfig, PlanConfig, SamplingConfig
+from recipe.config import FrameConfig, ModelConfig, PlanConfig, SamplingConfig, SearchConfig
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
     from recipe.models.protocol import Answer
     from recipe.planning.planner import Planner, Request
+    from recipe.planning.predictions import SearchRecord
+    from recipe.planning.search import PlanSearch
     from recipe.reward.verifier import Verifier
     from recipe.types import Example, Malformed, Plan
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 @with_settings(
     model=SettingsTable(ModelConfig, ("model", "endpoint"), ASKED),
     sampling=SettingsTable(SamplingConfig, ("temperature",), ASKED),
+    search=SEARCH,
     plan=SettingsTable(PlanConfig),
     frames=SettingsTable(FrameConfig),
 )
@@ -37,7 +40,7 @@ def plan(
     history: Annotated[list[str] | None, typer.Option(help="A step already done; repeat for each.")] = None,
     video: Annotated[Path | None, typer.Option(help="Video that shows what has been done.")] = None,
     until: Annotated[str, typer.Option(help="Moment of the video to plan from: 00:41, 1:02:03 or seconds.")] = "",
-    count: Annotated[int, typer.Option(min=1, help="Plans to sample for each prompt.")] = 1,
+    count: Annotated[int, typer.Option(min=1, help="Plans for each prompt: sampled, or the best of a search.")] = 1,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded and ranked.")] = None,
     examples: Annotated[Path | None, typer.Option(help="Examples file to plan for.")] = None,
     split: Annotated[str, typer.Option(help="Only examples of this split.")] = "",
@@ -50,6 +53,7 @@ def plan(
     *,
     model: ModelConfig,
     sampling: SamplingConfig,
+    search: SearchConfig,
     plan: PlanConfig,
     frames: FrameConfig,
 ) -> CommandOutput:
@@ -61,6 +65,7 @@ def plan(
     """
     if corpus is None and (plan.verifier or plan.config):
         raise InputError("plan.verifier and plan.config go with --corpus; give the corpus folder.")
+    require_searchable(search, corpus)
     describing = phi_settings(model, plan.phi, plan.phi_endpoint)
     from recipe.planning.planner import Planner
     from recipe.prompting import open_prompt
@@ -78,9 +83,9 @@ def plan(
         if verifier is not None:
             verifier.show(chosen)
         with opened(beside(model, output), frames) as writer:
-            return _planned(
-                Planner(writer, sampling, template), chosen, missing, videos, frames, count, verifier, output
-            )
+            planner = Planner(writer, sampling, template)
+            searching = _search(planner, verifier, search)
+            return _planned(planner, chosen, missing, videos, frames, count, verifier, searching, output)
     if output is not None:
         raise InputError("--output goes with --examples; use --json for a single goal.")
     if videos or histories or plan.skip_missing:
@@ -93,7 +98,7 @@ def plan(
         if verifier is None and count == 1 and not as_json:
             _write_as_it_comes(planner, request)
             return CommandOutput(None)
-        return _plans(planner, request, count, verifier)
+        return _plans(planner, request, count, verifier, _search(planner, verifier, search))
 
 
 def _request(
@@ -145,14 +150,35 @@ def _write_as_it_comes(planner: "Planner", request: "Request") -> None:
         console.out.print(line, highlight=False, soft_wrap=True)
 
 
-def _plans(planner: "Planner", request: "Request", count: int, verifier: "Verifier | None") -> CommandOutput:
+def _search(planner: "Planner", verifier: "Verifier | None", settings: SearchConfig) -> "PlanSearch | None":
+    """The search of the settings, if there is one."""
+    if settings.search == "none" or verifier is None:
+        return None
+    from recipe.planning.search import PlanSearch
+
+    return PlanSearch(planner, verifier, settings)
+
+
+def _plans(
+    planner: "Planner", request: "Request", count: int, verifier: "Verifier | None", search: "PlanSearch | None"
+) -> CommandOutput:
     """Plans for one request; with a verifier the best first, each with the narrated segments that support it."""
-    from recipe.models.protocol import all_answered, read_plan
+    from recipe.models.protocol import Refusal, all_answered, read_plan
+    from recipe.planning.planner import PlanDraft
     from recipe.planning.rerank import rerank
 
-    answers = all_answered(planner.complete([request], count, console.progress())[0])
+    found, rows, lines = dict[str, Any](), list[dict[str, Any]](), list[str | Text]()
+    if search is None:
+        answers = all_answered(planner.complete([request], count, console.progress())[0])
+    else:
+        with console.progress().task("composing plans", total=1) as advance:
+            [outcome] = search.compose([PlanDraft(request)], advance=advance)
+        if isinstance(outcome, Refusal):
+            raise InputError(outcome.reason)
+        answers = [plan.answer for plan in outcome.plans[:count]]
+        found["search"], line = _searched([outcome.record])
+        lines.append(line)
     plans = list(map(read_plan, answers))
-    rows, lines = list[dict[str, Any]](), list[str | Text]()
     ranked = None
     if verifier is not None:
         [ranked] = rerank(verifier, [request], [plans], console.progress())
@@ -183,7 +209,20 @@ def _plans(planner: "Planner", request: "Request", count: int, verifier: "Verifi
         for number, (step, ground) in enumerate(zip(steps, row.get("evidence", [None] * len(steps)), strict=True), 1):
             lines.append(Text.assemble(f"{number}. {step}", (f"  ← {ground}" if ground else "", "dim")))
         lines += _ending(row)
-    return CommandOutput({"goal": request.goal, "history": list(request.history), "plans": rows}, lines)
+    return CommandOutput({"goal": request.goal, "history": list(request.history), "plans": rows} | found, lines)
+
+
+def _searched(records: "Sequence[SearchRecord]") -> tuple[dict[str, int], str]:
+    """What the searches for some prompts cost together, and of how many the budget was spent; the same in words."""
+    names = ("tokens_in", "tokens_out", "encodings", "rewards", "spent")
+    cost = {name: sum(int(getattr(record, name)) for record in records) for name in names}
+    line = (
+        f"composed step by step: {cost['tokens_out']:,} tokens written, {cost['encodings']:,} steps encoded, "
+        f"{cost['rewards']:,} rewards"
+    )
+    if cost["spent"]:
+        line += f"; the budget was spent for {cost['spent']} of {len(records)} prompts: the best plan so far is taken"
+    return cost, line
 
 
 def _examples(
@@ -226,6 +265,7 @@ def _planned(
     frames: FrameConfig,
     count: int,
     verifier: "Verifier | None",
+    search: "PlanSearch | None",
     output: Path,
 ) -> CommandOutput:
     """Plan for the examples, from words or from videos, and write the predictions."""
@@ -243,8 +283,9 @@ def _planned(
         def see(example: "Example") -> Request:
             return Request(example.goal, video=clips(example))
 
-    predictions = planner.predict(examples, count, console.progress(), see, unanswered=unanswered)
-    if verifier is not None:
+    writer = planner if search is None else search
+    predictions = writer.predict(examples, count, console.progress(), see, unanswered=unanswered)
+    if verifier is not None and search is None:
         predictions = reward_predictions(verifier, examples, predictions, console.progress())
     written = write_predictions(output, predictions)
     empty, cut = sum(not plan.steps for plan in predictions), sum(bool(plan.cut) for plan in predictions)
@@ -258,6 +299,9 @@ def _planned(
         if cut
         else []
     )
+    if records := list({one.example_id: one.search for one in predictions if one.search is not None}.values()):
+        result["search"], line = _searched(records)
+        lines.append(line)
     reasons = [f"absent: {name}" for name in missing]
     for reason in (*reasons, *(f"no answer: {name}: {reason}" for name, reason in unanswered.items())):
         console.err.print(f"left out, {reason}", highlight=False, markup=False, soft_wrap=True)

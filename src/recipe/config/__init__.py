@@ -14,7 +14,7 @@ from recipe.config.base import (
 )
 from recipe.config.corpus import AdaptationConfig, CaptionConfig, CorpusConfig, EncoderConfig, MiningConfig
 from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
-from recipe.config.planning import PlanConfig
+from recipe.config.planning import PlanConfig, SearchConfig
 from recipe.config.reward import FrameQuestionsConfig, GroundedConfig, RewardConfig
 from recipe.config.training import (
     BaseModelConfig,
@@ -56,6 +56,7 @@ __all__ = [
     "RewardTrainingSettings",
     "SFTConfig",
     "SamplingConfig",
+    "SearchConfig",
     "Settings",
     "TrainingSettings",
     "ValidationSettings",

@@ -32,6 +32,23 @@ class PlanConfig(Settings):
     """Reward settings, a TOML file; the paper's by default."""
 
 
+class SearchConfig(Settings):
+    """Whether plans are composed step by step by a verifier, and how (docs/planning.md)."""
+
+    search: Literal["none", "beam", "recombine"] = "none"
+    """`recombine`: a plan is composed of the steps of whole plans that are sampled once. `beam`: the model goes on with
+    the steps that are chosen so far. `none`: whole plans."""
+    width: Positive | None = None
+    """Beginnings of plans that are kept. Left out: 1 for `beam`, 4 for `recombine`."""
+    branch: Positive = 4
+    """Ends that `beam` samples for each of them; for the first step as many for each of `width`."""
+    samples: Positive = 8
+    """Whole plans that `recombine` samples."""
+    budget: Positive | None = None
+    """Different steps that may be encoded for a prompt; once they are, the best plan so far is taken. Left out: no
+    bound."""
+
+
 class VidAssistConfig(Settings):
     """How the next actions of a task are planned (paper, appendix "VidAssist integration")."""
 

@@ -11,7 +11,7 @@ import functools
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from recipe.models.checkpoints import (
     sampling_settings,
     thought_opening,
 )
-from recipe.models.decoding import Choose, complete, draws, log_likelihood, steps, uniforms
+from recipe.models.decoding import Choose, ReadTexts, complete, draws, log_likelihood, steps, uniforms
 from recipe.models.devices import open_device
 from recipe.models.protocol import (
     Answer,
@@ -59,6 +59,8 @@ except ModuleNotFoundError as error:
     raise MissingExtra("planning with a local model", "encoder") from error
 
 
+_READ = 1 << 29
+"""Bytes of texts that need not be read again, of answers that are continued."""
 Item = TypeVar("Item")
 
 
@@ -68,10 +70,12 @@ class EncodedPrompt:
 
     tokens: list[int]
     key: str
-    """The chat as JSON, its clip by digest."""
+    """The chat as JSON, its clip by digest, and how the answer begins."""
     clip: str | None = None
     """Digest of the clip, if it shows one."""
     frames: Frames | None = None
+    opening: str = ""
+    """The tag with which it opens a thought: the answer is read with it."""
 
 
 class Prompts:
@@ -91,6 +95,7 @@ class Prompts:
         self._template = template or {}
         self._name, self._video = name, video
         self._tokenizer = reader.tokenizer
+        self._opening = thought_opening(reader.tokenizer, template)
         self.video_token: int = getattr(reader.config, "video_token_id", -1)
         """Stands in a prompt for each token of a clip."""
         self._known: int | None = getattr(reader.config.get_text_config(), "vocab_size", None)
@@ -103,16 +108,22 @@ class Prompts:
         return prompts
 
     def render_requests(self, requests: Sequence[ModelRequest], refusals: Refusals) -> list[EncodedPrompt | Refusal]:
-        """The prompt of each request, or a refusal where it fills the context; as `refusals` says, raises InputError
-        in place of one.
+        """The prompt of each request, with how its answer begins, or a refusal where it fills the context; as
+        `refusals` says, raises InputError in place of one.
         """
         chats = {id(request.chat): request.chat for request in requests}
-        rendered = self.render_all(list(chats.values()))
+        of = dict(zip(chats, self.render_all(list(chats.values())), strict=True))
+        prompts = [self._begun(of[id(request.chat)], request.begun) for request in requests]
         if refusals == "raise":
-            self.require_room(rendered)
-        admitted = [Refusal(problem) if (problem := self.overflow(prompt)) else prompt for prompt in rendered]
-        of = dict(zip(chats, admitted, strict=True))
-        return [of[id(request.chat)] for request in requests]
+            self.require_room(prompts)
+        return [Refusal(problem) if (problem := self.overflow(prompt)) else prompt for prompt in prompts]
+
+    def _begun(self, prompt: EncodedPrompt, begun: str) -> EncodedPrompt:
+        """A prompt with the beginning of its answer behind it."""
+        if not begun:
+            return prompt
+        more = self._tokenizer(begun.removeprefix(prompt.opening), add_special_tokens=False)["input_ids"]
+        return replace(prompt, tokens=[*prompt.tokens, *more], key=json.dumps([prompt.key, begun]), opening="")
 
     def require_room(self, prompts: Sequence[EncodedPrompt]) -> None:
         """Raises InputError where the longest prompt fills the model's context."""
@@ -137,7 +148,7 @@ class Prompts:
                     else {**message, "content": "".join(part["text"] for part in message["content"])}
                     for message in chat
                 ]
-                prompts.append(EncodedPrompt(self._tokens(plain), key))
+                prompts.append(EncodedPrompt(self._tokens(plain), key, opening=self._opening))
                 continue
             if self._video is None:
                 problem = "it reads text only and was shown a video"
@@ -149,7 +160,7 @@ class Prompts:
                 raise InputError.at(f"model {self._name!r}", problem, "give one whose template writes one")
             at = tokens.index(self.video_token)
             tokens[at : at + 1] = [self.video_token] * self._video.tokens(clip)
-            prompts.append(EncodedPrompt(tokens, key, named(clip), clip))
+            prompts.append(EncodedPrompt(tokens, key, named(clip), clip, self._opening))
         return prompts
 
     def _tokens(self, chat: Chat) -> list[int]:
@@ -200,6 +211,8 @@ class ClipPatches:
 class LocalEngine(Engine):
     """Completes chats with a causal language model; bfloat16 on a GPU, float32 on the CPU."""
 
+    continues = True
+
     def __init__(
         self,
         model: str | Path,
@@ -223,8 +236,8 @@ class LocalEngine(Engine):
             fast_vision(self.module)
         self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
         self._prompts = Prompts(str(model), checkpoint, self._video, template=template)
-        self._opening = thought_opening(self._tokenizer, template)
         self.reads_video = self._video is not None
+        self._read = ReadTexts(_READ)
         self._end = end_of_turn(self._tokenizer).id
         self._ends = end_tokens(self.module.generation_config, self._tokenizer)
         self._context: int = self.module.config.get_text_config().max_position_embeddings
@@ -244,15 +257,15 @@ class LocalEngine(Engine):
         """
         rendered = self._prompts.render_requests(requests, refusals)
         outcomes: list[Answer | Refusal | None] = [item if isinstance(item, Refusal) else None for item in rendered]
-        groups: dict[tuple[SamplingConfig, bool, int], list[tuple[int, EncodedPrompt]]] = {}
+        groups: dict[tuple[SamplingConfig, bool, int, bool], list[tuple[int, EncodedPrompt]]] = {}
         for place, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
             if isinstance(prompt, EncodedPrompt):
-                wanted = request.sampling, request.logprobs, request.first_tokens
+                wanted = request.sampling, request.logprobs, request.first_tokens, request.continued
                 groups.setdefault(wanted, []).append((place, prompt))
-        for (sampling, logprobs, first_tokens), asked in groups.items():
+        for (sampling, logprobs, first_tokens, continued), asked in groups.items():
             places = [place for place, _ in asked]
             rows = [(requests[place].sample, prompt) for place, prompt in asked]
-            for at, answer in self._written(rows, sampling, logprobs, first_tokens, progress):
+            for at, answer in self._written(rows, sampling, logprobs, first_tokens, continued, progress):
                 outcomes[places[at]] = answer
                 if on_answer:
                     on_answer(places[at], answer)
@@ -264,6 +277,7 @@ class LocalEngine(Engine):
         sampling: SamplingConfig,
         logprobs: bool,
         first_tokens: int,
+        continued: bool,
         progress: Progress,
     ) -> Iterator[tuple[int, Answer]]:
         """The place of each row, a sample of a prompt that fits the context, and its answer, as batches end."""
@@ -291,9 +305,10 @@ class LocalEngine(Engine):
                         longest=sampling.max_tokens,
                         context=self._context,
                         clips=clips.of(prompts),
+                        read=self._read if continued and self._video is None else None,
                         advance=advance,
                     )
-                texts = self._decode(written)
+                texts = self._decode(written, prompts)
                 seconds = round((time.monotonic() - began) / len(batch), 3)
                 means = seen.means() if logprobs else [None] * len(batch)
                 firsts = seen.first(self._tokenizer) if first_tokens else [()] * len(batch)
@@ -366,7 +381,8 @@ class LocalEngine(Engine):
                 if row in given_up:
                     continue
                 tokens[row].append(token)
-                piece = texts[row].grown(self._decode([tokens[row]])[0]) + (texts[row].rest() if ended else "")
+                text = self._decode([tokens[row]], [prompts[row]])[0]
+                piece = texts[row].grown(text) + (texts[row].rest() if ended else "")
                 if piece:
                     yield places[row], piece
                 if ended:
@@ -392,9 +408,9 @@ class LocalEngine(Engine):
         if temperature <= 0:
             raise InputError(f"at temperature {temperature} a completion has no likelihood; give one above 0.")
         end = [] if self._end is None else [self._end]
-        texts = (text.removeprefix(self._opening) for text in completions)
-        answers = [[*self._tokenizer(text, add_special_tokens=False)["input_ids"], *end] for text in texts]
         prompts = self._prompts.render(chats)
+        texts = (text.removeprefix(prompt.opening) for prompt, text in zip(prompts, completions, strict=True))
+        answers = [[*self._tokenizer(text, add_special_tokens=False)["input_ids"], *end] for text in texts]
         pairs = list(zip(prompts, answers, strict=True))
         # A completion's end is not read, only asked about.
         longest = max((len(prompt.tokens) + len(answer) - 1 for prompt, answer in pairs), default=0)
@@ -417,9 +433,10 @@ class LocalEngine(Engine):
                 advance(len(batch))
         return totals
 
-    def _decode(self, rows: list[list[int]]) -> list[str]:
+    def _decode(self, rows: list[list[int]], prompts: Sequence[EncodedPrompt]) -> list[str]:
         bare = [row[:-1] if row[-1] in self._ends else row for row in rows]
-        return decode_completions(self._tokenizer, bare, self._opening)
+        texts = decode_completions(self._tokenizer, bare)
+        return [f"{prompt.opening}{text}" for prompt, text in zip(prompts, texts, strict=True)]
 
 
 def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

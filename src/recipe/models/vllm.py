@@ -25,7 +25,6 @@ from recipe.models.checkpoints import (
     load_reader,
     location,
     sampling_settings,
-    thought_opening,
 )
 from recipe.models.local import EncodedPrompt, Prompts
 from recipe.models.protocol import (
@@ -60,6 +59,8 @@ Job = tuple[dict[str, Any], Any]
 
 class VllmEngine(Engine):
     """Completes chats with a causal language model; bfloat16 on a GPU, float32 on the CPU."""
+
+    continues = True
 
     def __init__(self, config: ModelConfig, frames: FrameConfig | None = None) -> None:
         """Load the model of the settings; raises InputError where there is none, and where vLLM cannot run it.
@@ -101,7 +102,6 @@ class VllmEngine(Engine):
         context = self._engine.model_config.max_model_len
         template = config.extra_body.get("chat_template_kwargs")
         self._prompts = Prompts(config.model, reader, self._video, context, template)
-        self._opening = thought_opening(reader.tokenizer, template)
         self._numbers = itertools.count()
         self.reads_video = self._video is not None
 
@@ -150,7 +150,7 @@ class VllmEngine(Engine):
         with closing(self._outputs(jobs, together, lambda at: stopped(admitted[at][0]))) as made:
             for at, output, seconds in made:
                 place, prompt = admitted[at]
-                piece = texts[at].grown(self._decode(output.outputs[0].token_ids))
+                piece = texts[at].grown(self._decode(output.outputs[0].token_ids, prompt))
                 piece += texts[at].rest() if output.finished else ""
                 if piece:
                     yield place, piece
@@ -213,15 +213,15 @@ class VllmEngine(Engine):
         structured = "" if request.schema is None else self._structured.replace("auto", "json_schema")
         logprob = completion.cumulative_logprob / len(tokens) if request.logprobs else None
         counts, finish = (len(prompt.tokens), len(tokens)), str(completion.finish_reason or "")
-        text, seconds = self._decode(tokens), round(seconds, 3)
+        text, seconds = self._decode(tokens, prompt), round(seconds, 3)
         made = Answer(text, *counts, seconds, logprob=logprob, structured=structured, finish=finish)
         first = completion.logprobs[0].items() if request.first_tokens else ()
         likeliest = tuple((self._tokenizer.decode(token), known.logprob) for token, known in first)
         return made._replace(decoding=decoding_of(request.sampling, self._checkpoint), first_tokens=likeliest)
 
-    def _decode(self, tokens: Sequence[int]) -> str:
+    def _decode(self, tokens: Sequence[int], prompt: EncodedPrompt) -> str:
         bare = tokens[:-1] if tokens and tokens[-1] in self._ends else tokens
-        return decode_completions(self._tokenizer, [bare], self._opening)[0]
+        return prompt.opening + decode_completions(self._tokenizer, [bare])[0]
 
 
 def sampling_fields(card: Decoding) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class Planner:
     ) -> None:
         """Without a prompt the engine's own is taken, that is, the one that its model was trained with."""
         self._prompt = prompt or engine.prompt
-        self._engine = engine
+        self.engine = engine
         self._sampling = sampling or SamplingConfig()
 
     def complete(
@@ -122,24 +122,15 @@ class Planner:
         if count < 1:
             raise InputError(f"{count} plans were asked for; ask for at least one.")
         chats = [request.chat(self._prompt) for request in requests]
-        return self._engine.outcomes(chats, count, self._sampling, progress)
+        return self.engine.outcomes(chats, count, self._sampling, progress)
 
     def write(self, drafts: Sequence[PlanDraft], stopped: Stopped = lambda _: False) -> Iterator[WrittenSteps]:
         """The steps of several plans as they are written side by side; each draft's last has its outcome.
 
         A draft that is `stopped` is written no further and has none. Raises as the engine's `stream_all`.
         """
-        chats = {id(draft.request): draft.request.chat(self._prompt) for draft in drafts}
-        requests = [
-            ModelRequest(
-                chats[id(draft.request)],
-                self._sampling.model_copy(update={"seed": self._sampling.seed + draft.seed}),
-                draft.sample,
-            )
-            for draft in drafts
-        ]
         plans = [GrowingPlan() for _ in drafts]
-        with closing(self._engine.stream_all(requests, stopped)) as written:
+        with closing(self.engine.stream_all(self.requests(drafts), stopped)) as written:
             for place, piece in written:
                 plan, known = plans[place], plans[place].steps
                 if isinstance(piece, str):
@@ -148,6 +139,15 @@ class Planner:
                     steps, outcome = plan.rest(cut=piece.cut) if isinstance(piece, Answer) else (), piece
                 if steps or outcome is not None or plan.steps != known:
                     yield WrittenSteps(place, steps, outcome, len(plan.steps) - len(steps))
+
+    def requests(self, drafts: Sequence[PlanDraft]) -> list[ModelRequest]:
+        """What the engine is asked for each draft."""
+        chats = {id(draft.request): draft.request.chat(self._prompt) for draft in drafts}
+        samplings = {
+            seed: self._sampling.model_copy(update={"seed": self._sampling.seed + seed})
+            for seed in {draft.seed for draft in drafts}
+        }
+        return [ModelRequest(chats[id(draft.request)], samplings[draft.seed], draft.sample) for draft in drafts]
 
     def plan(
         self, requests: Sequence[Request], count: int = 1, progress: Progress = SILENT

@@ -1,11 +1,11 @@
 """Predictions as JSON lines: what `recipe plan` writes and what evaluation reads.
 
 One object a line: `example_id` and `steps` are required, `steps` being empty for a completion without steps;
-`sample` (0), `text`, `cut`, `malformed`, `reward`, `gated`, `kl` and `decoding` are optional.
+`sample` (0), `text`, `cut`, `malformed`, `reward`, `gated`, `kl`, `decoding` and `search` are optional.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -28,6 +28,26 @@ def _decoding(raw: object) -> Decoding | None:
     except InputError as error:
         problem = f"no card of how the plan was sampled ({str(error).partition(';')[0]})"
         raise ValueError(f"{problem}; leave it out where it is not known") from None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRecord:
+    """How a plan was composed (`recipe.planning.search`), and what the search cost, of all plans of its prompt."""
+
+    search: str
+    width: Count
+    branch: Count | None = None
+    samples: Count | None = None
+    budget: Count | None = None
+    spent: bool = False
+    """Whether the budget ended the search."""
+    tokens_in: Count = 0
+    """Tokens that the model read, each time that it read them."""
+    tokens_out: Count = 0
+    encodings: Count = 0
+    """Different steps that the scorer was shown."""
+    rewards: Count = 0
+    """Different plans and beginnings of plans that it rewarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,8 @@ class Prediction:
     its mean over samples estimates the KL divergence."""
     decoding: Annotated[Decoding | None, PlainValidator(_decoding)] = None
     """How the completion was sampled, where it is known."""
+    search: SearchRecord | None = None
+    """How the plan was composed, where it was by a search."""
 
     @classmethod
     def of(cls, example_id: str, sample: int, answer: Answer | str, reward: Reward | None = None) -> "Prediction":
@@ -78,6 +100,8 @@ def write_predictions(path: Path, predictions: Iterable[Prediction]) -> int:
         row = {name: value for name in _FIELDS if (value := getattr(prediction, name)) is not None}
         if (card := prediction.decoding) is not None:
             row["decoding"] = cards.get(card) or cards.setdefault(card, card.settings())
+        if prediction.search is not None:
+            row["search"] = {name: value for name, value in asdict(prediction.search).items() if value is not None}
         rows.append(row)
     return write_jsonl(path, rows)
 

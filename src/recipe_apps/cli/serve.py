@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recipe.cli.flags import SettingsTable, with_settings
-from recipe.cli.models import ASKED, FLAGS, opened, phi_settings
+from recipe.cli.models import ASKED, FLAGS, SEARCH, opened, phi_settings, require_searchable
 from recipe.cli.reward_options import Method, service_token, settings
-from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig
+from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig, SearchConfig
 from recipe.errors import InputError
 from recipe_apps.serving.settings import PageSettings
 
@@ -28,6 +28,7 @@ _SMALL = 200_000_000
 @with_settings(
     model=SettingsTable(ModelConfig, FLAGS, ASKED, defaults={"model": ""}),
     sampling=SettingsTable(SamplingConfig, ("temperature", "max_tokens", "seed"), "How plans are sampled"),
+    search=SEARCH,
     frames=SettingsTable(FrameConfig),
     page=SettingsTable(PageSettings),
 )
@@ -67,6 +68,7 @@ def serve(
     *,
     model: ModelConfig,
     sampling: SamplingConfig,
+    search: SearchConfig,
     frames: FrameConfig,
     page: PageSettings,
 ) -> None:
@@ -95,6 +97,7 @@ def serve(
         if corpus is not None:
             raise InputError("--corpus goes with --model; leave both out for the demo's.")
         model, corpus, examples, default = _of_demo(model, examples)
+    require_searchable(search, corpus)
     token = page.token or service_token(token_file)
     limits = page.model_copy(update={"plans": min(page.plans, page.max_plans), "token": token})
     require_guarded(host, limits.token is not None, insecure)
@@ -105,6 +108,7 @@ def serve(
     log = logging.getLogger(__name__)
     from recipe.perception.phi import Phi
     from recipe.planning.planner import Planner
+    from recipe.planning.search import PlanSearch
     from recipe.prompting import open_prompt
 
     template = open_prompt(prompt) if prompt else None
@@ -122,13 +126,17 @@ def serve(
         at_endpoint = model.endpoint is not None
         if not at_endpoint:
             _few_threads(writer)
+        planner, searching = Planner(writer, sampling, template), None
+        if search.search != "none" and evidence is not None:
+            searching = PlanSearch(planner, evidence.verifier, search)
         served = Served(
-            planner=Planner(writer, sampling, template),
+            planner=planner,
             model=_shown_name(model.model),
             sees_video=writer.reads_video or reads_video,
             phi=None if describer is None else Phi(describer, PhiConfig(frames=frames)),
             phi_name=_shown_name(phi or ""),
             evidence=evidence,
+            search=searching,
             frames=frames,
             default=default,
             examples=offered,

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
 from recipe import __version__
 from recipe.config import FrameConfig
@@ -23,6 +23,7 @@ from recipe.errors import MissingExtra, RecipeError
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.perception.phi import Phi
 from recipe.planning.planner import Planner
+from recipe.planning.search import PlanSearch
 from recipe.report.html import page_environment, template
 from recipe_apps.serving.clips import ClipStore
 from recipe_apps.serving.evidence import CorpusEvidence, facts_of, open_evidence
@@ -76,6 +77,8 @@ class Served:
     phi: Phi | None = None
     phi_name: str = ""
     evidence: CorpusEvidence | None = None
+    search: PlanSearch | None = None
+    """Composes plans step by step, in place of whole ones that are sampled."""
     frames: FrameConfig = _FRAMES
     default: str = ""
     """What to know of the model and the corpus where the server chose them itself."""
@@ -116,8 +119,8 @@ class PlannerPage:
         self.readers = Counter[str]()
         self.clips = ClipStore(settings)
         self.evidence = EvidenceWorker(served.evidence, self.metrics)
-        parts = (self.runs, served.planner, self.evidence, self.metrics, self.clips)
-        writers = [Writer(*parts, served.frames, served.phi, served.room) for _ in range(served.writers)]
+        parts = (self.runs, served.planner, self.evidence, self.metrics, self.clips, served.frames)
+        writers = [Writer(*parts, served.phi, served.search, served.room) for _ in range(served.writers)]
         self.threads = (*writers, self.evidence)
         corpus = None if served.evidence is None else served.evidence.verifier.corpus
         self._watch = CorpusWatch(corpus) if isinstance(corpus, Corpus) else None
@@ -135,7 +138,9 @@ class PlannerPage:
             return
         try:
             opened = corpus.reopened()
-            self.evidence.corpus = open_evidence(opened, before.verifier.config, before.links)
+            self.evidence.corpus = now = open_evidence(opened, before.verifier.config, before.links)
+            if self.served.search is not None:
+                self.served.search.scorer = now.verifier
         except (RecipeError, OSError) as error:
             served = corpus.manifest["id"]
             _LOG.warning("%s: corpus %s cannot be served, and %s stays: %s", watch.folder, watch.on_disk, served, error)
@@ -352,6 +357,7 @@ def create_app(
             "phi": None if served.phi is None else {"name": served.phi_name},
             "corpus": None if evidence is None else facts_of(evidence),
             "verifier": None if config is None else {"name": config.verifier, "scale": config.scale},
+            "search": None if served.search is None else to_jsonable_python(served.search.config),
             "default": served.default,
             "examples": [{"goal": goal, "history": history} for goal, history in served.examples],
             "limits": {

@@ -17,6 +17,7 @@ from pydantic_core import to_json
 
 from recipe.errors import MissingExtra
 from recipe.planning.planner import Request
+from recipe.planning.predictions import SearchRecord
 from recipe.reward.scorer import Steps
 from recipe_apps.serving.settings import PageSettings
 from recipe_apps.web.refusals import Refusal
@@ -58,6 +59,8 @@ class Run:
     whole: set[int] = field(default_factory=set)
     """Numbers of the plans that are written to their end."""
     tokens: int = 0
+    search: SearchRecord | None = None
+    """How the plans were composed, once they are, where they are not sampled whole."""
     begun: float = field(default_factory=time.monotonic)
     ended: float | None = None
     followers: int = 0

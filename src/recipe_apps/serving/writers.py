@@ -11,6 +11,8 @@ from recipe.errors import RecipeError
 from recipe.models.protocol import Answer, Refusal, unanswered
 from recipe.perception.phi import Phi, read_history
 from recipe.planning.planner import PlanDraft, Planner, Request
+from recipe.planning.search import Composition, PlanSearch
+from recipe.reward.scorer import Steps
 from recipe_apps.serving.clips import ClipStore
 from recipe_apps.serving.evidence import CorpusEvidence, Row
 from recipe_apps.serving.runs import Run, Runs
@@ -49,12 +51,13 @@ class Writer(threading.Thread):
         clips: ClipStore,
         frames: FrameConfig,
         phi: Phi | None = None,
+        search: PlanSearch | None = None,
         room: int = 64,
     ) -> None:
-        """`room` plans are written at once."""
+        """`room` plans are written at once; with a `search` they are composed."""
         super().__init__(name="writer", daemon=True)
         self._runs, self._planner, self._evidence, self._metrics = runs, planner, evidence, metrics
-        self._clips, self._frames, self._phi, self._room = clips, frames, phi, room
+        self._clips, self._frames, self._phi, self._search, self._room = clips, frames, phi, search, room
 
     def run(self) -> None:
         """Write until the queue is closed."""
@@ -70,7 +73,10 @@ class Writer(threading.Thread):
                         self._evidence.notify(run)
             if plans := [run for run in runs if run.kind == "plan" and not run.over]:
                 with ending_on_failure(plans):
-                    self._write(plans)
+                    if self._search is None:
+                        self._write(plans)
+                    else:
+                        self._compose(plans, self._search)
             for run in runs:
                 if run.kind == "reading" and not run.over:
                     with ending_on_failure([run]):
@@ -82,11 +88,8 @@ class Writer(threading.Thread):
         for index, steps, outcome, before in self._planner.write(drafts, lambda draft: numbered[draft][0].over):
             run, number = numbered[index]
             run.plans[number] = run.plans[number][:before]
-            for step in steps:
-                if not any(run.plans):
-                    self._metrics.first_step.observe(time.monotonic() - run.begun)
-                run.plans[number] += (step,)
-                run.publish("step", {"plan": number, "number": len(run.plans[number]), "text": step})
+            if steps:
+                self._show(run, number, (*run.plans[number], *steps))
             if isinstance(outcome, Refusal):
                 run.publish("failed", {"message": outcome.reason}, "failed")
                 continue
@@ -99,6 +102,44 @@ class Writer(threading.Thread):
                     continue
             if steps or number in run.whole:
                 self._evidence.notify(run)
+
+    def _compose(self, runs: Sequence[Run], search: PlanSearch) -> None:
+        """Show the steps that each search chooses; a run that is over ends with the level under way."""
+        drafts = [PlanDraft(run.request, 0, run.seed) for run in runs if run.request is not None]
+        prompts = [(run.goal, run.history) for run in runs]
+        for place, begun, outcome in search.stream(drafts, prompts, lambda place: runs[place].over):
+            run = runs[place]
+            if isinstance(outcome, Refusal):
+                run.publish("failed", {"message": outcome.reason}, "failed")
+            elif isinstance(outcome, Composition):
+                self._metrics.tokens.inc(outcome.record.tokens_out)
+                run.tokens, run.search = outcome.record.tokens_out, outcome.record
+                run.plans = [plan.steps for plan in outcome.plans[: len(run.plans)]]
+                run.whole.update(range(len(run.plans)))
+                self._evidence.notify(run)
+            else:
+                # A beginning stays where the one stood that it continues, so that people can follow it.
+                grown, free = list(begun[: len(run.plans)]), list[int]()
+                for number, shown in enumerate(run.plans):
+                    own = next((steps for steps in grown if shown and steps[: len(shown)] == shown), None)
+                    if own is None:
+                        free.append(number)
+                    else:
+                        grown.remove(own)
+                        self._show(run, number, own)
+                for number, steps in zip(free, grown, strict=False):
+                    self._show(run, number, steps)
+                self._evidence.notify(run)
+
+    def _show(self, run: Run, number: int, steps: Steps) -> None:
+        """Publish what is new of a plan."""
+        shown = run.plans[number]
+        if not any(run.plans):
+            self._metrics.first_step.observe(time.monotonic() - run.begun)
+        run.plans[number] = steps
+        for place, step in enumerate(steps, start=1):
+            if shown[place - 1 : place] != (step,):
+                run.publish("step", {"plan": number, "number": place, "text": step})
 
     def _read(self, run: Run) -> None:
         """Put into words what Phi sees in the run's clip."""
@@ -132,8 +173,8 @@ class EvidenceWorker(threading.Thread):
         self._asked: dict[str, CorpusEvidence | None] = {}
         """For each run that has begun the corpus that it is asked about to its end, whatever is served meanwhile."""
         self._news: dict[str, Run] = {}
-        self._published: dict[str, dict[tuple[int, int, str], Row]] = {}
-        """For each run that has begun the last row of each step, by plan, number and text."""
+        self._published: dict[str, dict[tuple[int, int], tuple[str, Row]]] = {}
+        """For each run that has begun the last text and row of each step, by plan and number."""
         self._changed = threading.Condition()
         self._closed = False
 
@@ -182,12 +223,16 @@ class EvidenceWorker(threading.Thread):
             coverages = corpus.coverage([(run.goal, run.history) for run in begun])
             for run, coverage in zip(begun, coverages, strict=True):
                 run.publish("coverage", coverage)
-            # A step counts with its text: the steps of a plan begin again where those that came were a thought.
+            # A step counts with its text: the steps of a plan begin again where those that came were a thought, and a
+            # search may put another plan in its place.
             grown = [
                 (run, number, steps)
                 for run in runs
                 for number, steps in enumerate(run.plans)
-                if steps and (number, len(steps), steps[-1]) not in self._published[run.id]
+                if any(
+                    self._published[run.id].get((number, place), ("",))[0] != step
+                    for place, step in enumerate(steps, start=1)
+                )
             ]
             if grown:
                 started = time.monotonic()
@@ -195,9 +240,9 @@ class EvidenceWorker(threading.Thread):
                 for (run, number, steps), rows in zip(grown, evidence, strict=True):
                     published = self._published[run.id]
                     for row in rows:
-                        key = (number, row["number"], steps[row["number"] - 1])
-                        if published.get(key) != row:
-                            published[key] = row
+                        key, known = (number, row["number"]), (steps[row["number"] - 1], row)
+                        if published.get(key) != known:
+                            published[key] = known
                             run.publish("evidence", {"plan": number} | row)
                 self._metrics.evidence.observe(time.monotonic() - started)
         # The plans of a run that is written, whole and in order, and its end.
@@ -212,9 +257,10 @@ class EvidenceWorker(threading.Thread):
                 order.sort(key=lambda number: (not plans[number], -rewards[number].total))
             published = self._published[run.id]
             for number, steps in enumerate(plans):
-                found = [published.get((number, *step)) for step in enumerate(steps, 1)]
+                found = [published.get((number, place), ("", {})) for place in range(1, len(steps) + 1)]
                 plan = {"plan": number, "steps": list(steps), "reward": totals[number], "adds": adds[number]}
-                run.publish("plan", plan | {"evidence": [row for row in found if row is not None]})
+                rows = [row for step, (text, row) in zip(steps, found, strict=True) if text == step]
+                run.publish("plan", plan | {"evidence": rows})
             # For each step the number, from 1, of the best plan's step that says the same.
             best = plans[order[0]]
             same: list[list[int | None]] = []
@@ -230,7 +276,8 @@ class EvidenceWorker(threading.Thread):
 
 def finish(run: Run) -> None:
     """End a run that came to its end."""
-    run.publish("done", {"seconds": round(time.monotonic() - run.begun, 3), "tokens": run.tokens}, "done")
+    seconds = round(time.monotonic() - run.begun, 3)
+    run.publish("done", {"seconds": seconds, "tokens": run.tokens, "search": run.search}, "done")
 
 
 @contextmanager

@@ -55,6 +55,8 @@ def answer_fields(request: ModelRequest, name: Callable[[Frames], str], config: 
         fields["logprobs"] = True
     if request.first_tokens:
         fields["first_tokens"] = request.first_tokens
+    if request.begun:
+        fields["begun"] = request.begun
     if config.extra_body:
         fields["extra_body"] = config.extra_body
     return fields
@@ -82,10 +84,13 @@ def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
             elif part["type"] == "video":
                 data = ",".join(jpeg for _, jpeg in _images(part["video"], config))
                 parts.append({"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{data}"}})
-                beside = {"mm_processor_kwargs": {"fps": part["video"].rate}}
+                beside |= {"mm_processor_kwargs": {"fps": part["video"].rate}}
             else:
                 raise InputError(f"a message holds a part of type {part['type']!r}; give text and video.")
         messages.append({"role": message["role"], "content": content if isinstance(content, str) else parts})
+    if request.begun:
+        messages.append({"role": "assistant", "content": request.begun})
+        beside |= {"add_generation_prompt": False, "continue_final_message": True}
     fields: JsonObject = {"model": config.model, "messages": messages}
     for name, (value, _) in decoding_of(request.sampling).settings().items():
         if value is not None:  # else it is the checkpoint's

@@ -483,7 +483,8 @@ const queued = (run, { position }) => setStatus(isNumber(position) ? `Waiting in
 const handlers = {
   queued,
   started: (run, { plans }) => {
-    setStatus(run.kind === "reading" ? "The clip is being read." : `${few(plans, "plan")}: writing.`);
+    const how = info?.search ? "composed step by step" : "writing";
+    setStatus(run.kind === "reading" ? "The clip is being read." : `${few(plans, "plan")}: ${how}.`);
     if (run.kind === "reading") return;
     for (let plan = 0; plan < plans; plan += 1) viewOf(plan);
     paint();
@@ -516,6 +517,12 @@ const handlers = {
   },
   ranking: (run, { order, rewards, same }) => {
     rewards.forEach((reward, plan) => (viewOf(plan).reward = reward));
+    // A search may end with fewer plans than it was asked for.
+    for (const extra of board.views.splice(rewards.length)) {
+      extra.tab.remove();
+      extra.panel.remove();
+    }
+    if (board.chosen >= board.views.length) board.chosen = 0;
     // Without rewards no plan is the best.
     if (rewards.some(isNumber)) {
       Object.assign(board, { order, same });
@@ -523,8 +530,10 @@ const handlers = {
     }
     paint();
   },
-  done: (run, { seconds, tokens }) => {
-    const counted = `${few(board.views.length, "plan")} in ${seconds.toFixed(1)} s, ${few(tokens, "token")}.`;
+  done: (run, { seconds, tokens, search }) => {
+    const compared = search ? `; composed of ${few(search.encodings, "step")} that the verifier compared` : "";
+    const spent = search?.spent ? " The budget of the search was spent: these are the best plans so far." : "";
+    const counted = `${few(board.views.length, "plan")} in ${seconds.toFixed(1)} s, ${few(tokens, "token")}${compared}.${spent}`;
     finish(run, run.kind === "reading" ? run.result ?? "The clip is read." : `Done: ${counted}`);
   },
   failed: (run, { message }) => finish(run, `Failed: ${readable(message, 600)}`),
@@ -688,6 +697,11 @@ const stepOf = (view, number) => {
 };
 const setStep = (view, number, text) => {
   const step = stepOf(view, number);
+  if (step.text && step.text !== text) {
+    // What was said of the step that stood here is not said of this one.
+    Object.assign(step, { row: null, grounds: undefined });
+    step.evidence.textContent = pendingText(view);
+  }
   step.text = text;
   step.words.textContent = readable(text);
 };
@@ -1031,6 +1045,7 @@ const showInfo = () => {
       ? ["Corpus: ", make("bdi", { title: readable(corpus.id, 80) }, readable(corpus.id.slice(0, 12))), `, ${few(corpus.narrations, "narration")}, ${few(corpus.segments, "segment")}. `, corpus.too_small ? `${readable(corpus.too_small, 400)} ` : ""].filter(Boolean)
       : ["No corpus: nothing checks the plans. "]),
     ...(verifier ? ["Verifier: ", words(verifier.name, 60), "."] : []),
+    info.search ? " It chooses the plans step by step." : "",
   );
   const chosen = byId("plans").value || stored.plans || limits.default_plans;
   byId("plans").replaceChildren(...Array.from({ length: limits.plans }, (_, index) => make("option", {}, String(index + 1))));

@@ -1,0 +1,290 @@
+"""Plans composed step by step: a verifier chooses each next step by the best whole plan that begins with it.
+
+At the level k each plan that is kept has k steps that are chosen, and is given whole plans that begin with them. The
+verifier rewards these. A beginning of k + 1 steps is worth as much as the best plan that was found to begin so, and the
+`width` best go on. At the end the plan of the highest reward is taken, of all that were found. The whole plans come
+from one of two sources:
+
+    beam       the model goes on with the chosen steps to its own end, `branch` times
+    recombine  `samples` whole plans are sampled once. Behind k chosen steps stands what is behind one of their steps
+               k - 1, k or k + 1, with that step, to the end of its plan
+
+Every plan that is rewarded ends where the model ended one. A beginning itself is not rewarded: the verifier would
+choose the step that adds most by itself, leave out what comes before it, and end too early (docs/planning.md has the
+figures).
+
+Plans with the same steps are one plan, whatever wrote them. A step that is done or planned already is a candidate as
+any other: the verifier decides. A candidate's random numbers belong to the seed, the sample and the text before it, so
+that what is composed does not depend on what else is composed beside it, up to rounding.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from recipe.config import SearchConfig
+from recipe.errors import InputError
+from recipe.models.protocol import Answer, ModelRequest, Refusal, Stopped, read_plan
+from recipe.planning.planner import PlanDraft, Planner, Request
+from recipe.planning.predictions import Prediction, SearchRecord
+from recipe.progress import SILENT, Advance, Progress
+from recipe.reward.scorer import Prompt, PromptGroup, Scorer, Steps, batches, score_or_raise
+from recipe.text import final_answer, first_list, format_plan
+from recipe.types import Example, Plan, Reward
+
+_TOGETHER = 256
+"""Examples that are searched side by side: the rewards of all plans that are found are in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPlan:
+    """A whole plan that a search came upon."""
+
+    steps: Steps
+    answer: Answer
+    """What the model wrote; of a recombined plan its numbered list."""
+    reward: Reward | None = None
+    """None where the budget was spent before."""
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """Sorts plans, the best first; one without steps is no plan, whatever its reward."""
+        return not self.steps, self.reward is None, 0.0 if self.reward is None else -self.reward.total
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """The plans that a search ended with."""
+
+    plans: tuple[FoundPlan, ...]
+    """Those that have a reward, the best first; the first that the model wrote where the budget allowed no reward."""
+    record: SearchRecord
+
+
+class SearchLevel(NamedTuple):
+    """What came of a draft at one level of its search."""
+
+    draft: int
+    """Its place among the drafts."""
+    begun: tuple[Steps, ...]
+    """The steps that are chosen, of each plan that goes on, the best first."""
+    outcome: Composition | Refusal | None = None
+    """At the end of the search."""
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for one draft."""
+
+    draft: PlanDraft
+    request: ModelRequest
+    prompt: Prompt
+    """What the scorer reads."""
+    begun: dict[Steps, str] = field(default_factory=lambda: {(): ""})
+    """The beginnings that go on, all of one length, with their texts; the best first."""
+    found: dict[Steps, FoundPlan] = field(default_factory=dict)
+    sampled: list[FoundPlan] = field(default_factory=list)
+    """Of `recombine`, the plans whose steps are candidates."""
+    texts: set[str] = field(default_factory=set)
+    """Steps that were encoded."""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    spent: bool = False
+    """Whether a plan was beyond the budget."""
+    refusal: Refusal | None = None
+
+
+class PlanSearch:
+    """Composes plans of what a planner writes by the rewards of a scorer."""
+
+    def __init__(self, planner: Planner, scorer: Scorer, config: SearchConfig) -> None:
+        """Raises InputError for `beam` where the planner's engine cannot go on with a text that is begun."""
+        self._planner, self.config = planner, config
+        self.scorer = scorer
+        """May be replaced; searches under way keep theirs."""
+        self._width = config.width or (1 if config.search == "beam" else 4)
+        if config.search == "beam" and not planner.engine.continues:
+            raise InputError(
+                "this model is not known to go on with an answer that is begun, as --search beam needs; take --search "
+                "recombine, or --set model.continues=true for an endpoint of vLLM."
+            )
+
+    def compose(
+        self, drafts: Sequence[PlanDraft], prompts: Sequence[Prompt] | None = None, advance: Advance = lambda _: None
+    ) -> list[Composition | Refusal]:
+        """The plans of each draft, in order, or the refusal of its chat. Raises as `stream`."""
+        outcomes: dict[int, Composition | Refusal] = {}
+        for place, _, outcome in self.stream(drafts, prompts):
+            if outcome is not None:
+                outcomes[place] = outcome
+                advance(1)
+        return [outcomes[place] for place in range(len(drafts))]
+
+    def predict(
+        self,
+        examples: Sequence[Example],
+        count: int = 1,
+        progress: Progress = SILENT,
+        see: Callable[[Example], Request] = Request.of,
+        unanswered: dict[str, str] | None = None,
+    ) -> list[Prediction]:
+        """The `count` best plans of each example, with their rewards, as `Planner.predict` gives its plans.
+
+        The scorer reads the history of the example, also where `see` makes a request that shows a clip.
+        """
+        predictions, drafts = list[Prediction](), list[PlanDraft]()
+        with progress.task("composing plans", total=len(examples)) as advance:
+            for number, example in enumerate(examples, start=1):
+                drafts.append(PlanDraft(see(example)))
+                alone = drafts[-1].request.video is not None  # frames are large
+                if len(drafts) < _TOGETHER and number < len(examples) and not alone:
+                    continue
+                own = examples[number - len(drafts) : number]
+                prompts = [(example.goal, example.history) for example in own]
+                for example, outcome in zip(own, self.compose(drafts, prompts, advance), strict=True):
+                    if isinstance(outcome, Refusal):
+                        if unanswered is None:
+                            raise InputError(outcome.reason)
+                        unanswered[example.example_id] = outcome.reason
+                        continue
+                    for sample, plan in enumerate(outcome.plans[:count]):
+                        made = Prediction.of(example.example_id, sample, plan.answer, plan.reward)
+                        predictions.append(replace(made, steps=plan.steps, search=outcome.record))
+                drafts.clear()
+        return predictions
+
+    def stream(
+        self,
+        drafts: Sequence[PlanDraft],
+        prompts: Sequence[Prompt] | None = None,
+        stopped: Stopped = lambda _: False,
+    ) -> Iterator[SearchLevel]:
+        """Each level of each draft's search as it ends; all drafts are searched side by side.
+
+        `prompts` are what the scorer reads, in place of the drafts' own goals and histories. A draft that is `stopped`
+        is searched no further than its level, and has no outcome. Raises what the engine raises, and ComputeError,
+        CorpusError or InputError where a plan has no reward.
+        """
+        own_prompts = [(draft.request.goal, draft.request.history) for draft in drafts] if prompts is None else prompts
+        requests = self._planner.requests(drafts)
+        scorer = self.scorer
+        live = {place: _Search(*one) for place, one in enumerate(zip(drafts, requests, own_prompts, strict=True))}
+        beam, count = self.config.search == "beam", self._width * self.config.branch
+        if not beam:
+            searches = list(live.values())
+            sampled = self._written(searches, self.config.samples)
+            self._reward(scorer, searches, sampled)
+            for search, plans in zip(searches, sampled, strict=True):
+                search.sampled = plans
+        while live := {place: search for place, search in live.items() if not stopped(place)}:
+            # The level of all searches at once: one call of the engine, and one of the scorer.
+            searches = list(live.values())
+            candidates = self._written(searches, count) if beam else list(map(_recombined, searches))
+            self._reward(scorer, searches, candidates)
+            count = self.config.branch
+            for place, search in list(live.items()):
+                self._choose(search)
+                if search.begun and search.refusal is None:
+                    yield SearchLevel(place, tuple(search.begun))
+                else:
+                    del live[place]
+                    yield SearchLevel(place, (), search.refusal or self._composition(search))
+
+    def _written(self, searches: Sequence[_Search], count: int) -> list[list[FoundPlan]]:
+        """For each search `count` whole plans behind each of its beginnings, as the model writes them."""
+        beam = self.config.search == "beam"
+        asked = [
+            (search, replace(search.request, sample=search.draft.sample * count + number, begun=text, continued=beam))
+            for search in searches
+            for text in search.begun.values()
+            for number in range(count)
+        ]
+        written: dict[int, list[FoundPlan]] = {id(search): [] for search in searches}
+        for (search, request), outcome in zip(
+            asked, self._planner.engine.answer([request for _, request in asked]), strict=True
+        ):
+            if isinstance(outcome, Answer):
+                search.tokens_in += outcome.tokens_in
+                search.tokens_out += outcome.tokens_out
+                whole = outcome._replace(text=request.begun + outcome.text)
+                plan = read_plan(whole)
+                steps = plan.steps if isinstance(plan, Plan) else ()
+                written[id(search)].append(FoundPlan(steps, whole))
+            elif not request.begun:  # else the plan fills the model's context, and others may not
+                search.refusal = outcome
+        return list(written.values())
+
+    def _reward(self, scorer: Scorer, searches: Sequence[_Search], candidates: Sequence[Iterable[FoundPlan]]) -> None:
+        """Reward the plans that are new, in one call, as far as the budget of each search goes."""
+        budget, asked, groups = self.config.budget, list[_Search](), list[PromptGroup]()
+        for search, plans in zip(searches, candidates, strict=True):
+            affordable = list[Steps]()
+            for plan in plans:
+                if plan.steps in search.found:
+                    continue
+                search.found[plan.steps] = plan
+                texts = search.texts.union(plan.steps)
+                if budget is not None and len(texts) > budget:
+                    search.spent = True
+                else:
+                    search.texts = texts
+                    affordable.append(plan.steps)
+            if affordable:
+                asked.append(search)
+                groups.append(PromptGroup(*search.prompt, affordable))
+        rewards = [own for batch in batches(groups) for own in score_or_raise(scorer, batch)]
+        for search, group, own in zip(asked, groups, rewards, strict=True):
+            for steps, reward in zip(group.plans, own, strict=True):
+                search.found[steps] = replace(search.found[steps], reward=reward)
+
+    def _choose(self, search: _Search) -> None:
+        """Choose the next step of the beginnings that go on; none goes on once the budget is spent."""
+        beam, place = self.config.search == "beam", len(next(iter(search.begun)))
+        best: dict[Steps, FoundPlan] = {}
+        for plan in sorted(search.found.values(), key=lambda plan: plan.rank):
+            # The model cannot go on with a plan that it has ended; other plans may begin with all of its steps.
+            if len(plan.steps) > place + beam and plan.steps[:place] in search.begun and plan.reward is not None:
+                best.setdefault(plan.steps[: place + 1], plan)
+        chosen = [] if search.spent else list(best.items())[: self._width]
+        texts = [(steps, _beginning(plan.answer.text, steps) if beam else format_plan(steps)) for steps, plan in chosen]
+        search.begun = {steps: text for steps, text in texts if text}
+
+    def _composition(self, search: _Search) -> Composition:
+        ranked = sorted(search.found.values(), key=lambda plan: plan.rank)
+        rewarded = [plan for plan in ranked if plan.reward is not None]
+        config = self.config
+        record = SearchRecord(
+            search=config.search,
+            width=self._width,
+            branch=config.branch if config.search == "beam" else None,
+            samples=config.samples if config.search == "recombine" else None,
+            budget=config.budget,
+            spent=search.spent,
+            tokens_in=search.tokens_in,
+            tokens_out=search.tokens_out,
+            encodings=len(search.texts),
+            rewards=len(rewarded),
+        )
+        return Composition(tuple(rewarded or ranked[:1]), record)
+
+
+def _recombined(search: _Search) -> list[FoundPlan]:
+    """The beginnings of a search, each with the ends of sampled plans that may stand at about this place."""
+    plans = []
+    for begun in search.begun:
+        place = len(begun)
+        for sampled in search.sampled:
+            for start in range(max(place - 1, 0), min(place + 2, len(sampled.steps))):
+                steps = (*begun, *sampled.steps[start:])
+                plans.append(FoundPlan(steps, Answer(format_plan(steps), decoding=sampled.answer.decoding)))
+    return plans
+
+
+def _beginning(text: str, steps: Steps) -> str:
+    """The lines of a text up to the last of these steps, with which its list begins; empty where no line ends it."""
+    end = 0
+    for line in text.splitlines(keepends=True):
+        end += len(line)
+        if line.endswith("\n") and first_list(final_answer(text[:end]) or "") == steps:
+            return text[:end]
+    return ""
