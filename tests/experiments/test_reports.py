@@ -30,6 +30,7 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_studies.experiments import report as module
 from recipe_studies.experiments.expand import expand, read_inputs
+from recipe_studies.experiments.findings import summary
 from recipe_studies.experiments.probes import OTHER_GOAL, PERTURBATIONS, PROBES, REFERENCE, ProbeRewards, reward_probes
 from recipe_studies.experiments.report import write_report
 from recipe_studies.experiments.results import SPLITS, ProbePlan, Provenance, Results, load_results
@@ -313,6 +314,15 @@ def test_teaching_holds_the_learning_law_and_what_beats_the_controls(tmp_path: P
     assert "relevance" in base.metrics
     assert not any(name.startswith("narrations-") for name in base.metrics)
     assert "The learning law" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("use", [True, False])
+def test_a_report_says_what_a_self_trained_reward_says_of_itself(use: bool, fake_results: Results) -> None:
+    card = {"use": use, "reason": "for a reason", "counts": {"plans": 1234, "prompts": 24, "goals": 9}}
+    [sentence] = [one for one in summary(fake_results, (), card) if "self-trained" in one]
+    assert ("do not use it" in sentence) == (not use)
+    assert all(word in sentence for word in ("1,234", "24", "9", "for a reason"))
+    assert not any("self-trained" in one for one in summary(fake_results))
 
 
 VIDEO, OTHER, TEXT = VIEW_REGIMES["video"], VIEW_REGIMES["other"], VIEW_REGIMES["text"]
