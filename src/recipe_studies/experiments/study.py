@@ -345,7 +345,7 @@ def _ranked(config: ComparisonConfig | TeachingConfig, arms: Sequence[Arm]) -> S
 def _verifier(
     config: ComparisonConfig | TeachingConfig, name: Literal["paper", "grounded", "self-trained"]
 ) -> RewardConfig:
-    if name == SELF_TRAINED:
+    if name == "self-trained":
         verifier = _verifier(config, "grounded")
         # Whatever its own test says: a study finds out, and its report says both.
         trained = {"self_trained": SELF_TRAINED, "self_trained_anyway": True}
@@ -391,7 +391,7 @@ def _teaching(config: TeachingConfig) -> Study:
                 wanted.append((seed, f"level-{level}", regime, corpus, first))
     plans = PlanSet(BASE, "plans/base.jsonl")
     arms = [Arm(BASE, BASE, base_config(config), () if config.sft_known else (plans,))]
-    start: dict[str, str] = {}
+    start: dict[str, Any] = {}
     if config.sft_known:
         known = run_config(config, "sft_known", SFT_KNOWN, config.seed, examples=KNOWN)
         arms.append(Arm(SFT_KNOWN, SFT_KNOWN, known, (plans,)))
