@@ -345,10 +345,11 @@ class TeachingConfig(Experiment):
     kind: Literal["teaching"]
     source: Annotated[TeachingWorld | ProceduresSource, Field(discriminator="type")]  # type: ignore[assignment]
     controls: Literal[True] = True
-    arms: Annotated[tuple[ArmName, ...], Field(min_length=1)] = (
+    arms: tuple[ArmName, ...] = (
         "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold",
     )  # fmt: skip
-    """What teaches; those that do not use a corpus that covers the tasks are controls, gold is the ceiling."""
+    """What teaches; those that do not use a corpus that covers the tasks are controls, gold is the ceiling. Empty:
+    nothing is trained, and the rankers alone are compared."""
     optimisers: Annotated[tuple[Optimiser, ...], Field(min_length=1)] = ("grpo",)
     """What trains each arm but gold and random; the learning law and the controls of one are those of the first."""
     levels: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 4, 8, 16, 32)
