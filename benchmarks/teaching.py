@@ -63,7 +63,12 @@ class Prompts:
 
 
 def chosen(rows: Rows, ranker: str, count: int) -> Rows | None:
-    """The plan of each prompt with the highest reward of a ranker among the first ones; None where it gave none."""
+    """The plan of each prompt with the highest reward of a ranker among the first ones; None where it gave none.
+
+    >>> rows = [{"example_id": "a", "sample": n, "grounded": r} for n, r in enumerate((0.1, 0.3, 0.9))]
+    >>> [row["sample"] for row in chosen(rows, "grounded", 2) or ()], chosen(rows, "paper", 2)
+    ([1], None)
+    """
     best: dict[str, Mapping[str, Any]] = {}
     for row in rows:
         if row["sample"] < count and (reward := row.get(ranker)) is not None:
@@ -84,8 +89,8 @@ def oracle(rows: Rows, metric: Callable[[Mapping[str, Any]], float], count: int)
     return [*best.values()]
 
 
-def plain(value: Interval) -> dict[str, Any]:
-    return {"mean": value.mean, "low": value.low, "high": value.high}
+def plain(value: Interval | None) -> dict[str, Any] | None:
+    return None if value is None else {"mean": value.mean, "low": value.low, "high": value.high}
 
 
 def main() -> None:
@@ -94,8 +99,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--name", required=True, help="ends the name of the result")
     parser.add_argument("--best-of", type=int, default=8)
-    parser.add_argument("--note", action="append", default=[], help="a paragraph above the tables; repeat for more")
-    add_json(parser, "studies-known_words_NAME")
+    add_json(parser, "studies-self_trained_NAME")
     asked = parser.parse_args()
     report = read_json(asked.run / "report.json")
     runs: dict[str, list[Rows]] = defaultdict(list)
@@ -109,20 +113,24 @@ def main() -> None:
     base, gold = systems[BASE], systems.get(GOLD)
     values: dict[str, Any] = {"title": report["title"], "prompts": len(goals), "goals": len({*goals.values()})}
 
-    def line(one: Prompts, gained: bool = True) -> dict[str, Any]:
-        row: dict[str, Any] = {"matched F1": one.mean(F1)}
-        if gained:
-            gain = one.minus(base, F1)
-            row["over the base"] = plain(gain)
-            if gold is not None and (ceiling := gold.minus(base, F1).mean) > 0:
-                row["of gold's gain, %"] = round(100 * gain.mean / ceiling)
-        row["proxy"] = one.mean(PROXY)
-        if gained:
-            row["proxy over the base"] = plain(one.minus(base, PROXY))
-        return row | {"steps": round(one.mean(STEPS), 1)}
+    def line(one: Prompts) -> dict[str, Any]:
+        gains = {metric: None if one is base else one.minus(base, metric) for metric in (F1, PROXY)}
+        ceiling = 0.0 if gold is None else gold.minus(base, F1).mean
+        share = None if gains[F1] is None or ceiling <= 0 else round(100 * gains[F1].mean / ceiling)
+        return {
+            "matched F1": one.mean(F1),
+            "over the base": plain(gains[F1]),
+            "of gold's gain, %": share,
+            "proxy": one.mean(PROXY),
+            "proxy over the base": plain(gains[PROXY]),
+            "steps": round(one.mean(STEPS), 1),
+        }
 
-    trained = {BASE: line(base, gained=False)}
-    trained |= {f"{name} ({len(runs[name])} seeds)": line(one) for name, one in systems.items() if name != BASE}
+    trained = {BASE: line(base)}
+    for name, one in systems.items():
+        if name != BASE:
+            seeds = len(runs[name])
+            trained[f"{name}, {seeds} seed{'' if seeds == 1 else 's'}"] = line(one)
     picks = {name: Prompts([own], goals) for name in RANKERS if (own := chosen(base_rows, name, asked.best_of))}
     choices = {RANKERS[name]: line(one) for name, one in picks.items()}
     choices["the annotation (best possible)"] = line(
@@ -140,7 +148,8 @@ def main() -> None:
     values |= {"trained": trained, f"best of {asked.best_of}": choices, "differences": apart}
     values["findings"] = [one for one in report["summary"] if "self-trained reward learned" in one]
     print(json.dumps(values, indent=1))
-    body: list[Any] = [*asked.note, *values["findings"]]
+    where = f"{values['prompts']} prompts of {values['goals']} goals, 95% intervals over goals."
+    body: list[Any] = [where, *values["findings"]]
     body.append(table(trained, "plans of", "Trained"))
     body.append(table(choices, "chosen by", f"Best of {asked.best_of} plans of the base, without training"))
     if apart:
