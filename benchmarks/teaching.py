@@ -11,7 +11,7 @@ takes, of the first N plans that the base wrote for a prompt, the one that a ran
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,8 @@ class Prompts:
         return mean_interval(gaps, [self._goals[name] for name in names])
 
 
-def chosen(rows: Rows, ranker: str, count: int) -> Rows | None:
-    """The plan of each prompt with the highest reward of a ranker among the first ones; None where it gave none.
+def chosen(rows: Rows, metric: str, count: int) -> Rows | None:
+    """The plan of each prompt with the highest value of a metric among the first ones; None where there is none.
 
     >>> rows = [{"example_id": "a", "sample": n, "grounded": r} for n, r in enumerate((0.1, 0.3, 0.9))]
     >>> [row["sample"] for row in chosen(rows, "grounded", 2) or ()], chosen(rows, "paper", 2)
@@ -71,26 +71,16 @@ def chosen(rows: Rows, ranker: str, count: int) -> Rows | None:
     """
     best: dict[str, Mapping[str, Any]] = {}
     for row in rows:
-        if row["sample"] < count and (reward := row.get(ranker)) is not None:
+        if row["sample"] < count and (value := row.get(metric)) is not None:
             kept = best.setdefault(row["example_id"], row)
-            if reward > kept[ranker]:
+            if value > kept[metric]:
                 best[row["example_id"]] = row
     return [*best.values()] or None
 
 
-def oracle(rows: Rows, metric: Callable[[Mapping[str, Any]], float], count: int) -> Rows:
-    """The best plan of each prompt among the first ones, which only the annotation can choose."""
-    best: dict[str, Mapping[str, Any]] = {}
-    for row in rows:
-        if row["sample"] < count:
-            kept = best.setdefault(row["example_id"], row)
-            if metric(row) > metric(kept):
-                best[row["example_id"]] = row
-    return [*best.values()]
-
-
-def plain(value: Interval | None) -> dict[str, Any] | None:
-    return None if value is None else {"mean": value.mean, "low": value.low, "high": value.high}
+def plain(value: Interval) -> dict[str, Any]:
+    """An interval as it is written."""
+    return {"mean": value.mean, "low": value.low, "high": value.high}
 
 
 def main() -> None:
@@ -114,28 +104,24 @@ def main() -> None:
     values: dict[str, Any] = {"title": report["title"], "prompts": len(goals), "goals": len({*goals.values()})}
 
     def line(one: Prompts) -> dict[str, Any]:
-        gains = {metric: None if one is base else one.minus(base, metric) for metric in (F1, PROXY)}
-        ceiling = 0.0 if gold is None else gold.minus(base, F1).mean
-        share = None if gains[F1] is None or ceiling <= 0 else round(100 * gains[F1].mean / ceiling)
-        return {
-            "matched F1": one.mean(F1),
-            "over the base": plain(gains[F1]),
-            "of gold's gain, %": share,
-            "proxy": one.mean(PROXY),
-            "proxy over the base": plain(gains[PROXY]),
-            "steps": round(one.mean(STEPS), 1),
-        }
+        row: dict[str, Any] = {"matched F1": one.mean(F1), "over the base": None, "of gold's gain, %": None}
+        row |= {"proxy": one.mean(PROXY), "proxy over the base": None, "steps": round(one.mean(STEPS), 1)}
+        if one is not base:
+            gain, ceiling = one.minus(base, F1), 0.0 if gold is None else gold.minus(base, F1).mean
+            row |= {"over the base": plain(gain), "proxy over the base": plain(one.minus(base, PROXY))}
+            row["of gold's gain, %"] = round(100 * gain.mean / ceiling) if ceiling > 0 else None
+        return row
 
     trained = {BASE: line(base)}
     for name, one in systems.items():
         if name != BASE:
             seeds = len(runs[name])
             trained[f"{name}, {seeds} seed{'' if seeds == 1 else 's'}"] = line(one)
-    picks = {name: Prompts([own], goals) for name in RANKERS if (own := chosen(base_rows, name, asked.best_of))}
+    chosen_by = {name: chosen(base_rows, name, asked.best_of) for name in RANKERS}
+    picks = {name: Prompts([plans], goals) for name, plans in chosen_by.items() if plans is not None}
     choices = {RANKERS[name]: line(one) for name, one in picks.items()}
-    choices["the annotation (best possible)"] = line(
-        Prompts([oracle(base_rows, lambda row: float(row[F1] or 0.0), asked.best_of)], goals)
-    )
+    if best := chosen(base_rows, F1, asked.best_of):
+        choices["the annotation (best possible)"] = line(Prompts([best], goals))
     apart = {}
     pairs = [(f"best of {asked.best_of}", picks, "self-trained", other, RANKERS[other]) for other in AGAINST]
     own = next((name for name in systems if name.startswith("self-trained")), None)
