@@ -339,13 +339,14 @@ def test_a_net_that_learns_from_the_plans_of_the_base_waits_for_it() -> None:
 
 
 def test_quick_leaves_enough_of_the_corpus_to_train_a_reward_on(data: Path) -> None:
-    path = data / "mine.toml"
-    text = (FOLDER / "teaching-tasks.toml").read_text()
-    quick = load_experiment(path, quick=True) if path.write_text(text) else None
-    path.write_text(text.replace('arms = ["lists",', 'arms = ["self-trained", "lists",'))
-    trained = load_experiment(path, quick=True)
-    assert isinstance(quick, TeachingConfig)
+    trained = load_experiment(FOLDER / "teaching-tasks.toml", quick=True)
     assert isinstance(trained, TeachingConfig)
+    assert trained.is_self_trained
+    mine = data / "mine.toml"
+    mine.write_text((FOLDER / "teaching-tasks.toml").read_text().replace('"self-trained", ', ""))
+    quick = load_experiment(mine, quick=True)
+    assert isinstance(quick, TeachingConfig)
+    assert not quick.is_self_trained
     assert (quick.covering, trained.covering) == (1, 4)
     assert trained.levels == (0, trained.covering)
     assert trained.self_training.prompts == 40
