@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from recipe.artifacts import write_jsonl
+from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.config import CorpusConfig, EncoderConfig, parse_config
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
@@ -32,7 +32,7 @@ from recipe_studies.experiments.data import (
 from recipe_studies.experiments.expand import expand, read_inputs
 from recipe_studies.experiments.schedule import Stage
 from recipe_studies.experiments.settings import FilesSource, TeachingConfig, TeachingWorld, WorldSource
-from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, TEST, TRAIN, VALIDATION, study_of
+from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, KNOWN, TEST, TRAIN, VALIDATION, study_of
 
 WORLD = load_world()
 
@@ -201,9 +201,20 @@ def test_known_goals_join_the_base_and_are_not_taught(recipes: Path, tmp_path: P
     taught = {e.goal for name in (TRAIN, VALIDATION, HELD_OUT) for e in read_examples(tmp_path / name)}
     known = {example.goal for example in read_examples(tmp_path / DOCUMENTS)}
     assert len(known) == 2
+    assert read_examples(tmp_path / KNOWN) == read_examples(tmp_path / DOCUMENTS)
     assert taught == set(DISHES) - known
     assert {row.title for row in narrations["corpus"]} == taught
     assert {row.title for row in narrations["corpus-0"]} == known
+
+
+def test_what_is_known_of_the_taught_collection_stands_apart_from_other_benchmarks(data: Path, recipes: Path) -> None:
+    write_jsonl(data / "p.jsonl", [row for _, row in read_jsonl(recipes / "p.jsonl") if row["goal"]])
+    for name in ("n.jsonl", "w.jsonl"):
+        (data / name).write_bytes((recipes / name).read_bytes())
+    source = PROCEDURES | {"known_share": 0.5, "known": ["coin"]}
+    corpora(data / "run", data, source=source, arms=["r0"], levels=[], sft_known={"epochs": 1})
+    own, every = ({e.source for e in read_examples(data / "run" / file)} for file in (KNOWN, DOCUMENTS))
+    assert (own, every) == ({"kitchen"}, {"kitchen", "coin"})
 
 
 @pytest.mark.parametrize(

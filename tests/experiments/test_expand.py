@@ -43,6 +43,8 @@ PROCEDURES = {
     "narrations": ["n.jsonl"],
     "wrong_narrations": ["w.jsonl"],
 }
+HALF = PROCEDURES | {"known": ["coin"], "known_share": 0.5}
+HASHED: dict[str, Any] = {"corpus": {"encoder": {"name": "hash:32"}}}
 
 
 def experiment(**values: Any) -> ExperimentConfig:
@@ -183,6 +185,17 @@ def test_quick_keeps_the_kind_and_cuts_the_work(data: Path) -> None:
         (teaching, {"validation": {"every": 0}}, "every"),
         (teaching, {"grpo": {"reward": {}}}, "sets reward and seed by arms and seeds"),
         (teaching, {"arms": ["nothing"]}, "arms"),
+        (teaching, {"sft_known": {"epochs": 1}}, "needs goals that the base knows; give source.known_share"),
+        (
+            teaching,
+            {"sft_known": {"examples": "x"}, "source": HALF, "arms": ["r0"]},
+            r"\[sft_known\]: an experiment sets 'examples'",
+        ),
+        (teaching, {"arms": ["self-trained"], **HASHED}, "'self-trained' needs an encoder that knows meaning"),
+        (comparison, {"rewards": ["self-trained"], **HASHED}, "'self-trained' needs an encoder that knows meaning"),
+        (comparison, {"rankers": ["wrong"], "source": FILES}, "ranker 'wrong' needs source.wrong_narrations"),
+        (comparison, {"self_training": {"prompts": 3}}, "self_training.prompts"),
+        (experiment, {"compared": ["self-trained"]}, "compared"),
         (teaching, {"source": PROCEDURES, "arms": ["validity"], "model": "m"}, "known on a world only"),
         (teaching, {"source": {**PROCEDURES, "narrations": []}, "model": "m", "arms": ["paper"]}, "need source.narr"),
         (teaching, {"source": PROCEDURES, "arms": ["r0"]}, "the base has nothing to learn from"),
@@ -309,6 +322,88 @@ def test_arms_with_credit_for_steps_differ_in_nothing_else() -> None:
             {"title": "t", "kind": "teaching", "arms": ["validity-steps"], "source": {"type": "procedures",
              "procedures": ["p.jsonl"], "known": ["COIN"], "narrations": ["n.jsonl"]}}, TeachingConfig, "x",
         )  # fmt: skip
+
+
+SELF_TRAINED = {"arms": ["narrations", "self-trained", "r0"], "rankers": ["self-trained", "wrong"], "levels": []}
+
+
+def test_a_self_trained_arm_differs_by_the_net_that_the_run_trains_on_its_corpus() -> None:
+    stages = planned(teaching(optimisers=["best-of-n"], **SELF_TRAINED))
+    assert stages["self-train"].needs == ("corpus",)
+    plain, trained, r0 = (stages[f"teach-{name}-rounds-0"] for name in ("narrations", "self-trained", "r0"))
+    assert {*trained.needs} - {*r0.needs} == {"self-train"}
+    reward = trained.settings.config.reward
+    assert (reward.grounded.self_trained, reward.grounded.self_trained_anyway) == ("self-trained", True)
+    without = reward.grounded.model_copy(update={"self_trained": "", "self_trained_anyway": False})
+    assert reward.model_copy(update={"grounded": without}) == plain.settings.config.reward
+    assert "self-train" in stages["rewards-self-trained"].needs
+    # The wrong corpus chooses among the base's plans alone.
+    assert stages["rewards-wrong"].outputs == ("rewarded/wrong/base.jsonl",)
+    assert {*stages["rewards-wrong"].needs} == {"prompts", "corpus-0", "plans-base"}
+    choices = study_of(teaching(**SELF_TRAINED)).choices
+    assert {*choices} == {"best of 8, self-trained", "best of 8, wrong corpus"}
+
+    compared = planned(comparison(rewards=["grounded", "self-trained"], rankers=["self-trained", "wrong"]))
+    assert "self-train" in compared["grpo-self-trained-0"].needs
+    assert "corpus-wrong" in compared["rewards-wrong"].needs
+    assert not any("self-train" in name for name in planned(teaching(levels=[])))
+
+
+def test_a_net_that_learns_from_the_plans_of_the_base_waits_for_it() -> None:
+    plain, sampled = (teaching(**SELF_TRAINED, self_training={"prompts": 24} | more) for more in ({}, {"samples": 2}))
+    stages = planned(sampled)
+    assert {*stages["self-train"].needs} == {"corpus", "base"}
+    policy = stages["self-train"].settings.policy
+    assert (policy.model.model, policy.samples) == ("base/model", 2)
+    other = changed(identities(plain), identities(sampled))
+    follow = {name for name in stages if "self-trained" in name}
+    assert other == {"self-train", "report", *follow}
+    assert planned(teaching(**SELF_TRAINED, self_training={"samples": 2}, model="m"))["self-train"].needs == ("corpus",)
+
+
+def test_quick_leaves_enough_of_the_corpus_to_train_a_reward_on(data: Path) -> None:
+    trained = load_experiment(FOLDER / "teaching-tasks.toml", quick=True)
+    assert isinstance(trained, TeachingConfig)
+    assert trained.is_self_trained
+    mine = data / "mine.toml"
+    mine.write_text((FOLDER / "teaching-tasks.toml").read_text().replace('"self-trained", ', ""))
+    quick = load_experiment(mine, quick=True)
+    assert isinstance(quick, TeachingConfig)
+    assert not quick.is_self_trained
+    assert (quick.covering, trained.covering) == (1, 4)
+    assert trained.levels == (0, trained.covering)
+    assert trained.self_training.prompts == 40
+    assert (quick.sft_known, trained.sft_known) == ({}, {})
+
+
+@pytest.mark.parametrize("model", ["", "/models/m"])
+def test_all_arms_start_from_the_base_after_it_has_learned_what_it_knows(model: str, data: Path) -> None:
+    for name in "pnw":
+        (data / f"{name}.jsonl").touch()
+    given = {"source": HALF, "arms": ["narrations", "random", "gold"], "seeds": [0], "levels": [], "model": model}
+    config = teaching(**given, sft_known={"epochs": 2})
+    stages = planned(config, data)
+    known = stages["sft-known"]
+    assert ("base" in stages) == (not model)
+    assert {*known.needs} == ({"data"} if model else {"data", "base"})
+    training = known.settings
+    assert (training.config.model, training.is_external_model) == (model or "base/model", bool(model))
+    assert (str(training.config.examples), training.config.epochs) == ("data/known.jsonl", 2)
+    assert "data/known.jsonl" in stages["data"].outputs
+    assert stages["plans-sft-known"].outputs == ("plans/base.jsonl",)
+    for arm in ("narrations", "random", "gold"):
+        training, sampling = (stages[f"{stage}-{arm}-0"].settings for stage in ("teach", "plans"))
+        assert (training.config.model, training.is_external_model) == ("sft-known/model", False)
+        assert (sampling.reference, sampling.is_external_reference) == ("sft-known/model", False)
+    study = study_of(config)
+    assert study.start is study.arms[1]
+    assert {contrast.regime for contrast in study.seed_contrasts} == {
+        "covering narrations", "control: random own plan", "SFT on gold"
+    }  # fmt: skip
+    # What does not follow from it stays as it is.
+    without = identities(teaching(**given), data)
+    kept = {name for name, own in identities(config, data).items() if own == without.get(name)}
+    assert kept >= {"data", "prompts", "corpus"}
 
 
 def test_video_runs_start_from_the_model_before_them() -> None:

@@ -30,6 +30,7 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_studies.experiments import report as module
 from recipe_studies.experiments.expand import expand, read_inputs
+from recipe_studies.experiments.findings import summary
 from recipe_studies.experiments.probes import OTHER_GOAL, PERTURBATIONS, PROBES, REFERENCE, ProbeRewards, reward_probes
 from recipe_studies.experiments.report import write_report
 from recipe_studies.experiments.results import SPLITS, ProbePlan, Provenance, Results, load_results
@@ -313,6 +314,35 @@ def test_teaching_holds_the_learning_law_and_what_beats_the_controls(tmp_path: P
     assert "relevance" in base.metrics
     assert not any(name.startswith("narrations-") for name in base.metrics)
     assert "The learning law" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.thorough
+def test_without_arms_the_rankers_alone_are_compared(tmp_path: Path) -> None:
+    sizes = {"narrations": 2, "background": 1, "lists": 1, "documents": 40, "train": 12, "validation": 8, "test": 8}
+    config = TeachingConfig(
+        kind="teaching",
+        title="t",
+        source=TeachingWorld(**sizes),
+        arms=(),
+        levels=(),
+        rankers=("relevance", "wrong"),
+        verifiers={"grounded": {"grounded": {"pool_size": 10, "background_size": 10}}},
+        **SMALL | {"samples": 3, "best_of": 2},
+    )
+    results = reported(made_up_run(tmp_path, config, lambda example, *_: list(example.continuation)), config)
+    assert set(results.regimes()) >= {BASE, "best of 2, relevance", "best of 2, wrong corpus"}
+    assert {row.verifier for row in results.rerankings} == {"relevance", "wrong"}
+    [base] = [row for row in results.scores if row.regime == BASE]
+    assert ("relevance" in base.metrics, "wrong" in base.metrics) == (True, False)
+
+
+@pytest.mark.parametrize("use", [True, False])
+def test_a_report_says_what_a_self_trained_reward_says_of_itself(use: bool, fake_results: Results) -> None:
+    card = {"use": use, "reason": "for a reason", "counts": {"plans": 1234, "prompts": 24, "goals": 9}}
+    [sentence] = [one for one in summary(fake_results, (), card) if "self-trained" in one]
+    assert ("do not use it" in sentence) == (not use)
+    assert all(word in sentence for word in ("1,234", "24", "9", "for a reason"))
+    assert not any("self-trained" in one for one in summary(fake_results))
 
 
 VIDEO, OTHER, TEXT = VIEW_REGIMES["video"], VIEW_REGIMES["other"], VIEW_REGIMES["text"]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from recipe.artifacts import read_json, write_json
-from recipe.config import BaseModelConfig, SFTConfig
+from recipe.config import BaseModelConfig, BestOfNConfig, SFTConfig, parse_config
 from recipe.errors import ConfigError, InputError
+from recipe.reward.self_trained import CARD
 from recipe.training import runs
 from recipe.training.runs import Run, held_run, open_run
 
@@ -137,6 +138,22 @@ def test_a_run_of_this_version_resumes_with_the_same_settings_only(config: SFTCo
     assert held_run("sft", config, config.output) is not None
     with pytest.raises(ConfigError, match="epochs was 3, is 4"):
         open_run("sft", config.model_copy(update={"epochs": 4}), config.output, {})
+
+
+def test_a_self_trained_reward_counts_by_what_it_holds_and_not_by_its_place(tmp_path: Path) -> None:
+    def opened(place: str, content: str) -> Run:
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / CARD).write_text(content)
+        reward = {"verifier": "grounded", "grounded": {"self_trained": str(tmp_path / place)}}
+        values = {"model": "some/model", "examples": "e", "corpus": "c", "output": tmp_path / "run", "reward": reward}
+        config = parse_config(values, BestOfNConfig, "test")
+        return open_run("best-of-n", config, config.output, {"self-trained reward": tmp_path / place / CARD})
+
+    opened("one", "net")
+    (tmp_path / "run" / "model").mkdir()
+    assert not opened("another", "net").finished
+    with pytest.raises(ConfigError, match="self-trained reward"):
+        opened("another", "another net")
 
 
 def test_a_run_that_has_not_begun_is_replaced(config: SFTConfig) -> None:

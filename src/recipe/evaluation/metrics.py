@@ -27,6 +27,7 @@ METRICS: dict[str, str] = {
     "reward": "reward",
     "paper": "the paper's reward",
     "grounded": "grounded reward",
+    "self-trained": "self-trained reward",
     "relevance": "relevance (no corpus)",
     "proxy": "proxy judge",
     "gated": "gated",
@@ -36,7 +37,7 @@ METRICS: dict[str, str] = {
 """Keys of metrics in the order of tables, with their names in words; others are shown too, after them."""
 SHARES = frozenset({"perfect", "repeats", "copied", "alien", "gated", "malformed"})
 """Metrics that are shares, shown in percent."""
-_DIGITS = {"steps": 1, "distinct": 1, "reward": 3, "paper": 3, "grounded": 3, "relevance": 3}
+_DIGITS = {"steps": 1, "distinct": 1, "reward": 3, "paper": 3, "grounded": 3, "self-trained": 3, "relevance": 3}
 
 CONTROL = "control: "
 """Begins the name of a control where it stands among systems."""
@@ -49,7 +50,13 @@ REGIMES = {
     "best": GREEN,
 }
 """Colours of training regimes by their lower-case names."""
-REWARDS = {"paper": VERMILION, "grounded": GREEN, "validity": BLUE, "relevance": SPARE[2]}
+REWARDS = {
+    "paper": VERMILION,
+    "grounded": GREEN,
+    "self-trained": SPARE[0],
+    "validity": BLUE,
+    "relevance": SPARE[2],
+}
 """Colours of regimes whose name ends on the reward that trains or chooses, in a comparison of rewards."""
 
 

@@ -197,21 +197,27 @@ def pseudo_set(
         )
         for prompt, others in zip(prompts, foreign, strict=True)
     ]
+    found = PseudoSet(pseudo, rest, made, embeddings, sum(prompt.source != "pseudo" for prompt in prompts))
     if samples:
-        _add_samples(made, samples, embeddings)
-    return PseudoSet(pseudo, rest, made, embeddings, sum(prompt.source != "pseudo" for prompt in prompts))
+        add_samples(found, samples)
+    return found
 
 
-def _add_samples(prompts: Sequence[PseudoPrompt], samples: Sequence[Prediction], embeddings: StepEmbeddings) -> None:
-    """Give each prompt the plans that a policy wrote for it, ranked by their likeness in order to the true one."""
-    own = {prompt_id(one.prompt): one for one in prompts}
+def add_samples(found: PseudoSet, samples: Sequence[Prediction]) -> None:
+    """Give each prompt the plans that a policy wrote for it, ranked by their likeness in order to the true one.
+
+    Raises InputError where none is for a prompt.
+    """
+    own, embeddings = {prompt_id(one.prompt): one for one in found.prompts}, found.embeddings
     sampled = [prediction for prediction in samples if prediction.example_id in own and prediction.steps]
     if not sampled:
         raise InputError(
             "no sample is for a pseudo-prompt; write the prompts with --prompts-output, with the same corpus, --tasks, "
             "--prompts and --seed, and plan for them."
         )
-    texts = [step for one in prompts for step in one.prompt.true] + [step for one in sampled for step in one.steps]
+    texts = [step for one in found.prompts for step in one.prompt.true] + [
+        step for one in sampled for step in one.steps
+    ]
     likeness = Likeness(embeddings.stacked, calibrate(embeddings.stacked), texts)
     for prediction in sampled:
         one = own[prediction.example_id]

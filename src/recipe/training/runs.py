@@ -57,8 +57,11 @@ PLACES = ("output", "reward_service", "reward_patience")
 """Settings that change no result: where the run lies, and where its rewards come from."""
 _COMPLETE = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
-_VALIDATION_FILES: dict[str, Any] = {"validation": {"examples": True, "graphs": True}}
-"""Settings of validation whose content stands among the inputs."""
+_NESTED_FILES: dict[str, Any] = {
+    "validation": {"examples": True, "graphs": True},
+    "reward": {"grounded": {"self_trained": True}},
+}
+"""Settings of validation and reward whose content stands among the inputs."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_SPACE_IN_WORDS = (*(f"(os error {number})" for number in _NO_SPACE), "inline_container.cc")
 """In what safetensors and torch raise where a file cannot be written to its end."""
@@ -308,7 +311,7 @@ def held_run(stage: str, config: Settings, output: Path) -> Run | None:
 
 def _compared_settings(config: Settings, inputs: Mapping[str, Any]) -> JsonObject:
     """The settings that a resumed run must share: without places, and without inputs, whose content is compared."""
-    return config.model_dump(mode="json", exclude=dict.fromkeys({*PLACES, *inputs}, True) | _VALIDATION_FILES)
+    return config.model_dump(mode="json", exclude=dict.fromkeys({*PLACES, *inputs}, True) | _NESTED_FILES)
 
 
 def _has_begun(output: Path) -> bool:

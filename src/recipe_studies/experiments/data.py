@@ -26,7 +26,7 @@ from recipe.world.load import load_world
 from recipe.world.narrator import goal_narrations, narrate, step_lists
 from recipe.world.validity import plan_key
 from recipe_studies.experiments.settings import FilesSource, ProceduresSource, TeachingWorld, WorldSource
-from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, NARRATIONS, TEST, TRAIN, VALIDATION
+from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, KNOWN, NARRATIONS, TEST, TRAIN, VALIDATION
 
 _LOG = logging.getLogger(__name__)
 
@@ -210,16 +210,18 @@ def split_procedures(folder: Path, settings: DataSettings, progress: Progress) -
             problem = f"the procedures give no examples for {PurePath(file).stem}"
             raise InputError.at(root, problem, "give more videos, or change prompt_share, validation or test_split")
         write_examples(folder / file, [replace(example, split=splits.get(file, example.split)) for example in examples])
-    if known:
-        cut = cut_procedures(known, train=4, test=4, seed=seed).examples
-        write_examples(folder / DOCUMENTS, evenly_spaced(cut, source.documents))
+    own = {row.source for row in procedures}
+    for file, learned in ((DOCUMENTS, known), (KNOWN, [row for row in known if row.source in own])):
+        if learned:
+            cut = cut_procedures(learned, train=4, test=4, seed=seed).examples
+            write_examples(folder / file, evenly_spaced(cut, source.documents))
     goal_of = {row.video_id: row.goal for row in narrated}
     own_videos = VideoIds(row.video_id for row in procedures)
-    own, foreign = (
+    said, foreign = (
         read_narrations([root / file for file in files], duplicates="keep-first") if files else ()
         for files in (source.narrations, source.wrong_narrations)
     )
-    narrations = [narration for narration in own if narration.video_id in goal_of]
+    narrations = [narration for narration in said if narration.video_id in goal_of]
     narrations.sort(key=lambda narration: ranks[narration.video_id])
     narrations = [replace(narration, title=goal_of[narration.video_id]) for narration in narrations]
     sources = {narration.source for narration in narrations} - {None}

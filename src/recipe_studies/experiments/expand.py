@@ -1,11 +1,11 @@
 """From a study to its stages: what its input files hold is read first, and the expansion itself is pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from recipe.artifacts import file_sha256, fingerprint
-from recipe.config import ModelConfig
+from recipe.config import ModelConfig, SamplingConfig
 from recipe.data.benchmarks import require_benchmarks
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
@@ -18,14 +18,26 @@ from recipe_studies.experiments.report import write_report
 from recipe_studies.experiments.results import ROWS
 from recipe_studies.experiments.schedule import Stage, StageList, run_stages
 from recipe_studies.experiments.settings import (
+    SELF_TRAINED,
     AnyExperiment,
+    ComparisonConfig,
     ExperimentConfig,
     ProceduresSource,
     TeachingConfig,
     VideoConfig,
     WorldSource,
 )
-from recipe_studies.experiments.stages import Ranking, Sampling, Training, rank, sample, train
+from recipe_studies.experiments.stages import (
+    Ranking,
+    Sampling,
+    SelfTraining,
+    Training,
+    is_self_trained,
+    rank,
+    sample,
+    self_train,
+    train,
+)
 from recipe_studies.experiments.study import (
     ALIGNED,
     ATTRIBUTES,
@@ -33,12 +45,14 @@ from recipe_studies.experiments.study import (
     CORPUS,
     DOCUMENTS,
     HELD_OUT,
+    KNOWN,
     NARRATIONS,
     TEST,
     TRAIN,
     VALIDATION,
     WORDS,
     WRONG,
+    Arm,
     CoverageLevel,
     Study,
     study_of,
@@ -128,7 +142,7 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     drawn = data.DataSettings(source, seed, content=inputs.tasks_content, root=inputs.root)
     if isinstance(config, TeachingConfig):
         documents = () if config.model else (DOCUMENTS,)
-        outputs = (TRAIN, VALIDATION, HELD_OUT, *documents)
+        outputs = (TRAIN, VALIDATION, HELD_OUT, *documents, *((KNOWN,) if config.sft_known else ()))
         if isinstance(source, ProceduresSource):
             stages.add("data", data.split_procedures, drawn, (*outputs, *data.CORPUS_FILES), ignored=INPUT_PATHS)
         else:
@@ -157,48 +171,45 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
         count = config.validation.get("prompts", data.VALIDATION_PROMPTS)
         prompts = data.DataSettings(source, seed, validation=count)
         stages.add("validation", data.draw_validation, prompts, (VALIDATION,), (TRAIN, TEST))
-    if any(getattr(arm.config, "corpus", None) == Path(WRONG) for arm in study.arms):
+    if WRONG in {*(str(getattr(arm.config, "corpus", "")) for arm in study.arms), *(r.corpus for r in study.rankers)}:
         if isinstance(source, WorldSource):
             wrong_domain = data.wrong_domain(source, config.corpus, WRONG, seed)
             stages.add(WRONG, data.build_world_corpus, wrong_domain, (WRONG,))
         else:
             corpus = data.FilesCorpus(config.corpus, WRONG, inputs.wrong_narrations, inputs.wrong_content)
             stages.add(WRONG, data.build_files_corpus, corpus, (WRONG,), ignored=INPUT_PATHS)
-    for arm in study.arms[1:]:
-        run = arm.config
-        reads = [run.examples, *([] if config.model else [run.model])]
-        reads += [path for name in ("corpus", "plans") if (path := getattr(run, name, None)) is not None]
-        if (validation := getattr(run, "validation", None)) is not None:
-            reads.append(validation.examples)
-        stages.add(arm.stage, train, Training(run, arm.exact, bool(config.model)), (arm.folder,), reads)
-    sampling = config.sampling.model_copy(update={"seed": seed})
+    start, sampling = study.start, config.sampling.model_copy(update={"seed": seed})
+    for arm in study.arms:
+        if arm is not study.arms[0]:
+            _add_training(stages, config, arm)
+        if arm is start and study.self_trained is not None and isinstance(config, ComparisonConfig | TeachingConfig):
+            asked = config.self_training
+            policy = _sampling(config, arm, sampling, asked.samples) if asked.samples else None
+            training = SelfTraining(study.self_trained, asked.prompts, seed, policy)
+            needed = [CORPUS, *([] if policy is None or policy.is_external_model else [arm.folder])]
+            stages.add("self-train", self_train, training, (SELF_TRAINED,), needed)
     planned = {}
+    is_given = start is not None and start.config is None
     for arm in study.arms:
         if not arm.plans:
             continue
-        external = arm.config is None
-        compared = arm.folder != BASE and study.arms[0].plans
-        settings = Sampling(
-            model=ModelConfig(model=config.model if external else f"{arm.folder}/model"),
-            is_external_model=external,
-            plans=arm.plans,
-            sampling=sampling,
-            samples=config.samples,
-            prompt=config.prompt,
-            reference=(config.model or f"{BASE}/model") if compared else "",
-            is_external_reference=bool(config.model),
-            reward=study.reward,
+        settings = replace(
+            _sampling(config, arm, sampling, config.samples), is_external_reference=is_given, reward=study.reward
         )
-        reads = [TEST, *([] if external else [arm.folder]), *([CORPUS] if study.reward is not None else [])]
-        reads += [BASE] if compared and not config.model else []
+        reads = [TEST, *([] if settings.is_external_model else [arm.folder])]
+        reads += [CORPUS] if study.reward is not None else []
+        if start is not None and arm is not start:
+            settings = replace(settings, reference=config.model if is_given else f"{start.folder}/model")
+            reads += [] if is_given else [start.folder]
         planned[arm.name] = [plans.file for plans in arm.plans]
         stages.add(f"plans-{arm.name}", sample, settings, planned[arm.name], reads)
     every_file = [file for files in planned.values() for file in files]
     for ranker in study.rankers:
-        sets = study.arms[0].plans if ranker.base_only else study.plan_sets
+        sets = start.plans if ranker.base_only and start is not None else study.plan_sets
         ranking = Ranking(ranker.name, ranker.verifier, sets, ranker.corpus)
         outputs = tuple(plans.rewarded(ranker.name) for plans in sets)
         reads = [TEST, ranker.corpus, *(plans.file for plans in sets), *([TRAIN] if ranker.verifier is None else [])]
+        reads += [SELF_TRAINED] if is_self_trained(ranker.verifier) else []
         stages.add(f"rewards-{ranker.name}", rank, ranking, outputs, reads)
         every_file += outputs
     if study.reward is not None:
@@ -208,6 +219,31 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     pages = ("report.json", "report.html", ROWS, *(["clips.png"] if isinstance(config, VideoConfig) else []))
     stages.add("report", write_report, config, pages, every_file)
     return stages
+
+
+def _add_training(stages: StageList, config: AnyExperiment, arm: Arm) -> None:
+    """The stage that trains an arm from the base or from another arm."""
+    run = arm.config
+    external = bool(config.model) and run.model == config.model
+    reads = [run.examples, *([] if external else [run.model])]
+    reads += [path for name in ("corpus", "plans") if (path := getattr(run, name, None)) is not None]
+    if (validation := getattr(run, "validation", None)) is not None:
+        reads.append(validation.examples)
+    reads += [SELF_TRAINED] if is_self_trained(getattr(run, "reward", None)) else []
+    stages.add(arm.stage, train, Training(run, arm.exact, external), (arm.folder,), reads)
+
+
+def _sampling(config: AnyExperiment, arm: Arm, sampling: SamplingConfig, samples: int) -> Sampling:
+    """How an arm writes so many plans of a prompt, for its plan sets."""
+    external = arm.config is None
+    return Sampling(
+        model=ModelConfig(model=config.model if external else f"{arm.folder}/model"),
+        is_external_model=external,
+        plans=arm.plans,
+        sampling=sampling,
+        samples=samples,
+        prompt=config.prompt,
+    )
 
 
 def add_vision_stages(stages: StageList, settings: video.VisionPretraining, folder: str = "") -> None:

@@ -1,7 +1,8 @@
 """The findings of a study, in sentences made from its figures, and what those figures do not show."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from recipe.errors import listed
 from recipe.evaluation.controls import control_sentences, is_beaten
@@ -19,10 +20,13 @@ WINDOW = 8
 """Steps averaged at either end of training; a quarter of a short run."""
 
 
-def summary(results: Results, recognised: Sequence[float] = ()) -> tuple[str, ...]:
+def summary(
+    results: Results, recognised: Sequence[float] = (), self_trained: Mapping[str, Any] | None = None
+) -> tuple[str, ...]:
     """The findings, the most important first.
 
-    `recognised` are the shares of pictures that the visual tower recognises whole after learning symbols and words.
+    `recognised` are the shares of pictures that the visual tower recognises whole after learning symbols and words,
+    `self_trained` is the card of a reward that was trained on the corpus.
     """
     sentences = _validated_gains(results)
     for curve in results.validations:
@@ -44,6 +48,13 @@ def summary(results: Results, recognised: Sequence[float] = ()) -> tuple[str, ..
     for split in results.splits():
         sentences += _of_split(results, split)
     sentences += _of_training(results)
+    if self_trained is not None:
+        verdict = "use it" if self_trained["use"] else "do not use it; its runs and its choice were made all the same"
+        counts = self_trained["counts"]
+        sentences.append(
+            f"The self-trained reward learned from {counts['plans']:,} plans of {counts['prompts']} pseudo-prompts of "
+            f"{counts['goals']} goals of the corpus. Its own test says: {verdict} ({self_trained['reason']})."
+        )
     totals = {plan.name: plan.parts.total for plan in results.hand_made}
     if REFERENCE in totals:
         reference = totals.pop(REFERENCE)

@@ -33,6 +33,7 @@ from recipe.evaluation.validity.readings import PlanLine
 from recipe.planning.predictions import Prediction
 from recipe.progress import Progress
 from recipe.reward.scorer import PromptGroup, score_or_raise
+from recipe.reward.self_trained import CARD
 from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import read_records, replay
 from recipe.rows import from_json
@@ -61,7 +62,7 @@ from recipe_studies.experiments.results import (
     write_plan_rows,
 )
 from recipe_studies.experiments.schedule import stage_times
-from recipe_studies.experiments.settings import AnyExperiment, VideoConfig
+from recipe_studies.experiments.settings import SELF_TRAINED, AnyExperiment, VideoConfig
 from recipe_studies.experiments.study import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, TEST, TRAIN, WORDS, study_of
 from recipe_studies.experiments.video import ACCURACY, draw_clips
 
@@ -69,15 +70,18 @@ STAGES = {
     "data": "draw the data",
     "validation": "draw the data",
     "corpus": "build the corpus",
+    "self-train": "train the reward on the corpus",
     "base": "train the base planner",
     "attributes": "vision pre-training 1, attributes",
     "words": "vision pre-training 2, words",
     "align": "vision pre-training 3, alignment",
+    "sft-known": "train the base planner",
     "sft": "SFT",
     "grpo": "GRPO",
     "teach": "training of the arms",
     "best-of-n": "best-of-N rounds",
     "plans-base": "plans of the base",
+    "plans-sft-known": "plans of the base",
     "plans-sft": "plans after SFT",
     "plans-grpo": "plans after GRPO",
     "plans-best-of-n": "plans after best-of-N rounds",
@@ -183,7 +187,8 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
     results = replace(results, costs=tuple(costs), law=law)
     towers = (ATTRIBUTES, WORDS) if isinstance(config, VideoConfig) else ()
     recognised = [read_json(run_dir / name / ACCURACY)["unseen"] for name in towers]
-    return replace(results, summary=summary(results, recognised), caveats=caveats(study))
+    card = read_json(run_dir / SELF_TRAINED / CARD) if study.self_trained is not None else None
+    return replace(results, summary=summary(results, recognised, card), caveats=caveats(study))
 
 
 def _provenance(run_dir: Path, measured: Measurement) -> Provenance:

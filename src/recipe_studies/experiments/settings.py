@@ -28,13 +28,16 @@ from recipe.config import (
 )
 from recipe.errors import ConfigError, require_packages
 
+SELF_TRAINED = "self-trained"
+"""The grounded reward with a net that is trained on the run's own corpus (`recipe.mining.self_training`)."""
 VerifierName = Literal["paper", "grounded"]
-RewardName = Literal["paper", "grounded", "validity"]
+RewardName = Literal["paper", "grounded", "self-trained", "validity"]
 """Reward of a GRPO run: a verifier's, or the exact validity that only a world knows."""
 Optimiser = Literal["grpo", "best-of-n"]
 """What trains on a reward: GRPO, with the keys of `[grpo]`, or best-of-N rounds, with those of `[best_of_n]`."""
-RankerName = Literal["paper", "grounded", "relevance"]
-"""What chooses among samples: a verifier, or R0, which reads no corpus (recipe.reward.baselines)."""
+RankerName = Literal["paper", "grounded", "self-trained", "relevance", "wrong"]
+"""What chooses among samples: a verifier; R0, which reads no corpus (recipe.reward.baselines); or the grounded reward
+on a wrong corpus, for the base's samples alone."""
 
 
 class WorldSource(Settings):
@@ -138,6 +141,11 @@ class Experiment(StudySettings):
             raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
         if self.prompt and not self.model:
             raise ValueError("prompt has a use with model only: a base from nothing is trained on the plain one")
+        if self.is_self_trained and self.corpus.encoder.name.startswith("hash:"):
+            raise ValueError(
+                f"'{SELF_TRAINED}' needs an encoder that knows meaning, and {self.corpus.encoder.name} counts words; "
+                "set corpus.encoder.name to minilm, for example"
+            )
         if self.noise and (self.model or type(self.source) is not WorldSource):
             raise ValueError(
                 "noise is that of the text of a base from nothing on source.type 'world', also not of kind 'teaching'; "
@@ -149,6 +157,11 @@ class Experiment(StudySettings):
     def has_world(self) -> bool:
         """Whether the data come from the embedded world, so that the validity of plans is known exactly."""
         return isinstance(self.source, WorldSource)
+
+    @property
+    def is_self_trained(self) -> bool:
+        """Whether a reward is trained on the corpus, for a run or to choose among plans."""
+        return any(SELF_TRAINED in getattr(self, name, ()) for name in ("arms", "rewards", "rankers"))
 
     @property
     def has_wrong_corpus(self) -> bool:
@@ -163,7 +176,7 @@ class ExperimentConfig(Experiment):
     """Keys of SFTConfig but for the paths."""
     optimiser: Optimiser = "grpo"
     """What trains on a reward; its table, `[grpo]` or `[best_of_n]`, names the main reward."""
-    compared: tuple[RewardName, ...] = ()
+    compared: tuple[Literal["paper", "grounded", "validity"], ...] = ()
     """Further rewards, each with a run of its own that differs from the main one in nothing else."""
     validation: dict[str, Any] = Field(default_factory=dict)
     """On a world: keys of ValidationSettings but for `examples`. Every run on a reward validates on cut points that
@@ -178,6 +191,16 @@ class ExperimentConfig(Experiment):
         return self
 
 
+class SelfTrainingSettings(Settings):
+    """How the self-trained reward of a study is trained on its corpus (docs/reward.md)."""
+
+    quick: ClassVar[Mapping[str, Any]] = {"prompts": 40}
+    prompts: Annotated[int, Field(ge=24)] = 120
+    """Narrations of the corpus that become pseudo-prompts, at most."""
+    samples: Annotated[int, Field(ge=0)] = 0
+    """Plans that the base writes for each of them, to learn from as well; 0: none."""
+
+
 class ComparisonConfig(Experiment):
     """One base planner, GRPO from it on every reward with every seed and one budget, best-of-N by every ranker."""
 
@@ -190,6 +213,14 @@ class ComparisonConfig(Experiment):
     """What chooses among the base's samples, and also rewards the plans of every run."""
     verifiers: Mapping[VerifierName, dict[str, Any]] = Field(default_factory=dict)
     """Keys of RewardConfig for a verifier that differs from its defaults."""
+    self_training: SelfTrainingSettings = SelfTrainingSettings()
+    """Where `rewards` or `rankers` name the self-trained reward, which stands on the grounded one."""
+
+    @model_validator(mode="after")
+    def _has_a_wrong_corpus(self) -> Self:
+        if "wrong" in self.rankers and not self.has_wrong_corpus:
+            raise ValueError("ranker 'wrong' needs source.wrong_narrations; give files, or leave it out of rankers")
+        return self
 
 
 class VisionSettings(Settings):
@@ -231,7 +262,7 @@ class VideoConfig(Experiment):
 
 
 ArmName = Literal[
-    "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold",
+    "narrations", "lists", "self-trained", "paper", "validity", "wrong", "r0", "length", "random", "gold",
     "narrations-steps", "lists-steps", "validity-steps",
 ]  # fmt: skip
 """What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations. With
@@ -252,6 +283,8 @@ class TeachingWorld(WorldSource):
         "lists": 2,
         "validation": 16,
     }
+    self_trained: ClassVar[Mapping[str, int]] = {"narrations": 8}
+    """What `--quick` leaves at least, where a reward is trained on the corpus."""
     narrations: Positive = 32
     """Narrations of each taught goal in the corpus that covers them."""
     background: Positive = 16
@@ -272,6 +305,7 @@ class ProceduresSource(Settings):
     """
 
     quick: ClassVar[Mapping[str, Any]] = {**FilesSource.quick, "covering": 1, "lists": 1, "validation": 16}
+    self_trained: ClassVar[Mapping[str, int]] = {"covering": 8, "lists": 4}
     type: Literal["procedures"]
     procedures: tuple[Path, ...] = ()
     """Files of procedures (docs/data.md) to be taught; rows that cannot be used are left out and counted."""
@@ -316,10 +350,11 @@ class TeachingConfig(Experiment):
     kind: Literal["teaching"]
     source: Annotated[TeachingWorld | ProceduresSource, Field(discriminator="type")]  # type: ignore[assignment]
     controls: Literal[True] = True
-    arms: Annotated[tuple[ArmName, ...], Field(min_length=1)] = (
+    arms: tuple[ArmName, ...] = (
         "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold",
     )  # fmt: skip
-    """What teaches; those that do not use a corpus that covers the tasks are controls, gold is the ceiling."""
+    """What teaches; those that do not use a corpus that covers the tasks are controls, gold is the ceiling. Empty:
+    nothing is trained, and the rankers alone are compared."""
     optimisers: Annotated[tuple[Optimiser, ...], Field(min_length=1)] = ("grpo",)
     """What trains each arm but gold and random; the learning law and the controls of one are those of the first."""
     levels: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 4, 8, 16, 32)
@@ -335,11 +370,18 @@ class TeachingConfig(Experiment):
     """What chooses among the base's samples without training, and rewards the plans of every run."""
     sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths, for the arm `gold`."""
+    sft_known: dict[str, Any] = Field(default_factory=dict)
+    """Keys of SFTConfig but for the paths: the base, or the given model, is fine-tuned on the goals of
+    `source.known_share` first, and all arms start from there. Empty: they start from the base itself."""
     verifiers: Mapping[VerifierName, dict[str, Any]] = Field(default_factory=dict)
     """Keys of RewardConfig for a verifier that differs from its defaults."""
+    self_training: SelfTrainingSettings = SelfTrainingSettings()
+    """Where `arms` or `rankers` name the self-trained reward, which stands on the grounded one."""
 
     @model_validator(mode="after")
     def _can_be_run(self) -> Self:
+        if self.sft_known and not (isinstance(self.source, ProceduresSource) and self.source.known_share):
+            raise ValueError("sft_known needs goals that the base knows; give source.known_share, or remove it")
         if isinstance(self.source, ProceduresSource):
             if not self.source.narrations and {"narrations", "narrations-steps", "paper"} & {*self.arms}:
                 raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
@@ -363,6 +405,7 @@ class TeachingConfig(Experiment):
 TABLES: dict[str, type[Settings]] = {
     "base": BaseModelConfig,
     "sft": SFTConfig,
+    "sft_known": SFTConfig,
     "grpo": GRPOConfig,
     "best_of_n": BestOfNConfig,
     "validation": ValidationSettings,
@@ -401,9 +444,15 @@ def load_experiment(
     if not quick:
         return config
     smaller = quick_settings(config)
+    if config.is_self_trained:
+        least: Mapping[str, int] = getattr(config.source, "self_trained", {})
+        kept = {name: min(count, getattr(config.source, name)) for name, count in least.items()}
+        smaller = smaller.model_copy(update={"source": smaller.source.model_copy(update=kept)})
     fewer: dict[str, Any] = {"title": f"{config.title} (quick: proves nothing)"}
     if validation := getattr(config, "validation", None):
         fewer["validation"] = validation | {"prompts": 16}
+    if known := getattr(config, "sft_known", None):
+        fewer["sft_known"] = known | {"epochs": 1}
     if isinstance(config, ComparisonConfig | VideoConfig):
         fewer["seeds"] = config.seeds[:2]
     if isinstance(smaller, TeachingConfig):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recipe.artifacts import remove
 from recipe.config import (
     BaseModelConfig,
     BestOfNConfig,
@@ -23,6 +24,7 @@ from recipe.prompting import open_prompt
 from recipe.reward.scorer import Scorer
 from recipe_studies.experiments import video
 from recipe_studies.experiments.models import open_stage_model
+from recipe_studies.experiments.settings import SELF_TRAINED
 from recipe_studies.experiments.study import CORPUS, TEST, TRAIN, PlanSet
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ def train(folder: Path, settings: Training, progress: Progress) -> None:
         placed["validation"] = validation.model_copy(update={"examples": folder / validation.examples})
     if not isinstance(config, BaseModelConfig) and not settings.is_external_model:
         placed["model"] = str(folder / config.model)
+    if (reward := getattr(config, "reward", None)) is not None:
+        placed["reward"] = placed_reward(folder, reward)
     config = config.model_copy(update=placed)
     if isinstance(config, BaseModelConfig):
         train_base(config, progress)
@@ -174,7 +178,9 @@ def rank(folder: Path, settings: Ranking, progress: Progress) -> None:
 
     examples = read_examples(folder / TEST)
     sets = [read_predictions(folder / plans.file) for plans in settings.plans]
-    verifier = Verifier(Corpus.open(folder / settings.corpus), settings.verifier or RewardConfig())
+    verifier = Verifier(
+        Corpus.open(folder / settings.corpus), placed_reward(folder, settings.verifier or RewardConfig())
+    )
     scorer: Scorer = verifier
     if settings.verifier is None:
         training = read_examples(folder / TRAIN)
@@ -183,3 +189,49 @@ def rank(folder: Path, settings: Ranking, progress: Progress) -> None:
     for plans, predictions in zip(settings.plans, sets, strict=True):
         rewarded = reward_predictions(scorer, examples, predictions, progress)
         write_predictions(folder / plans.rewarded(settings.ranker), rewarded)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTraining:
+    """A net that is trained on the corpus, beside the grounded reward."""
+
+    verifier: RewardConfig
+    prompts: int
+    """Pseudo-prompts at most."""
+    seed: int
+    policy: Sampling | None = None
+    """Who writes plans for the pseudo-prompts, to learn from as well; None: nobody does."""
+
+
+def self_train(folder: Path, settings: SelfTraining, progress: Progress) -> None:
+    """Train the net and write it with what its own test says. Raises as `recipe.mining.self_training.self_train`."""
+    from recipe.audit.samples import prompt_examples
+    from recipe.corpus.store import Corpus
+    from recipe.mining import self_training
+
+    corpus, work = Corpus.open(folder / CORPUS), folder / f".{SELF_TRAINED}.work"
+    found = self_training.pseudo_set(corpus, settings.verifier, count=settings.prompts, seed=settings.seed)
+    if (policy := settings.policy) is not None:
+        with open_stage_model(folder, policy.model, is_external=policy.is_external_model) as model:
+            prompt = open_prompt(policy.prompt) if policy.prompt else model.prompt
+            examples = prompt_examples([one.prompt for one in found.prompts])
+            plans = Planner(model, policy.sampling, prompt).predict(examples, policy.samples, progress)
+        self_training.add_samples(found, plans)
+    trained = self_training.self_train(
+        corpus, settings.verifier, found, seed=settings.seed, work=work, progress=progress
+    )
+    trained.reward.write(folder / SELF_TRAINED, trained.card)
+    remove(work)
+
+
+def is_self_trained(verifier: RewardConfig | None) -> bool:
+    """Whether a reward has the net that the run trains on its own corpus."""
+    return verifier is not None and verifier.grounded.self_trained == SELF_TRAINED
+
+
+def placed_reward(folder: Path, verifier: RewardConfig) -> RewardConfig:
+    """The reward with the place of the run's own net, if it has that."""
+    if not is_self_trained(verifier):
+        return verifier
+    grounded = verifier.grounded.model_copy(update={"self_trained": str(folder / SELF_TRAINED)})
+    return verifier.model_copy(update={"grounded": grounded})

@@ -15,6 +15,8 @@ The four kinds of settings become four functions from TOML to arms. Paths are be
     corpus-wrong/                    controls: a corpus of another domain
     controls/NAME-SEED/              controls: a training run for every control and seed
     corpora/NAME/ teach/ARM-SEED/    teaching: corpora that cover the tasks or do not; a training run for every arm
+    sft-known/                       teaching: the base after fine-tuning on the goals that it knows
+    self-trained/                    the net of a reward that is trained on the corpus
     vision/attributes/ words/ aligned/   video: the visual tower, then the video model, after each stage of pre-training
     sft/SEED/ grpo/SEED/             video: training runs
     plans/RUN-SEED-VIEW.jsonl        video: plans of a run for one view of the history
@@ -29,6 +31,7 @@ from recipe.config import BaseModelConfig, RewardConfig, RewardTrainingSettings,
 from recipe.errors import ConfigError
 from recipe.evaluation.metrics import CONTROL
 from recipe_studies.experiments.settings import (
+    SELF_TRAINED,
     STEPS,
     TABLES,
     AnyExperiment,
@@ -37,13 +40,12 @@ from recipe_studies.experiments.settings import (
     ExperimentConfig,
     Optimiser,
     TeachingConfig,
-    VerifierName,
     VideoConfig,
 )
 
 NARRATIONS, TRAIN, TEST, DOCUMENTS = (f"data/{name}.jsonl" for name in ("narrations", "train", "test", "documents"))
-VALIDATION, HELD_OUT = "data/validation.jsonl", "data/held-out.jsonl"
-CORPUS, WRONG, BASE = "corpus", "corpus-wrong", "base"
+VALIDATION, HELD_OUT, KNOWN = (f"data/{name}.jsonl" for name in ("validation", "held-out", "known"))
+CORPUS, WRONG, BASE, SFT_KNOWN = "corpus", "corpus-wrong", "base", "sft-known"
 ATTRIBUTES, WORDS, ALIGNED = (f"vision/{name}" for name in ("attributes", "words", "aligned"))
 
 View = Literal["video", "other", "blank", "goal", "text", "perceived"]
@@ -62,6 +64,7 @@ GAIN = "GRPO minus SFT, video"
 REWARD_REGIMES = {
     "paper": "RL, paper",
     "grounded": "RL, grounded",
+    "self-trained": "RL, self-trained",
     "validity": "RL, exact validity",
 }
 """Regime of the runs that a reward trained."""
@@ -77,6 +80,7 @@ ROUNDS = ", best-of-N rounds"
 ARM_REGIMES: Mapping[ArmName, str] = {
     "narrations": "covering narrations",
     "lists": "covering step lists",
+    "self-trained": "self-trained reward, covering corpus",
     "paper": "covering narrations, the paper's reward",
     "validity": "exact validity",
     "wrong": f"{CONTROL}wrong corpus",
@@ -158,7 +162,8 @@ class Study:
 
     config: AnyExperiment
     arms: tuple[Arm, ...]
-    """The base first; an arm that starts from another one stands behind it."""
+    """The base first; an arm that starts from another one stands behind it. The plans of the regime `base` are of the
+    model that others are compared with."""
     contrasts: tuple[Contrast, ...]
     """Over the mean of a regime's seeds."""
     seeds: tuple[int, ...]
@@ -169,6 +174,8 @@ class Study:
     rankers: tuple[Ranker, ...] = ()
     reward: RewardConfig | None = None
     """The verifier that rewards plans as they are sampled, the probe plans and the plans that the report shows."""
+    self_trained: RewardConfig | None = None
+    """The grounded reward that a net is trained beside, on the corpus; None where no reward is self-trained."""
     compares_references: bool = False
     """Whether plans are compared with the reference continuation, beside their validity."""
     shown: tuple[str, ...] = ()
@@ -183,6 +190,14 @@ class Study:
     """The learning law: narrations that cover each goal, and the regime that is trained with them."""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of this kind of experiment for the report, by name."""
+
+    @property
+    def start(self) -> Arm | None:
+        """The arm that wrote the plans of the base: the base itself, or after it has learned more of what it knows.
+
+        None where no base is measured.
+        """
+        return next((arm for arm in self.arms if any(plans.regime == BASE for plans in arm.plans)), None)
 
     @property
     def plan_sets(self) -> tuple[PlanSet, ...]:
@@ -307,9 +322,16 @@ def _comparison(config: ComparisonConfig) -> Study:
 
 def _ranked(config: ComparisonConfig | TeachingConfig, arms: Sequence[Arm]) -> Study:
     """A study of several seeds: every regime is compared with the base, and every ranker chooses among its samples."""
-    rankers = (Ranker(name, None if name == "relevance" else _verifier(config, name)) for name in config.rankers)
-    choices = {f"best of {config.best_of}, {ranker}": ranker for ranker in config.rankers}
-    trained = tuple(map(Contrast, dict.fromkeys(arm.regime for arm in arms[1:])))
+    rankers = []
+    for name in config.rankers:
+        if name == "wrong":
+            corpus = "corpora/0" if isinstance(config, TeachingConfig) else WRONG
+            rankers.append(Ranker(name, _verifier(config, "grounded"), corpus, base_only=True))
+        else:
+            rankers.append(Ranker(name, None if name == "relevance" else _verifier(config, name)))
+    best = f"best of {config.best_of}"
+    choices = {f"{best}, {'wrong corpus' if name == 'wrong' else name}": name for name in config.rankers}
+    trained = tuple(map(Contrast, dict.fromkeys(arm.regime for arm in arms if arm.regime)))
     return Study(
         config=config,
         arms=tuple(arms),
@@ -318,13 +340,22 @@ def _ranked(config: ComparisonConfig | TeachingConfig, arms: Sequence[Arm]) -> S
         seed_contrasts=trained,
         choices=choices,
         rankers=tuple(rankers),
+        self_trained=_verifier(config, "grounded") if config.is_self_trained else None,
         compares_references=True,
         settings={f"verifier {name}": given for name, given in config.verifiers.items()},
     )
 
 
-def _verifier(config: ComparisonConfig | TeachingConfig, name: VerifierName) -> RewardConfig:
-    return parse_config({"verifier": name, **config.verifiers.get(name, {})}, RewardConfig, f"[verifiers.{name}]")
+def _verifier(
+    config: ComparisonConfig | TeachingConfig, name: Literal["paper", "grounded", "self-trained"]
+) -> RewardConfig:
+    if name == "self-trained":
+        verifier = _verifier(config, "grounded")
+        # Whatever its own test says: a study finds out, and its report says both.
+        trained = {"self_trained": SELF_TRAINED, "self_trained_anyway": True}
+        return verifier.model_copy(update={"grounded": verifier.grounded.model_copy(update=trained)})
+    given = config.verifiers.get(name, {})
+    return parse_config({"verifier": name, **given}, RewardConfig, f"[verifiers.{name}]")
 
 
 def _teaching(config: TeachingConfig) -> Study:
@@ -338,6 +369,7 @@ def _teaching(config: TeachingConfig) -> Study:
     # Where there are no narrations of the taught goals, their step lists are the verification corpus.
     whole_arm, unit = ("lists", "step lists") if config.by_lists else ("narrations", "narrations")
     rewards = {
+        "self-trained": _verifier(config, "self-trained"),
         "paper": _verifier(config, "paper"),
         "validity": RewardConfig(),
         "r0": RewardConfig(verifier="r0"),
@@ -361,11 +393,17 @@ def _teaching(config: TeachingConfig) -> Study:
             if same not in config.arms:
                 corpus = CORPUS if level == covering else f"corpora/{level}"
                 wanted.append((seed, f"level-{level}", regime, corpus, first))
-    arms = [Arm(BASE, BASE, base_config(config), (PlanSet(BASE, "plans/base.jsonl"),))]
+    plans = PlanSet(BASE, "plans/base.jsonl")
+    arms = [Arm(BASE, BASE, base_config(config), () if config.sft_known else (plans,))]
+    start: dict[str, Any] = {}
+    if config.sft_known:
+        known = run_config(config, "sft_known", SFT_KNOWN, config.seed, examples=KNOWN)
+        arms.append(Arm(SFT_KNOWN, SFT_KNOWN, known, (plans,)))
+        start = {"model": f"{SFT_KNOWN}/model"}
     corpora: dict[str, CoverageLevel] = {}
     first_draws: dict[int, str] = {}
     for seed, name, regime, corpus, optimiser in wanted:
-        fixed: dict[str, Any] = {"corpus": corpus}
+        fixed: dict[str, Any] = {"corpus": corpus, **start}
         paid, table = name.removesuffix(STEPS), optimiser.replace("-", "_")
         exact, reward = paid == "validity", rewards.get(paid, grounded)
         if name != paid:
@@ -382,7 +420,7 @@ def _teaching(config: TeachingConfig) -> Study:
             level_name = PurePath(corpus).name
             corpora[corpus] = "lists" if level_name == "lists" else int(level_name)
         if name == "gold":
-            run = run_config(config, "sft", folder, seed)
+            run = run_config(config, "sft", folder, seed, **start)
         else:
             run = run_config(config, table, folder, seed, reward, **fixed)
         plans = PlanSet(regime, f"plans/{name}-{seed}.jsonl", seed)
@@ -393,6 +431,8 @@ def _teaching(config: TeachingConfig) -> Study:
         levels.append(Ranker(f"narrations-{level}", grounded, corpus, base_only=True))
         if corpus != CORPUS:
             corpora[corpus] = level
+    if "wrong" in config.rankers:
+        corpora["corpora/0"] = 0
     chosen = {f"best of {config.best_of}, {level} covering {unit}": f"narrations-{level}" for level in law}
     study = _ranked(config, arms)
     regimes = [contrast.regime for contrast in study.seed_contrasts]
@@ -406,7 +446,7 @@ def _teaching(config: TeachingConfig) -> Study:
         rankers=(*study.rankers, *levels),
         judged=not config.has_world,
         shown=(BASE, *tested),
-        settings={**study.settings, "SFT": config.sft},
+        settings={**study.settings, "SFT": config.sft} | ({"SFT, known": config.sft_known} if start else {}),
         controls=tuple(Contrast(regime, control) for regime in tested for control in controls),
         corpora=corpora,
         law=law,

@@ -20,7 +20,7 @@ from recipe.types import Example
 from recipe.world.graph import World
 from recipe.world.validity import PlanKey, Validity
 
-REWARDS = ("paper", "grounded", "relevance")
+REWARDS = ("paper", "grounded", "self-trained", "relevance")
 """Metrics that are rewards, by the name of what pays them."""
 _SHOWN_DIFFERENCES = (
     "score", "matched_f1", "matched_ordered_f1", "f1", "ordered_f1", "order", "coverage", "clean", "perfect", "steps",

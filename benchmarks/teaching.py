@@ -1,0 +1,148 @@
+"""A teaching study on annotated procedures as a table: what each arm gains of what gold gains, and what a choice gains.
+
+    recipe run configs/teaching-tasks.toml --data DATA --output RUN
+    python benchmarks/teaching.py RUN --name tasks [--best-of 8]
+
+Of `rows/*.jsonl` of a run folder: matched step F1 in order and the proxy judge, both from 0 to 1, and steps. A prompt's
+value is its mean over samples and seeds. Differences are paired by prompt, with 95% intervals over goals. Best of N
+takes, of the first N plans that the base wrote for a prompt, the one that a ranker of the run likes best.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import add_json, table, write_result
+
+from recipe.artifacts import read_json, read_jsonl
+from recipe.stats import Interval, mean_interval
+
+F1, PROXY, STEPS = "matched_ordered_f1", "proxy", "steps"
+GOLD, BASE = "SFT on gold", "base"
+RANKERS = {
+    "grounded": "the grounded reward",
+    "self-trained": "the self-trained reward",
+    "relevance": "R0, no corpus",
+    "wrong": "the grounded reward on a wrong corpus",
+    "paper": "the paper's reward",
+}
+AGAINST = ("grounded", "relevance", "wrong")
+"""Rankers that the self-trained one is compared with."""
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Prompts:
+    """The measures of one system, a value for each prompt: the mean over its seeds, of each the mean over its plans."""
+
+    def __init__(self, runs: Sequence[Rows], goals: Mapping[str, str]) -> None:
+        self._goals = goals
+        self._of: dict[str, dict[str, float]] = {}
+        for metric in (F1, PROXY, STEPS):
+            seeds = []
+            for rows in runs:
+                own = defaultdict(list)
+                for row in rows:
+                    if row.get(metric) is not None:
+                        own[row["example_id"]].append(float(row[metric]))
+                seeds.append({name: float(np.mean(values)) for name, values in own.items()})
+            common = set.intersection(*map(set, seeds))
+            self._of[metric] = {name: float(np.mean([seed[name] for seed in seeds])) for name in sorted(common)}
+
+    def mean(self, metric: str) -> float:
+        return float(np.mean([*self._of[metric].values()]))
+
+    def minus(self, other: "Prompts", metric: str) -> Interval:
+        """The paired difference."""
+        names = [name for name in self._of[metric] if name in other._of[metric]]
+        gaps = [self._of[metric][name] - other._of[metric][name] for name in names]
+        return mean_interval(gaps, [self._goals[name] for name in names])
+
+
+def chosen(rows: Rows, metric: str, count: int) -> Rows | None:
+    """The plan of each prompt with the highest value of a metric among the first ones; None where there is none.
+
+    >>> rows = [{"example_id": "a", "sample": n, "grounded": r} for n, r in enumerate((0.1, 0.3, 0.9))]
+    >>> [row["sample"] for row in chosen(rows, "grounded", 2) or ()], chosen(rows, "paper", 2)
+    ([1], None)
+    """
+    best: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        if row["sample"] < count and (value := row.get(metric)) is not None:
+            kept = best.setdefault(row["example_id"], row)
+            if value > kept[metric]:
+                best[row["example_id"]] = row
+    return [*best.values()] or None
+
+
+def plain(value: Interval) -> dict[str, Any]:
+    """An interval as it is written."""
+    return {"mean": value.mean, "low": value.low, "high": value.high}
+
+
+def main() -> None:
+    """Read a run, print the tables, and write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--name", required=True, help="ends the name of the result")
+    parser.add_argument("--best-of", type=int, default=8)
+    add_json(parser, "studies-self_trained_NAME")
+    asked = parser.parse_args()
+    report = read_json(asked.run / "report.json")
+    runs: dict[str, list[Rows]] = defaultdict(list)
+    goals: dict[str, str] = {}
+    for file in sorted((asked.run / "rows").glob("*.jsonl")):
+        rows = [row for _, row in read_jsonl(file)]
+        runs[rows[0]["regime"]].append(rows)
+        goals |= {row["example_id"]: row["goal"] for row in rows}
+    [base_rows] = runs[BASE]
+    systems = {name: Prompts(own, goals) for name, own in runs.items()}
+    base, gold = systems[BASE], systems.get(GOLD)
+    values: dict[str, Any] = {"title": report["title"], "prompts": len(goals), "goals": len({*goals.values()})}
+
+    def line(one: Prompts) -> dict[str, Any]:
+        row: dict[str, Any] = {"matched F1": one.mean(F1), "over the base": None, "of gold's gain, %": None}
+        row |= {"proxy": one.mean(PROXY), "proxy over the base": None, "steps": round(one.mean(STEPS), 1)}
+        if one is not base:
+            gain, ceiling = one.minus(base, F1), 0.0 if gold is None else gold.minus(base, F1).mean
+            row |= {"over the base": plain(gain), "proxy over the base": plain(one.minus(base, PROXY))}
+            row["of gold's gain, %"] = round(100 * gain.mean / ceiling) if ceiling > 0 else None
+        return row
+
+    trained = {BASE: line(base)}
+    for name, one in systems.items():
+        if name != BASE:
+            seeds = len(runs[name])
+            trained[f"{name}, {seeds} seed{'' if seeds == 1 else 's'}"] = line(one)
+    chosen_by = {name: chosen(base_rows, name, asked.best_of) for name in RANKERS}
+    picks = {name: Prompts([plans], goals) for name, plans in chosen_by.items() if plans is not None}
+    choices = {RANKERS[name]: line(one) for name, one in picks.items()}
+    if best := chosen(base_rows, F1, asked.best_of):
+        choices["the annotation (best possible)"] = line(Prompts([best], goals))
+    apart = {}
+    pairs = [(f"best of {asked.best_of}", picks, "self-trained", other, RANKERS[other]) for other in AGAINST]
+    own = next((name for name in systems if name.startswith("self-trained")), None)
+    if own is not None:
+        pairs += [("trained", systems, own, other, other) for other in systems if other not in (own, BASE)]
+    for kind, found, first, second, words in pairs:
+        if first in found and second in found:
+            gaps = {metric: plain(found[first].minus(found[second], metric)) for metric in (F1, PROXY)}
+            apart[f"{kind}: self-trained minus {words}"] = {"matched F1": gaps[F1], "proxy": gaps[PROXY]}
+    values |= {"trained": trained, f"best of {asked.best_of}": choices, "differences": apart}
+    values["findings"] = [one for one in report["summary"] if "self-trained reward learned" in one]
+    print(json.dumps(values, indent=1))
+    where = f"{values['prompts']} prompts of {values['goals']} goals, 95% intervals over goals."
+    body: list[Any] = [where, *values["findings"]]
+    body.append(table(trained, "plans of", "Trained"))
+    body.append(table(choices, "chosen by", f"Best of {asked.best_of} plans of the base, without training"))
+    if apart:
+        body.append(table(apart, "difference", "The self-trained reward beside the others, paired by prompt"))
+    target = asked.json.with_name(asked.json.name.replace("NAME", asked.name))
+    write_result(target, values, title=report["title"], guide="studies.md", body=body)
+
+
+if __name__ == "__main__":
+    main()
