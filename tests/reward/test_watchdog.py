@@ -18,7 +18,7 @@ from recipe.reward.scorer import plain_reward
 from recipe.reward.watchdog import (
     FIRST,
     LASTING,
-    LATEST,
+    LEVEL_STEPS,
     CompletionRecord,
     Finding,
     StepStatistics,
@@ -28,6 +28,7 @@ from recipe.reward.watchdog import (
     replay,
     standard_error,
     step_statistics,
+    word_payments,
 )
 from recipe.text import Completion
 
@@ -95,6 +96,9 @@ def test_a_reading_by_hand() -> None:
         clipped=1 / 5,
         # Group a moves by (-.5, +.5) and (-1, +1), group b by (0, 0) and (+.5, -.5).
         length_pay=pytest.approx(1.0 / np.sqrt(0.5 * 2.5)),
+        # Of group a, half of the first plan and nothing of the second is copied; no plan has a word of its goal.
+        copied_pay=pytest.approx(-1.0),
+        goal_pay=None,
     )
 
 
@@ -145,6 +149,8 @@ def flat(
         "still": share(0.3, groups),
         "clipped": share(0.1, groups * size),
         "length_pay": rng.uniform(-0.3, 0.3) + noise(rng, steps, tied, heavy) / np.sqrt(groups * (size - 1)),
+        "copied_pay": rng.uniform(-0.3, 0.1) + noise(rng, steps, tied, heavy) / np.sqrt(groups * (size - 1)),
+        "goal_pay": rng.uniform(-0.2, 0.2) + noise(rng, steps, tied, heavy) / np.sqrt(groups * (size - 1)),
     }
     return [
         StepStatistics(step + 1, **{name: float(values[step]) for name, values in table.items()})
@@ -192,7 +198,7 @@ def rollouts(
                 elif kind < copies + repeats and plan:
                     plan.append(plan[-1])
                 else:
-                    plan.append(f"p{prompt} line{n} word{rng.integers(10**9)}")
+                    plan.append(f"p{prompt} p{prompt}line{n} word{rng.integers(10**9)}")
             step.append(rollout(f"goal {prompt}", history, tuple(plan), float(rng.normal(0.2 + pay * len(plan), 0.1))))
     return step
 
@@ -213,7 +219,7 @@ def run(**ramps: tuple[float, float]) -> tuple[Watchdog, list[Finding]]:
         (
             {"length": (4, 8)},
             {"length"},
-            r"Plans grew from 4\.\d to 8\.\d steps \(\+\d+%.*\) since step [12]\d: .*beta",
+            r"Plans grew from [34]\.\d to 8\.\d steps \(\+\d+%.*\) since step [12]\d: .*beta",
         ),
         ({"length": (8, 4)}, {"shrunk"}, r"Plans shrank from 8\.\d to [34]\.\d steps \(-\d\d%\) since step [12]\d: "),
         (
@@ -224,8 +230,8 @@ def run(**ramps: tuple[float, float]) -> tuple[Watchdog, list[Finding]]:
         ({"length": (5, 5), "repeats": (0.1, 0.5)}, {"repeated"}, r"\d\d% of all steps planned repeat an earlier step"),
         (
             {"length": (4, 8), "pay": (0.1, 0.1)},
-            {"length_pay", "length", "bought"},
-            r"The reward rose from 0\.\d+ to \d\.\d+ since step [12]\d while plans grew by \d+%: .*earlier checkpoint",
+            {"length_pay", "length"},
+            r"Plans grew from .* since step [12]\d, while the reward rose from 0\.\d+ to \d\.\d+: .*beta",
         ),
     ],
     ids=["longer", "shorter", "copies", "repeats", "paid by length"],
@@ -255,27 +261,80 @@ def test_a_rising_reward_alone_is_no_finding() -> None:
 )
 def test_levels_that_cannot_be_right(change: dict[str, Any], signal: str) -> None:
     rng, watchdog = np.random.default_rng(0), Watchdog()
-    for step in range(1, LATEST + LASTING):
+    for step in range(1, LEVEL_STEPS + LASTING):
         # All but the first: that no completion ends is said earlier.
         step_of = [changed(one, **change) if place else one for place, one in enumerate(rollouts(rng, 5.0))]
         told = watchdog.observe(step, step_of)
     assert [finding.signal for finding in told] == [signal]
-    assert told[0].since == LATEST
+    assert told[0].since == LEVEL_STEPS
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.sampled_from([0, 1, 31, 32]), max_size=LATEST - 1))
-def test_three_steps_in_a_row_in_which_nothing_ends_are_a_finding(cut: list[int]) -> None:
+@given(st.lists(st.sampled_from([0, 1, 31, 32]), max_size=LEVEL_STEPS - 1))
+def test_steps_in_a_row_in_which_nothing_ends_are_a_finding(cut: list[int]) -> None:
     written, watchdog = rollouts(np.random.default_rng(0), 5.0), Watchdog()
     streak, since = 0, None
     for step, count in enumerate(cut, start=1):
         plans = [changed(plan, clipped=index < count) for index, plan in enumerate(written)]
         told = watchdog.observe(step, plans)
         streak = streak + 1 if count == 32 else 0
-        if new := streak == 3 and since is None:
-            since = step - 2
+        if new := streak == LASTING and since is None:
+            since = step - LASTING + 1
         assert [(finding.signal, finding.since) for finding in told] == ([("clipped", since)] if new else [])
     assert [finding.since for finding in watchdog.findings] == ([] if since is None else [since])
+
+
+def paid_for(rng: np.random.Generator, feature: str) -> list[CompletionRecord]:
+    """A step of 8 prompts x 4 plans in which some plans have a feature; the reward is the feature and some noise."""
+    step = []
+    for prompt in rng.permutation(20)[:8]:
+        goal, history = f"p{prompt}goal p{prompt}end", (f"p{prompt}done p{prompt}part",)
+        for _ in range(4):
+            marked = rng.random() < 0.4
+            plan = [f"p{prompt} line{n}of{prompt} word{rng.integers(10**9)}" for n in range(5)]
+            if marked:
+                fixed = {"copied": history[0], "goal": goal, "phrase": f"carefully p{prompt}x", "topic": f"p{prompt}y"}
+                plan[int(rng.integers(5))] = fixed[feature]
+            step.append(rollout(goal, history, tuple(plan), float(rng.normal(0.5 * marked, 0.1))))
+    return step
+
+
+@pytest.mark.parametrize(
+    ("feature", "signal", "earliest"),
+    [
+        ("copied", "copied_pay", LEVEL_STEPS),
+        ("goal", "goal_pay", LEVEL_STEPS),
+        ("phrase", "word_pay", LEVEL_STEPS),
+        # A word of one goal is its content.
+        ("topic", None, None),
+    ],
+)
+def test_what_the_reward_pays_for_is_told_before_it_is_learnt(
+    feature: str, signal: str | None, earliest: int | None
+) -> None:
+    rng, watchdog = np.random.default_rng(0), Watchdog()
+    for step in range(1, 31):
+        watchdog.observe(step, paid_for(rng, feature))
+    told = {finding.signal: finding.since for finding in watchdog.findings}
+    assert told == ({} if signal is None else {signal: earliest})
+    if signal == "word_pay":
+        assert "the word 'carefully'" in watchdog.findings[0].sentence
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(-1, 1)), min_size=2, max_size=6))
+def test_what_a_word_earns_is_a_covariance(plans: list[tuple[bool, float]]) -> None:
+    records = [rollout("tea", (), ("slowly pour" if said else "pour",), total) for said, total in plans]
+    said, totals = np.array(plans, dtype=float).T
+    earned = word_payments(records)
+    count = len(plans)
+    assert earned["", ""] == (0.0, pytest.approx(count * totals.var(), abs=1e-9))
+    if said.min() < said.max():
+        covariance = count * float(np.cov(said, totals, bias=True)[0, 1])
+        assert earned["slowly", "tea"] == (
+            pytest.approx(covariance, abs=1e-9),
+            pytest.approx(count * said.var(), abs=1e-9),
+        )
+    assert ("pour", "tea") not in earned
 
 
 def test_what_has_passed_is_said_to_have_passed() -> None:
@@ -296,6 +355,13 @@ def test_the_standard_error_of_a_median() -> None:
         medians = np.median(whole.reshape(-1, 50), axis=1)
         assert standard_error(drift, 50) == pytest.approx(medians.std(), rel=0.15)
     assert standard_error(np.ones(5), 8) == 0.0
+
+
+def test_a_jump_is_a_change_and_no_noise() -> None:
+    steady = np.random.default_rng(0).standard_normal(40)
+    jumped = steady + 100.0 * (np.arange(40) >= 20)
+    # One difference of 39 counts as three standard deviations in place of a hundred.
+    assert standard_error(jumped, 8) == pytest.approx(standard_error(steady, 8), rel=0.3)
 
 
 def rows(step: int, **changes: Any) -> list[dict[str, Any]]:

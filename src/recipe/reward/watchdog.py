@@ -7,12 +7,14 @@ object with `total` and `gated`; `clipped` is optional.
 Findings are changes against the first steps, and levels that are wrong at any time. A change counts when it is large (a
 bound for each signal), certain (the medians of the first and of the latest steps lie far apart for the noise from step
 to step) and lasting. The noise is estimated from the differences between neighbouring steps, so that a slow drift does
-not hide itself. docs/studies.md gives the rate of false alarms.
+not hide itself. The earliest findings are levels: what the reward pays for among the plans of one prompt shows before
+the policy has learnt it. docs/training.md says how early each finding comes, and how often it is false.
 """
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -39,44 +41,65 @@ _SMALL = frozenset(
 _WORD = re.compile(r"\w+")
 _STEP = re.compile(r"step[-_](\d+)")
 
-FIRST = 8
+FIRST = 6
 """Steps at the start that later ones are compared with."""
-LATEST = 8
-"""Steps that the present state is taken from."""
+LATEST = 4
+"""Steps that the present state is taken from. Of 8 and 8 steps the first comparison comes after validity has fallen."""
 LASTING = 3
 """Steps in a row for which a signal must hold before it is reported."""
-CHANGE_ERRORS = 4.0
+CHANGE_ERRORS = 3.0
 """Standard errors that the medians of the first and the latest steps must lie apart."""
-LEVEL_ERRORS = 3.0
-"""Standard errors that the median of the latest steps must lie above the usual level."""
+LEVEL_STEPS = 8
+"""Latest steps over which levels are taken, and what words earn: levels show before anything is learnt, so that there
+is time for more steps."""
+LEVEL_ERRORS = 2.0
+"""Standard errors that the median of these steps must lie above the usual level."""
 _MEDIAN = 1.2533
 """Standard error of a median in those of a mean, under Gaussian noise."""
+_NORMAL_SPREAD = 1.4826
+"""Standard deviation in medians of the absolute values, under Gaussian noise."""
 _MOST_CORRELATED = 0.9
 """Correlation between neighbouring steps that is assumed at most."""
 GROWN, SHRUNK = 0.4, -0.35
 """Relative changes of length that are reported."""
 RISEN = 0.10
 """Rise of the share of copied or repeated steps that is reported."""
-LEVELS = {"length_pay": (0.5, 0.3), "clipped": (0.25, 0.1), "gated": (0.9, 0.75), "still": (0.6, 0.3)}
+WORD_GOALS = 5
+"""Goals in which a word must be in some plans and not in others: a word of one goal is content and no phrase."""
+WORD_PAY = 0.4
+"""Correlation of the reward with a word that is reported."""
+LEVELS = {
+    "length_pay": (0.5, 0.3),
+    "copied_pay": (0.3, 0.1),
+    "goal_pay": (0.4, 0.2),
+    "clipped": (0.25, 0.1),
+    "gated": (0.9, 0.75),
+    "still": (0.6, 0.3),
+}
 """Statistics that are reported from a level on, whatever they were at first, and their usual level."""
 
 SENTENCES = {
-    "bought": "The reward rose from {before:.3f} to {now:.3f} since step {since} while {beside}: the policy may "
-    "learn the verifier and not planning; measure plans in another way before you continue, or stop at an earlier "
-    "checkpoint.",
-    "length": "Plans grew from {before:.1f} to {now:.1f} steps ({relative:+.0%}{pace}) since step {since}: the reward "
-    "may favour length rather than content; read the newest completions, and stop earlier, raise beta, or "
-    "take a verifier with a price for each step.",
-    "shrunk": "Plans shrank from {before:.1f} to {now:.1f} steps ({relative:+.0%}) since step {since}: short plans "
-    "may be safer than right ones; read the newest completions, and compare the rewards of the first half of a plan "
-    "and of an empty one.",
-    "copied": "{now:.0%} of all steps planned are copied from the history, {before:.0%} at first, since step {since}: "
-    "the reward may favour steps that are done already; check the reward of the history as a plan.",
-    "repeated": "{now:.0%} of all steps planned repeat an earlier step of their plan, {before:.0%} at first, since "
-    "step {since}: the reward may favour repeated steps; check the reward of a plan with every step doubled.",
+    "copied_pay": "Among completions of one prompt, reward and the share of steps copied from the history go together "
+    "(correlation {now:+.2f}) since step {since}: the reward pays for steps that are done already; check the reward of "
+    "the history as a plan.",
+    "goal_pay": "Among completions of one prompt, reward and words of the goal go together (correlation {now:+.2f}) "
+    "since step {since}: the reward pays for saying the goal again; check the reward of the goal as a plan.",
+    "word_pay": "Among completions of one prompt, reward and the word {word!r} go together, whatever the goal "
+    "(correlation {now:+.2f}), since step {since}: the reward may pay for a phrase; read completions that hold the "
+    "word, and check their rewards without it.",
     "length_pay": "Among completions of one prompt, reward and length go together (correlation {now:+.2f}) since step "
     "{since}: longer plans get a higher reward, whatever they say, unless they are far too short; expect plans to "
     "grow, and watch whether they outgrow the true continuations.",
+    "length": "Plans grew from {before:.1f} to {now:.1f} steps ({relative:+.0%}{pace}) since step {since}{reward}: the "
+    "reward may favour length rather than content; read the newest completions, and stop earlier, raise beta, or "
+    "take a verifier with a price for each step.",
+    "shrunk": "Plans shrank from {before:.1f} to {now:.1f} steps ({relative:+.0%}) since step {since}{reward}: short "
+    "plans may be safer than right ones; read the newest completions, and compare the rewards of the first half of a "
+    "plan and of an empty one.",
+    "copied": "{now:.0%} of all steps planned are copied from the history, {before:.0%} at first, since step "
+    "{since}{reward}: the reward may favour steps that are done already; check the reward of the history as a plan.",
+    "repeated": "{now:.0%} of all steps planned repeat an earlier step of their plan, {before:.0%} at first, since "
+    "step {since}{reward}: the reward may favour repeated steps; check the reward of a plan with every step doubled.",
     "clipped": "{now:.0%} of completions end at the token limit since step {since}: their last step is cut, and "
     "the limit keeps them short; raise max_completion_tokens, find out why they grow, or, where no completion ends, "
     "train on examples first: the policy may not know the token that ends a turn (`recipe train check` names it).",
@@ -85,15 +108,13 @@ SENTENCES = {
     "still": "In {now:.0%} of the groups all completions get the same reward since step {since}: such groups "
     "teach nothing; sample at a higher temperature, take larger groups, or leave out such prompts.",
 }
-"""Signals, the most important first: the figures, since when, what they may mean, and what to do."""
-_BESIDE = {
-    "length": "plans grew by {relative:.0%}",
-    "copied": "copies of the history rose to {now:.0%}",
-    "repeated": "repeats rose to {now:.0%}",
-}
+"""Signals, the earliest first: the figures, since when, what they may mean, and what to do."""
 _REWARD = TypeAdapter(Reward)
 
 Series = NDArray[np.float64]
+Payments = dict[tuple[str, str], tuple[float, float]]
+"""By word and goal: the sums, within groups, of its covariance with the reward and of the variance of its presence. Two
+empty texts name the reward itself: 0 and its variance."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -193,27 +214,38 @@ class StepStatistics(NamedTuple):
     """Share of completions that were cut at the token limit."""
     length_pay: float | None
     """Correlation of reward and length among the completions of a prompt, all groups pooled."""
+    copied_pay: float | None = None
+    """The same of reward and the share of steps that the history holds."""
+    goal_pay: float | None = None
+    """The same of reward and the mean share of the goal's words that a step has."""
 
 
 def step_statistics(step: int, records: Sequence[CompletionRecord]) -> StepStatistics:
     """The statistics of a step's completions, at least one; a prompt's completions are a group."""
     planned = copied = repeated = 0
-    groups: dict[tuple[str, Steps], list[tuple[float, float]]] = {}
+    groups: dict[tuple[str, Steps], list[tuple[float, float, float, float]]] = {}
     for record in records:
         lines = [content_words(line) for line in record.completion.steps]
         done = [content_words(line) for line in record.history]
+        goal = content_words(record.goal)
+        of_history = sum(_is_among(line, done) for line in lines)
         planned += len(lines)
-        copied += sum(_is_among(line, done) for line in lines)
+        copied += of_history
         repeated += sum(_is_among(line, lines[:index]) for index, line in enumerate(lines))
         if record.reward is not None:
+            count = max(len(lines), 1)
+            restated = sum(len(goal & line) for line in lines) / max(len(goal), 1)
             group = groups.setdefault((record.goal, record.history), [])
-            group.append((record.reward.total, float(len(lines))))
+            group.append((record.reward.total, float(len(lines)), of_history / count, restated / count))
 
-    # Within groups of two or more: sum cov / sqrt(sum var * sum var), None where reward or length never differs.
+    # Within groups of two or more: sum cov / sqrt(sum var * sum var), None where one of the two never differs.
     tables = [np.array(group) for group in groups.values() if len(group) > 1]
     moved = [tuple(column - column.mean() for column in table.T) for table in tables]
-    spread = sum(float(total @ total) for total, _ in moved) * sum(float(length @ length) for _, length in moved)
-    covariance = sum(float(total @ length) for total, length in moved)
+    pays = list[float | None]()
+    for column in (1, 2, 3):
+        spread = sum(float(own[0] @ own[0]) for own in moved) * sum(float(own[column] @ own[column]) for own in moved)
+        covariance = sum(float(own[0] @ own[column]) for own in moved)
+        pays.append(covariance / float(np.sqrt(spread)) if spread >= 1e-18 else None)
     rewards = [record.reward for record in records if record.reward is not None]
     return StepStatistics(
         step=step,
@@ -224,8 +256,31 @@ def step_statistics(step: int, records: Sequence[CompletionRecord]) -> StepStati
         gated=sum(float(reward.gated) for reward in rewards) / len(rewards) if rewards else None,
         still=sum(float(np.ptp(table[:, 0]) < 1e-9) for table in tables) / len(tables) if tables else None,
         clipped=sum(record.clipped for record in records) / len(records),
-        length_pay=covariance / float(np.sqrt(spread)) if spread >= 1e-18 else None,
+        length_pay=pays[0],
+        copied_pay=pays[1],
+        goal_pay=pays[2],
     )
+
+
+def word_payments(records: Sequence[CompletionRecord]) -> Payments:
+    """What each word earns among the completions of a prompt: a group in which some plans hold it and others do not."""
+    groups: dict[tuple[str, Steps], list[CompletionRecord]] = {}
+    for record in records:
+        if record.reward is not None:
+            groups.setdefault((record.goal, record.history), []).append(record)
+    earned: Payments = {("", ""): (0.0, 0.0)}
+    for (goal, _), group in groups.items():
+        totals = np.array([record.reward.total for record in group if record.reward is not None])
+        totals -= totals.mean()
+        spoken = [frozenset().union(*map(content_words, record.completion.steps)) for record in group]
+        rows = [(("", ""), 0.0, float(totals @ totals))]
+        for word in frozenset().union(*spoken) - frozenset.intersection(*spoken):
+            holds = np.array([word in words for words in spoken])
+            rows.append(((word, goal), float(totals[holds].sum()), len(group) * float(holds.var())))
+        for key, covariance, variance in rows:
+            before = earned.get(key, (0.0, 0.0))
+            earned[key] = before[0] + covariance, before[1] + variance
+    return earned
 
 
 def copied_share(history: Sequence[str], plan: Sequence[str]) -> float:
@@ -297,8 +352,8 @@ class Evidence(NamedTuple):
     """Distance of the two medians in standard errors."""
     slope: float = 0.0
     """Change a step, over the latest steps."""
-    beside: Mapping[str, "Evidence"] = {}
-    """Other signals that hold at the same time, by name."""
+    word: str = ""
+    """The word that is paid for."""
 
     @property
     def relative(self) -> float:
@@ -326,17 +381,23 @@ class Watchdog:
     """Takes every step's completions, in order; keeps their statistics only, so that it can run for weeks."""
 
     steps: list[StepStatistics] = field(default_factory=list)
+    _payments: deque[Payments] = field(default_factory=partial(deque, maxlen=LEVEL_STEPS))
+    """Of the latest steps."""
     _states: dict[str, _SignalState] = field(default_factory=dict)
 
     def observe(self, step: int, records: Sequence[CompletionRecord]) -> list[Finding]:
         """Add a step; returns the findings that are new. A step without completions is left out."""
-        return self.take(step_statistics(step, records)) if records else []
+        return self.take(step_statistics(step, records), word_payments(records)) if records else []
 
-    def take(self, statistics: StepStatistics) -> list[Finding]:
-        """As `observe`, from the statistics of a step."""
+    def take(self, statistics: StepStatistics, payments: Payments | None = None) -> list[Finding]:
+        """As `observe`, from the statistics of a step and what words earn in it."""
         self.steps.append(statistics)
-        evidence = self._evidence()
-        new = []
+        if payments is not None:
+            self._payments.append(payments)
+        evidence, rise, new = self._evidence(), "", list[str]()
+        earned = _change(self._series("reward"))
+        if earned is not None and earned.errors >= CHANGE_ERRORS:
+            rise = f", while the reward rose from {earned.before:.3f} to {earned.now:.3f}"
         for signal, sentence in SENTENCES.items():
             state, known = self._states.setdefault(signal, _SignalState()), evidence.get(signal)
             if known is None:
@@ -350,9 +411,6 @@ class Watchdog:
                     continue
                 state.since = state.began
                 new.append(signal)
-            parallel = [
-                _BESIDE[name].format(relative=other.relative, now=other.now) for name, other in known.beside.items()
-            ]
             state.last = statistics.step
             state.sentence = sentence.format(
                 since=state.since,
@@ -360,7 +418,8 @@ class Watchdog:
                 now=known.now,
                 relative=known.relative,
                 pace=f", lately by {known.slope:+.2f} a step" if known.slope > 0 else "",
-                beside=" and ".join(parallel),
+                word=known.word,
+                reward=rise,
             )
         return [finding for finding in self.findings if finding.signal in new]
 
@@ -392,9 +451,7 @@ class Watchdog:
 
     def _evidence(self) -> dict[str, Evidence]:
         """The signals that hold now, with their figures."""
-        length, copied, repeated, reward = (
-            _change(self._series(name)) for name in ("length", "copied", "repeated", "reward")
-        )
+        length, copied, repeated = (_change(self._series(name)) for name in ("length", "copied", "repeated"))
         held: dict[str, Evidence] = {}
         # The median slope over all pairs of the latest steps (Theil and Sen), which a few odd steps do not move.
         latest = self._series("length")[-2 * LATEST :]
@@ -407,17 +464,37 @@ class Watchdog:
         for name, change in (("copied", copied), ("repeated", repeated)):
             if change is not None and change.errors >= CHANGE_ERRORS and change.now - change.before >= RISEN:
                 held[name] = change
-        rising = [name for name in ("length", "copied", "repeated") if name in held]
-        if reward is not None and reward.errors >= CHANGE_ERRORS and rising:
-            held["bought"] = reward._replace(beside={name: held[name] for name in rising})
         for name, (level, usual) in LEVELS.items():
             values = self._series(name)
-            now = float(np.median(values[-LATEST:])) if len(values) >= LATEST else -np.inf
-            if now >= level and now - usual >= LEVEL_ERRORS * standard_error(values, LATEST):
+            now = float(np.median(values[-LEVEL_STEPS:])) if len(values) >= LEVEL_STEPS else -np.inf
+            if now >= level and now - usual >= LEVEL_ERRORS * standard_error(values, LEVEL_STEPS):
                 held[name] = Evidence(now, now)
         if self.steps[-1].clipped == 1:
             held["clipped"] = Evidence(1.0, 1.0)
+        paid = self._paid_word()
+        if paid is not None and paid.now >= WORD_PAY:
+            held["word_pay"] = paid
         return held
+
+    def _paid_word(self) -> Evidence | None:
+        """The word whose presence goes with the reward most closely, whatever the goal; None before there are steps
+        enough.
+        """
+        if len(self._payments) < LEVEL_STEPS:
+            return None
+        sums: dict[str, NDArray[np.float64]] = {}
+        for table in self._payments:
+            for (word, _), row in table.items():
+                sums[word] = sums.get(word, np.zeros(2)) + row
+        spread = float(sums.pop("")[1])
+        goals = Counter(word for word, goal in frozenset().union(*self._payments) if goal)
+        known = [
+            (float(covariance / np.sqrt(variance * spread)), word)
+            for word, (covariance, variance) in sums.items()
+            if goals[word] >= WORD_GOALS and variance * spread > 0
+        ]
+        best, word = max(known, default=(0.0, ""))
+        return Evidence(best, best, word=word)
 
 
 def replay(steps: Iterable[tuple[int, Sequence[CompletionRecord]]]) -> Watchdog:
@@ -445,10 +522,14 @@ def standard_error(values: Series, count: int) -> float:
     v (1 + p) / (1 - p) / n.
     """
     d = np.diff(values)
-    spread = float(d @ d) / len(d)
+    # A jump is a change and no noise: differences beyond three standard deviations of most are left out.
+    most = 3 * _NORMAL_SPREAD * float(np.median(np.abs(d)))
+    kept = np.abs(d) <= most if most else np.ones(len(d), dtype=bool)
+    spread = float(d[kept] @ d[kept]) / int(kept.sum())
     if spread == 0:
         return 0.0
-    between = float(d[1:] @ d[:-1]) / (len(d) - 1) / spread
+    pairs = kept[1:] & kept[:-1]
+    between = float(d[1:][pairs] @ d[:-1][pairs]) / max(int(pairs.sum()), 1) / spread
     p = min(max(1 + 2 * between, 0.0), _MOST_CORRELATED) * len(d) / (len(d) + 10)
     variance = spread / (2 * (1 - p)) * (1 + p) / (1 - p)
     return _MEDIAN * float(np.sqrt(variance / count))
