@@ -286,6 +286,10 @@ def test_what_is_added_passes_the_exclusions_of_the_build(tmp_path: Path) -> Non
     assert opened.narration("v3") == POOL[3]  # the near-copy is not in it, and the rest is what was there
     [entry] = (opened.manifest["read"] or {})["changes"]
     assert (entry["added"], entry["read"]["narrations_by_id"], entry["read"]["captions_by_text"]) == (3, 1, 1)
+    third = change.exclude(POOL[20:22], exclusions)
+    other_corpus = build_corpus(third.narrations, tmp_path / "other", CONFIG, origin=third.origin)
+    both, of_both = source_for(corpus, [other_corpus])  # of which the same was kept out
+    assert add_narrations(corpus, both, origin=of_both).added == 2
     plain = build_corpus(POOL[:3], tmp_path / "plain", CONFIG)
     with pytest.raises(CorpusError, match="nothing was kept out when this corpus was built"):
         Corpus.open(plain).add(POOL[12:16], exclusions=exclusions)

@@ -43,6 +43,7 @@ WORLD = "world examples --split test_goals --count 12 --output e.jsonl"
 SPOKEN = "world narrations --count 40 --output n.jsonl"
 CORPUS = "corpus build n.jsonl --output c --encoder hash:64 --shard-size 16"
 MORE = "more n.jsonl m.jsonl"
+GROWN = "world narrations --count 44 --output g.jsonl"
 REMOVE = "corpus remove c world-000001 world-000020 world-000021"
 PLANS = "plans e.jsonl p.jsonl"
 JUDGED = "evaluate judge p.jsonl --examples e.jsonl --judge proxy --encoder hash:64 --output j.json"
@@ -53,9 +54,7 @@ CASES = {
     "corpus build": Case(CORPUS, (SPOKEN,)),
     "corpus add": Case("corpus add c m.jsonl", (SPOKEN, CORPUS, MORE)),
     "corpus remove": Case(REMOVE, (SPOKEN, CORPUS)),
-    "corpus compact": Case(
-        "corpus compact c", (SPOKEN, f"{CORPUS}0", MORE, "corpus add c m.jsonl", "corpus remove c world-000007")
-    ),
+    "corpus compact": Case("corpus compact c", (SPOKEN, f"{CORPUS}0", GROWN, "corpus add c g.jsonl")),
     "corpus caption": Case("corpus caption n.jsonl --engine none --encoder hash:64 --output k.jsonl", (SPOKEN,)),
     "data prepare": Case("data prepare --procedures t.jsonl --output d.jsonl", ("procedures t.jsonl",)),
     "reward score": Case(

@@ -134,12 +134,14 @@ def diff(
 
     Example: recipe corpus diff corpora/mine narrations.jsonl
     """
-    from recipe.corpus.change import source_for
+    from recipe.corpus.change import require_exclusions, source_for
     from recipe.corpus.comparison import difference
     from recipe.corpus.store import Corpus
 
-    stream, _ = source_for(folder, narrations, _exclusions(exclude, exclude_split, ids), titles)
-    found = difference(Corpus.open(folder), stream)
+    stream, origin = source_for(folder, narrations, _exclusions(exclude, exclude_split, ids), titles)
+    corpus = Corpus.open(folder)
+    require_exclusions(folder, corpus.manifest, origin)
+    found = difference(corpus, stream)
     kinds: dict[str, Sequence[str]] = {
         "added": found.added,
         "changed": found.changed,

@@ -131,7 +131,7 @@ def add_narrations(
     with _changing(folder) as index:
         manifest = index.manifest
         corpus = Corpus(index, settings_for(folder, manifest["encoder"], encoder))
-        _require_exclusions(folder, manifest, origin)
+        require_exclusions(folder, manifest, origin)
         sorted_out = _Sorted(corpus, narrations)
         stream = iter(sorted_out)
         first = next(stream, None)
@@ -223,14 +223,17 @@ def source_for(
 
     Raises as `recipe.corpus.leaks.narration_source`.
     """
-    reading = open_manifest(folder)["reading"] or {}
+    manifest = open_manifest(folder)
+    reading = manifest["reading"] or {}
     if not any((path / MANIFEST).is_file() for path in files):
         fields = {name: reading[name] for name in ReadingOptions.model_fields if name in reading}
         options = ReadingOptions.model_validate(fields)
         return narration_source(files, options, reading.get("duplicates", "error"), exclusions, titles)
-    source = narration_source(files, ReadingOptions(), titles=titles)
-    narrations, origin = exclude(source.narrations, exclusions)
-    return Source(narrations, origin._replace(files=source.origin.files, reading=source.origin.reading))
+    stream, of_corpus = narration_source(files, ReadingOptions(), titles=titles)
+    narrations, origin = exclude(stream, exclusions)
+    if exclusions is None and of_corpus.exclusions == manifest["exclusions"]:  # they were kept out of both
+        origin = origin._replace(exclusions=of_corpus.exclusions)
+    return Source(narrations, origin._replace(files=of_corpus.files, reading=of_corpus.reading))
 
 
 def exclude(narrations: Iterable[Narration], exclusions: Exclusions | None) -> Source:
@@ -262,7 +265,7 @@ def _changing(folder: Path) -> Iterator[Index]:
         yield Index.open(folder)
 
 
-def _require_exclusions(folder: Path, manifest: Manifest, origin: Origin | None) -> None:
+def require_exclusions(folder: Path, manifest: Manifest, origin: Origin | None) -> None:
     """What is added must have passed the exclusions of the build. Raises CorpusError."""
     recorded, given = manifest["exclusions"], None if origin is None else origin.exclusions
     if recorded is not None and given is None:

@@ -74,7 +74,8 @@ def serve(
 ) -> None:
     """Serve the planner page: type a goal, watch the plan being written, see which narrations support each step.
 
-    Without --model it runs on the planner and the corpus that `make demo` left in runs/demo.
+    Without --model it runs on the planner and the corpus that `make demo` left in runs/demo. A corpus that is changed
+    meanwhile is asked by the runs that begin then.
 
     Example: recipe serve --model runs/mine/model --corpus corpora/mine --port 8001
     """
