@@ -62,10 +62,11 @@ def test_the_commands_of_the_tutorial_print_what_it_shows(recipe: Recipe, monkey
         if sampled:  # what a model writes follows the last digits of its arithmetic
             for plans in (printed, shown):
                 assert re.match(
-                    r"reward by grounded: .*\nplan \d+  reward 0\.\d+ \(rho 0\.\d+\), best narration \S+\n1\. \S",
+                    r"The corpus .*\nreward by grounded: .*\nplan \d+  reward 0\.\d+ \(rho 0\.\d+\), "
+                    r"best narration \S+\n1\. \S",
                     plans,
                 )
-            assert "  ← " in outcome.out
+            assert "   ← " in outcome.out
         else:
             assert_same(printed, shown.rstrip())
     assert "Heat a pan over medium heat" in (recipe.folder / "pancakes.html").read_text()

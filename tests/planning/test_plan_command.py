@@ -79,9 +79,11 @@ def test_plans_are_ranked_with_their_evidence(recipe: Recipe, tiny_model: Path, 
     assert sorted(plan["sample"] for plan in plans) == [0, 1, 2, 3]
     for plan in plans:
         assert len(plan["evidence"]) == len(plan["steps"])
-        assert set(plan["evidence"]) <= {*said, None}
-    grounded = recipe.json(*asked, "--corpus", tmp_path / "corpus", "--set", "plan.verifier=grounded")["plans"]
-    assert [plan["reward"] for plan in grounded] != [plan["reward"] for plan in plans]
+        shown = [one for one in plan["evidence"] if one is not None]
+        assert {one["text"] for one in shown} <= {*said}
+        assert all(0 < one["similarity"] <= 1 and 0 < one["matched_in"] <= one["pool"] for one in shown)
+    paper = recipe.json(*asked, "--corpus", tmp_path / "corpus", "--set", "plan.verifier=paper")["plans"]
+    assert [plan["reward"] for plan in paper] != [plan["reward"] for plan in plans]
     code, out, _ = recipe(*asked, "--corpus", tmp_path / "corpus")
     assert (code, "best narration video-" in out) == (0, True)
 

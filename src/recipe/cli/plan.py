@@ -17,6 +17,7 @@ from recipe.cli.reward_options import open_verifier
 from recipe.clock import read_clock
 from recipe.config import FrameConfig, ModelConfig, PlanConfig, SamplingConfig, SearchConfig
 from recipe.errors import InputError
+from recipe.types import Segment
 
 if TYPE_CHECKING:
     from recipe.models.protocol import Answer
@@ -66,6 +67,7 @@ def plan(
     if corpus is None and (plan.verifier or plan.config):
         raise InputError("plan.verifier and plan.config go with --corpus; give the corpus folder.")
     require_searchable(search, corpus)
+    method = plan.verifier or ("grounded" if plan.config is None else None)
     describing = phi_settings(model, plan.phi, plan.phi_endpoint)
     from recipe.planning.planner import Planner
     from recipe.prompting import open_prompt
@@ -79,7 +81,7 @@ def plan(
             raise InputError(f"--examples goes without {given}; see --videos and --histories.")
         chosen, missing = _examples(examples, split, videos, histories, plan.skip_missing)
         require_writable(output)
-        verifier = None if corpus is None else open_verifier(corpus, plan.config, plan.verifier)
+        verifier = None if corpus is None else open_verifier(corpus, plan.config, method)
         if verifier is not None:
             verifier.show(chosen)
         with opened(beside(model, output), frames) as writer:
@@ -92,7 +94,7 @@ def plan(
         given = "--videos, --histories and plan.skip_missing"
         raise InputError(f"{given} go with --examples; give --video for a single goal.")
     request = _request(goal, tuple(history or ()), video, until, describing, frames)
-    verifier = None if corpus is None else open_verifier(corpus, plan.config, plan.verifier)
+    verifier = None if corpus is None else open_verifier(corpus, plan.config, method)
     with opened(model, frames) as writer:
         planner = Planner(writer, sampling, template)
         if verifier is None and count == 1 and not as_json:
@@ -162,7 +164,13 @@ def _search(planner: "Planner", verifier: "Verifier | None", settings: SearchCon
 def _plans(
     planner: "Planner", request: "Request", count: int, verifier: "Verifier | None", search: "PlanSearch | None"
 ) -> CommandOutput:
-    """Plans for one request; with a verifier the best first, each with the narrated segments that support it."""
+    """Plans for one request; with a verifier the best first, each step with the narrated segment that is nearest to it.
+
+    No segment is shown of a task that the corpus does not know, for it would be of another task, and none that says
+    something else.
+    """
+    from recipe.explain.explain import CLOSE, when
+    from recipe.explain.records import Links
     from recipe.models.protocol import Refusal, all_answered, read_plan
     from recipe.planning.planner import PlanDraft
     from recipe.planning.rerank import rerank
@@ -183,6 +191,7 @@ def _plans(
     if verifier is not None:
         [ranked] = rerank(verifier, [request], [plans], console.progress())
         lines.append(f"reward by {verifier.config.verifier}: {verifier.config.scale}")
+    links, covered, known = Links(), None, True
     for sample in range(len(plans)) if ranked is None else ranked.order:
         steps = list(getattr(plans[sample], "steps", ()))
         row: dict[str, Any] = {"sample": sample, "steps": steps}
@@ -190,7 +199,31 @@ def _plans(
         if verifier is not None and ranked is not None:
             reward = ranked.rewards[sample]
             explained = verifier.explain(history=request.history, continuation=steps, goal=request.goal)
-            grounds = [ground for ground in explained.steps if not ground.in_history]
+            narrations = {aligned.index: aligned.narration for aligned in explained.narrations}
+            if covered is None and (covered := explained.coverage) is not None:
+                found["coverage"] = covered._asdict()
+                known = covered.state != "unknown"
+                lines.insert(0, covered.sentence if known else f"{covered.sentence} The plan is a guess of the model.")
+            evidence: list[dict[str, Any] | None] = []
+            for step in explained.plan_evidence:
+                if not known or not step.grounds or step.grounds[0].similarity < CLOSE:
+                    evidence.append(None)
+                    continue
+                nearest = step.grounds[0]
+                narration = narrations[nearest.narration]
+                segment = narration.segments[nearest.segment]
+                evidence.append(
+                    {
+                        "text": segment.text,
+                        "similarity": nearest.similarity,
+                        "video_id": narration.video_id,
+                        "start": segment.start,
+                        "end": segment.end,
+                        "link": links.of(narration, segment),
+                        "matched_in": step.matched_in,
+                        "pool": len(narrations),
+                    }
+                )
             row |= {
                 "reward": reward.total,
                 "aligned_history": reward.aligned_history,
@@ -198,7 +231,7 @@ def _plans(
                 "rho": reward.rho,
                 "gated": reward.gated,
                 "narration": explained.narration.video_id if explained.narration else None,
-                "evidence": [ground.segment.text if ground.segment else None for ground in grounds],
+                "evidence": evidence,
             }
             gate = ", below the gate" if reward.gated else ""
             words = f"reward {reward.total:.3f} (rho {reward.rho:.2f}{gate}), best narration {row['narration']}"
@@ -206,8 +239,14 @@ def _plans(
         row |= _ended(answers[sample], plans[sample])
         rows.append(row)
         lines += [Text.assemble(*title)] if title else []
-        for number, (step, ground) in enumerate(zip(steps, row.get("evidence", [None] * len(steps)), strict=True), 1):
-            lines.append(Text.assemble(f"{number}. {step}", (f"  ← {ground}" if ground else "", "dim")))
+        for number, (text, said) in enumerate(zip(steps, row.get("evidence", [None] * len(steps)), strict=True), 1):
+            lines.append(f"{number}. {text}")
+            if said is not None:
+                moment = when(Segment(said["text"], said["start"], said["end"]))
+                place = ", ".join(part for part in (said["link"] or said["video_id"], moment) if part)
+                count_said = f"matched in {said['matched_in']} of {said['pool']} narrations"
+                words = f"   ← {said['text']} (similarity {said['similarity']:.2f}; {place}; {count_said})"
+                lines.append(Text.assemble((words, "dim")))
         lines += _ending(row)
     return CommandOutput({"goal": request.goal, "history": list(request.history), "plans": rows} | found, lines)
 

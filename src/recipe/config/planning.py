@@ -27,9 +27,10 @@ class PlanConfig(Settings):
     skip_missing: bool = False
     """Leave out examples without a video or a history of Phi."""
     verifier: Literal["paper", "grounded", "r0", "length"] | None = None
-    """The paper's reward, or the grounded one; `r0` and `length` are controls. Left out: as `config` says."""
+    """The grounded reward, or the paper's; `r0` and `length` are controls. Left out: as `config` says, and without
+    it the grounded one."""
     config: Path | None = None
-    """Reward settings, a TOML file; the paper's by default."""
+    """Reward settings, a TOML file."""
 
 
 class SearchConfig(Settings):

@@ -62,6 +62,10 @@ _SOURCES = {
 }
 """Terms of a grounded reward, in words."""
 
+CLOSE = 0.2
+"""Similarity from which on a narration is said to speak of a step: 0 is what any step reaches with 5% of the corpus, 1
+the same text."""
+
 
 class RewardTerm(NamedTuple):
     """One named part of a reward and what it says."""

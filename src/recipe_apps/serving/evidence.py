@@ -15,7 +15,7 @@ import numpy as np
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.evaluation.matching import FLOOR, CosineScale, Likeness, calibrate
-from recipe.explain.explain import step_grounds, when
+from recipe.explain.explain import CLOSE, step_grounds, when
 from recipe.explain.records import Links
 from recipe.reward.coverage import FEWEST, TaskPrompt
 from recipe.reward.embeddings import LruCache
@@ -31,9 +31,6 @@ _FURTHER = {
 }
 _SHOWN = 12
 """Narrations shown for a step."""
-_CLOSE = 0.2
-"""Similarity from which on a narration is said to speak of a step: 0 is what any step reaches with 5% of the corpus, 1
-the same text."""
 _VOTE = 0.2
 """Similarity that both steps of a pair need in a narration, for it to say in which order they come."""
 _REWARDS_KEPT = 8_192
@@ -138,7 +135,7 @@ class CorpusEvidence:
             rows = []
             for number, gain in enumerate(gains, start=1):
                 grounds = step_grounds(len(group.history) + number - 1, pool)
-                close = [ground for ground in grounds if ground.similarity >= _CLOSE]
+                close = [ground for ground in grounds if ground.similarity >= CLOSE]
                 rows.append(
                     {
                         "number": number,
