@@ -302,7 +302,7 @@ def main() -> None:
             train(name, arguments.demo, arguments.runs, seed)
     if not arguments.train:
         found = measure(arguments.demo, arguments.runs, arguments.only, arguments.seeds)
-        write_result(arguments.json, found, title="Early alarms", guide="training.md", body=body(found))
+        write_result(arguments.json, found, title="Early alarms of the watchdog", guide="training.md", body=body(found))
 
 
 def measure(demo: Path, runs: Path, names: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
@@ -449,7 +449,7 @@ def body(found: Mapping[str, Any]) -> list[str | dict[str, Any]]:
         table(
             found["settings"],
             "FIRST, LATEST, LASTING, CHANGE_ERRORS",
-            "Constants of the watchdog: alarms of changes (length, shrunk, copied, repeated)",
+            "Constants of the watchdog: alarms of changes (length, shrunk, copied, repeated); the second row is in use",
         ),
     ]
 
