@@ -12,7 +12,7 @@ steps earned is no noise in it (Williams, Simple statistical gradient-following 
 Reinforcement learning, 2018, section 13.4). For the first step A_1 is the advantage of the whole plan.
 
 That is so for a loss that sums over tokens, as `dr_grpo` does. `grpo` divides by the length of the completion, which
-its later tokens decide, and bends the gradient of either credit (Liu et al., Understanding R1-Zero-like training, 2025).
+its later tokens decide, and bends the gradient of either credit (Liu et al., R1-Zero-like training, 2025).
 
 The token that ends a step is the last one of the step, because it decides what the step is: if it were paid with the
 next step, R(c_1..k) would depend on it, and the expected gradient would be another one. So is the token that ends the
