@@ -11,6 +11,9 @@ on the tokens of step k and of later ones, so that the expected gradient (withou
 steps earned is no noise in it (Williams, Simple statistical gradient-following algorithms, 1992; Sutton and Barto,
 Reinforcement learning, 2018, section 13.4). For the first step A_1 is the advantage of the whole plan.
 
+That is so for a loss that sums over tokens, as `dr_grpo` does. `grpo` divides by the length of the completion, which
+its later tokens decide, and bends the gradient of either credit (Liu et al., R1-Zero-like training, 2025).
+
 The token that ends a step is the last one of the step, because it decides what the step is: if it were paid with the
 next step, R(c_1..k) would depend on it, and the expected gradient would be another one. So is the token that ends the
 plan. Where plans that go on from there earn more, b_k is higher, and the end is paid less.
