@@ -143,7 +143,7 @@ class CorpusCoverage:
 @cache
 def foreign_prompts() -> tuple[TaskPrompt, ...]:
     """Prompts that no corpus of everyday videos is about: law, surgery, finance, war, fables and nonsense."""
-    lines = files(__package__).joinpath("foreign.txt").read_text(encoding="utf-8").splitlines()
+    lines = files(__package__).joinpath("foreign.txt").read_text(encoding="utf-8").split("\n")
     rows = [[part.strip() for part in line.split("|")] for line in lines if line and not line.startswith("#")]
     return tuple(TaskPrompt(goal, tuple(history)) for goal, *history in rows)
 
