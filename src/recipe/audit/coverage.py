@@ -36,7 +36,11 @@ from recipe.types import Reward
 Floats = NDArray[np.float64]
 
 LAW = "coverage_law.json"
-_KNOWN: Mapping[CoverageState, str] = {"known": "yes", "partly": "in part", "unknown": "no"}
+_KNOWN: Mapping[CoverageState, Cell] = {
+    "known": Cell("yes", shade=60),
+    "partly": Cell("in part"),
+    "unknown": Cell("no", shade=-60),
+}
 
 
 def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:

@@ -24,8 +24,8 @@ VIDEOS = (0, 1, 2, 4, 8, 16)
 _CAPTION = (
     "The expected gain over R0, which reads no corpus, by the match of narrations. Dark band: 95% of the "
     "fitted curve; light band: 95% for a data set that the law has not seen. Circles: measured sources with the given "
-    "number of covering videos; green: sources that it was not fitted on. Marks on the curve: tasks, in orange where "
-    "no gain is certain. Above: as many covering step lists."
+    "number of covering videos; green: sources that it was not fitted on. Marks on the curve: tasks that the corpus "
+    "knows, in orange where no gain is certain. Above: as many covering step lists."
 )
 
 
@@ -60,6 +60,8 @@ def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing
                        color=MUTED)  # fmt: skip
     if tasks is not None:
         for task in tasks.tasks:
+            if task.gain is None:
+                continue
             colour = BLUE if task.covered else VERMILION
             panel.plot(task.match, 100 * law.gain(task.match), "|", color=colour, markersize=13, markeredgewidth=1.6)
     panel.set_xlim(grid[0], right)
@@ -78,7 +80,7 @@ def render_coverage(report: CoverageReport) -> str:
     sections = [Section("tasks", "The tasks, least covered first", "Tasks", blocks=(coverage_table(report),))]
     if report.law is not None:
         figure = Figure(inline_svg(law_figure(report.law, report), "law", _CAPTION), _CAPTION)
-        sections.insert(0, Section("law", "The coverage law", "Law", blocks=(figure,)))
+        sections.append(Section("law", "The coverage law", "Law", blocks=(figure,)))
     settings = " · ".join(f"{name} {value}" for name, value in report.settings.items())
     return render("Which tasks the corpus covers", settings, (report.answer, *report.cautions), sections)
 
