@@ -57,7 +57,7 @@ def damage(kind: str) -> None:
         del values["encoder"]
         manifest.write_text(json.dumps(values))
     elif kind == "newer":
-        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 4}))
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 5}))
 
 
 DAMAGES = {
@@ -69,7 +69,7 @@ DAMAGES = {
     "half a manifest": "manifest.json: .*not valid JSON",
     "a list": "manifest.json: .*JSON object",
     "a key less": "manifest.json: .*'encoder'",
-    "newer": "format 4 .* 3;",
+    "newer": "format 5 .* 3 and 4;",
 }
 
 

@@ -14,7 +14,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -147,21 +146,10 @@ def film(path: Path, shade: int, seconds: int = 12) -> None:
         output.mux(stream.encode(None))
 
 
-@pytest.fixture
-def folder(request: pytest.FixtureRequest, folders: Callable[[str], Path]) -> Path:
-    """The folder of a page. That on videos has its own, since others add benchmarks whose videos are not there."""
-    own = request.node.callspec.params.get("page") if hasattr(request.node, "callspec") else None
-    return folders("video" if own == "video" else "site")
-
-
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, server: Server) -> Callable[[str], Path]:
-    """Makes what a person has before the first command, once for each name."""
-    return cache(lambda name: furnished(tmp_path_factory.mktemp(name), generator, server))
-
-
-def furnished(path: Path, generator: ModuleType, server: Server) -> Path:
-    """Annotations, videos, narrations and plans in a folder."""
+def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, server: Server) -> Path:
+    """What a person has before the first command: annotations, videos, narrations, plans."""
+    path = tmp_path_factory.mktemp("site")
     (path / "configs").symlink_to(ROOT / "configs")
     for key in ("DIVERSITY_KEY", "FRONTIER_KEY"):  # of configs/models.toml
         os.environ.setdefault(key, "a key")
@@ -179,6 +167,9 @@ def furnished(path: Path, generator: ModuleType, server: Server) -> Path:
     shutil.move(path / "made" / "howtocaption", path / "howtocaption")
     told = [{"video_id": f"n{n}", "sentences": [*STEPS[n % 2 :], "chop the onion"]} for n in range(30)]
     write(path / "narrations.jsonl", "".join(json.dumps(row) + "\n" for row in told))
+    more = [{"video_id": name, "sentences": STEPS} for name in ("dQw4w9WgXcQ", "more")]
+    write(path / "more.jsonl", "".join(json.dumps(row) + "\n" for row in more))
+    write(path / "gone.txt", "n3\n")
     rows = [
         {"example_id": f"coin/{name}/2", "source": "coin", "video_id": name, "goal": "brew tea", "history": STEPS[:2],
          "continuation": STEPS[2:], "cut": 2, "split": "test", "supervision": "annotated", "until": 4.0}
