@@ -1,7 +1,7 @@
 """Search while planning against best of N at equal cost: exact validity by tokens written and steps encoded.
 
     python benchmarks/search_while_planning.py demo --model runs/demo/base/model --corpus runs/demo/corpus \\
-        --examples runs/demo/data/test.jsonl --systems beam:1:4 recombine:8:4 --work /tmp/search
+        --examples runs/demo/data/test.jsonl --systems beam:1:4 recombine:8:4 --work runs/search
 
 The base samples 32 plans for each prompt. Of n of them, drawn without replacement, the one that the verifier likes best
 has an expected validity, reward and number of different steps: those of all draws, in closed form. A search is compared

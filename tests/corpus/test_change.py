@@ -14,6 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.corpus.conftest import digest, narrations
+from tests.corpus.test_build import Counting
 
 from recipe.artifacts import locked
 from recipe.config import CorpusConfig, EncoderConfig, GroundedConfig, RewardConfig
@@ -129,18 +130,6 @@ def test_any_changes_leave_the_corpus_that_a_build_from_nothing_makes(
         compact_corpus(corpus)
         require_same(Corpus.open(corpus), wanted)
     shutil.rmtree(folder)
-
-
-class Counting(HashEncoder):
-    """Records what it is asked to encode."""
-
-    def __init__(self, dimension: int = 12) -> None:
-        super().__init__(dimension)
-        self.texts: list[str] = []
-
-    def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
-        self.texts += texts
-        return super().encode(texts, progress)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from recipe.audit.perturb import AuditProcedure, AuditPrompt, Embed, Selection, 
 from recipe.errors import ComputeError
 from recipe.progress import SILENT, Progress
 from recipe.reward.baselines import RelevanceScorer, centred
+from recipe.reward.coverage import FAR, FEWEST
 from recipe.reward.embeddings import NarrationIndex, Vectors
 from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, batches, outcomes_of, plain_reward
@@ -34,12 +35,10 @@ PADDED = (0, 1, 2, 4, 8, 16)
 """Numbers of generic steps after the true continuation."""
 LENGTH, RELEVANCE = "length", "relevance"
 """Names of the controls."""
-NEAR, FAR = 10, 40
-"""Narrations that are nearest to a procedure, and random ones."""
+NEAR = 10
+"""Narrations that are nearest to a procedure."""
 MIXTURES = 4
 """Mixtures that a procedure is compared with."""
-FEWEST = 8
-"""Narrations of a corpus whose coverage can be measured."""
 TIE = 1e-6
 """Rewards that are no further apart, also in proportion, are equal: so much is rounding, which differs by processor."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recipe.cli.console import CommandOutput, progress, shows
-from recipe.cli.corpus import Exclude, ExcludeSplit, Ids, Titles
+from recipe.cli.corpus import Exclude, ExcludeSplit, Ids, Titles, exclusions_of
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import ASKED, FLAGS, beside, opened
 from recipe.config import CaptionConfig, CorpusConfig, EncoderConfig, ModelConfig, SamplingConfig
@@ -83,15 +83,14 @@ def caption(
     from recipe.artifacts import fingerprint, locked, read_text, remove, require_writable, write_json, write_jsonl
     from recipe.corpus.build import build_corpus
     from recipe.corpus.encoders import encoder_extra, open_encoder
-    from recipe.corpus.leaks import ExclusionReport, Exclusions, narration_source
+    from recipe.corpus.leaks import ExclusionReport, narration_source
     from recipe.corpus.store import Corpus
     from recipe.data.narrations import to_row
     from recipe.errors import require_packages
     from recipe.mining.captions import CaptionReport, caption_speech, supported_speech
     from recipe.prompting import packaged
 
-    if ids is not None and not exclude:
-        raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
+    exclusions = exclusions_of(exclude, exclude_split, ids)
     asks = engine != "none"
     if asks and not model.model:
         remedy = "a model folder, smollm2, or the name at --endpoint; or give --engine none, which asks no model"
@@ -102,7 +101,6 @@ def caption(
         model = model.model_copy(update={"engine": engine})
     named = prompt in ("", "caption", "caption-list")
     template = packaged("recipe", prompt or "caption") if named else read_text(Path(prompt))
-    exclusions = Exclusions.read(exclude, exclude_split, ids) if exclude else None
     source = narration_source(narrations, reading, duplicates, exclusions, titles)
     if dry_run:
         return _planned(source, model if asks else None, template, captions, sampling)

@@ -15,6 +15,7 @@ from recipe.data.narrations import Duplicates, ReadingOptions
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
+    from recipe.corpus.leaks import Exclusions
     from recipe.corpus.store import Corpus
 
 _LOG = logging.getLogger(__name__)
@@ -46,6 +47,15 @@ Ids = Annotated[
     Path | None,
     typer.Option(help="The ids that corpora have for these videos: CSV of a benchmark's id, a corpus's id."),
 ]
+
+
+def exclusions_of(exclude: list[Path] | None, split: str, ids: Path | None) -> "Exclusions | None":
+    """What these options keep out of a corpus. Raises BadParameter for ids of nothing, InputError."""
+    from recipe.corpus.leaks import Exclusions
+
+    if ids is not None and not exclude:
+        raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
+    return Exclusions.read(exclude, split, ids) if exclude else None
 
 
 @app.command()
@@ -92,12 +102,10 @@ def build(
 
     require_packages({"cpu": "corpus search"} | encoder_extra(encoder.name))
     from recipe.corpus.build import build_corpus
-    from recipe.corpus.leaks import Exclusions, narration_source
+    from recipe.corpus.leaks import narration_source
     from recipe.corpus.store import Corpus
 
-    if ids is not None and not exclude:
-        raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
-    exclusions = Exclusions.read(exclude, exclude_split, ids) if exclude else None
+    exclusions = exclusions_of(exclude, exclude_split, ids)
     stream, origin = narration_source(narrations, reading, duplicates, exclusions, titles)
     config = CorpusConfig(encoder=encoder, shard_size=shard_size)
     if note := licence_note({"name": encoder.name}):

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recipe.cli.console import CommandOutput, progress, shows
-from recipe.cli.corpus import Exclude, ExcludeSplit, Folder, Ids, Titles
+from recipe.cli.corpus import Exclude, ExcludeSplit, Folder, Ids, Titles, exclusions_of
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
     from recipe.corpus.change import CorpusChange
-    from recipe.corpus.leaks import Exclusions
 
 _LOG = logging.getLogger(__name__)
 _NAMED = 20
@@ -56,7 +55,7 @@ def add(
     from recipe.corpus.change import add_narrations, source_for
 
     settings = EncoderConfig(name=encoder or recorded["name"], dtype="auto", device=device, batch_size=batch_size)
-    stream, origin = source_for(folder, narrations, _exclusions(exclude, exclude_split, ids), titles)
+    stream, origin = source_for(folder, narrations, exclusions_of(exclude, exclude_split, ids), titles)
     if note := licence_note(recorded):
         _LOG.warning(note)
     return _changed(folder, add_narrations(folder, stream, progress(), origin=origin, encoder=settings))
@@ -138,7 +137,7 @@ def diff(
     from recipe.corpus.comparison import difference
     from recipe.corpus.store import Corpus
 
-    stream, origin = source_for(folder, narrations, _exclusions(exclude, exclude_split, ids), titles)
+    stream, origin = source_for(folder, narrations, exclusions_of(exclude, exclude_split, ids), titles)
     corpus = Corpus.open(folder)
     require_exclusions(folder, corpus.manifest, origin)
     found = difference(corpus, stream)
@@ -152,15 +151,6 @@ def diff(
         more = f", and {len(videos) - _NAMED:,} more" if len(videos) > _NAMED else ""
         lines.append(f"{kind}: {len(videos):,}" + (f" ({', '.join(videos[:_NAMED])}{more})" if videos else ""))
     return CommandOutput({"corpus": str(folder), **found._asdict()}, lines)
-
-
-def _exclusions(files: list[Path] | None, split: str, ids: Path | None) -> "Exclusions | None":
-    """What `--exclude` keeps out. Raises BadParameter for ids of nothing, InputError."""
-    from recipe.corpus.leaks import Exclusions
-
-    if ids is not None and not files:
-        raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
-    return Exclusions.read(files, split, ids) if files else None
 
 
 def _changed(folder: Path, change: "CorpusChange") -> CommandOutput:

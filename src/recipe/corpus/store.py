@@ -254,7 +254,7 @@ class Corpus:
         for first, shard in zip(self._first_of_shards, self.manifest["shards"], strict=False):
             folder = self.folder / SHARDS / shard["name"]
             own = read_live(folder, shard, NARRATIONS, ("video_id", "title", "source", "url", "segments"))
-            said = read_live(folder, shard, SEGMENTS, ("start", "end", "text", "speech"))
+            said = read_live(folder, shard, SEGMENTS, _SEGMENT)
             counts = own["segments"].to_numpy()
             owners = np.repeat(np.arange(len(own)), counts)
             own, numbers = own.drop_columns("segments").take(owners), [np.arange(count) for count in counts]

@@ -16,7 +16,7 @@ are estimated from the median absolute deviation.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Literal, NamedTuple
 
@@ -84,6 +84,10 @@ class CorpusCoverage:
         self._corpus, self._embed, self._progress = corpus, embed, progress
         self._limits: dict[str, dict[str, float]] = {}
 
+    @cached_property
+    def _baseline(self) -> SimilarityBaseline:
+        return SimilarityBaseline.of(self._corpus)
+
     def of(self, prompts: Sequence[TaskPrompt]) -> list[PromptCoverage | None]:
         """The coverage of each prompt, in order; None where the corpus has fewer than 8 narrations.
 
@@ -115,7 +119,7 @@ class CorpusCoverage:
                 raise InputError("a prompt has neither a goal nor a step that is done; give one of them.")
             asked += [TaskPrompt(prompt.goal, steps, prompt.video_id) for steps in forms]
             owners += [number] * len(forms)
-        values = matches(self._corpus, asked, self._embed, progress=self._progress)
+        values = matches(self._corpus, asked, self._embed, progress=self._progress, baseline=self._baseline)
         sums = np.bincount(owners, values, len(prompts)) / np.bincount(owners, minlength=len(prompts))
         return [float(value) for value in sums]
 
@@ -160,11 +164,16 @@ def _limits(foreign: Sequence[float]) -> dict[str, float]:
 
 
 def matches(
-    corpus: NarrationIndex, prompts: Sequence[TaskPrompt], embed: Embed, seed: int = 0, progress: Progress = SILENT
+    corpus: NarrationIndex,
+    prompts: Sequence[TaskPrompt],
+    embed: Embed,
+    seed: int = 0,
+    progress: Progress = SILENT,
+    baseline: SimilarityBaseline | None = None,
 ) -> list[float]:
     """The match of each prompt, in order; narrations of its own video are passed over. `seed` draws random narrations.
 
-    Raises ComputeError for a corpus of fewer than 8 narrations.
+    `baseline` is that of the corpus, where it is at hand. Raises ComputeError for a corpus of fewer than 8 narrations.
     """
     if len(corpus) < FEWEST:
         raise ComputeError(f"A corpus of {len(corpus)} narrations is too small for this; {FEWEST} are needed.")
@@ -174,7 +183,7 @@ def matches(
     vectors = dict(zip(texts, embed(texts), strict=True)) if texts else {}
     stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
     hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
-    baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
+    baseline, backend = baseline or SimilarityBaseline.of(corpus), backends.load("auto")
     order = np.random.default_rng(seed).permutation(len(corpus))
     videos = dict[int, str]()
     values = []
@@ -182,13 +191,15 @@ def matches(
         for prompt, own_queries in zip(prompts, queries, strict=True):
             turns = zip(*(hits[steps] for steps in own_queries if steps), strict=False)
             ranked = dict.fromkeys(hit.narration for turn in turns for hit in turn)
+            others = list(ranked)
             far = [int(number) for number in order[: FAR + len(ranked) + 1] if int(number) not in ranked]
-            for number in (*ranked, *far):
-                if number not in videos:
-                    videos[number] = corpus.narration(number).video_id
-            own = VideoIds([prompt.video_id])
-            others = [n for n in ranked if not own.may_be(videos[n])][:RANKS]
-            far = [n for n in far if not own.may_be(videos[n])][:FAR]
+            if prompt.video_id:
+                for number in (*others, *far):
+                    if number not in videos:
+                        videos[number] = corpus.narration(number).video_id
+                own = VideoIds([prompt.video_id])
+                others, far = ([n for n in numbers if not own.may_be(videos[n])] for numbers in (others, far))
+            others, far = others[:RANKS], far[:FAR]
             x = centred(np.stack([vectors[step] for step in prompt.history]), baseline.mean)
             similarities, offsets = baseline.similarities(corpus, [*others, *far], x)
             W = calibrated(similarities, baseline.floors(x))

@@ -42,8 +42,9 @@ PromptedPlan = tuple[Prompt, Steps]
 
 def open_evidence(corpus: Corpus, config: RewardConfig, links: Links) -> "CorpusEvidence":
     """The evidence of a corpus, warmed up, so that the first visitor does not wait. Raises as `Verifier`."""
-    evidence = CorpusEvidence(Verifier(corpus, config), links)
-    evidence.evidence([(("make tea", ("boil the water",)), ("pour the water", "wait"))])
+    evidence, prompt = CorpusEvidence(Verifier(corpus, config), links), ("make tea", ("boil the water",))
+    evidence.coverage([prompt])
+    evidence.evidence([(prompt, ("pour the water", "wait"))])
     return evidence
 
 
