@@ -31,7 +31,7 @@ RANKERS = {
     "paper": "the paper's reward",
 }
 AGAINST = ("grounded", "relevance", "wrong")
-"""Rankers that the self-trained one is compared with."""
+"""Rankers that those of the corpus are compared with."""
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -123,14 +123,21 @@ def main() -> None:
     if best := chosen(base_rows, F1, asked.best_of):
         choices["the annotation (best possible)"] = line(Prompts([best], goals))
     apart = {}
-    pairs = [(f"best of {asked.best_of}", picks, "self-trained", other, RANKERS[other]) for other in AGAINST]
-    own = next((name for name in systems if name.startswith("self-trained")), None)
-    if own is not None:
-        pairs += [("trained", systems, own, other, other) for other in systems if other not in (own, BASE)]
-    for kind, found, first, second, words in pairs:
+    choice = f"best of {asked.best_of}"
+    pairs = [(choice, picks, own, other) for own in ("self-trained", "grounded") for other in AGAINST if own != other]
+    trained_on = [name for name in systems if name not in (BASE, GOLD)]
+    pairs += [
+        ("trained", systems, own, other)
+        for own in trained_on
+        if own.startswith(("self-trained", "narrations", "lists"))
+        for other in trained_on
+        if other != own
+    ]
+    for kind, found, first, second in pairs:
         if first in found and second in found:
             gaps = {metric: plain(found[first].minus(found[second], metric)) for metric in (F1, PROXY)}
-            apart[f"{kind}: self-trained minus {words}"] = {"matched F1": gaps[F1], "proxy": gaps[PROXY]}
+            words = [RANKERS.get(name, name) for name in (first, second)]
+            apart[f"{kind}: {' minus '.join(words)}"] = {"matched F1": gaps[F1], "proxy": gaps[PROXY]}
     values |= {"trained": trained, f"best of {asked.best_of}": choices, "differences": apart}
     values["findings"] = [one for one in report["summary"] if "self-trained reward learned" in one]
     print(json.dumps(values, indent=1))
@@ -139,7 +146,7 @@ def main() -> None:
     body.append(table(trained, "plans of", "Trained"))
     body.append(table(choices, "chosen by", f"Best of {asked.best_of} plans of the base, without training"))
     if apart:
-        body.append(table(apart, "difference", "The self-trained reward beside the others, paired by prompt"))
+        body.append(table(apart, "difference", "Rewards of the corpus beside the others, paired by prompt"))
     target = asked.json.with_name(asked.json.name.replace("NAME", asked.name))
     write_result(target, values, title=report["title"], guide="studies.md", body=body)
 

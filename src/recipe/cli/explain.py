@@ -127,6 +127,7 @@ def _prompt(
 def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Iterator[str | Text | Table]:
     """An explanation with `narrations` of its narrations."""
     from recipe.explain.explain import in_words, parts, said, when
+    from recipe.explain.opposites import says_opposite
 
     yield Text(f"{explanation.goal}, {after(explanation.history)}", "bold")
     yield from in_words(explanation)
@@ -157,6 +158,8 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
             segment = Text(ground.segment.text)
             if ground.segment.speech:
                 segment.append(f" ({said(ground.segment)})", "dim")
+            if says_opposite(step.text, ground.segment.text):
+                segment.append(" (the opposite)", "red")
         pool = f"{step.matched_in}/{len(explanation.narrations)}"
         frames = [f"{value:.2f}" for value in step.seen or ()]
         table.add_row(name, Text(step.text), adds, bar, *frames, pool, similarity, time, segment)

@@ -206,10 +206,11 @@ def _plans(
                 lines.insert(0, covered.sentence if known else f"{covered.sentence} The plan is a guess of the model.")
             evidence: list[dict[str, Any] | None] = []
             for step in explained.plan_evidence:
-                if not known or not step.grounds or step.grounds[0].similarity < CLOSE:
+                close = [own for own in step.grounds if own.similarity >= CLOSE and not own.opposite]
+                if not known or not close:
                     evidence.append(None)
                     continue
-                nearest = step.grounds[0]
+                nearest = close[0]
                 narration = narrations[nearest.narration]
                 segment = narration.segments[nearest.segment]
                 evidence.append(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recipe.artifacts import JsonObject, to_json
 from recipe.clock import clock
+from recipe.explain.opposites import says_opposite
 from recipe.explain.records import AlignedNarration, Explanation, Ground, Links, Match, StepEvidence, best_matches
 from recipe.reward.coverage import TaskPrompt
 from recipe.reward.grounded import grounded_terms
@@ -90,7 +91,7 @@ def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence
     seen = frames.seen(goal, h, h + plan) if frames is not None and frames.shows(goal, h) else [None] * len(h + plan)
     for i, text in enumerate(h + plan):
         missing = without[i - len(h)] if i >= len(h) else None
-        grounds = step_grounds(i, pool)
+        grounds = step_grounds(i, text, pool, verifier.corpus)
         step = StepEvidence(
             text=text,
             in_history=missing is None,
@@ -125,15 +126,18 @@ def pooled_narration(corpus: "NarrationIndex", pooled: PooledAlignment) -> Align
     )
 
 
-def step_grounds(step: int, pool: Sequence[PooledAlignment]) -> tuple[Ground, ...]:
-    """The best segment of a step in every narration that matches it, most similar first, ties in pool order."""
+def step_grounds(step: int, text: str, pool: Sequence[PooledAlignment], corpus: "NarrationIndex") -> tuple[Ground, ...]:
+    """The best segment of a step, with its text, in every narration that matches it, most similar first, ties in pool
+    order."""
     grounds = []
     for aligned in pool:
         # Only the matches are rounded: rounding all of W takes longer than the alignment.
         W = aligned.similarities
         matches = tuple(Match(i, k, round(float(W[i, k]), 4)) for i, k in aligned.matches if i == step)
         for match in best_matches(matches).values():
-            grounds.append(Ground(aligned.hit.narration, match.segment, match.similarity))
+            number = aligned.hit.narration
+            opposite = says_opposite(text, corpus.narration(number).segments[match.segment].text)
+            grounds.append(Ground(number, match.segment, match.similarity, opposite))
     return tuple(sorted(grounds, key=lambda ground: -ground.similarity))
 
 
@@ -191,6 +195,11 @@ def in_words(explanation: Explanation) -> list[str]:
             f"{_count(pool, 'narration')}, a plan step is matched in {100 * len(similar) / (pool * len(steps)):.0f}%"
             f"{mean}."
         )
+        if opposites := sum(ground.opposite for step in steps for ground in step.grounds):
+            of = _count(len(similar), "matched segment")
+            sentences.append(
+                f"{opposites} of {of} {'says' if opposites == 1 else 'say'} the opposite and support no step."
+            )
         if unmatched := dict.fromkeys(f"“{step.text}”" for step in steps if not step.matched_in):
             sentences.append(f"Matched in no narration: {', '.join(unmatched)}.")
 
@@ -340,7 +349,8 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         for ground in step.grounds:
             narration_row = narrations[ground.narration]
             row = {"narration": ground.narration, "video_id": narration_row["video_id"], "segment": ground.segment}
-            grounds.append(row | {"similarity": ground.similarity} | narration_row["segments"][ground.segment])
+            row |= {"similarity": ground.similarity, "opposite": ground.opposite}
+            grounds.append(row | narration_row["segments"][ground.segment])
         steps.append(
             {
                 "step": step.text,

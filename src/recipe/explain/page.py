@@ -105,6 +105,7 @@ def step_rows(explanation: Explanation, links: Links) -> Iterator[dict[str, Any]
                 strongest[segment.text] = {
                     "text": segment.text,
                     "said": said(segment),
+                    "opposite": ground.opposite,
                     "place": when(segment) or f"segment {ground.segment + 1}",
                     "similarity": ground.similarity,
                     "link": links.of(narration, segment),

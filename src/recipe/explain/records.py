@@ -92,6 +92,8 @@ class Ground(NamedTuple):
     """The narration's index in the corpus."""
     segment: int
     similarity: float
+    opposite: bool = False
+    """Whether the segment says the opposite of the step: the alignment takes it, and it is no evidence."""
 
 
 @dataclass(frozen=True, slots=True)

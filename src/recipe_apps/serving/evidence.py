@@ -16,6 +16,7 @@ from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.evaluation.matching import FLOOR, CosineScale, Likeness, calibrate
 from recipe.explain.explain import CLOSE, step_grounds, when
+from recipe.explain.opposites import says_opposite
 from recipe.explain.records import Links
 from recipe.reward.coverage import FEWEST, TaskPrompt
 from recipe.reward.embeddings import LruCache
@@ -135,15 +136,19 @@ class CorpusEvidence:
         for group, pool, gains in zip(groups, self.verifier.align_groups(groups), self.gains(plans), strict=True):
             rows = []
             for number, gain in enumerate(gains, start=1):
-                grounds = step_grounds(len(group.history) + number - 1, pool)
-                close = [ground for ground in grounds if ground.similarity >= CLOSE]
+                text = group.plans[0][number - 1]
+                grounds = step_grounds(len(group.history) + number - 1, text, pool, self.verifier.corpus)
+                near = [ground for ground in grounds if ground.similarity >= CLOSE]
+                close = [ground for ground in near if not ground.opposite]
+                opposed = len(near) - len(close)
                 rows.append(
                     {
                         "number": number,
-                        "state": "supported" if gain > SUPPORT and close else "unsupported",
+                        "state": "supported" if gain > SUPPORT and len(close) > opposed else "unsupported",
                         "matched_in": len(close),
+                        "opposed_in": opposed,
                         "pool": len(pool),
-                        "grounds": [self._ground(*ground) for ground in close[:_SHOWN]],
+                        "grounds": [self._ground(*ground[:3]) for ground in close[:_SHOWN]],
                     }
                 )
             evidence.append(rows)
@@ -154,7 +159,7 @@ class CorpusEvidence:
         likeness = Likeness(self.verifier.embed, self._scale, [*steps, *others])
         partners: list[int | None] = [None] * len(steps)
         for pair in likeness.pairs(steps, others):
-            if pair.likeness >= FLOOR:
+            if pair.likeness >= FLOOR and not says_opposite(steps[pair.first], others[pair.second]):
                 partners[pair.first] = pair.second
         return partners
 
@@ -199,7 +204,7 @@ class CorpusEvidence:
         """How many narrations of the pool say `first` before `second`, and how many the opposite, with their words.
 
         A narration votes by the pair of segments in which both steps are most alike, each with a similarity of 0.2 at
-        least. Raises as `Verifier.align`.
+        least and none that says the opposite. Raises as `Verifier.align`.
         """
         pool = self.verifier.align(goal=goal, history=history, continuation=(first, second))
         grounds: list[Row] = []
@@ -207,6 +212,10 @@ class CorpusEvidence:
         for aligned in pool:
             W = aligned.similarities[len(history) :]  # [2, L]
             similarities = np.where(W >= _VOTE, W, 0.0)
+            said = self.verifier.corpus.narration(aligned.hit.narration).segments
+            for row, index in np.argwhere(similarities):
+                if says_opposite((first, second)[row], said[index].text):
+                    similarities[row, index] = 0.0
             products = np.outer(similarities[0], similarities[1])
             np.fill_diagonal(products, 0.0)  # one segment that says both tells no order
             if not products.size or not products.max():

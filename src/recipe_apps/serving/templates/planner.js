@@ -734,7 +734,8 @@ const showEvidence = (step, row) => {
   const key = JSON.stringify(grounds);
   const supported = row.state === "supported";
   const count = `${row.matched_in} of ${few(row.pool, "narration")} ${row.matched_in === 1 ? "says" : "say"}`;
-  const said = supported ? `${count} so` : row.matched_in ? `not supported: ${count} something like it` : "no narration says so";
+  const opposed = row.opposed_in ? `; ${row.opposed_in} ${row.opposed_in === 1 ? "says" : "say"} the opposite` : "";
+  const said = (supported ? `${count} so` : row.matched_in ? `not supported: ${count} something like it` : "no narration says so") + opposed;
   const sign = make("span", { class: supported ? "sign yes" : "sign no", "aria-hidden": "true" }, supported ? "✓" : "○");
   const line = [sign, ` ${said}`, step.adds];
   let details = step.evidence.querySelector("details");
