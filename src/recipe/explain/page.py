@@ -96,9 +96,9 @@ def step_rows(explanation: Explanation, links: Links) -> Iterator[dict[str, Any]
     narrations = {aligned.index: aligned.narration for aligned in explanation.narrations}
     for name, step in zip(_names(explanation), explanation.evidence, strict=True):
         similarity = {ground.narration: ground.similarity for ground in step.grounds}
-        # The most similar segments, each text once.
+        # The most similar segments, each text once; those that say the opposite last.
         strongest: dict[str, dict[str, Any]] = {}
-        for ground in step.grounds:
+        for ground in sorted(step.grounds, key=lambda ground: ground.opposite):
             narration = narrations[ground.narration]
             segment = narration.segments[ground.segment]
             if len(strongest) < _GROUNDS and segment.text not in strongest:
