@@ -1,6 +1,7 @@
 """The settings of every stage, one module a stage; defaults are the paper's where it states them."""
 
 from recipe.config.base import (
+    FUNCTION_NAME,
     Config,
     Fraction,
     Positive,
@@ -31,6 +32,7 @@ from recipe.config.training import (
 )
 
 __all__ = [
+    "FUNCTION_NAME",
     "AdaptationConfig",
     "BaseModelConfig",
     "BestOfNConfig",
