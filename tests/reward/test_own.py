@@ -1,8 +1,7 @@
 """A function of the user's own as reward: its values, its failures, its name in records, and where it can stand."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +58,6 @@ def words(goal: str, history: list[str], plan: list[str]) -> float:
     assert isinstance(history, list)
     assert isinstance(plan, list)
     return len(plan) + 0.1 * len(history) + (goal == GOAL)
-
-
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
-    """Writes a module of this name into the folder that the command runs in."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    before = {*sys.modules}
-
-    def write(name: str, source: str = SOURCE) -> str:
-        Path(f"{name}.py").write_text(source)
-        sys.modules.pop(name, None)
-        return name
-
-    yield write
-    for name in {*sys.modules} - before:
-        del sys.modules[name]
 
 
 @pytest.fixture(scope="module")
@@ -181,8 +163,8 @@ def test_a_prompt_whose_plan_fails_is_named(corpus: Any) -> None:
         reward_predictions(FunctionReward(lambda *_: None), [example], [Prediction("kitchen/7", ("x",))])  # type: ignore[arg-type, return-value]
 
 
-def test_a_name_is_read_and_its_hash_follows_the_source(module: Callable[[str], str]) -> None:
-    name = f"{module('own_named')}:reward"
+def test_a_name_is_read_and_its_hash_follows_the_source(own_module: Callable[[str, str], str]) -> None:
+    name = f"{own_module('own_named', SOURCE)}:reward"
     assert load_function(name)(GOAL, [], ["drink the tea"]) == 1.0
     first = pinned(name)
     assert first.startswith(f"{name}@")
@@ -190,7 +172,7 @@ def test_a_name_is_read_and_its_hash_follows_the_source(module: Callable[[str], 
     assert name_of(load_function(name)) == first
     assert load_function(first) is load_function(name)
     assert load_function(f"{name[:-7]}:twice")(GOAL, [], ["a"]) == 2
-    module("own_named", SOURCE + "\n# changed\n")
+    own_module("own_named", SOURCE + "\n# changed\n")
     assert pinned(name) != first
     with pytest.raises(InputError, match="own_named"):
         load_function(first)
@@ -198,9 +180,9 @@ def test_a_name_is_read_and_its_hash_follows_the_source(module: Callable[[str], 
     assert pinned_reward(RewardConfig()) == RewardConfig()
 
 
-def test_a_function_from_another_file_has_the_hash_of_that_file(module: Callable[[str], str]) -> None:
-    module("own_inner")
-    module("own_outer", "from own_inner import reward\n")
+def test_a_function_from_another_file_has_the_hash_of_that_file(own_module: Callable[[str, str], str]) -> None:
+    own_module("own_inner", SOURCE)
+    own_module("own_outer", "from own_inner import reward\n")
     first = pinned("own_outer:reward")
     assert first.partition("@")[2] == pinned("own_inner:reward").partition("@")[2]
 
@@ -217,10 +199,10 @@ def test_a_function_from_another_file_has_the_hash_of_that_file(module: Callable
     ],
 )
 def test_a_name_of_no_function_is_an_error_that_names_it(
-    name: str, fact: str, module: Callable[[str], str], corpus: Any
+    name: str, fact: str, own_module: Callable[[str, str], str], corpus: Any
 ) -> None:
-    module("own_bad")
-    module("own_raises", "raise RuntimeError('no')\n")
+    own_module("own_bad", SOURCE)
+    own_module("own_raises", "raise RuntimeError('no')\n")
     with pytest.raises(InputError, match=fact):
         Verifier(corpus, RewardConfig(verifier=name))
 
@@ -237,8 +219,8 @@ def run(*arguments: object) -> Any:
     return json.loads(result.stdout) if result.exit_code == 0 else result
 
 
-def test_the_commands_take_a_function(module: Callable[[str], str], folder: Path, tmp_path: Path) -> None:
-    name = f"{module('own_command')}:reward"
+def test_the_commands_take_a_function(own_module: Callable[[str, str], str], folder: Path, tmp_path: Path) -> None:
+    name = f"{own_module('own_command', SOURCE)}:reward"
     asked = ("reward", "score", "--corpus", folder / "corpus", "--goal", GOAL, "--history", "boil")
     scored = run(*asked, "--continuation", "drink the tea", "--continuation", "lift it", "--verifier", name)
     assert [reward["total"] for reward in scored[0]["rewards"]] == [1.0, 0.0]
@@ -256,8 +238,8 @@ def test_the_commands_take_a_function(module: Callable[[str], str], folder: Path
     assert (tmp_path / "audit" / "audit.html").is_file()
 
 
-def test_the_commands_name_the_line_of_a_prompt_that_fails(module: Callable[[str], str], folder: Path) -> None:
-    name = f"{module('own_line')}:fails_on_none"
+def test_the_commands_name_the_line_of_a_prompt_that_fails(own_module: Callable[[str, str], str], folder: Path) -> None:
+    name = f"{own_module('own_line', SOURCE)}:fails_on_none"
     rows = [{"goal": GOAL, "history": ["a"], "continuations": [plan]} for plan in (["b"], [])]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     failed = run("reward", "score", "--corpus", folder / "corpus", "--input", "rows.jsonl", "--verifier", name)
