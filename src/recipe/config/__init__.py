@@ -14,7 +14,15 @@ from recipe.config.base import (
     read_config,
 )
 from recipe.config.corpus import AdaptationConfig, CaptionConfig, CorpusConfig, EncoderConfig, MiningConfig
-from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
+from recipe.config.models import (
+    FrameConfig,
+    JudgeConfig,
+    ModelConfig,
+    PhiConfig,
+    RubricConfig,
+    RubricRule,
+    SamplingConfig,
+)
 from recipe.config.planning import PlanConfig, SearchConfig
 from recipe.config.reward import FrameQuestionsConfig, GroundedConfig, RewardConfig
 from recipe.config.training import (
@@ -56,6 +64,8 @@ __all__ = [
     "Positive",
     "RewardConfig",
     "RewardTrainingSettings",
+    "RubricConfig",
+    "RubricRule",
     "SFTConfig",
     "SamplingConfig",
     "SearchConfig",
