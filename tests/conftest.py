@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,6 +47,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("real_data") or item.get_closest_marker("browser"):
             item.add_marker("thorough")
     items.sort(key=lambda item: LONGEST.index(room) if (room := item.path.parent.name) in LONGEST else len(LONGEST))
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], str]]:
+    """Writes a module of a name and a source into the folder that commands run in; it is imported anew."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    written = set[str]()
+
+    def write(name: str, source: str) -> str:
+        Path(f"{name}.py").write_text(source)
+        sys.modules.pop(name, None)
+        written.add(name)
+        return name
+
+    yield write
+    for name in written & {*sys.modules}:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

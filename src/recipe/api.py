@@ -4,7 +4,7 @@ Each call puts together several rooms below: reading and encoding, model and sco
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,12 +20,14 @@ from recipe.corpus.store import Corpus
 from recipe.data.narrations import DEFAULTS, Duplicates, ReadingOptions
 from recipe.data.procedures import read_procedures
 from recipe.errors import InputError
+from recipe.functions import Function
 from recipe.models.model import open_model
 from recipe.models.protocol import Engine
 from recipe.planning.planner import Planner, Request
 from recipe.planning.rerank import rerank
 from recipe.progress import SILENT, Progress
 from recipe.reward.embeddings import StepEmbeddings
+from recipe.reward.own import FunctionReward
 from recipe.reward.scorer import Scorer
 from recipe.reward.verifier import Verifier
 from recipe.text import as_steps
@@ -34,6 +36,8 @@ from recipe.types import Plan, Procedure
 _LOG = logging.getLogger(__name__)
 _ALL = Extent()
 Paths = Path | str | Sequence[Path | str]
+Verification = str | RewardConfig | Function
+"""A reward by its name, its settings, or a function of the user's own, `(goal, history, plan) -> float`."""
 
 
 def build_corpus(
@@ -77,13 +81,14 @@ def plan(
     goal: str,
     history: Sequence[str] = (),
     count: int = 1,
-    scorer: Scorer | None = None,
+    scorer: Scorer | Function | None = None,
     sampling: SamplingConfig | None = None,
 ) -> list[Plan]:
     """`count` plans for one goal, in the order they were sampled, or the best first by `scorer`; as `recipe plan`.
 
     `model` is a folder, a hub id, `smollm2`, or an engine that `recipe.models.model.open_model` opened and that many
-    calls share. Completions without steps are left out, so that there may be fewer plans.
+    calls share. `scorer` is a verifier, or a function of your own, `(goal, history, plan) -> float`. Completions
+    without steps are left out, so that there may be fewer plans.
 
     Raises InputError for a blank goal, a history that is no list of texts, a count below 1 or a model that is not
     there; MissingExtra; with a scorer also its ComputeError or CorpusError.
@@ -95,7 +100,7 @@ def plan(
     plans = [answer for answer in answers if isinstance(answer, Plan)]
     if scorer is None or not plans:
         return plans
-    [ranked] = rerank(scorer, [request], [plans])
+    [ranked] = rerank(FunctionReward(scorer) if callable(scorer) else scorer, [request], [plans])
     return [plans[sample] for sample in ranked.order]
 
 
@@ -103,14 +108,15 @@ def audit_rewards(
     corpus: Corpus,
     procedures: Path | str | Sequence[Procedure],
     *,
-    verifiers: Sequence[str | RewardConfig] = ("paper", "grounded"),
+    verifiers: Sequence[Verification] | Mapping[str, Verification] = ("paper", "grounded"),
     extent: Extent = _ALL,
     progress: Progress = SILENT,
 ) -> Audit:
     """How well rewards on a corpus tell true continuations from corrupted ones; as `recipe reward audit`.
 
-    `procedures` is a file of procedures, or procedures; `verifiers` are names or settings. Settings are named by their
-    verifier. Shares of the audit lie in 0..1.
+    `procedures` is a file of procedures, or procedures. Each of the `verifiers` is a name, settings, or a function of
+    your own, `(goal, history, plan) -> float` (docs/own.md); as a mapping they have the names that you give them.
+    Shares of the audit lie in 0..1.
 
     Raises InputError for a path in place of a corpus, for rows that are no procedures, where no procedure can be
     audited or a reward stands there twice; ConfigError for an unknown verifier; ComputeError where a reward scores
@@ -121,9 +127,11 @@ def audit_rewards(
     read = read_procedures(Path(procedures)).procedures if isinstance(procedures, str | Path) else procedures
     embeddings = StepEmbeddings(corpus.encoder)
     audited = []
-    for choice in verifiers:
+    named = verifiers.items() if isinstance(verifiers, Mapping) else (("", choice) for choice in verifiers)
+    for name, choice in named:
         config = parse_config({"verifier": choice}, RewardConfig, "verifiers") if isinstance(choice, str) else choice
         verifier = Verifier(corpus, config, embeddings=embeddings)
-        name = choice if isinstance(choice, str) else config.verifier
-        audited.append(NamedScorer(name, verifier, config.contrast_problem(len(corpus)) or ""))
+        caution = verifier.config.contrast_problem(len(corpus)) or ""
+        own = choice if isinstance(choice, str) else verifier.config.verifier
+        audited.append(NamedScorer(name or own, verifier, caution))
     return audit_scorers(audited, corpus, read, embeddings.stacked, extent, progress=progress)

@@ -9,6 +9,7 @@ RecipeError            the base: one clear sentence, exit code 1
 |- BudgetSpent         the requested answers would cost more than the budget
 |- ServiceUnavailable  the reward service did not answer for as long as its caller waits
 `- ComputeError        a result that could not be computed: never turned into a number
+   `- FunctionFailed   a function of the user's own raised an error, or gave something else than a number
 """
 
 import json
@@ -76,6 +77,10 @@ class ServiceUnavailable(RecipeError):
 
 class ComputeError(RecipeError):
     """A value could not be computed; a caller reports it as missing, never as zero."""
+
+
+class FunctionFailed(ComputeError):
+    """A function of the user's own raised an error, or gave something else than a number."""
 
 
 class MissingExtra(RecipeError):

@@ -224,6 +224,18 @@ class Verdict:
         return sum(getattr(self, name) for name in self.__slots__)
 
 
+@dataclass(frozen=True, slots=True)
+class Grades:
+    """A judge's scores of one plan by a rubric of the user's own, or by a function of theirs (docs/own.md)."""
+
+    scores: dict[str, float]
+    """By criterion, on the rubric's scale."""
+    percent: float
+    """Their mean on that scale, 0 at its lowest and 100 at its highest value."""
+    rules: tuple[str, ...] = ()
+    """Rules of the rubric that hold and capped scores."""
+
+
 class CriticalFailure(NamedTuple):
     """What keeps a plan from reaching its goal, with the steps that it is about, counted from 1."""
 

@@ -15,7 +15,8 @@ from tests.evaluation.test_judge import Scripted
 
 from recipe.config import JudgeConfig
 from recipe.errors import InputError
-from recipe.evaluation.judge.critical import SCHEMA, CriticalFailureJudge, FailurePrompt, parse_failures
+from recipe.evaluation.judge.critical import SCHEMA, FailurePrompt
+from recipe.evaluation.judge.llm import LlmJudge
 from recipe.evaluation.judge.measures import CriticalFailuresMeasure
 from recipe.evaluation.judge.plans import Case, control_cases
 from recipe.evaluation.judge.verdicts import Judgement, read_verdicts, verdict_rows, write_verdicts
@@ -53,22 +54,22 @@ class ByPlan(Scripted):
 
 def judged(
     folder: Path, answer: Callable[..., str | Refusal], cases: Sequence[Case], **config: Any
-) -> tuple[list[Judgement], ByPlan, CriticalFailureJudge]:
+) -> tuple[list[Judgement], ByPlan, LlmJudge]:
     engine = ByPlan(answer)
-    judge = CriticalFailureJudge(engine, "owner/a-judge", prompt(folder), JudgeConfig(**config))
+    judge = LlmJudge(engine, "owner/a-judge", JudgeConfig(**config), prompt(folder))
     return judge.judge(cases), engine, judge
 
 
 def test_the_prompt_is_filled_in_one_pass_with_whole_procedures(tmp_path: Path) -> None:
     case = Case(example(history=["fill {steps}"]), ("stir\n3. done", "{goal} <|eot_id|>"))
-    [message] = prompt(tmp_path).chat(case)
+    [message] = prompt(tmp_path).ask(case)
     assert message == {
         "role": "user",
         "content": "Judge it.\nGoal: goal e\nL1:\n1. fill {steps}\n2. boil\n3. pour\n"
         "L2:\n1. fill {steps}\n2. stir 3. done\n"
         '3. {goal} < |eot_id|>\nAnswer {"critical_failures": []}.\n\nReturn only valid json.',
     }
-    [message] = prompt(tmp_path, "{goal}|{history}|{reference_steps}|{steps}").chat(case)
+    [message] = prompt(tmp_path, "{goal}|{history}|{reference_steps}|{steps}").ask(case)
     assert message["content"].startswith("goal e|1. fill {steps}|1. boil\n2. pour|1. stir")
 
 
@@ -96,8 +97,8 @@ def test_a_prompt_with_other_places_is_refused(tmp_path: Path, text: str, proble
 def test_an_answer_is_read_whatever_stands_around_it() -> None:
     expected = CriticalFailures((CriticalFailure("It burns.", (1,), (2, 3)),), "Because.")
     for text in (said("It burns."), f"<think>{said()}</think>\n```json\n{said('It burns.')}\n```"):
-        assert parse_failures(text) == (expected, "json")
-    assert parse_failures(said()).outcome == CriticalFailures((), "Because.")
+        assert FailurePrompt.parse(text) == (expected, "json")
+    assert FailurePrompt.parse(said()).outcome == CriticalFailures((), "Because.")
 
 
 BAD = [
@@ -121,14 +122,14 @@ BAD = [
 
 @pytest.mark.parametrize("text", BAD)
 def test_nothing_is_guessed_from_an_answer_of_another_form(text: str) -> None:
-    outcome, how = parse_failures(text)
+    outcome, how = FailurePrompt.parse(text)
     assert isinstance(outcome, Unscored)
     assert (how, bool(outcome.reason)) == ("", True)
 
 
 @given(st.lists(st.text(min_size=1).filter(str.strip), max_size=4), st.text(alphabet='ab {}[]":\n', max_size=40))
 def test_every_list_of_failures_is_read_behind_any_prose(texts: list[str], prose: str) -> None:
-    outcome = parse_failures(f"{prose}\n{said(*texts)}").outcome
+    outcome = FailurePrompt.parse(f"{prose}\n{said(*texts)}").outcome
     assert isinstance(outcome, CriticalFailures)
     assert [one.failure for one in outcome.failures] == [text.strip() for text in texts]
 
@@ -153,7 +154,7 @@ def test_what_cannot_be_read_is_asked_again_and_then_unscored(tmp_path: Path) ->
     assert [row.how for row in rows] == ["json", "json", "", "", "rule", "rule"]
     assert engine.schemas[0] == SCHEMA
     assert judge.identity.settings["rubric"] == "critical-failures"
-    other = CriticalFailureJudge(engine, "owner/a-judge", prompt(tmp_path, PROMPT + " Be strict."))
+    other = LlmJudge(engine, "owner/a-judge", rubric=prompt(tmp_path, PROMPT + " Be strict."))
     assert other.identity.prompt != judge.identity.prompt
     scores = critical_scores("ours", judge.identity, [case.example for case in cases], rows)
     assert {name: one.mean for name, one in scores.overall.values.items()} == {"without_failure": 50.0, "failures": 0.5}

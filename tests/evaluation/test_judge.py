@@ -14,7 +14,7 @@ from recipe.config import JudgeConfig, SamplingConfig
 from recipe.errors import ComputeError
 from recipe.evaluation.judge.llm import LlmJudge, estimate
 from recipe.evaluation.judge.plans import Case, control_cases
-from recipe.evaluation.judge.rubric import SCHEMA
+from recipe.evaluation.judge.rubric import six_criteria
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement
 from recipe.models.model import Model
 from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, OnAnswer, Refusal
@@ -80,7 +80,7 @@ def test_verdicts_come_in_the_order_of_the_cases_with_all_that_is_known() -> Non
         Judgement("d", Verdict(*[2] * 6), judge="A-Judge", how="json", steps=("2",), text=six(2)),
     ]
     assert [name for name, *_ in engine.asked] == ["4", "2"]
-    assert engine.schemas == [SCHEMA]
+    assert engine.schemas == [six_criteria().schema]
     assert (judge.ledger.answers, judge.ledger.tokens_in) == (2, 200)
 
 

@@ -2,18 +2,24 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recipe.config import RubricConfig, parse_config
+from recipe.errors import ConfigError
 from recipe.evaluation.judge.plans import Case
-from recipe.evaluation.judge.rubric import MEANINGS, as_data, code_of, parse, prompt_hash, render
+from recipe.evaluation.judge.rubric import CriteriaRubric, as_data, code_of, read_rubric, six_criteria
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.prompting import visible
-from recipe.types import Example, Unscored, Verdict
+from recipe.types import Example, Grades, Unscored, Verdict
 
+parse, render = six_criteria().parse, six_criteria().ask
 TRICKS = (
     "$data", "${code}", "{reference}", "$$", "----- data", "ends -----", "\n", "\r\n", "\u2028", "\x85", '"', "\\",
     "```", "]", "}", "<|eot_id|>", "</s>", "[INST]", "\u202e", "\x00", "\ud800", "</data>", "茶を注ぐ", "می\u200cخواهم",
@@ -86,11 +92,24 @@ def test_the_judge_is_told_of_what_it_is_not_shown_outside_the_data() -> None:
     assert "400" not in data
 
 
-def test_the_hash_of_the_prompt_tells_every_change_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = prompt_hash()
-    assert before == prompt_hash()
-    monkeypatch.setitem(MEANINGS, "clarity", "it is clear.")
-    assert prompt_hash() != before
+def test_the_hash_of_a_rubric_tells_every_change_of_it() -> None:
+    config = six_criteria().config
+    changes: list[dict[str, Any]] = [
+        {},
+        {"name": "mine"},
+        {"criteria": config.criteria | {"clarity": "it is clear."}},
+        {"criteria": dict(reversed(config.criteria.items()))},
+        {"highest": 10},
+        {"lowest": 1},
+        {"rules": config.rules[:1]},
+        {"orders": ""},
+        {"system": "Grade by $criteria."},
+        {"prompt": "$data $keys"},
+        {"prompt": "$data $keys $note"},
+    ]
+    hashes = [CriteriaRubric(config.model_copy(update={"name": "mine"} | change)).prompt for change in changes]
+    assert len({*hashes}) == len(changes) - 1  # the second has the first's name
+    assert CriteriaRubric(config).prompt == six_criteria().prompt not in hashes
 
 
 SIX = dict(zip(CRITERIA, (4, 3, 5, 2, 1, 0), strict=True))
@@ -209,3 +228,96 @@ def test_a_missing_criterion_is_never_filled(said: dict[str, int], missing: str)
     del said[missing]
     assert isinstance(parse(json.dumps(said)).outcome, Unscored)
     assert isinstance(parse("\n".join(f"{name}: {score}" for name, score in said.items())).outcome, Unscored)
+
+
+OWN = """
+name = "lab"
+lowest = 1
+highest = 10
+[criteria]
+safety = "nobody is hurt."
+cost = "little is bought."
+[[rules]]
+name = "knife"
+text = "The plan uses a knife."
+caps = {safety = 3}
+[[rules]]
+name = "long"
+text = "The plan is long."
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> CriteriaRubric:
+    (tmp_path / "lab.toml").write_text(OWN)
+    return read_rubric(tmp_path / "lab.toml")
+
+
+def test_a_rubric_of_ones_own_asks_for_its_criteria_and_rules(own: CriteriaRubric) -> None:
+    [system, user] = own.ask(case("g", ("h",), ("r",), ("a", "b")))
+    for text in ("two rules", "1. The plan uses a knife.", "- cost: little is bought.", "two criteria", "1 to 10"):
+        assert text in system["content"]
+    assert all(name not in system["content"] + user["content"] for name in CRITERIA if name != "continuation")
+    assert "$" not in system["content"] + user["content"]
+    assert own.schema["schema"]["required"] == ["safety", "cost", "knife"]
+    assert parts(user["content"])[1]
+
+
+@given(st.integers(-5, 15), st.integers(-5, 15), st.booleans())
+def test_caps_and_scale_are_applied_by_code(safety: int, cost: int, knife: bool) -> None:
+    rubric = CriteriaRubric(parse_config(tomllib.loads(OWN), RubricConfig, "lab"))
+    outcome, how = rubric.parse(json.dumps({"safety": safety, "cost": cost, "knife": knife}))
+    on_scale = [min(max(score, 1), 10) for score in (safety, cost)]
+    wanted = [min(on_scale[0], 3) if knife else on_scale[0], on_scale[1]]
+    assert isinstance(outcome, Grades)
+    assert [*outcome.scores.values()] == wanted
+    assert outcome.percent == pytest.approx(100 * (sum(wanted) - 2) / 18)
+    assert (outcome.rules, how) == (("knife",) if knife else (), "json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "safety: 4\ncost: 5",
+        '{"safety": 4, "cost": 5}',
+        '{"safety": 4, "cost": 5, "knife": "perhaps"}',
+        '{"safety": 4.5, "cost": 5, "knife": true}',
+        '{"safety": "4/5", "cost": 5, "knife": true}',
+    ],
+)
+def test_what_a_rubric_cannot_read_is_unscored(text: str, own: CriteriaRubric) -> None:
+    assert isinstance(own.parse(text).outcome, Unscored)
+
+
+def test_without_caps_pairs_of_a_criterion_and_a_number_are_read(own: CriteriaRubric) -> None:
+    plain = CriteriaRubric(own.config.model_copy(update={"rules": ()}))
+    assert plain.parse("Safety: 4/10\nCost: 7") == (Grades({"safety": 4, "cost": 7}, 100 * 9 / 18), "regex")
+    assert own.nothing == plain.nothing == Grades({"safety": 1, "cost": 1}, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ('name = "six-criteria"', "name"),
+        ('name = "a b"', "name"),
+        ("highest = 0", "highest"),
+        ('system = "no place"', "system"),
+        ('system = "$criteria $data"', "system"),
+        ('prompt = "$data"', "prompt"),
+        ('prompt = "$data $keys $"', "prompt"),
+        ('prompts = "x"', "prompts"),
+        ("criteria = {}", "criteria"),
+        ('criteria = {Safety = "x"}', "criteria"),
+        ('criteria = {accuracy = "x"}', "accuracy"),
+        ('rules = [{name = "safety", text = "x"}]', "safety"),
+        ('rules = [{name = "x", text = "x", caps = {alien = 1}}]', "alien"),
+        ('rules = [{name = "x", text = "x", caps = {safety = 99}}]', "safety"),
+    ],
+)
+def test_a_file_that_is_no_rubric_is_refused_with_the_key(line: str, key: str, tmp_path: Path) -> None:
+    given = {"name": 'name = "lab"', "criteria": 'criteria = {safety = "x"}'} | {line.partition(" ")[0]: line}
+    file = tmp_path / "lab.toml"
+    file.write_text("\n".join(given.values()))
+    with pytest.raises(ConfigError, match=key) as raised:
+        read_rubric(file)
+    assert str(file) in str(raised.value)

@@ -14,6 +14,7 @@ pytest.importorskip("matplotlib")
 from recipe.artifacts import fingerprint, write_json
 from recipe.config import BestOfNConfig, GRPOConfig, Settings, SFTConfig, load_config, parse_config
 from recipe.errors import ConfigError, InputError, MissingExtra
+from recipe.functions import pinned
 from recipe_apps.board.settings import BoardSettings
 from recipe_studies.experiments import settings as module
 from recipe_studies.experiments.expand import expand, read_inputs, run_experiment
@@ -519,3 +520,34 @@ def test_in_a_check_stages_that_are_done_are_marked(tmp_path: Path) -> None:
     rest = check_experiment(config, tmp_path / "run")
     assert [stage.name for stage in rest.stages if stage.done] == ["base"]
     assert [stage.name for stage in rest.stages] == [stage.name for stage in whole.stages]
+
+
+def test_a_reward_of_ones_own_is_an_arm_and_a_ranker(own_module: Callable[[str, str], str]) -> None:
+    source = "def few(goal, history, plan):\n    return -len(plan)\n"
+    name = f"{own_module('own_studied', source)}:few"
+    given = {"verifiers": {"mine": {"verifier": name}}, "rewards": ["paper", "mine"], "rankers": ["mine", "relevance"]}
+    config = comparison(seeds=[0], **given)
+    stages = planned(config)
+    trained = stages["grpo-mine-0"].settings.config.reward.verifier
+    assert trained == stages["rewards-mine"].settings.verifier.verifier == pinned(name)
+    first = identities(config)
+    own_module("own_studied", source.replace("-len", "-2 * len"))
+    follow = {"grpo-mine-0", "plans-mine-0", "rewards-mine", "rewards-relevance", "report"}
+    assert changed(first, identities(config)) == follow
+
+
+@pytest.mark.parametrize(
+    ("given", "fact"),
+    [
+        ({"rewards": ["mine"]}, "mine"),
+        ({"rankers": ["validity"]}, "validity"),
+        ({"verifiers": {"mine": {}}}, "mine"),
+        ({"verifiers": {"wrong": {"verifier": "paper"}}}, "wrong"),
+        ({"verifiers": {"Mine/../x": {"verifier": "paper"}}}, "Mine"),
+        ({"verifiers": {"mine": {"verifier": "alien"}}, "rewards": ["mine"]}, "alien"),
+        ({"verifiers": {"mine": {"verifier": "own_nowhere:few"}}, "rewards": ["mine"]}, "own_nowhere"),
+    ],
+)
+def test_a_name_of_no_reward_is_refused(given: dict[str, Any], fact: str) -> None:
+    with pytest.raises((ConfigError, InputError), match=fact):
+        study_of(comparison(**given))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("openai")
 from recipe.config import JudgeConfig, SamplingConfig
 from recipe.evaluation.diversity.judges import LlmDiversityJudge, Question
-from recipe.evaluation.judge.critical import CriticalFailureJudge, FailurePrompt
+from recipe.evaluation.judge.critical import FailurePrompt
 from recipe.evaluation.judge.llm import LlmJudge
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.verdicts import CRITERIA
@@ -56,7 +56,7 @@ def judged(answer: Answer) -> int | None:
 
 def failures(answer: Answer) -> int | None:
     prompt = FailurePrompt("", ())
-    [row, *_] = CriticalFailureJudge(Fixed(answer), "m", prompt).judge([Case(EXAMPLE, STEPS)])
+    [row, *_] = LlmJudge(Fixed(answer), "m", rubric=prompt).judge([Case(EXAMPLE, STEPS)])
     return len(row.outcome.failures) if isinstance(row.outcome, CriticalFailures) else None
 
 

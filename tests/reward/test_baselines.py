@@ -51,7 +51,7 @@ class Nothing:
 
 @pytest.mark.parametrize("config", [R0, LENGTH])
 def test_a_control_reads_no_narrations(config: RewardConfig) -> None:
-    assert config.is_control
+    assert not config.aligns
     rewards = Verifier(Nothing(), config).score(history=HISTORY, continuations=PLANS, goal=GOAL)
     assert [one.steps for one in rewards] == [2, 1, 1, 0]
     assert all(one.pool == () and one.coverage is None and one.best_narration is None for one in rewards)

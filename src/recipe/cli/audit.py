@@ -10,7 +10,7 @@ from recipe.cli.console import CommandOutput, out, progress, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import FLAGS, beside, opened
 from recipe.cli.reward_options import Config, Folder, settings
-from recipe.config import ModelConfig, SamplingConfig
+from recipe.config import FUNCTION_NAME, ModelConfig, SamplingConfig
 from recipe.errors import InputError
 from recipe.progress import LOADING
 
@@ -39,7 +39,9 @@ def audit(
     verifiers: Annotated[
         list[str] | None,
         typer.Option(
-            "--verifier", help=f"{', '.join(NAMES)}, or NAME=CONFIG.toml; repeat for each. Paper and grounded."
+            "--verifier",
+            help=f"{', '.join(NAMES)}, module:function or NAME=module:function for a function of yours (docs/own.md), "
+            "or NAME=CONFIG.toml; repeat for each. Paper and grounded.",
         ),
     ] = None,
     config: Config = None,
@@ -79,10 +81,9 @@ def audit(
     lodo --verifier grounded --verifier cheaper=cheaper.toml
     """
     names = verifiers or ["paper", "grounded"]
-    if unknown := [name for name in names if name not in NAMES and "=" not in name]:
-        raise typer.BadParameter(
-            f"{unknown[0]!r} is none of {', '.join(NAMES)}, and no NAME=CONFIG.toml.", param_hint="--verifier"
-        )
+    if unknown := [name for name in names if not (name in NAMES or "=" in name or FUNCTION_NAME.fullmatch(name))]:
+        known = f"{unknown[0]!r} is none of {', '.join(NAMES)}, no module:function and no NAME=CONFIG.toml."
+        raise typer.BadParameter(known, param_hint="--verifier")
     titles = [name.partition("=")[0] for name in names]
     if twice := [title for title in titles if titles.count(title) > 1]:
         raise typer.BadParameter(f"{twice[0]!r} is given twice; name each NAME=CONFIG.toml.", param_hint="--verifier")
@@ -170,9 +171,12 @@ def _read(files: Sequence[Path], skip_bad: bool) -> "tuple[list[Procedure], list
 
 def _settings(name: str, config: Path | None) -> "RewardConfig":
     """The settings of a verifier: those of its own file, else the common file's or the defaults, with the method and
-    pool of the name."""
+    pool of the name, or with its function."""
+    of = name.partition("=")[2] or name
+    if name not in NAMES and FUNCTION_NAME.fullmatch(of):
+        return settings(config, of, None)
     if "=" in name:
-        return settings(Path(name.partition("=")[2]), None, None)
+        return settings(Path(of), None, None)
     method, _, pool = name.partition(":")
     return settings(config, method, pool or None)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     model=SettingsTable(ModelConfig, ("model", "endpoint"), ASKED),
     sampling=SettingsTable(SamplingConfig, ("temperature",), ASKED),
     search=SEARCH,
-    plan=SettingsTable(PlanConfig),
+    plan=SettingsTable(PlanConfig, ("verifier",), "How plans are ranked"),
     frames=SettingsTable(FrameConfig),
 )
 @shows
@@ -65,7 +65,7 @@ def plan(
     Example: recipe plan --model Qwen/Qwen2.5-VL-3B-Instruct --video clip.mp4 --until 00:41 --goal "make tea"
     """
     if corpus is None and (plan.verifier or plan.config):
-        raise InputError("plan.verifier and plan.config go with --corpus; give the corpus folder.")
+        raise InputError("--verifier and plan.config go with --corpus; give the corpus folder.")
     require_searchable(search, corpus)
     method = plan.verifier or ("grounded" if plan.config is None else None)
     describing = phi_settings(model, plan.phi, plan.phi_endpoint)

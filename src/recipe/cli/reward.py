@@ -91,20 +91,22 @@ def score(
     if rows is not None:
         if goal or history or continuation:
             raise InputError("Prompts come from --input or from --goal, --history, --continuation; not from both.")
-        read = read_rows(rows, _Prompt, unknown="ignore")
+        read = [*read_rows(rows, _Prompt, unknown="ignore")]
         prompts = [PromptGroup(row.goal, row.history, [*row.continuations]) for _, row in read]
+        places = [f"{rows}, line {line}" for line, _ in read]
     else:
         for option, value in (("--goal", [goal]), ("--history", history), ("--continuation", continuation)):
             if not value or any(not text.strip() for text in value if option != "--continuation"):
                 raise InputError(f"{option} is missing or empty; give it a text.")
         prompts = [PromptGroup(goal, tuple(history or ()), [plan_steps(text) for text in continuation or ()])]
+        places = []
     if output is not None:
         require_writable(output)
     verifier = open_verifier(folder, config, method, pool)
     results = list[dict[str, Any]]()
     with progress().task("scoring prompts", len(prompts)) as advance:
         for batch in batches(prompts):
-            for prompt, rewards in zip(batch, score_or_raise(verifier, batch), strict=True):
+            for prompt, rewards in zip(batch, score_or_raise(verifier, batch, places[len(results) :]), strict=True):
                 earned = []
                 for plan, reward in zip(prompt.plans, rewards, strict=True):
                     best = reward.best_narration

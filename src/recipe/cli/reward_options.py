@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Option("--corpus", help="Corpus folder that the reward uses.")]
 Method = Annotated[
-    Literal["paper", "grounded", "r0", "length"] | None,
-    typer.Option("--verifier", help="The paper's reward, or the grounded one. r0 and length are controls."),
+    str | None,
+    typer.Option(
+        "--verifier",
+        metavar="<name>",
+        help="paper, grounded, or module:function for a function of yours (docs/own.md); r0 and length are controls.",
+    ),
 ]
 Pool = Annotated[
     Literal["history", "full", "own"] | None,
@@ -25,12 +29,18 @@ Config = Annotated[Path | None, typer.Option(help="Reward settings, a TOML file;
 
 
 def settings(config: Path | None, method: str | None, pool: str | None) -> "RewardConfig":
-    """The settings of a file, or the defaults, with what the options say in their place. Raises ConfigError."""
-    from recipe.config import RewardConfig, load_config
+    """The settings of a file, or the defaults, with what the options say in their place.
+
+    A function of the user's own is named with the hash of its source file. Raises ConfigError, and InputError for a
+    function that cannot be loaded.
+    """
+    from recipe.config import RewardConfig, load_config, parse_config
+    from recipe.reward.own import pinned_reward
 
     chosen = RewardConfig() if config is None else load_config(config, RewardConfig)
     options = {name: value for name, value in (("verifier", method), ("pool", pool)) if value is not None}
-    return chosen.model_copy(update=options)
+    parse_config(options, RewardConfig, "the options")
+    return pinned_reward(chosen.model_copy(update=options))
 
 
 def open_verifier(

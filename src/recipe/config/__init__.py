@@ -1,6 +1,7 @@
 """The settings of every stage, one module a stage; defaults are the paper's where it states them."""
 
 from recipe.config.base import (
+    FUNCTION_NAME,
     Config,
     Fraction,
     Positive,
@@ -13,7 +14,15 @@ from recipe.config.base import (
     read_config,
 )
 from recipe.config.corpus import AdaptationConfig, CaptionConfig, CorpusConfig, EncoderConfig, MiningConfig
-from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
+from recipe.config.models import (
+    FrameConfig,
+    JudgeConfig,
+    ModelConfig,
+    PhiConfig,
+    RubricConfig,
+    RubricRule,
+    SamplingConfig,
+)
 from recipe.config.planning import PlanConfig, SearchConfig
 from recipe.config.reward import FrameQuestionsConfig, GroundedConfig, RewardConfig
 from recipe.config.training import (
@@ -31,6 +40,7 @@ from recipe.config.training import (
 )
 
 __all__ = [
+    "FUNCTION_NAME",
     "AdaptationConfig",
     "BaseModelConfig",
     "BestOfNConfig",
@@ -54,6 +64,8 @@ __all__ = [
     "Positive",
     "RewardConfig",
     "RewardTrainingSettings",
+    "RubricConfig",
+    "RubricRule",
     "SFTConfig",
     "SamplingConfig",
     "SearchConfig",

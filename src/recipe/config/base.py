@@ -20,6 +20,8 @@ from recipe.errors import ConfigError
 
 Positive = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+FUNCTION_NAME = re.compile(r"(?P<module>[^\s:@/]+):(?P<function>[^\s:@/]+)(?:@(?P<source>[0-9a-f]{12}))?")
+"""`module:function`, a function of the user's own (`recipe.functions`), with the hash of its source file or without."""
 
 
 class Settings(BaseModel):

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from string import Template
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -166,3 +167,67 @@ class JudgeConfig(Settings):
     """Prompts that a judge on this machine reads at once."""
     history: Literal["annotated", "perceived"] = "annotated"
     """The history that the judge reads: the annotated one, or Phi's, which the paper's figures show."""
+
+
+CriterionName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
+_IN_SYSTEM = {"count", "lowest", "highest", "orders", "rules", "criteria"}
+_IN_PROMPT = {"code", "data", "note", "keys", "count", "scope", "lowest", "highest", "flags"}
+
+
+class RubricRule(Settings):
+    """A rule of a rubric that comes before its criteria."""
+
+    name: CriterionName
+    text: str
+    """As the judge reads it."""
+    caps: dict[CriterionName, int] = Field(default_factory=dict)
+    """Highest score of criteria where the rule holds. The judge then says whether it holds, and the cap is applied to
+    its scores; without caps, applying the rule is left to the judge."""
+
+
+class RubricConfig(Settings):
+    """A rubric: what a judge scores plans by (docs/own.md)."""
+
+    name: Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]*$")]
+    """As tables and records show it."""
+    lowest: int = 0
+    """The lowest score of a criterion, which a plan without a step that says anything gets without being read."""
+    highest: int = 5
+    """The highest score of a criterion."""
+    criteria: Annotated[dict[CriterionName, str], Field(min_length=1)]
+    """What each criterion means, by its name."""
+    rules: tuple[RubricRule, ...] = ()
+    """Rules before the criteria, such as what a plan is marked down for whatever else it has."""
+    orders: str = ""
+    """A sentence on what a text counts as that gives orders to the judge."""
+    system: str | None = None
+    """The system message, with the place $criteria and, where you like, $rules, $orders, $count, $lowest and $highest.
+    Left out: the packaged one."""
+    prompt: str | None = None
+    """The message with the data, with the places $data and $keys and, where you like, $code, $note, $scope, $flags,
+    $count, $lowest and $highest. Left out: the packaged one."""
+
+    @model_validator(mode="after")
+    def _can_be_asked(self) -> Self:
+        if not self.lowest < self.highest <= self.lowest + 100:
+            raise ValueError(f"highest is {self.highest} and lowest {self.lowest}; give a scale of 2 to 101 values")
+        names = [*self.criteria, *(rule.name for rule in self.rules)]
+        if twice := [name for name in names if names.count(name) > 1 or name == "accuracy"]:
+            raise ValueError(f"{twice[0]!r} names two things; give criteria and rules other names")
+        for rule in self.rules:
+            for name, most in rule.caps.items():
+                if name not in self.criteria or not self.lowest <= most <= self.highest:
+                    raise ValueError(f"rule {rule.name!r} caps {name} at {most}, which is no criterion on the scale")
+        for key, needed, known in (
+            ("system", {"criteria"}, _IN_SYSTEM),
+            ("prompt", {"data", "keys"}, _IN_PROMPT),
+        ):
+            if (text := getattr(self, key)) is None:
+                continue
+            template = Template(text)
+            places = set(template.get_identifiers())
+            if not template.is_valid() or needed - places or places - known:
+                takes = ", ".join(f"${name}" for name in sorted(needed))
+                others = ", ".join(f"${name}" for name in sorted(known - needed))
+                raise ValueError(f"{key} must take {takes}, may take {others}, and has a plain dollar as $$")
+        return self

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from recipe.config.base import Positive, Settings
 from recipe.config.models import SamplingConfig
+from recipe.config.reward import VerifierName
 
 Method = Literal["vidassist", "agent", "llm"]
 Proposers = Literal["both", "original", "recipe"]
@@ -26,9 +27,9 @@ class PlanConfig(Settings):
     """Address of the endpoint that serves `phi`."""
     skip_missing: bool = False
     """Leave out examples without a video or a history of Phi."""
-    verifier: Literal["paper", "grounded", "r0", "length"] | None = None
-    """The grounded reward, or the paper's; `r0` and `length` are controls. Left out: as `config` says, and without
-    it the grounded one."""
+    verifier: VerifierName | None = None
+    """The grounded reward, the paper's, or `module:function`, a function of yours (docs/own.md); `r0` and `length` are
+    controls. Left out: as `config` says, and without it the grounded one."""
     config: Path | None = None
     """Reward settings, a TOML file."""
 

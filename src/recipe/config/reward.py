@@ -3,10 +3,24 @@
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
-from recipe.config.base import Fraction, Positive, Settings
+from recipe.config.base import FUNCTION_NAME, Fraction, Positive, Settings
 from recipe.config.models import FrameConfig, ModelConfig
+
+BUILT_IN = ("paper", "grounded", "r0", "length")
+"""The rewards that have a name of their own."""
+
+
+def known_verifier(name: str) -> str:
+    """The name, where it is that of a reward or of a function. Raises ValueError."""
+    if name not in BUILT_IN and FUNCTION_NAME.fullmatch(name) is None:
+        known = ", ".join(map(repr, BUILT_IN))
+        raise ValueError(f"input should be one of {known}, or module:function for a function of your own")
+    return name
+
+
+VerifierName = Annotated[str, AfterValidator(known_verifier)]
 
 
 class GroundedConfig(Settings):
@@ -79,9 +93,10 @@ class RewardConfig(Settings):
 
     written_if_set: ClassVar[frozenset[str]] = frozenset({"frames"})
 
-    verifier: Literal["paper", "grounded", "r0", "length"] = "paper"
-    """The paper's reward, to which all settings below belong, or the grounded one with its own. `r0` (relevance to goal
-    and history) and `length` (number of steps) read no narrations: they are controls, and no rewards to use."""
+    verifier: VerifierName = "paper"
+    """The reward: `paper`, to which all settings below belong, `grounded` with its own, or `module:function`, a
+    function of yours (docs/own.md); records have the hash of its source file behind it. `r0` (relevance to goal and
+    history) and `length` (number of steps) read no narrations: they are controls, and no rewards to use."""
     grounded: GroundedConfig = GroundedConfig()
     frames: FrameQuestionsConfig | None = None
     """A model that looks at the history's video: which steps are done in it, and which can be next. None: no frames."""
@@ -128,13 +143,20 @@ class RewardConfig(Settings):
         """What the number of a reward means, in a few words."""
         weight = 0.0 if self.frames is None else self.frames.weight
         frames = f", with up to {weight:g} by the frames of the history" if weight else ""
-        if self.is_control:
+        if self.is_function:
+            return f"as this function of yours says{frames}"
+        if not self.aligns:
             return f"a control that reads no corpus{frames}"
         if self.verifier == "grounded":
             return f"0 is a plan that adds nothing{frames}"
         return f"at most {1 + weight:g}{frames}" + ("; below 0 the gate refuses the plan" if self.gate == "on" else "")
 
     @property
-    def is_control(self) -> bool:
-        """Whether it reads no narrations."""
-        return self.verifier in ("r0", "length")
+    def aligns(self) -> bool:
+        """Whether plans are aligned with narrations: not by a control and not by a function of the user's own."""
+        return self.verifier in ("paper", "grounded")
+
+    @property
+    def is_function(self) -> bool:
+        """Whether a function of the user's own rewards."""
+        return ":" in self.verifier

@@ -33,7 +33,7 @@ class JudgeIdentity:
 
     name: str
     """As tables show it: `Llama-3.3-70B-Instruct`, `proxy (minilm)`, `human: Ann`."""
-    kind: Literal["llm", "proxy", "human"]
+    kind: Literal["llm", "proxy", "function", "human"]
     """Only `llm` with the paper's model is the paper's judge."""
     model: str = ""
     prompt: str = ""

@@ -106,7 +106,7 @@ def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence
         evidence.append(step)
     caution = verifier.config.contrast_problem(len(verifier.corpus)) or ""
     asked = [TaskPrompt(goal, h)] if goal.strip() or h else []
-    covered = verifier.coverage.of(asked)[0] if asked and not verifier.config.is_control else None
+    covered = verifier.coverage.of(asked)[0] if asked and verifier.config.aligns else None
     trained = verifier.config.verifier == "grounded" and verifier.config.grounded.self_trained
     numbers = verifier.spoken(history=h, continuation=plan, goal=goal) if trained else {}
     spoken = tuple((NUMBERS[name], added) for name, added in numbers.items())
@@ -145,7 +145,7 @@ def parts(explanation: Explanation) -> list[RewardTerm]:
     """Every part of the reward, the total first."""
     reward = explanation.reward
     total = RewardTerm("R", reward.total, f"the reward; {explanation.config.scale}")
-    if explanation.config.is_control:
+    if not explanation.config.aligns:
         return [total]
     meanings = (_GROUNDED if explanation.config.verifier == "grounded" else _PAPER) | {"frames": _FRAMES}
     named = [
@@ -184,9 +184,9 @@ def in_words(explanation: Explanation) -> list[str]:
         sentences.append(explanation.coverage.sentence)
 
     steps, pool = explanation.plan_evidence, len(explanation.narrations)
-    if not config.is_control and not pool:
+    if config.aligns and not pool:
         sentences.append("Nothing was aligned: there is no narration or no step to align.")
-    elif not config.is_control and steps:
+    elif config.aligns and steps:
         best = sum(step.index is not None for step in explanation.steps[len(explanation.history) :])
         similar = [ground.similarity for step in steps for ground in step.grounds]
         mean = f", with a mean similarity of {_number(sum(similar) / len(similar), 2)}" if similar else ""
@@ -270,7 +270,9 @@ def _verdict(explanation: Explanation) -> str:
         return f"Reward {_number(reward.total)}, without the corpus: it covers this prompt too little to judge by."
     if not explanation.continuation:
         return f"Reward {_number(reward.total)}: the plan holds no steps."
-    if config.is_control:
+    if config.is_function:
+        return f"Reward {_number(reward.total)} by {config.verifier}, a function of yours."
+    if not config.aligns:
         return f"Reward {_number(reward.total)} for {_CONTROLS[config.verifier]}: a control, which reads no narrations."
     if config.verifier == "grounded":
         gain, background = (_number(reward.parts.get(name, 0.0)) for name in ("gain", "background"))

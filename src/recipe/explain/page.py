@@ -50,7 +50,7 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
     largest = max(1.0, *(abs(part.value) for part in named))
     config = explanation.config
     settings = config.model_dump(exclude={"grounded", "frames"})
-    if config.is_control:
+    if not config.aligns:
         settings = {"verifier": config.verifier}
     elif config.verifier == "grounded":
         settings = {"verifier": config.verifier} | config.grounded.model_dump()

@@ -68,16 +68,19 @@ def reward_predictions(
         for name, own in places.items()
     ]
     rewarded = list(predictions)
-    for own, rewards in zip(places.values(), _rewards(scorer, groups, progress), strict=True):
+    earned = _rewards(scorer, groups, progress, [f"example {name}" for name in places])
+    for own, rewards in zip(places.values(), earned, strict=True):
         for place, reward in zip(own, rewards, strict=True):
             rewarded[place] = replace(predictions[place], reward=reward.total, gated=reward.gated)
     return rewarded
 
 
-def _rewards(scorer: Scorer, groups: Sequence[PromptGroup], progress: Progress) -> list[list[Reward]]:
+def _rewards(
+    scorer: Scorer, groups: Sequence[PromptGroup], progress: Progress, names: Sequence[str] = ()
+) -> list[list[Reward]]:
     rewards: list[list[Reward]] = []
     with progress.task("rewarding plans", total=sum(len(group.plans) for group in groups)) as advance:
         for batch in batches(groups):
-            rewards += score_or_raise(scorer, batch)
+            rewards += score_or_raise(scorer, batch, names[len(rewards) :])
             advance(sum(len(group.plans) for group in batch))
     return rewards

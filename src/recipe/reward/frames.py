@@ -27,7 +27,7 @@ from recipe.models.model import Model, open_model
 from recipe.models.protocol import Answer, Chat, ModelRequest, all_answered
 from recipe.prompting import fence, fill, packaged
 from recipe.reward.embeddings import LruCache
-from recipe.reward.scorer import Prompt, PromptGroup, Steps
+from recipe.reward.scorer import Outcome, Prompt, PromptGroup, Steps
 from recipe.types import Example, Frames, Reward
 
 if TYPE_CHECKING:
@@ -157,14 +157,17 @@ class FrameQuestions:
                 self._kept.put((prompt, step), known[step])
         return [known[step] for step in steps]
 
-    def mixed(self, groups: Sequence[PromptGroup], rewards: Sequence[Sequence[Reward]]) -> list[list[Reward]]:
-        """The rewards of each group's plans with F added by its weight. Raises as `seen`."""
-        weighed = list[list[Reward]]()
+    def mixed(self, groups: Sequence[PromptGroup], rewards: Sequence[Sequence[Outcome]]) -> list[list[Outcome]]:
+        """The rewards of each group's plans with F added by its weight; failures stay. Raises as `seen`."""
+        weighed = list[list[Outcome]]()
         for group, own in zip(groups, rewards, strict=True):
             every = [step for plan in group.plans for step in plan]
             seen = dict(zip(every, self.seen(group.goal, group.history, every) if every else (), strict=True))
             weighed.append([])
             for plan, reward in zip(group.plans, own, strict=True):
+                if not isinstance(reward, Reward):
+                    weighed[-1].append(reward)
+                    continue
                 score = frames_score([seen[step] for step in plan])
                 total = reward.total + self.config.weight * score
                 weighed[-1].append(replace(reward, total=total, parts=reward.parts | {"frames": score}))

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from recipe.errors import ComputeError, CorpusError, InputError
+from recipe.errors import ComputeError, CorpusError, FunctionFailed, InputError
 from recipe.text import as_steps, whole_text
 from recipe.types import Plan, PooledAlignment, Reward
 
@@ -73,7 +73,7 @@ class Method(ABC):
         return group.steps
 
     @abstractmethod
-    def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, "Vectors"]) -> list[list[Reward]]:
+    def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, "Vectors"]) -> Sequence[Sequence[Outcome]]:
         """The rewards of each group's plans, after one scan of the corpus for all pools. Raises ComputeError."""
 
     def alignments(
@@ -160,14 +160,14 @@ def prompt_outcomes(scorer: Scorer, prompts: Sequence[Prompt]) -> list[Outcome]:
     return [known[prompt] for prompt in prompts]
 
 
-def score_or_raise(scorer: Scorer, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
-    """The rewards of all plans of each group. Raises the first failure."""
+def score_or_raise(scorer: Scorer, groups: Sequence[PromptGroup], places: Sequence[str] = ()) -> list[list[Reward]]:
+    """The rewards of all plans of each group. Raises the first failure, with its group's place if given."""
     rewards = list[list[Reward]]()
-    for outcomes in outcomes_of(scorer, groups):
+    for index, outcomes in enumerate(outcomes_of(scorer, groups)):
         rewards.append([])
         for outcome in outcomes:
             if not isinstance(outcome, Reward):
-                raise outcome
+                raise type(outcome)(f"{places[index]}: {outcome}") if places else outcome
             rewards[-1].append(outcome)
     return rewards
 
@@ -198,10 +198,10 @@ def batches(groups: Sequence[PromptGroup], plans: int = BATCH) -> Iterator[list[
 def or_none(outcomes: Sequence[Outcome], *, earlier: bool) -> list[Reward | None]:
     """None in place of each failure; `earlier`: whether any plan before these had a reward.
 
-    Raises InputError where no plan could be used, neither of these nor earlier: that is a fault of the setup, not of a
-    plan.
+    Raises InputError, or FunctionFailed, where no plan could be used, neither of these nor earlier: that is a fault of
+    the setup, not of a plan.
     """
-    unusable = [outcome for outcome in outcomes if isinstance(outcome, InputError)]
+    unusable = [outcome for outcome in outcomes if isinstance(outcome, InputError | FunctionFailed)]
     if unusable and len(unusable) == len(outcomes) and not earlier:
         raise unusable[0]
     return [outcome if isinstance(outcome, Reward) else None for outcome in outcomes]

@@ -10,14 +10,16 @@ from recipe.config import RewardConfig
 from recipe.errors import InputError
 from recipe.explain.explain import explain
 from recipe.explain.records import Explanation
+from recipe.functions import Function
 from recipe.reward.baselines import LengthMethod, RelevanceMethod
 from recipe.reward.coverage import CorpusCoverage
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
 from recipe.reward.frames import FrameQuestions
 from recipe.reward.grounded import GroundedMethod
 from recipe.reward.language_model import Likelihood
+from recipe.reward.own import FunctionReward, pinned_reward
 from recipe.reward.paper import PaperMethod
-from recipe.reward.scorer import Method, PromptGroup
+from recipe.reward.scorer import Method, Outcome, PromptGroup
 from recipe.types import Example, Plan, PooledAlignment, Reward
 
 if TYPE_CHECKING:
@@ -37,25 +39,33 @@ _METHODS: Mapping[str, Callable[[NarrationIndex, RewardConfig, Backend], Method]
 class Verifier:
     """Scores continuations by how well they align with the corpus; safe to share between threads.
 
-    `backend` names the alignment backend (`recipe.alignment.backends`). Verifiers on one corpus may share `embeddings`.
+    A function of your own, `(goal, history, plan) -> float` (docs/own.md), may stand in place of settings. `backend`
+    names the alignment backend (`recipe.alignment.backends`). Verifiers on one corpus may share `embeddings`.
     """
 
     def __init__(
         self,
         corpus: NarrationIndex,
-        config: RewardConfig = _PAPER,
+        config: RewardConfig | Function = _PAPER,
         *,
         backend: str = "auto",
         embeddings: StepEmbeddings | None = None,
     ) -> None:
         if isinstance(corpus, str | Path):
             raise InputError(f"{corpus} is a path where a corpus is due; open it first: Corpus.open({str(corpus)!r}).")
-        if not isinstance(config, RewardConfig):
+        if isinstance(config, RewardConfig):
+            config = pinned_reward(config)
+            own = FunctionReward(config.verifier) if config.is_function else None
+        elif callable(config):
+            own = FunctionReward(config)
+            config = RewardConfig(verifier=own.name)
+        else:
             raise InputError(f"{config!r} is no RewardConfig; write RewardConfig(verifier='grounded'), for example.")
         self.corpus = corpus
         self.config = config
+        """The settings; with a function, its name and the hash of its source file as `verifier`."""
         self._embeddings = embeddings or StepEmbeddings(corpus.encoder)
-        self._method: Method = _METHODS[config.verifier](corpus, config, backends.load(backend))
+        self._method: Method = own or _METHODS[config.verifier](corpus, config, backends.load(backend))
         self.frames = None if config.frames is None else FrameQuestions(config.frames)
         self.coverage = CorpusCoverage(corpus, self.embed)
         """How far the corpus knows a task, whatever the reward is."""
@@ -70,10 +80,11 @@ class Verifier:
         if self.frames is not None:
             self.frames.show(examples, clips)
 
-    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+    def score_groups(self, groups: Sequence[PromptGroup]) -> Sequence[Sequence[Outcome]]:
         """The reward of each plan, in order; all steps are encoded in one call, all pools found in one scan.
 
         Raises as `score`, for all groups; `recipe.reward.scorer.outcomes_of` finds the plans that the error concerns.
+        A plan that a function of the user's own fails on has the failure in place of its reward.
         """
         rewards = self._method.rewards(groups, self._vectors(groups))
         if self.frames is None or self.frames.config.weight == 0:
@@ -88,7 +99,11 @@ class Verifier:
         The paper's reward does not read the goal. Raises InputError for a blank step, and where a text stands for
         steps or steps for plans; ComputeError for a score that cannot be computed.
         """
-        [rewards] = self.score_groups([PromptGroup.of(goal, history, continuations)])
+        rewards = list[Reward]()
+        for outcome in self.score_groups([PromptGroup.of(goal, history, continuations)])[0]:
+            if not isinstance(outcome, Reward):
+                raise outcome
+            rewards.append(outcome)
         return rewards
 
     def align(self, *, goal: str, history: Sequence[str], continuation: Sequence[str] | Plan) -> list[PooledAlignment]:

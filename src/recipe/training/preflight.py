@@ -27,6 +27,7 @@ from recipe.data.examples import read_examples, read_training_examples
 from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError, install_command, require_packages
 from recipe.memory import available
 from recipe.prompting import open_prompt
+from recipe.reward.own import pinned_reward
 from recipe.text import planner_messages
 from recipe.training.cost import StepMeasurement
 
@@ -101,6 +102,8 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
         else:
             asked = f"{config.reward_service}: the service is asked when the run starts"
             findings.append(Requirement("reward", "note", asked))
+        if config.reward.is_function:
+            findings.append(check("reward", lambda: f"{pinned_reward(config.reward).verifier} is there"))
         if (model := config.reward.grounded.language_model) not in ("", "policy") and installed:
             findings += model_findings(model, None, [], "reward.language_model")
         if isinstance(config, BestOfNConfig) and config.plans is not None:
@@ -331,6 +334,8 @@ def _output(stage: Stage, config: AnyTraining, installed: bool) -> str:
     if installed and (output / "run.json").is_file():
         from recipe.training.runs import held_run, step_of  # noqa: PLC0415 - loads torch
 
+        if isinstance(config, RewardTrainingSettings):
+            config = config.model_copy(update={"reward": pinned_reward(config.reward)})
         run = held_run(stage, config, output)
         if run is not None and run.finished:
             return f"{output}: the run is finished; the command returns at once"

@@ -14,6 +14,7 @@ from recipe.config import BestOfNConfig, GroundedConfig, GRPOConfig, RewardConfi
 from recipe.errors import ConfigError, InputError
 from recipe.reward.coverage import FEWEST, TaskPrompt
 from recipe.reward.grounded import corpus_share
+from recipe.reward.own import pinned_reward
 from recipe.reward.scorer import Scorer, or_none, prompt_outcomes, score_plans, score_prefixes, totals_or_none
 from recipe.reward.self_trained import CARD
 from recipe.reward.verifier import Verifier
@@ -54,6 +55,8 @@ def open_reward_run(
         inputs["plans"] = config.plans / FIRST_ROUND
     if config.corpus is not None:
         inputs["corpus"] = config.corpus
+        reward = config.reward
+        config = config.model_copy(update={"reward": ranks.from_main(lambda: _recorded(reward, scorer))})
         if config.reward.verifier == "grounded" and (trained := config.reward.grounded.self_trained):
             inputs["self-trained reward"] = Path(trained) / CARD
     elif scorer is not None:
@@ -75,6 +78,13 @@ def open_reward_run(
         run = open_run(stage, config, config.output, {**inputs, **(further or {})})
         closing.push(opened.pop_all())
     return config, scorer, run
+
+
+def _recorded(reward: RewardConfig, scorer: Scorer | None) -> RewardConfig:
+    """The settings of a run's reward, a function of the user's own with the hash of its source file."""
+    if isinstance(scorer, Verifier) and scorer.config.is_function:
+        return scorer.config
+    return pinned_reward(reward)
 
 
 def covered_examples(

@@ -30,14 +30,15 @@ from recipe.errors import ConfigError, require_packages
 
 SELF_TRAINED = "self-trained"
 """The grounded reward with a net that is trained on the run's own corpus (`recipe.mining.self_training`)."""
-VerifierName = Literal["paper", "grounded"]
-RewardName = Literal["paper", "grounded", "self-trained", "validity"]
-"""Reward of a GRPO run: a verifier's, or the exact validity that only a world knows."""
+OwnName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]*$")]
+"""A name in `[verifiers]`, which becomes a part of the names of files."""
+REWARDS = ("paper", "grounded", "self-trained", "validity")
+"""Rewards of GRPO runs beside those of `[verifiers]`: a verifier's, or the exact validity that only a world knows."""
 Optimiser = Literal["grpo", "best-of-n"]
 """What trains on a reward: GRPO, with the keys of `[grpo]`, or best-of-N rounds, with those of `[best_of_n]`."""
-RankerName = Literal["paper", "grounded", "self-trained", "relevance", "wrong"]
-"""What chooses among samples: a verifier; R0, which reads no corpus (recipe.reward.baselines); or the grounded reward
-on a wrong corpus, for the base's samples alone."""
+RANKERS = ("paper", "grounded", "self-trained", "relevance", "wrong")
+"""What chooses among samples, beside those of `[verifiers]`: a verifier; R0, which reads no corpus
+(recipe.reward.baselines); or the grounded reward on a wrong corpus, for the base's samples alone."""
 
 
 class WorldSource(Settings):
@@ -201,23 +202,41 @@ class SelfTrainingSettings(Settings):
     """Plans that the base writes for each of them, to learn from as well; 0: none."""
 
 
+def _require_known(
+    verifiers: Mapping[str, Mapping[str, Any]], **named: tuple[tuple[str, ...], tuple[str, ...]]
+) -> None:
+    """Each name of a key must be of a verifier there is. Raises ValueError."""
+    for name, given in verifiers.items():
+        if name not in ("paper", "grounded") and (name in (*REWARDS, *RANKERS) or "verifier" not in given):
+            raise ValueError(f"verifiers.{name} is no verifier; give it another name and the key 'verifier'")
+    for key, (names, known) in named.items():
+        if unknown := [name for name in names if name not in known and name not in verifiers]:
+            raise ValueError(
+                f"{key}: {unknown[0]!r} is none of {', '.join(map(repr, known))}, and [verifiers] does not have it"
+            )
+
+
 class ComparisonConfig(Experiment):
     """One base planner, GRPO from it on every reward with every seed and one budget, best-of-N by every ranker."""
 
     kind: Literal["comparison"]
-    rewards: Annotated[tuple[RewardName, ...], Field(min_length=1)] = ("paper", "grounded")
-    """Rewards of GRPO; each has a run of its own for every seed."""
+    rewards: Annotated[tuple[OwnName, ...], Field(min_length=1)] = ("paper", "grounded")
+    """Rewards of GRPO, `paper`, `grounded`, `self-trained`, `validity` or a name in `verifiers`; each has a run of its
+    own for every seed."""
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
     """Seeds of the GRPO runs; data, base and samples have `seed`."""
-    rankers: Annotated[tuple[RankerName, ...], Field(min_length=1)] = ("paper", "grounded", "relevance")
-    """What chooses among the base's samples, and also rewards the plans of every run."""
-    verifiers: Mapping[VerifierName, dict[str, Any]] = Field(default_factory=dict)
-    """Keys of RewardConfig for a verifier that differs from its defaults."""
+    rankers: Annotated[tuple[OwnName, ...], Field(min_length=1)] = ("paper", "grounded", "relevance")
+    """What chooses among the base's samples, and also rewards the plans of every run: `paper`, `grounded`,
+    `self-trained`, `relevance`, `wrong` or a name in `verifiers`."""
+    verifiers: Mapping[OwnName, dict[str, Any]] = Field(default_factory=dict)
+    """Keys of RewardConfig for a verifier that differs from its defaults; a name of your own needs the key `verifier`,
+    such as `module:function` (docs/own.md)."""
     self_training: SelfTrainingSettings = SelfTrainingSettings()
     """Where `rewards` or `rankers` name the self-trained reward, which stands on the grounded one."""
 
     @model_validator(mode="after")
     def _has_a_wrong_corpus(self) -> Self:
+        _require_known(self.verifiers, rewards=(self.rewards, REWARDS), rankers=(self.rankers, RANKERS))
         if "wrong" in self.rankers and not self.has_wrong_corpus:
             raise ValueError("ranker 'wrong' needs source.wrong_narrations; give files, or leave it out of rankers")
         return self
@@ -366,20 +385,23 @@ class TeachingConfig(Experiment):
     their best step or round; empty: the last one is kept."""
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
     """Seeds of the arms; data, base and samples have `seed`."""
-    rankers: tuple[RankerName, ...] = ("grounded", "paper", "relevance")
-    """What chooses among the base's samples without training, and rewards the plans of every run."""
+    rankers: tuple[OwnName, ...] = ("grounded", "paper", "relevance")
+    """What chooses among the base's samples without training, and rewards the plans of every run; names as in a
+    comparison."""
     sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths, for the arm `gold`."""
     sft_known: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths: the base, or the given model, is fine-tuned on the goals of
     `source.known_share` first, and all arms start from there. Empty: they start from the base itself."""
-    verifiers: Mapping[VerifierName, dict[str, Any]] = Field(default_factory=dict)
-    """Keys of RewardConfig for a verifier that differs from its defaults."""
+    verifiers: Mapping[OwnName, dict[str, Any]] = Field(default_factory=dict)
+    """Keys of RewardConfig for a verifier that differs from its defaults; a name of your own needs the key `verifier`,
+    such as `module:function` (docs/own.md)."""
     self_training: SelfTrainingSettings = SelfTrainingSettings()
     """Where `arms` or `rankers` name the self-trained reward, which stands on the grounded one."""
 
     @model_validator(mode="after")
     def _can_be_run(self) -> Self:
+        _require_known(self.verifiers, rankers=(self.rankers, RANKERS))
         if self.sft_known and not (isinstance(self.source, ProceduresSource) and self.source.known_share):
             raise ValueError("sft_known needs goals that the base knows; give source.known_share, or remove it")
         if isinstance(self.source, ProceduresSource):

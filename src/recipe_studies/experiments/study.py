@@ -30,6 +30,7 @@ from typing import Any, Literal
 from recipe.config import BaseModelConfig, RewardConfig, RewardTrainingSettings, parse_config
 from recipe.errors import ConfigError
 from recipe.evaluation.metrics import CONTROL
+from recipe.reward.own import pinned_reward
 from recipe_studies.experiments.settings import (
     SELF_TRAINED,
     STEPS,
@@ -314,7 +315,7 @@ def _comparison(config: ComparisonConfig) -> Study:
     for seed in config.seeds:
         for reward in config.rewards:
             verifier = RewardConfig() if reward == "validity" else _verifier(config, reward)
-            name, regime, exact = f"{reward}-{seed}", REWARD_REGIMES[reward], reward == "validity"
+            name, regime, exact = f"{reward}-{seed}", REWARD_REGIMES.get(reward, f"RL, {reward}"), reward == "validity"
             run = run_config(config, "grpo", f"rl/{name}", seed, verifier)
             arms.append(Arm(name, f"grpo-{name}", run, (PlanSet(regime, f"plans/{name}.jsonl", seed),), regime, exact))
     return _ranked(config, arms)
@@ -346,16 +347,14 @@ def _ranked(config: ComparisonConfig | TeachingConfig, arms: Sequence[Arm]) -> S
     )
 
 
-def _verifier(
-    config: ComparisonConfig | TeachingConfig, name: Literal["paper", "grounded", "self-trained"]
-) -> RewardConfig:
+def _verifier(config: ComparisonConfig | TeachingConfig, name: str) -> RewardConfig:
     if name == "self-trained":
         verifier = _verifier(config, "grounded")
         # Whatever its own test says: a study finds out, and its report says both.
         trained = {"self_trained": SELF_TRAINED, "self_trained_anyway": True}
         return verifier.model_copy(update={"grounded": verifier.grounded.model_copy(update=trained)})
     given = config.verifiers.get(name, {})
-    return parse_config({"verifier": name, **given}, RewardConfig, f"[verifiers.{name}]")
+    return pinned_reward(parse_config({"verifier": name, **given}, RewardConfig, f"[verifiers.{name}]"))
 
 
 def _teaching(config: TeachingConfig) -> Study:
@@ -507,5 +506,7 @@ def run_config(
     own |= fixed
     if owned := sorted(own.keys() & given.keys()):
         raise ConfigError(f"[{table}]: an experiment sets {owned[0]!r} itself; remove the key.")
-    run = parse_config({"seed": run_seed, **given, **own}, TABLES[table], f"[{table}]")
-    return run if reward is None else run.model_copy(update={"reward": reward})
+    run: Any = parse_config({"seed": run_seed, **given, **own}, TABLES[table], f"[{table}]")
+    if not isinstance(run, RewardTrainingSettings):
+        return run
+    return run.model_copy(update={"reward": reward or pinned_reward(run.reward)})

@@ -13,7 +13,7 @@ from recipe.cli.console import CommandOutput
 from recipe.cli.evaluate.runner import PlanOptions, measure_command, open_embed
 from recipe.cli.flags import SettingsTable
 from recipe.cli.models import JUDGE, beside, opened
-from recipe.config import JudgeConfig, ModelConfig
+from recipe.config import FUNCTION_NAME, JudgeConfig, ModelConfig
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ PROXY = "proxy"
 """The judge that needs no model to ask."""
 FAILURES = "critical-failures"
 """The rubric of How2Score."""
+SIX = "six-criteria"
+"""The paper's rubric."""
 PAPERS = "meta-llama/Llama-3.3-70B-Instruct"
 """The paper's judge, and the default at an endpoint."""
 _PANEL = "How the judge is asked"
@@ -68,8 +70,12 @@ def read_judged(examples: Path, split: str, histories: Path | None, history: str
 def judge(
     plans: PlanOptions,
     rubric: Annotated[
-        Literal["six-criteria", "critical-failures"],
-        typer.Option(help="The paper's six criteria, or How2Score: the share of plans without a critical failure."),
+        str,
+        typer.Option(
+            metavar="NAME|FILE.toml",
+            help="six-criteria, the paper's; critical-failures, How2Score: the share of plans without a critical "
+            "failure; or a file with criteria, scale and prompt of your own (docs/own.md).",
+        ),
     ] = "six-criteria",
     prompt: Annotated[
         Path | None,
@@ -91,6 +97,8 @@ def judge(
 ) -> CommandOutput:
     """Judge plans by six criteria against the reference, beside control plans that show how far to trust the judge.
 
+    `--judge module:function` asks a function of yours, `--rubric FILE.toml` by criteria of your own.
+
     Example: recipe evaluate judge plans.jsonl --examples test.jsonl --endpoint http://localhost:8000/v1 --output j.json
 
     Example: recipe evaluate judge plans.jsonl --examples test.jsonl --judge proxy --output proxy.json
@@ -100,11 +108,13 @@ def judge(
     """
     from recipe.artifacts import fingerprint
     from recipe.data.examples import read_examples
-    from recipe.evaluation.judge.critical import MAX_TOKENS, CriticalFailureJudge
+    from recipe.evaluation.judge.critical import MAX_TOKENS
     from recipe.evaluation.judge.llm import Judge, LlmJudge, estimate
     from recipe.evaluation.judge.measures import CriticalFailuresMeasure, RubricMeasure
+    from recipe.evaluation.judge.own import FunctionJudge
     from recipe.evaluation.judge.plans import cases_of, control_cases
     from recipe.evaluation.judge.proxy import ProxyJudge
+    from recipe.evaluation.judge.rubric import read_rubric, six_criteria
     from recipe.evaluation.judge.verdicts import verdict_rows, write_verdicts
     from recipe.evaluation.measures import summarise
     from recipe.evaluation.scores import rows_path
@@ -113,6 +123,13 @@ def judge(
     from recipe.planning.predictions import read_predictions
 
     failures = _failure_prompt(rubric, prompt, model)
+    # A model at an endpoint may have such a name, too.
+    is_function = model.endpoint is None and not model.replay and FUNCTION_NAME.fullmatch(model.model) is not None
+    criteria = six_criteria() if rubric == SIX or failures is not None else read_rubric(Path(rubric))
+    if model.model == PROXY and not criteria.is_papers:
+        raise InputError(
+            f"--judge proxy computes the six criteria; leave --rubric {rubric} out, or name another judge."
+        )
     if failures is not None and "max_tokens" not in judge.model_fields_set:
         judge = judge.model_copy(update={"max_tokens": MAX_TOKENS})  # as long as the publisher allows
     asks = not (dry_run or show_prompt)
@@ -125,7 +142,7 @@ def judge(
     chosen = list({case.example.example_id: case.example for case in own.cases}.values())  # with the history shown
     cases = own.cases + control_cases(chosen, controls, judge.seed)
     if not asks:
-        costs = estimate(cases, judge) if failures is None else estimate(cases, judge, failures.chat)
+        costs = estimate(cases, judge, failures or criteria)
         if show_prompt:
             parts = (part for message in costs.first for part in (f"--- {message['role']} ---", message["content"]))
             return CommandOutput(costs.first, parts)
@@ -144,14 +161,12 @@ def judge(
     if failures is None and model.model == PROXY:
         asking = ProxyJudge(open_embed(encoder), encoder, judge.history)
         judged = asking.judge(cases, console.progress())
+    elif is_function:
+        asking = FunctionJudge(model.model, criteria, judge.history)
+        judged = asking.judge(cases, console.progress())
     else:
         with asked_model(beside(model, plans.output)) as engine:
-            named = model.model or PAPERS
-            asking = (
-                LlmJudge(engine, named, judge)
-                if failures is None
-                else CriticalFailureJudge(engine, named, failures, judge)
-            )
+            asking = LlmJudge(engine, model.model or PAPERS, judge, failures or criteria)
             judged = asking.judge(cases, console.progress())
             spent = engine.ledger.numbers()
     identity = asking.identity
@@ -172,7 +187,7 @@ def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "F
     """The prompt of the rubric of critical failures; None for the six criteria. Raises InputError."""
     if rubric != FAILURES:
         if path is not None:
-            raise InputError(f"--prompt goes with --rubric {FAILURES}; the prompt of the six criteria is fixed.")
+            raise InputError(f"--prompt goes with --rubric {FAILURES}; put another prompt into a --rubric FILE.toml.")
         return None
     from recipe.evaluation.judge.critical import FailurePrompt
 

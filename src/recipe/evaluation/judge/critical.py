@@ -17,13 +17,11 @@ from pathlib import Path
 from string import Formatter
 
 from recipe.artifacts import JsonObject, fingerprint, not_a_file
-from recipe.config import JudgeConfig
 from recipe.errors import InputError, quoted
-from recipe.evaluation.judge.llm import LlmJudge, Rubric
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.rubric import ParsedVerdict, last_object
 from recipe.evaluation.judge.verdicts import critical_failure
-from recipe.models.protocol import Answer, Chat, Engine, unanswered
+from recipe.models.protocol import Answer, Chat, unanswered
 from recipe.prompting import visible
 from recipe.text import final_answer
 from recipe.types import CriticalFailure, CriticalFailures, Unscored
@@ -94,7 +92,20 @@ class FailurePrompt:
             raise InputError.at(path, f"the place {{{lacking[0]}}} is missing", remedy)
         return cls(text, tuple((literal, name or "") for literal, name, _ in parts))
 
-    def chat(self, case: Case) -> Chat:
+    schema = SCHEMA
+    nothing = WORST
+
+    @staticmethod
+    def described() -> dict[str, str]:
+        """The rubric's name for a judge's settings."""
+        return {"rubric": RUBRIC}
+
+    @property
+    def prompt(self) -> str:
+        """SHA-256 of the text and the form of an answer."""
+        return fingerprint([self.text, _CLOSE, SCHEMA])
+
+    def ask(self, case: Case) -> Chat:
         """The chat that asks for the failures of a case."""
         example, own = case.example, "history" in (name for _, name in self.parts)
         before = () if own else example.history
@@ -109,44 +120,34 @@ class FailurePrompt:
         values["history"] = values["history"] or "nothing yet"
         return [{"role": "user", "content": "".join(text + values[slot] for text, slot in self.parts) + _CLOSE}]
 
+    @staticmethod
+    def parse(text: str) -> ParsedVerdict:
+        """The failures in a judge's answer.
+
+        >>> FailurePrompt.parse('{"reasoning": "Same.", "critical_failures": []}').outcome
+        CriticalFailures(failures=(), reasoning='Same.')
+        >>> FailurePrompt.parse("I see no failure.").outcome
+        Unscored(reason="the answer holds no list of failures: 'I see no failure.'")
+        """
+        if reason := unanswered(Answer(text)):
+            return ParsedVerdict(Unscored(reason))
+        answer = last_object(final_answer(text) or "", ("reasoning", "critical_failures"))
+        if answer is None:
+            return ParsedVerdict(Unscored(f"the answer holds no list of failures: {quoted(text)}"))
+        reasoning, items = answer["reasoning"], answer["critical_failures"]
+        if not isinstance(reasoning, str):
+            return ParsedVerdict(Unscored(f"the reasoning is no text: {quoted(str(reasoning))}"))
+        if not isinstance(items, list):
+            return ParsedVerdict(Unscored(f"critical_failures is no list: {quoted(str(items))}"))
+        failures = []
+        for item in items:
+            if (failure := critical_failure(item)) is None:
+                problem = f"a failure is not a text with L1_steps and L2_steps, numbers from 1: {quoted(str(item))}"
+                return ParsedVerdict(Unscored(problem))
+            failures.append(failure)
+        return ParsedVerdict(CriticalFailures(tuple(failures), reasoning), "json")
+
 
 def _line(text: str) -> str:
     """A text as one line that can be seen and holds no special token of a chat template."""
     return _SPECIAL.sub(r"\g<0> ", " ".join(visible(text).split()))
-
-
-def parse_failures(text: str) -> ParsedVerdict:
-    """The failures in a judge's answer.
-
-    >>> parse_failures('{"reasoning": "Same.", "critical_failures": []}').outcome
-    CriticalFailures(failures=(), reasoning='Same.')
-    >>> parse_failures("I see no failure.").outcome
-    Unscored(reason="the answer holds no list of failures: 'I see no failure.'")
-    """
-    if reason := unanswered(Answer(text)):
-        return ParsedVerdict(Unscored(reason))
-    answer = last_object(final_answer(text) or "", ("reasoning", "critical_failures"))
-    if answer is None:
-        return ParsedVerdict(Unscored(f"the answer holds no list of failures: {quoted(text)}"))
-    reasoning, items = answer["reasoning"], answer["critical_failures"]
-    if not isinstance(reasoning, str):
-        return ParsedVerdict(Unscored(f"the reasoning is no text: {quoted(str(reasoning))}"))
-    if not isinstance(items, list):
-        return ParsedVerdict(Unscored(f"critical_failures is no list: {quoted(str(items))}"))
-    failures = []
-    for item in items:
-        if (failure := critical_failure(item)) is None:
-            problem = f"a failure is not a text with L1_steps and L2_steps, numbers from 1: {quoted(str(item))}"
-            return ParsedVerdict(Unscored(problem))
-        failures.append(failure)
-    return ParsedVerdict(CriticalFailures(tuple(failures), reasoning), "json")
-
-
-class CriticalFailureJudge(LlmJudge):
-    """A language model that is shown goal, reference and plan, and lists what makes the plan useless."""
-
-    def __init__(self, engine: Engine, model: str, prompt: FailurePrompt, config: JudgeConfig | None = None) -> None:
-        """`model` is its name at the endpoint, a hub id or a folder."""
-        identity = fingerprint([prompt.text, _CLOSE, SCHEMA])
-        rubric = Rubric(identity, prompt.chat, SCHEMA, parse_failures, WORST, RUBRIC)
-        super().__init__(engine, model, config, rubric)

@@ -10,18 +10,18 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
 from recipe.evaluation.judge.plans import EMPTY, MISSING, Case, actionable, bounded
-from recipe.evaluation.judge.rubric import SCHEMA, ParsedVerdict, parse, prompt_hash, render
+from recipe.evaluation.judge.rubric import ParsedVerdict, Rubric, six_criteria
 from recipe.evaluation.judge.verdicts import NOTHING, Judgement
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.models.model import Model
 from recipe.models.protocol import Answer, Chat, Engine, Refusal, unanswered
 from recipe.progress import SILENT, Progress
-from recipe.types import CriticalFailures, Unscored, Verdict
+from recipe.types import CriticalFailures, Grades, Unscored, Verdict
 
 if TYPE_CHECKING:
     from recipe.evaluation.diversity.judges import DiversityRating
@@ -128,20 +128,6 @@ class LanguageModelJudge:
         return [[group[number] for number in range(repeats)] for group in answers]
 
 
-class Rubric(NamedTuple):
-    """How a judge is asked for a verdict, and how its answer is read."""
-
-    prompt: str
-    """SHA-256 of the prompt's template and schema."""
-    ask: Callable[[Case], Chat]
-    schema: JsonObject
-    parse: Callable[[str], ParsedVerdict]
-    nothing: Verdict | CriticalFailures
-    """The verdict by rule on a plan without an actionable step."""
-    name: str = ""
-    """Of a rubric that is not the paper's."""
-
-
 class LlmJudge(LanguageModelJudge):
     """A language model that is shown goal, history, reference and prediction, and gives a verdict by a rubric."""
 
@@ -149,9 +135,8 @@ class LlmJudge(LanguageModelJudge):
         self, engine: Engine, model: str, config: JudgeConfig | None = None, rubric: Rubric | None = None
     ) -> None:
         """`model` is its name at the endpoint, a hub id or a folder; without a rubric, the paper's is asked for."""
-        self._rubric = rubric or Rubric(prompt_hash(), render, SCHEMA, parse, NOTHING)
-        further = {"rubric": self._rubric.name} if self._rubric.name else {}
-        super().__init__(engine, model, config, self._rubric.prompt, further=further)
+        self._rubric = rubric or six_criteria()
+        super().__init__(engine, model, config, self._rubric.prompt, further=self._rubric.described())
 
     def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judgement]:
         """The verdicts on each case, in order; a plan without an actionable step gets the lowest by rule.
@@ -186,7 +171,7 @@ class LlmJudge(LanguageModelJudge):
         return rows
 
 
-def by_rule(case: Case, judge: str, nothing: Verdict | CriticalFailures = NOTHING) -> Judgement:
+def by_rule(case: Case, judge: str, nothing: Verdict | Grades | CriticalFailures = NOTHING) -> Judgement:
     """The judgement by rule of a plan without an actionable step."""
     return Judgement(
         example_id=case.example.example_id,
@@ -213,8 +198,9 @@ class JudgingCost:
     """The first prompt, empty where none is asked."""
 
 
-def estimate(cases: Sequence[Case], config: JudgeConfig, ask: Callable[[Case], Chat] = render) -> JudgingCost:
-    """The requests that an LLM judge would make for these cases, without asking; `ask` is its prompt."""
+def estimate(cases: Sequence[Case], config: JudgeConfig, rubric: Rubric | None = None) -> JudgingCost:
+    """The requests that an LLM judge would make for these cases, without asking; the paper's rubric by default."""
+    ask = (rubric or six_criteria()).ask
     chats = [ask(bounded(case, config)) for case in cases if actionable(case.steps)]
     characters = sum(len(message["content"]) for chat in chats for message in chat)
     tokens = -(-characters * config.repeats // _CHARACTERS_A_TOKEN)

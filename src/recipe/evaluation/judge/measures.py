@@ -1,4 +1,4 @@
-"""Plans judged by the paper's rubric, by a language model or a proxy, and by their critical failures."""
+"""Plans judged by a rubric of criteria, the paper's or another, and by their critical failures."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from recipe.errors import ComputeError
 from recipe.evaluation.judge.llm import Judge, LlmJudge
 from recipe.evaluation.judge.plans import CONTROLS, Case, cases_of
 from recipe.evaluation.judge.proxy import ProxyJudge
-from recipe.evaluation.judge.rubric import prompt_hash
+from recipe.evaluation.judge.rubric import six_criteria
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, control_findings, read_verdicts, verdict_rows
 from recipe.evaluation.measures import Measure, example_means
 from recipe.evaluation.scores import JudgeIdentity, PlanId, Row, Scores
@@ -73,7 +73,7 @@ class JudgedMeasure(Measure):
 
 
 class RubricMeasure(JudgedMeasure):
-    """Accuracy by the paper's six criteria."""
+    """Accuracy by the paper's six criteria, or by those of a rubric that the judge's identity names."""
 
     name = "judge"
     title = "accuracy"
@@ -88,7 +88,7 @@ class RubricMeasure(JudgedMeasure):
         opened.identity = {
             "model": settings.model,
             "weights": settings.weights,
-            "prompt": prompt_hash(),
+            "prompt": six_criteria().prompt,
             "missing verdicts": "0",
             "settings": settings.judge.model_dump(exclude={"batch_size"}),
         }

@@ -1,4 +1,7 @@
-"""The paper's rubric: six criteria from 0 to 5, the prompt that asks for them, and how an answer is parsed.
+"""Rubrics of criteria on a scale: the prompt that asks for scores, and how an answer is parsed.
+
+A rubric is data, `RubricConfig`: criteria, scale, rules and texts. The paper's, six criteria from 0 to 5, is the file
+`prompts/six_criteria.toml`, and one of the user's own is a file like it (docs/own.md).
 
 *Prompt.* Goal, history, reference and prediction are data. They go into the prompt as JSON with every line break
 written as an escape, between two lines with a code that is a hash of that JSON: no text can write a line of its own
@@ -7,9 +10,9 @@ template; so are their other forms in Unicode, such as full-width ones. The prom
 are never read as templates. The paper's fluff rule also caps a "holistic score" that is none of the six criteria: there
 is nothing to cap.
 
-*Answer.* What is read stands behind the judge's thought. The last JSON object that has the six criteria counts,
-whatever is written around it: judges that think aloud write drafts first. Where there is none, pairs of a criterion and
-a number are looked for in the text. A score may be written `4`, `4.0`, `"4"` or `4/5`, and is clamped to 0..5 (paper,
+*Answer.* What is read stands behind the judge's thought. The last JSON object that has all criteria counts, whatever is
+written around it: judges that think aloud write drafts first. Where there is none, pairs of a criterion and a number
+are looked for in the text. A score may be written `4`, `4.0`, `"4"` or `4/5`, and is clamped to the scale (paper,
 appendix). One that is no whole number, on another scale, or given twice with different values is no score, and one
 criterion without a score leaves the plan unscored: nothing is guessed.
 """
@@ -17,20 +20,31 @@ criterion without a score leaves the plan unscored: nothing is guessed.
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Sized
+from functools import cache
 from hashlib import sha256
-from typing import Any, NamedTuple
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean
+from string import Template
+from typing import Any, NamedTuple, Protocol
 from unicodedata import normalize
 
 from recipe.artifacts import JsonObject, fingerprint
-from recipe.errors import quoted
+from recipe.config import RubricConfig, load_config, parse_config
+from recipe.config.base import read_toml
+from recipe.errors import ConfigError, quoted
 from recipe.evaluation.judge.plans import Case
-from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
+from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.models.protocol import Answer, Chat, unanswered
 from recipe.prompting import fill, packaged, visible
 from recipe.text import final_answer
-from recipe.types import CriticalFailures, Unscored, Verdict
+from recipe.types import CriticalFailures, Grades, Unscored, Verdict
 
+PAPERS = "six-criteria"
+"""The name of the paper's rubric."""
+_DATA = {name: f"${name}" for name in ("code", "data", "note", "keys")}
+"""In place of the data where the texts around it are identified."""
 _READ = 50_000
 """Characters at the end of an answer that are read."""
 _TRIES = 1_000
@@ -39,51 +53,7 @@ _SCORE = r"(?P<value>[-+]?\d+(?:\.\d+)?)(?:\s{0,3}(?:/|out of)\s{0,3}(?P<scale>\
 _SCORE_ALONE = re.compile(rf"\s*{_SCORE}\s*")
 _MARKS = r"[\s\"'*_`]{0,8}"
 """Quotes and emphasis around names and numbers."""
-_PAIRS = {
-    name: re.compile(
-        # After the start of a line or a mark, so that "the predicted continuation: 3 steps" is no score.
-        rf"(?:^|[^\w\s])[ \t]{{0,8}}(?:\d{{1,2}}[.)]\s{{0,8}})?{_MARKS}{name.replace('_', '[ _-]{1,3}')}{_MARKS}"
-        rf"(?:\([^()\n]{{0,40}}\){_MARKS})?(?:(?:score|rating){_MARKS})?[:=|]{_MARKS}"
-        rf"{_SCORE}(?!\.?\w|[%/])(?=[\"'*_`\s]{{0,8}}(?:$|[,;|)}}\]\n(.–—-]))",
-        re.IGNORECASE | re.MULTILINE,
-    )
-    for name in CRITERIA
-}
-
-MEANINGS = {
-    "logical_progression": (
-        "cause and effect are strict: what each step physically needs has been done before it. Mark down what is "
-        "assumed without being said, and what contradicts the logic of the reference."
-    ),
-    "temporal_alignment": (
-        "the order of time is right. Mark down steps put in without cause, steps in another order, and wordiness that "
-        "lets the sequence drift."
-    ),
-    "spatial_grounding": (
-        "objects and places fit the scene that goal, history and reference tell of. Mark down invented objects and "
-        "places that contradict the reference."
-    ),
-    "continuation": (
-        "it goes on smoothly from the history. Mark down steps of the history done again, abrupt turns, and skipped "
-        "steps that are needed in between."
-    ),
-    "clarity": "it is precise and can be read at once. Mark down phrasing that buries the instruction.",
-    "semantic_alignment": (
-        "it matches the intent and the plan of the reference as a whole. Mark down other objects and other actions."
-    ),
-}
-"""The meaning of each criterion, after the paper's appendix on the evaluation protocol."""
-
-SCHEMA: JsonObject = {
-    "name": "verdict",
-    "schema": {
-        "type": "object",
-        "properties": {name: {"type": "integer", "enum": [*range(HIGHEST + 1)]} for name in CRITERIA},
-        "required": list(CRITERIA),
-        "additionalProperties": False,
-    },
-}
-"""The form of an answer, for endpoints that take a schema."""
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 class _Escapes(dict[int, str]):
@@ -99,36 +69,6 @@ class _Escapes(dict[int, str]):
 
 
 _ESCAPES = _Escapes()
-
-
-def render(case: Case) -> Chat:
-    """The chat that asks for the verdict on a case."""
-    example = case.example
-    data = as_data(
-        {
-            "goal": example.goal,
-            "history": example.history,
-            "reference": example.continuation,
-            "prediction": case.steps,
-        }
-    )
-    parts = []
-    if case.left_out:
-        parts.append(f"its last {case.left_out} steps are left out")
-    if case.cut:
-        parts.append(f"{case.cut} of its steps are cut off in the end, which is marked by an ellipsis")
-    note = f" The prediction is too long to be shown whole: {' and '.join(parts)}." if parts else ""
-    keys = ", ".join(f'"{name}": ...' for name in CRITERIA)
-    values = {"code": code_of(data), "data": data, "note": note, "keys": keys}
-    return [
-        {"role": "system", "content": _system()},
-        {"role": "user", "content": fill(packaged("recipe.evaluation.judge", "judge"), values)},
-    ]
-
-
-def prompt_hash() -> str:
-    """SHA-256 of the whole prompt without the data: templates, criteria and schema."""
-    return fingerprint([_system(), packaged("recipe.evaluation.judge", "judge"), SCHEMA])
 
 
 def as_data(fields: dict[str, str | Sequence[str]]) -> str:
@@ -165,47 +105,211 @@ def code_of(data: str) -> str:
     return code
 
 
-def _system() -> str:
-    criteria = "\n".join(f"- {name}: {MEANINGS[name]}" for name in CRITERIA)
-    return fill(packaged("recipe.evaluation.judge", "judge_system"), {"criteria": criteria})
-
-
 class ParsedVerdict(NamedTuple):
     """A verdict, and whether it was read as `json` or by `regex`; or why there is none."""
 
-    outcome: Verdict | CriticalFailures | Unscored
+    outcome: Verdict | Grades | CriticalFailures | Unscored
     how: str = ""
 
 
-def parse(text: str) -> ParsedVerdict:
-    """The verdict in a judge's answer.
+class Rubric(Protocol):
+    """How a judge is asked for a verdict, and how its answer is read."""
 
-    >>> parse('{"logical_progression": 4, "temporal_alignment": 9, "spatial_grounding": 4, "continuation": 3,'
+    @property
+    def prompt(self) -> str:
+        """SHA-256 of all that the data and the judge do not decide: texts, criteria, scale, rules, schema."""
+        ...
+
+    @property
+    def schema(self) -> JsonObject:
+        """The form of an answer, for endpoints that take a schema."""
+        ...
+
+    @property
+    def nothing(self) -> Verdict | Grades | CriticalFailures:
+        """The verdict by rule on a plan without an actionable step."""
+        ...
+
+    def described(self) -> dict[str, str]:
+        """What a judge's settings say of it; nothing of the paper's rubric."""
+        ...
+
+    def ask(self, case: Case) -> Chat:
+        """The chat that asks for the verdict on a case."""
+        ...
+
+    def parse(self, text: str) -> ParsedVerdict:
+        """The verdict in a judge's answer."""
+        ...
+
+
+class CriteriaRubric:
+    """A rubric of criteria, from its settings.
+
+    >>> rubric = six_criteria()
+    >>> rubric.parse('{"logical_progression": 4, "temporal_alignment": 9, "spatial_grounding": 4, "continuation": 3,'
     ... ' "clarity": 2, "semantic_alignment": 4}').outcome.total
     22
-    >>> parse("I cannot judge this.").outcome
+    >>> rubric.parse("I cannot judge this.").outcome
     Unscored(reason="the answer holds no verdict: 'I cannot judge this.'")
     """
-    if reason := unanswered(Answer(text)):
-        return ParsedVerdict(Unscored(reason))
-    read = (final_answer(text) or "")[-_READ:]
-    values: dict[str, Any] | None = last_object(read, CRITERIA)
-    if values is not None:
-        how, numbers_of = "json", {name: {_whole(values[name])} for name in CRITERIA}
-    else:
-        how, numbers_of = "regex", {name: {_whole(match) for match in _PAIRS[name].finditer(read)} for name in CRITERIA}
-        values = numbers_of
-        if not any(numbers_of.values()):
-            return ParsedVerdict(Unscored(f"the answer holds no verdict: {quoted(text)}"))
-    scores = {}
-    for name, numbers in numbers_of.items():
-        # Two different numbers for one criterion are no score: nothing is guessed.
-        score = next(iter(numbers)) if len(numbers) == 1 else None
-        if score is None:
-            shown = quoted(json.dumps(values[name], default=list))
-            return ParsedVerdict(Unscored(f"{name} is not one whole number from 0 to {HIGHEST}: {shown}"))
-        scores[name] = min(max(score, 0), HIGHEST)
-    return ParsedVerdict(Verdict(**scores), how)
+
+    def __init__(self, config: RubricConfig) -> None:
+        self.config = config
+        self.is_papers = config.name == PAPERS
+        self._capping = tuple(rule for rule in config.rules if rule.caps)
+        """Rules whose caps are applied here, where the judge says that they hold."""
+        self._template = config.prompt or packaged("recipe.evaluation.judge", "judge")
+        lowest, highest = config.lowest, config.highest
+        scored = {"type": "integer", "enum": [*range(lowest, highest + 1)]}
+        properties: JsonObject = dict.fromkeys(config.criteria, scored)
+        properties |= {rule.name: {"type": "boolean"} for rule in self._capping}
+        self.schema: JsonObject = {
+            "name": "verdict",
+            "schema": {
+                "type": "object",
+                "properties": properties,
+                "required": list(properties),
+                "additionalProperties": False,
+            },
+        }
+        counted = _counted(config.criteria, "criterion", "criteria")
+        ruled = f"the {_counted(config.rules, 'rule')} and " if config.rules else ""
+        flags = ", ".join(rule.name for rule in self._capping)
+        numbered = "\n".join(f"{number}. {rule.text}" for number, rule in enumerate(config.rules, start=1))
+        apply = f"Apply {_counted(config.rules, 'rule')} before you grade:\n{numbered}\n\nThen give"
+        self._values = {
+            "count": counted,
+            "scope": f"{ruled}the {counted}",
+            "lowest": str(lowest),
+            "highest": str(highest),
+            "keys": ", ".join(f'"{name}": ...' for name in properties),
+            "flags": f" of a criterion, and true or false for whether a rule holds ({flags})" if flags else "",
+            "orders": f" {config.orders}" if config.orders else "",
+            "rules": apply if config.rules else "Give",
+            "criteria": "\n".join(f"- {name}: {meaning}" for name, meaning in config.criteria.items()),
+        }
+        self._system = self._filled(config.system or packaged("recipe.evaluation.judge", "judge_system"), {})
+        texts = [self._system, self._filled(self._template, _DATA) + "\n", self.schema]
+        scale = [] if self.is_papers else [lowest, highest, [rule.caps for rule in config.rules]]
+        self.prompt = fingerprint([*texts, *scale])
+
+    @property
+    def nothing(self) -> Verdict | Grades:
+        """The lowest score on every criterion."""
+        return self.verdict(dict.fromkeys(self.config.criteria, float(self.config.lowest)))
+
+    def verdict(self, scores: Mapping[str, float], applied: tuple[str, ...] = ()) -> Verdict | Grades:
+        """The verdict of a score for each criterion, on the scale; of the paper's rubric whole numbers are due."""
+        if self.is_papers:
+            return Verdict(**{name: int(scores[name]) for name in CRITERIA})
+        return self.grades(scores, applied)
+
+    def grades(self, scores: Mapping[str, float], applied: tuple[str, ...] = ()) -> Grades:
+        """A score for each criterion, which need not be a whole number, with their mean in percent of the scale."""
+        lowest, highest = self.config.lowest, self.config.highest
+        share = fmean((scores[name] - lowest) / (highest - lowest) for name in self.config.criteria)
+        return Grades({name: float(scores[name]) for name in self.config.criteria}, 100 * share, applied)
+
+    def described(self) -> dict[str, str]:
+        """Name and scale for a judge's settings; empty of the paper's rubric, which these settings do not name."""
+        scale = f"{self.config.lowest} to {self.config.highest}"
+        return {} if self.is_papers else {"rubric": self.config.name, "scale": scale}
+
+    def ask(self, case: Case) -> Chat:
+        """The chat that asks for the verdict on a case."""
+        example = case.example
+        data = as_data(
+            {
+                "goal": example.goal,
+                "history": example.history,
+                "reference": example.continuation,
+                "prediction": case.steps,
+            }
+        )
+        parts = []
+        if case.left_out:
+            parts.append(f"its last {case.left_out} steps are left out")
+        if case.cut:
+            parts.append(f"{case.cut} of its steps are cut off in the end, which is marked by an ellipsis")
+        note = f" The prediction is too long to be shown whole: {' and '.join(parts)}." if parts else ""
+        shown = {"code": code_of(data), "data": data, "note": note}
+        return [
+            {"role": "system", "content": self._system},
+            {"role": "user", "content": self._filled(self._template, shown)},
+        ]
+
+    def parse(self, text: str) -> ParsedVerdict:
+        """The verdict in a judge's answer."""
+        if reason := unanswered(Answer(text)):
+            return ParsedVerdict(Unscored(reason))
+        names, lowest, highest = tuple(self.config.criteria), self.config.lowest, self.config.highest
+        read = (final_answer(text) or "")[-_READ:]
+        rules = [rule.name for rule in self._capping]
+        values: dict[str, Any] | None = last_object(read, [*names, *rules])
+        if values is not None:
+            how, numbers_of = "json", {name: {_whole(values[name], highest)} for name in names}
+        else:
+            how = "regex"
+            numbers_of = {name: {_whole(match, highest) for match in _pair(name).finditer(read)} for name in names}
+            values = numbers_of
+            if rules or not any(numbers_of.values()):
+                return ParsedVerdict(Unscored(f"the answer holds no verdict: {quoted(text)}"))
+        scores = {}
+        for name, numbers in numbers_of.items():
+            # Two different numbers for one criterion are no score: nothing is guessed.
+            score = next(iter(numbers)) if len(numbers) == 1 else None
+            if score is None:
+                shown = quoted(json.dumps(values[name], default=list))
+                return ParsedVerdict(Unscored(f"{name} is not one whole number from {lowest} to {highest}: {shown}"))
+            scores[name] = min(max(score, lowest), highest)
+        applied = []
+        for rule in self._capping:
+            if not isinstance(holds := values[rule.name], bool):
+                return ParsedVerdict(Unscored(f"{rule.name} is neither true nor false: {quoted(json.dumps(holds))}"))
+            if holds:
+                applied.append(rule.name)
+                scores |= {name: min(scores[name], most) for name, most in rule.caps.items()}
+        return ParsedVerdict(self.verdict(scores, tuple(applied)), how)
+
+    def _filled(self, template: str, data: Mapping[str, str]) -> str:
+        values = {**self._values, **data}
+        return fill(template, {name: values[name] for name in Template(template).get_identifiers()})
+
+
+@cache
+def six_criteria() -> CriteriaRubric:
+    """The paper's rubric."""
+    text = files("recipe.evaluation.judge").joinpath("prompts", f"{PAPERS.replace('-', '_')}.toml")
+    raw = read_toml(text.read_text(encoding="utf-8"))
+    return CriteriaRubric(parse_config(raw, RubricConfig, PAPERS))
+
+
+def read_rubric(path: Path) -> CriteriaRubric:
+    """The rubric of a file. Raises ConfigError with the key that is missing, unknown or cannot be used."""
+    config = load_config(path, RubricConfig)
+    if config.name == PAPERS:
+        raise ConfigError(f"{path}: key 'name': {PAPERS!r} is the paper's rubric; give yours another name.")
+    return CriteriaRubric(config)
+
+
+def _counted(items: Sized, noun: str, nouns: str = "") -> str:
+    """`six criteria`, `one rule`."""
+    number = len(items)
+    words = _NUMBERS[number] if number < len(_NUMBERS) else str(number)
+    return f"{words} {noun if number == 1 else nouns or f'{noun}s'}"
+
+
+@cache
+def _pair(name: str) -> re.Pattern[str]:
+    """A criterion and its score in a text without JSON."""
+    return re.compile(
+        # After the start of a line or a mark, so that "the predicted continuation: 3 steps" is no score.
+        rf"(?:^|[^\w\s])[ \t]{{0,8}}(?:\d{{1,2}}[.)]\s{{0,8}})?{_MARKS}{name.replace('_', '[ _-]{1,3}')}{_MARKS}"
+        rf"(?:\([^()\n]{{0,40}}\){_MARKS})?(?:(?:score|rating){_MARKS})?[:=|]{_MARKS}"
+        rf"{_SCORE}(?!\.?\w|[%/])(?=[\"'*_`\s]{{0,8}}(?:$|[,;|)}}\]\n(.–—-]))",
+        re.IGNORECASE | re.MULTILINE,
+    )
 
 
 def last_object(text: str, names: Sequence[str]) -> dict[str, Any] | None:
@@ -234,12 +338,12 @@ def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _whole(value: Any) -> int | None:
+def _whole(value: Any, highest: int) -> int | None:
     """A score as a whole number, None where it is none: a JSON value, or a match of a number with its scale."""
     if isinstance(value, str):
         value = _SCORE_ALONE.fullmatch(value)
     if isinstance(value, re.Match):
-        if value["scale"] is not None and float(value["scale"]) != HIGHEST:
+        if value["scale"] is not None and float(value["scale"]) != highest:
             return None
         value = float(value["value"])
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:

@@ -1,9 +1,9 @@
 """Judgements as JSON lines, and the rows of a measure that they are.
 
 A file of verdicts holds what judges, proxies and people gave each plan, one object a line. `example_id` is required,
-and one of `scores`, an integer from 0 to 5 for each of the six criteria; `critical_failures` with their `reasoning`; or
-`unscored`, the reason that there is neither. `sample` (0), `repeat` (0), `control`, `how`, `judge`, `steps`, `flags`
-and `text` are optional.
+and one of `scores`, an integer from 0 to 5 for each of the six criteria, or with their `percent` the scores by another
+rubric and the `rules` that capped them; `critical_failures` with their `reasoning`; or `unscored`, the reason that
+there is neither. `sample` (0), `repeat` (0), `control`, `how`, `judge`, `steps`, `flags` and `text` are optional.
 
 A plan's accuracy is its total over 30, in percent: the mean over its repeats first, then over the samples of its
 example, then over the examples of a dataset, then over the datasets of a split.
@@ -13,6 +13,7 @@ missing is not missing at random. Where some is, the means are also given with a
 place of each missing verdict: whatever the judge would have said lies between them.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from recipe.evaluation.scores import PlanId, Row
 from recipe.report.numbers import MINUS
 from recipe.rows import Count, Text, read_rows
 from recipe.stats import paired_interval, video_of
-from recipe.types import CriticalFailure, CriticalFailures, Example, Unscored, Verdict
+from recipe.types import CriticalFailure, CriticalFailures, Example, Grades, Unscored, Verdict
 
 CRITERIA = tuple(field.name for field in fields(Verdict))
 """The six criteria of the rubric, in its order."""
@@ -45,7 +46,7 @@ class Judgement:
     """One judgement of one plan."""
 
     example_id: str
-    outcome: Verdict | CriticalFailures | Unscored
+    outcome: Verdict | Grades | CriticalFailures | Unscored
     sample: int = 0
     repeat: int = 0
     control: str = ""
@@ -53,7 +54,7 @@ class Judgement:
     judge: str = ""
     """The judge's name, as in its scores."""
     how: str = ""
-    """How the verdict was obtained: `json`, `regex`, `rule` (in code, without a call), `proxy` or `human`."""
+    """How the verdict was obtained: `json`, `regex`, `rule` (by code), `proxy`, `function` or `human`."""
     steps: tuple[str, ...] = ()
     """The plan that was judged."""
     flags: tuple[str, ...] = ()
@@ -77,6 +78,9 @@ def write_verdicts(path: Path, judged: Iterable[Judgement]) -> int:
             row = replace(row, unscored=outcome.reason)
         elif isinstance(outcome, Verdict):
             row = replace(row, scores=to_json(outcome))
+        elif isinstance(outcome, Grades):
+            row = replace(row, scores=outcome.scores, percent=outcome.percent, rules=outcome.rules)
+            kept |= {"percent"}
         else:
             failures = tuple(
                 {"failure": failure.failure, "L1_steps": failure.reference_steps, "L2_steps": failure.plan_steps}
@@ -96,7 +100,7 @@ def read_verdicts(path: Path) -> list[Judgement]:
     """
     judged = []
     for line, row in read_rows(path, _Line, unique=("example_id", "sample", "control", "judge", "repeat")):
-        outcome: Verdict | CriticalFailures | Unscored
+        outcome: Verdict | Grades | CriticalFailures | Unscored
         if sum(value is not None for value in (row.scores, row.critical_failures, row.unscored)) != 1:
             raise InputError.at(path, "it has not one of scores, critical_failures, unscored", _REMEDY, line=line)
         if row.unscored is not None:
@@ -109,6 +113,11 @@ def read_verdicts(path: Path) -> list[Judgement]:
                     raise InputError.at(path, "no list of failures", _FAILURES, line=line, field="critical_failures")
                 failures.append(failure)
             outcome = CriticalFailures(tuple(failures), row.reasoning)
+        elif row.scores is not None and row.percent is not None:
+            numbers = [row.percent / 100, *row.scores.values()]
+            if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
+                raise InputError.at(path, "a score is no number", "judge the plans again", line=line, field="scores")
+            outcome = Grades({name: float(score) for name, score in row.scores.items()}, row.percent, row.rules)
         else:
             if row.scores is None or set(row.scores) != set(CRITERIA):
                 raise InputError.at(path, "the scores are not the six criteria", _SCORES, line=line, field="scores")
@@ -126,6 +135,8 @@ class _Line:
 
     example_id: Text
     scores: dict[str, Any] | None = None
+    percent: float | None = None
+    rules: tuple[str, ...] = ()
     critical_failures: tuple[Any, ...] | None = None
     reasoning: str = ""
     unscored: Text | None = None
@@ -153,12 +164,14 @@ def critical_failure(item: object) -> CriticalFailure | None:
 
 
 def verdict_rows(judged: Iterable[Judgement]) -> list[Row]:
-    """A row for each judgement: accuracy in percent and the six criteria, or what there is of critical failures."""
+    """A row for each judgement: accuracy in percent and the criteria, or what there is of critical failures."""
     rows = []
     for judgement in judged:
         outcome, metrics = judgement.outcome, dict[str, float]()
         if isinstance(outcome, Verdict):
             metrics = {"accuracy": accuracy_of(outcome)} | {name: float(getattr(outcome, name)) for name in CRITERIA}
+        elif isinstance(outcome, Grades):
+            metrics = {"accuracy": outcome.percent} | outcome.scores
         elif isinstance(outcome, CriticalFailures):
             metrics = {"without_failure": 100.0 * (not outcome.failures), "failures": float(len(outcome.failures))}
         rows.append(
@@ -175,7 +188,8 @@ def verdict_rows(judged: Iterable[Judgement]) -> list[Row]:
                     "how": judgement.how,
                     "judge": judgement.judge,
                     "text": judgement.text,
-                },
+                }
+                | ({"rules": list(outcome.rules)} if isinstance(outcome, Grades) and outcome.rules else {}),
             )
         )
     return rows
