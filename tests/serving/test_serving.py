@@ -17,7 +17,7 @@ from recipe.config import CorpusConfig, EncoderConfig, RewardConfig, SearchConfi
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
-from recipe.errors import ConfigError
+from recipe.errors import ConfigError, InputError
 from recipe.evaluation.people.ratings import read_ratings
 from recipe.explain.records import Links
 from recipe.models.protocol import WrittenPieces
@@ -29,6 +29,7 @@ from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Reward, Segment
 
 from recipe_apps.serving import runs  # isort: skip
+from recipe_apps.serving.feedback import FeedbackStore  # isort: skip
 from recipe_apps.serving.evidence import CorpusEvidence, open_evidence  # isort: skip
 from recipe_apps.serving.settings import PageSettings  # isort: skip
 
@@ -377,6 +378,41 @@ def test_feedback_is_kept_where_evaluation_reads_it(serve: Any, tmp_path: Path) 
         said = {"plan": 0, "rater": "ann", "scores": scores}
         assert page.client.post(f"/api/runs/{again}/feedback", json=said).status_code == 201
     assert len(read_ratings(keep / "ratings.jsonl")) == 2
+
+
+def test_a_service_starts_whatever_a_kill_left_of_its_files(serve: Any, tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    with serve([plan_text(TEA)], keep=keep) as page:  # a verdict and no rating: one file stays empty
+        page.events(run := page.begin(plans=1))
+        for step in (1, 2):
+            said = {"plan": 0, "rater": "änn", "step": step, "verdict": "keep"}
+            assert page.client.post(f"/api/runs/{run}/feedback", json=said).status_code == 201
+    assert (keep / "ratings.jsonl").read_bytes() == b""
+    whole = {file.name: file.read_bytes() for file in keep.iterdir()}
+    assert len(whole) == 4
+    for name, content in whole.items():
+        ends = {0, 1, len(content) // 2, content.find(b"\xc3") + 1, len(content) - 2, len(content) - 1, len(content)}
+        for end in sorted({min(max(end, 0), len(content)) for end in ends}):
+            (keep / name).write_bytes(content[:end])
+            FeedbackStore(keep)
+            # What is left are whole rows, and of what was cut a copy.
+            left, cut = (keep / name).read_bytes(), list(keep.glob(f"{name}.damaged-*"))
+            assert content.startswith(left.rstrip(b"\n"))
+            assert left.count(b"\n") == content[:end].count(b"\n") or not cut
+            assert [file.read_bytes() for file in cut] == ([] if left == content[:end] else [content[:end]])
+            FeedbackStore(keep)  # it is told once
+            assert list(keep.glob(f"{name}.damaged-*")) == cut
+            for file in cut:
+                file.unlink()
+        (keep / name).unlink()
+        FeedbackStore(keep)
+        (keep / name).write_bytes(content)
+    (keep / "steps.jsonl").write_bytes(b'{"example_id": "a"}\n' + whole["steps.jsonl"])
+    with pytest.raises(InputError, match="line 1, field 'sample'"):
+        FeedbackStore(keep)
+    (keep / "steps.jsonl").write_bytes(b'{"example_id": "a"\n' + whole["steps.jsonl"])
+    with pytest.raises(InputError, match="line 1"):  # no cut: somebody has changed the file
+        FeedbackStore(keep)
 
 
 def test_metrics_count_what_happened(serve: Any) -> None:
