@@ -17,6 +17,7 @@ from recipe.cli.reward_options import open_verifier
 from recipe.clock import read_clock
 from recipe.config import FrameConfig, ModelConfig, PlanConfig, SamplingConfig, SearchConfig
 from recipe.errors import InputError
+from recipe.text import distinct_plans
 from recipe.types import Segment
 
 if TYPE_CHECKING:
@@ -192,10 +193,14 @@ def _plans(
         [ranked] = rerank(verifier, [request], [plans], console.progress())
         lines.append(f"reward by {verifier.config.verifier}: {verifier.config.scale}")
     links, covered, known = Links(), None, True
-    for sample in range(len(plans)) if ranked is None else ranked.order:
+    order = range(len(plans)) if ranked is None else ranked.order
+    for place, samples in distinct_plans([getattr(plans[sample], "steps", ()) for sample in order]).items():
+        sample = order[place]
         steps = list(getattr(plans[sample], "steps", ()))
-        row: dict[str, Any] = {"sample": sample, "steps": steps}
+        row: dict[str, Any] = {"sample": sample, "samples": samples, "steps": steps}
         title = [(f"plan {sample + 1}", "bold")] if count > 1 else []
+        if samples > 1 and search is None:
+            title.append((f"  {samples} of {len(plans)} samples wrote this plan", ""))
         if verifier is not None and ranked is not None:
             reward = ranked.rewards[sample]
             explained = verifier.explain(history=request.history, continuation=steps, goal=request.goal)
@@ -251,17 +256,18 @@ def _plans(
     return CommandOutput({"goal": request.goal, "history": list(request.history), "plans": rows} | found, lines)
 
 
-def _searched(records: "Sequence[SearchRecord]") -> tuple[dict[str, int], str]:
-    """What the searches for some prompts cost together, and of how many the budget was spent; the same in words."""
+def _searched(records: "Sequence[SearchRecord]") -> tuple[dict[str, int | None], str]:
+    """What the searches for some prompts cost together, and of how many the budget was spent; the same in words.
+
+    Tokens are None where an endpoint did not count them.
+    """
     names = ("tokens_in", "tokens_out", "encodings", "rewards", "spent")
     cost = {name: sum(int(getattr(record, name)) for record in records) for name in names}
-    line = (
-        f"composed step by step: {cost['tokens_out']:,} tokens written, {cost['encodings']:,} steps encoded, "
-        f"{cost['rewards']:,} rewards"
-    )
+    tokens = f"{cost['tokens_out']:,} tokens written, " if all(record.tokens_out for record in records) else ""
+    line = f"composed step by step: {tokens}{cost['encodings']:,} steps encoded, {cost['rewards']:,} rewards"
     if cost["spent"]:
         line += f"; the budget was spent for {cost['spent']} of {len(records)} prompts: the best plan so far is taken"
-    return cost, line
+    return cost | ({} if tokens else {"tokens_in": None, "tokens_out": None}), line
 
 
 def _examples(

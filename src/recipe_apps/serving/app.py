@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic_core import to_json, to_jsonable_python
 
@@ -37,6 +37,7 @@ from recipe_apps.serving.messages import (
 )
 from recipe_apps.serving.runs import Run, Runs
 from recipe_apps.serving.settings import PageSettings
+from recipe_apps.serving.state import RunState, markdown_of, state_of
 from recipe_apps.serving.writers import EvidenceWorker, PageMetrics, Writer
 from recipe_apps.web.corpora import LOOK, CorpusWatch
 from recipe_apps.web.guard import Intake, PageHeaders, body_schema, client_of, json_response, protect
@@ -254,14 +255,30 @@ def create_app(
         row = {"id": run.id, "state": run.state, "position": run.position}
         return json_response(row, 202, {"Location": f"/api/runs/{run.id}"})
 
-    @app.get("/api/runs/{identity}")
-    async def state(identity: str) -> Response:
-        """A run as it stands."""
+    def looked_at(identity: str) -> Run:
         run = runs.require(identity)
         run.last_read = time.monotonic()
-        row = {name: getattr(run, name) for name in ("id", "kind", "state", "position", "goal", "history")}
-        plans = [{"plan": number, "steps": steps} for number, steps in enumerate(run.plans)]
-        return json_response(row | {"plans": plans, "events": len(run.events)})
+        return run
+
+    # Before the run itself, whose address would take the ending for a part of the id.
+    @app.get("/api/runs/{identity}.{ending}", response_class=Response)
+    async def export(
+        identity: str, ending: Literal["json", "md"], plan: Annotated[int | None, Query(ge=0)] = None
+    ) -> Response:
+        """A run as a file to keep: its JSON or a Markdown document, of one plan or of all."""
+        state = await run_in_threadpool(state_of, looked_at(identity))
+        state.plans = [row for row in state.plans if plan in (None, row.plan)]
+        if not state.plans:
+            raise Refusal("invalid_field", "This run has no such plan; plans are numbered from 0.")
+        kind = {"json": "application/json", "md": "text/markdown; charset=utf-8"}[ending]
+        text = state.model_dump_json(indent=2) if ending == "json" else markdown_of(state, state.plans)
+        headers = {"Content-Disposition": f'attachment; filename="plan-{identity[:8]}.{ending}"'}
+        return Response(text, headers=headers, media_type=kind)
+
+    @app.get("/api/runs/{identity}", response_model=RunState)
+    async def state(identity: str) -> Response:
+        """A run as it stands: its plans with reward, rank and evidence, as the page shows them."""
+        return json_response(await run_in_threadpool(state_of, looked_at(identity)))
 
     # The response is made here, not by the router: what has been sent is kept as it is, and an end is a 204.
     @app.get("/api/runs/{identity}/events", response_model=None)
