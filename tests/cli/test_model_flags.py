@@ -136,6 +136,7 @@ def test_wrong_options_are_wrong_usage(words: tuple[str, ...], flag: str) -> Non
     assert flag in " ".join(result.output.replace("│", " ").split())
 
 
+@pytest.mark.thorough
 def test_every_command_with_settings_answers_an_option_that_is_a_key() -> None:
     answered = dict[str, int]()
     for words, found in commands(get_command(app), ()):
