@@ -350,6 +350,22 @@ def format_plan(steps: Sequence[str]) -> str:
     return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
 
 
+def distinct_plans(plans: Sequence[Sequence[str]]) -> dict[int, int]:
+    """The place of each plan that no earlier one equals, with how many equal it, itself among them.
+
+    Plans are equal where their steps are, but for case and white space. A plan without steps equals none.
+
+    >>> distinct_plans([["Boil  water"], ["Wait"], ["boil water"], []])
+    {0: 2, 1: 1, 3: 1}
+    """
+    first, counts = dict[tuple[str, ...], int](), dict[int, int]()
+    for place, steps in enumerate(plans):
+        key = tuple(" ".join(step.casefold().split()) for step in steps)
+        at = first.setdefault(key, place) if key else place
+        counts[at] = counts.get(at, 0) + 1
+    return counts
+
+
 def planner_messages(goal: str, history: Sequence[str]) -> list[dict[str, str]]:
     """The chat that asks a planner for the steps after `history`; the reply is the assistant's turn."""
     done = format_plan(history) if history else "nothing yet"

@@ -318,7 +318,7 @@ class MockServer:
         rewards = self.rewards[:count] if checked else [None] * count
         order = sorted(range(count), key=lambda plan: -self.rewards[plan])
         same = self.same if order[0] == 1 else [[None] * len(steps) for steps in plans]
-        made.append(("ranking", {"order": order, "rewards": rewards, "same": same[:count]}))
+        made.append(("ranking", {"order": order, "rewards": rewards, "same": same[:count], "samples": [1] * count}))
         return made
 
     def _deviation(self, run: Run, body: dict[str, Any]) -> dict[str, Any]:

@@ -300,7 +300,7 @@ def test_a_link_is_one_only_where_it_leads_to_the_web(page: Page, server: MockSe
         finished(page)
     page.locator(".plan:not([hidden]) .evidence summary").first.click()
     expect(page.locator(".plan:not([hidden]) .grounds").first).to_contain_text("v0 · 1:02")
-    assert page.locator("#results a").count() == 0
+    assert page.locator("#results .evidence a").count() == 0
 
 
 def test_a_megabyte_is_cut_in_every_field(page: Page) -> None:
@@ -595,8 +595,8 @@ def test_a_phone_needs_no_scrolling_sideways(page: Page, server: MockServer) -> 
 
 
 def test_the_page_works_with_the_service_itself(browser: Browser, serve: Any, tmp_path: Path) -> None:
-    texts = [plan_text(TEA), plan_text([TEA[0], "sing a song", TEA[4]])]
-    context = browser.new_context()
+    texts = [plan_text(TEA), plan_text([TEA[0], "sing a song", TEA[4]]), plan_text([step.upper() for step in TEA])]
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     context.set_default_timeout(WAIT)
     page = context.new_page()
     (tmp_path / "clip.mp4").write_bytes(b"no video" * 1000)
@@ -604,10 +604,29 @@ def test_the_page_works_with_the_service_itself(browser: Browser, serve: Any, tm
         page.goto(service.url)
         page.locator("#clip-file").set_input_files(tmp_path / "clip.mp4")
         expect(page.locator("#clip-note")).to_contain_text("clip.mp4 (8 kB): This is no video that can be read")
-        page.get_by_label("Number of plans").select_option("2")
+        page.get_by_label("Number of plans").select_option("3")
         plan(page, "make tea", "boil the water")
         finished(page, "Done: 2 plans in")
         has_steps(page, list(TEA))
+        expect(page.get_by_role("tab")).to_have_count(2)
+        expect(page.locator(".plan:not([hidden]) .head")).to_contain_text("2 of 3 samples")
+        shown = page.locator(".plan:not([hidden])")
+        shown.get_by_role("button", name="Copy").click()
+        expect(shown.get_by_text("Copied.")).to_be_visible()
+        numbered = [f"{number}. {step}" for number, step in enumerate(TEA, start=1)]
+        assert page.evaluate("navigator.clipboard.readText()").split("\n") == ["make tea", *numbered]
+        for name, ending in (("Markdown", "md"), ("JSON", "json")):
+            with page.expect_download() as download:
+                shown.get_by_role("link", name=name).click()
+            assert download.value.suggested_filename.endswith(f".{ending}")
+            assert TEA[1] in download.value.path().read_text()
+        page.emulate_media(media="print")
+        expect(page.locator("#paper")).to_be_visible()
+        expect(page.locator("#paper")).to_contain_text("boil the water")
+        for hidden in ("header", "#ask", ".plan .head", ".plan .keep", ".acts", "footer", "#for"):
+            for node in page.locator(hidden).all():
+                expect(node).to_be_hidden()
+        page.emulate_media(media="screen")
         expect(page.locator(".plan:not([hidden]) .steps > li").first).to_contain_text("narrations say so")
         page.keyboard.press("2")
         expect(page.locator(".plan:not([hidden]) .steps > li").nth(1)).to_contain_text("not in the best plan")

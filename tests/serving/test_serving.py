@@ -17,10 +17,10 @@ from recipe.config import CorpusConfig, EncoderConfig, RewardConfig, SearchConfi
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
-from recipe.errors import ConfigError
+from recipe.errors import ConfigError, InputError
 from recipe.evaluation.people.ratings import read_ratings
 from recipe.explain.records import Links
-from recipe.models.protocol import WrittenPieces
+from recipe.models.protocol import Answer, ModelRequest, WrittenPieces
 from recipe.planning.planner import Planner
 from recipe.planning.predictions import read_predictions
 from recipe.planning.search import PlanSearch
@@ -29,6 +29,8 @@ from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Reward, Segment
 
 from recipe_apps.serving import runs  # isort: skip
+from recipe_apps.serving.feedback import FeedbackStore  # isort: skip
+from recipe_apps.serving.state import RunState, state_of  # isort: skip
 from recipe_apps.serving.evidence import CorpusEvidence, open_evidence  # isort: skip
 from recipe_apps.serving.settings import PageSettings  # isort: skip
 
@@ -64,6 +66,91 @@ def test_a_plan_is_streamed_with_its_evidence(serve: Any) -> None:
         assert {(one.data["plan"], one.data["number"]) for one in evidence} == {
             (p, n) for p in (0, 1) for n in range(1, 6)
         }
+
+
+def test_a_run_is_read_as_the_page_shows_it_and_kept_as_a_file(serve: Any) -> None:
+    hostile = "<img src=x onerror=1> [click](javascript:1)"
+    with serve([plan_text((hostile, *TEA)), plan_text(SALAD)], pause=0.01) as page:
+        run = page.begin(history=["boil the water"], plans=2)
+        while len(page.events(run, most=8)) < 8:
+            pass
+        early = page.client.get(f"/api/runs/{run}").json()
+        events = page.events(run)
+        told = {event.data["plan"]: event.data for event in events if event.kind == "plan"}
+        ranking, done = events[-2].data, events[-1].data
+        state = page.client.get(f"/api/runs/{run}").json()
+        schema = page.client.get("/openapi.json").json()
+        answer = schema["paths"]["/api/runs/{identity}"]["get"]["responses"]["200"]["content"]["application/json"]
+        of_run = schema["components"]["schemas"][answer["schema"]["$ref"].rpartition("/")[2]]["properties"]
+        assert set(state) == set(early) == set(of_run)
+        assert [row["plan"] for row in early["plans"]] == [0, 1]
+        assert [row["plan"] for row in state["plans"]] == ranking["order"]
+        assert [row["rank"] for row in state["plans"]] == [1, 2]
+        for row in state["plans"]:
+            assert row == told[row["plan"]] | {"rank": row["rank"]}
+            assert len(row["evidence"]) == len(row["steps"]) == len(row["adds"])
+        [coverage] = [event.data for event in events if event.kind == "coverage"]
+        assert (state["coverage"], state["tokens"], state["seconds"]) == (coverage, done["tokens"], done["seconds"])
+        assert state["events"] == len(events)
+        file = page.client.get(f"/api/runs/{run}.json")
+        assert file.json() == state
+        assert file.headers["content-disposition"].startswith("attachment")
+        one = page.client.get(f"/api/runs/{run}.json", params={"plan": 1}).json()
+        assert [row["plan"] for row in one["plans"]] == [1]
+        text = page.client.get(f"/api/runs/{run}.md", params={"plan": 0})
+        assert text.headers["content-type"] == "text/markdown; charset=utf-8"
+        assert "<img" not in text.text
+        assert "[click](" not in text.text
+        lines = text.text.split("\n")
+        assert lines.index("1. boil the water") < lines.index(f"2. **{TEA[0]}**")
+        assert f"](<{told[0]['evidence'][1]['grounds'][0]['link']}>)" in text.text
+        assert not any(step in text.text for step in SALAD)
+        assert all(f"**{step}**" in page.client.get(f"/api/runs/{run}.md").text for step in (*TEA, *SALAD))
+        for address in (f"{run}.md?plan=7", f"{run}.pdf"):
+            assert page.client.get(f"/api/runs/{address}").status_code in (404, 422)
+        assert page.client.get("/api/runs/none.md").json()["error"]["code"] == "unknown_run"
+
+
+def test_what_is_said_of_a_step_leaves_with_it() -> None:
+    async def read() -> tuple[RunState, RunState]:
+        run = runs.Run("plan", "make tea", (), 0, [("warm the pot",)], asyncio.get_running_loop())
+        row = {"plan": 0, "number": 1, "state": "supported", "matched_in": 1, "pool": 2, "grounds": []}
+        run.publish("step", {"plan": 0, "number": 1, "text": "warm the pot"})
+        run.publish("evidence", row)
+        first = state_of(run)
+        run.plans[0] = ("wait",)
+        run.publish("step", {"plan": 0, "number": 1, "text": "wait"})
+        return first, state_of(run)
+
+    before, after = asyncio.run(read())
+    assert len(before.plans[0].evidence) == 1
+    assert after.plans[0].evidence == []
+
+
+def test_equal_plans_are_one_and_counted(serve: Any) -> None:
+    shouted = [step.upper().replace(" ", "\t") for step in TEA]
+    with serve([plan_text(SALAD), plan_text(TEA), plan_text(shouted)]) as page:
+        events = page.events(run := page.begin(history=["boil the water"], plans=6))
+        ranking = events[-2].data
+        assert ranking["samples"] == [2, 4, 0, 0, 0, 0]
+        assert ranking["order"] == [1, 0]
+        assert [event.data["samples"] for event in events if event.kind == "plan"] == [2, 4]
+        plans = page.client.get(f"/api/runs/{run}").json()["plans"]
+        assert [(row["plan"], row["rank"], row["samples"]) for row in plans] == [(1, 1, 4), (0, 2, 2)]
+
+
+def test_tokens_that_an_endpoint_does_not_count_are_no_zero(serve: Any) -> None:
+    class Uncounted(SlowEngine):
+        def stream_all(self, requests: Sequence[ModelRequest], stopped: Any = lambda _: False) -> WrittenPieces:
+            for place, piece in super().stream_all(requests, stopped):
+                known = isinstance(piece, Answer) and requests[place].sample
+                yield place, piece._replace(tokens_out=0) if known else piece
+
+    for plans, counted in ((1, True), (2, False)):  # of two plans one is not counted, so that there is no sum
+        with serve(engine=Uncounted([plan_text(TEA)])) as page:
+            done = page.events(run := page.begin(plans=plans))[-1].data
+            assert (done["tokens"] is not None) is counted
+            assert page.client.get(f"/api/runs/{run}").json()["tokens"] == done["tokens"]
 
 
 def test_steps_come_while_the_plan_is_written(serve: Any) -> None:
@@ -120,10 +207,13 @@ def test_an_unknown_task_is_said_to_be_unknown(serve: Any) -> None:
 
 
 def test_without_a_corpus_plans_come_without_evidence(serve: Any) -> None:
-    with serve(evidence=None) as page:
-        events = page.events(page.begin(plans=2))
+    with serve([plan_text(TEA), plan_text(TEA[:2])], evidence=None) as page:
+        events = page.events(run := page.begin(plans=2))
         assert "evidence" not in kinds(events)
-        assert events[-2].data == {"order": [0, 1], "rewards": [None, None], "same": [[1, 2, 3, 4, 5]] * 2}
+        ranking = {"order": [0, 1], "rewards": [None, None], "same": [[1, 2, 3, 4, 5], [1, 2]], "samples": [1, 1]}
+        assert events[-2].data == ranking
+        first = page.client.get(f"/api/runs/{run}").json()["plans"][0]
+        assert (first["steps"], first["reward"], first["rank"], first["evidence"]) == (list(TEA), None, None, [])
         info = page.client.get("/api/info").json()
         assert info["corpus"] is None
         assert info["verifier"] is None
@@ -377,6 +467,41 @@ def test_feedback_is_kept_where_evaluation_reads_it(serve: Any, tmp_path: Path) 
         said = {"plan": 0, "rater": "ann", "scores": scores}
         assert page.client.post(f"/api/runs/{again}/feedback", json=said).status_code == 201
     assert len(read_ratings(keep / "ratings.jsonl")) == 2
+
+
+def test_a_service_starts_whatever_a_kill_left_of_its_files(serve: Any, tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    with serve([plan_text(TEA)], keep=keep) as page:  # a verdict and no rating: one file stays empty
+        page.events(run := page.begin(plans=1))
+        for step in (1, 2):
+            said = {"plan": 0, "rater": "änn", "step": step, "verdict": "keep"}
+            assert page.client.post(f"/api/runs/{run}/feedback", json=said).status_code == 201
+    assert (keep / "ratings.jsonl").read_bytes() == b""
+    whole = {file.name: file.read_bytes() for file in keep.iterdir()}
+    assert len(whole) == 4
+    for name, content in whole.items():
+        ends = {0, 1, len(content) // 2, content.find(b"\xc3") + 1, len(content) - 2, len(content) - 1, len(content)}
+        for end in sorted({min(max(end, 0), len(content)) for end in ends}):
+            (keep / name).write_bytes(content[:end])
+            FeedbackStore(keep)
+            # What is left are whole rows, and of what was cut a copy.
+            left, cut = (keep / name).read_bytes(), list(keep.glob(f"{name}.damaged-*"))
+            assert content.startswith(left.rstrip(b"\n"))
+            assert left.count(b"\n") == content[:end].count(b"\n") or not cut
+            assert [file.read_bytes() for file in cut] == ([] if left == content[:end] else [content[:end]])
+            FeedbackStore(keep)  # it is told once
+            assert list(keep.glob(f"{name}.damaged-*")) == cut
+            for file in cut:
+                file.unlink()
+        (keep / name).unlink()
+        FeedbackStore(keep)
+        (keep / name).write_bytes(content)
+    (keep / "steps.jsonl").write_bytes(b'{"example_id": "a"}\n' + whole["steps.jsonl"])
+    with pytest.raises(InputError, match="line 1, field 'sample'"):
+        FeedbackStore(keep)
+    (keep / "steps.jsonl").write_bytes(b'{"example_id": "a"\n' + whole["steps.jsonl"])
+    with pytest.raises(InputError, match="line 1"):  # no cut: somebody has changed the file
+        FeedbackStore(keep)
 
 
 def test_metrics_count_what_happened(serve: Any) -> None:

@@ -14,9 +14,11 @@ from recipe.cli.console import CommandOutput, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import ASKED, SEARCH, beside, opened, phi_settings, require_searchable
 from recipe.cli.reward_options import open_verifier
+from recipe.cli.served import Server, planned_there, require_no_other
 from recipe.clock import read_clock
 from recipe.config import FrameConfig, ModelConfig, PlanConfig, SamplingConfig, SearchConfig
 from recipe.errors import InputError
+from recipe.text import distinct_plans
 from recipe.types import Segment
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @with_settings(
-    model=SettingsTable(ModelConfig, ("model", "endpoint"), ASKED),
+    model=SettingsTable(ModelConfig, ("model", "endpoint"), ASKED, defaults={"model": ""}),
     sampling=SettingsTable(SamplingConfig, ("temperature",), ASKED),
     search=SEARCH,
     plan=SettingsTable(PlanConfig, ("verifier",), "How plans are ranked"),
@@ -50,6 +52,7 @@ def plan(
         Path | None, typer.Option(help="With --examples: histories that `recipe perceive` wrote.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Predictions file to write.")] = None,
+    server: Server = "",
     as_json: bool = False,
     *,
     model: ModelConfig,
@@ -62,8 +65,16 @@ def plan(
 
     Example: recipe plan --model runs/demo/best-of-n/model --goal "make tea" --history "boil the water" --count 8
 
+    Example: recipe plan --server http://127.0.0.1:8001 --goal "make tea" --history "boil the water"
+
     Example: recipe plan --model Qwen/Qwen2.5-VL-3B-Instruct --video clip.mp4 --until 00:41 --goal "make tea"
     """
+    if not model.model:
+        if not server:
+            raise typer.BadParameter("it is missing; give it, or the key model.model.", param_hint="--model")
+        files = {"--video": video, "--until": until, "--examples": examples, "--output": output, "--corpus": corpus}
+        require_no_other(files | {"--search": search.search != "none"})
+        return _shown(planned_there(server, goal, history or (), count, sampling.seed))
     if corpus is None and (plan.verifier or plan.config):
         raise InputError("--verifier and plan.config go with --corpus; give the corpus folder.")
     require_searchable(search, corpus)
@@ -101,6 +112,33 @@ def plan(
             _write_as_it_comes(planner, request)
             return CommandOutput(None)
         return _plans(planner, request, count, verifier, _search(planner, verifier, search))
+
+
+def _shown(run: dict[str, Any]) -> CommandOutput:
+    """The plans of a server's run, the best first, each step with the first narration that says so."""
+    lines = list[str | Text]()
+    if run["coverage"]:
+        lines.append(run["coverage"]["sentence"])
+    total = sum(plan["samples"] for plan in run["plans"])
+    for plan in run["plans"]:
+        title = [(f"plan {plan['plan'] + 1}", "bold")] if total > 1 else []
+        if plan["samples"] > 1:
+            title.append((f"  {plan['samples']} of {total} samples wrote this plan", ""))
+        if plan["reward"] is not None:
+            title.append((f"  reward {plan['reward']:.3f}" if title else f"reward {plan['reward']:.3f}", ""))
+        lines += [Text.assemble(*title)] if title else []
+        said = {row["number"]: row for row in plan["evidence"]}
+        for number, text in enumerate(plan["steps"], start=1):
+            lines.append(f"{number}. {text}")
+            if (row := said.get(number)) and row["state"] == "supported":
+                ground = row["grounds"][0]
+                place = ", ".join(part for part in (ground["link"] or ground["video_id"], ground["when"]) if part)
+                counts = f"matched in {row['matched_in']} of {row['pool']} narrations"
+                words = f"   ← {ground['text']} (similarity {ground['similarity']:.2f}; {place}; {counts})"
+                lines.append(Text(words, "dim"))
+        if not plan["steps"]:
+            lines.append(Text("no steps", "dim"))
+    return CommandOutput(run, lines)
 
 
 def _request(
@@ -192,10 +230,14 @@ def _plans(
         [ranked] = rerank(verifier, [request], [plans], console.progress())
         lines.append(f"reward by {verifier.config.verifier}: {verifier.config.scale}")
     links, covered, known = Links(), None, True
-    for sample in range(len(plans)) if ranked is None else ranked.order:
+    order = range(len(plans)) if ranked is None else ranked.order
+    for place, samples in distinct_plans([getattr(plans[sample], "steps", ()) for sample in order]).items():
+        sample = order[place]
         steps = list(getattr(plans[sample], "steps", ()))
-        row: dict[str, Any] = {"sample": sample, "steps": steps}
+        row: dict[str, Any] = {"sample": sample, "samples": samples, "steps": steps}
         title = [(f"plan {sample + 1}", "bold")] if count > 1 else []
+        if samples > 1 and search is None:
+            title.append((f"  {samples} of {len(plans)} samples wrote this plan", ""))
         if verifier is not None and ranked is not None:
             reward = ranked.rewards[sample]
             explained = verifier.explain(history=request.history, continuation=steps, goal=request.goal)
@@ -252,17 +294,18 @@ def _plans(
     return CommandOutput({"goal": request.goal, "history": list(request.history), "plans": rows} | found, lines)
 
 
-def _searched(records: "Sequence[SearchRecord]") -> tuple[dict[str, int], str]:
-    """What the searches for some prompts cost together, and of how many the budget was spent; the same in words."""
+def _searched(records: "Sequence[SearchRecord]") -> tuple[dict[str, int | None], str]:
+    """What the searches for some prompts cost together, and of how many the budget was spent; the same in words.
+
+    Tokens are None where an endpoint did not count them.
+    """
     names = ("tokens_in", "tokens_out", "encodings", "rewards", "spent")
     cost = {name: sum(int(getattr(record, name)) for record in records) for name in names}
-    line = (
-        f"composed step by step: {cost['tokens_out']:,} tokens written, {cost['encodings']:,} steps encoded, "
-        f"{cost['rewards']:,} rewards"
-    )
+    tokens = f"{cost['tokens_out']:,} tokens written, " if all(record.tokens_out for record in records) else ""
+    line = f"composed step by step: {tokens}{cost['encodings']:,} steps encoded, {cost['rewards']:,} rewards"
     if cost["spent"]:
         line += f"; the budget was spent for {cost['spent']} of {len(records)} prompts: the best plan so far is taken"
-    return cost, line
+    return cost | ({} if tokens else {"tokens_in": None, "tokens_out": None}), line
 
 
 def _examples(

@@ -12,19 +12,19 @@ _LONGEST = 2_000
 
 def render_markdown(title: str, sentences: Sequence[str], sections: Sequence[Section]) -> str:
     """The whole document. The same report gives the same bytes."""
-    parts = [f"# {_text(title)}", *(f"* {_text(sentence)}" for sentence in sentences)]
+    parts = [f"# {markdown_text(title)}", *(f"* {markdown_text(sentence)}" for sentence in sentences)]
     for section in sections:
-        parts += ["", f"## {_text(section.title)}", ""]
-        parts += [f"> **{_text(warning)}**\n" for warning in section.warnings]
-        parts += [f"{_text(paragraph)}\n" for paragraph in section.paragraphs]
-        parts += [*(f"* {_text(finding)}" for finding in section.findings), ""]
+        parts += ["", f"## {markdown_text(section.title)}", ""]
+        parts += [f"> **{markdown_text(warning)}**\n" for warning in section.warnings]
+        parts += [f"{markdown_text(paragraph)}\n" for paragraph in section.paragraphs]
+        parts += [*(f"* {markdown_text(finding)}" for finding in section.findings), ""]
         parts += [line for block in section.blocks if isinstance(block, Table) for line in markdown_table(block)]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def markdown_table(table: Table) -> Iterator[str]:
     """Caption, table and notes, line by line; small texts in brackets."""
-    yield f"**{_text(table.caption)}**{f' ({_text(table.about)})' if table.about else ''}\n"
+    yield f"**{markdown_text(table.caption)}**{f' ({markdown_text(table.about)})' if table.about else ''}\n"
     yield _line([table.first, *(f"{head.text}, {head.group}" if head.group else head.text for head in table.headings)])
     yield "|" + "---|" * (1 + len(table.headings))
     section = ""
@@ -38,14 +38,14 @@ def markdown_table(table: Table) -> Iterator[str]:
             cells.append(f"{text} ({cell.small})" if cell.small else text)
         yield _line(cells)
     yield ""
-    yield from (f"{_text(note)}\n" for note in table.notes)
+    yield from (f"{markdown_text(note)}\n" for note in table.notes)
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_text(cell).replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(markdown_text(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
-def _text(text: str) -> str:
+def markdown_text(text: str) -> str:
     """One line in which nothing of a name is taken for HTML, a link, a picture or the start of a block."""
     flat = re.sub(r"\s+", " ", shown(text, _LONGEST)).strip()
     return re.sub(r"\](?=[(:])", r"]\\", flat).replace("&", "&amp;").replace("<", "&lt;")

@@ -1,7 +1,7 @@
 """`recipe serve`: the planner page."""
 
 import logging
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,22 +102,24 @@ def serve(
     token = page.token or service_token(token_file)
     limits = page.model_copy(update={"plans": min(page.plans, page.max_plans), "token": token})
     require_guarded(host, limits.token is not None, insecure)
-    feedback = None if keep is None else FeedbackStore(keep)
     offered = [] if examples is None else _goals(examples)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request to an endpoint
     log = logging.getLogger(__name__)
+    from recipe.artifacts import locked
     from recipe.perception.phi import Phi
     from recipe.planning.planner import Planner
     from recipe.planning.search import PlanSearch
     from recipe.prompting import open_prompt
 
     template = open_prompt(prompt) if prompt else None
-    with (
-        listen(host, port) as bound,
-        opened(model, frames) as writer,
-        nullcontext() if describing is None else opened(describing, frames) as describer,
-    ):
+    with ExitStack() as stack:
+        if keep is not None:
+            stack.enter_context(locked(keep))
+        feedback = None if keep is None else FeedbackStore(keep)
+        bound = stack.enter_context(listen(host, port))
+        writer = stack.enter_context(opened(model, frames))
+        describer = None if describing is None else stack.enter_context(opened(describing, frames))
         evidence = None
         if corpus is not None:
             from recipe.explain.records import Links

@@ -9,17 +9,25 @@ A folder holds four files of JSON lines, each written anew and whole with every 
     steps.jsonl          a row for each verdict on a step: keep, reject, correct
 
 `example_id` is the id of the run, `sample` the number of the plan.
+
+A file may be absent or empty. Where its last line is cut, as by a copy that was stopped, the rows before it are read,
+and the file as it was is kept beside it under another name.
 """
 
+import logging
+import os
 import threading
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from recipe.artifacts import read_jsonl, write_jsonl
+from recipe.artifacts import atomic_path, json_line, read_jsonl, write_jsonl
+from recipe.errors import InputError
 from recipe_apps.serving.messages import FeedbackRequest
 from recipe_apps.serving.runs import Run
 from recipe_apps.web.refusals import Refusal
 
+_LOG = logging.getLogger(__name__)
 SOURCE = "served"
 _KEYS = {
     "examples.jsonl": ("example_id",),
@@ -29,6 +37,9 @@ _KEYS = {
 }
 """For each file the fields that tell its rows apart: a second row with the same values replaces the first."""
 
+_NEEDED = {"steps.jsonl": ("verdict", "was")}
+"""Further fields that are read again."""
+
 Row = dict[str, Any]
 
 
@@ -36,15 +47,13 @@ class FeedbackStore:
     """Feedback in a folder, which several runs of the server may share one after the other; for one process."""
 
     def __init__(self, folder: Path) -> None:
-        """Open or create the folder. Raises InputError for files that are not its own."""
+        """Open or create the folder. Raises InputError for a line that is no row, other than a last one that is cut."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._lock = threading.Lock()
         self._rows: dict[str, dict[tuple[Any, ...], Row]] = {name: {} for name in _KEYS}
         for name in _KEYS:
-            if (folder / name).exists():
-                for _, row in read_jsonl(folder / name):
-                    self._put(name, row)
+            self._read(name)
 
     def add(self, run: Run, feedback: FeedbackRequest, text: str | None) -> None:
         """Keep feedback on a run; a later word of the same person on the same thing takes the place of the first.
@@ -93,6 +102,29 @@ class FeedbackStore:
         """The rows of `ratings.jsonl`."""
         with self._lock:
             return list(self._rows["ratings.jsonl"].values())
+
+    def _read(self, name: str) -> None:
+        path = self._folder / name
+        content = path.read_bytes() if path.exists() else b""
+        rows, feed, last = content.rpartition(b"\n")
+        if last.strip():  # every row ends with a line feed
+            try:
+                json_line(path, rows.count(b"\n") + len(feed) + 1, last.decode())
+            except (InputError, UnicodeDecodeError):
+                aside = next(other for n in count(1) if not (other := path.with_name(f"{name}.damaged-{n}")).exists())
+                os.link(path, aside)  # before the rows replace it: a kill in between leaves both
+                content = rows + feed
+                with atomic_path(path) as partial:
+                    partial.write_bytes(content)
+                _LOG.warning("%s: the last line is cut and left out; the file as it was is %s", path, aside.name)
+        if not content.strip():
+            return
+        needed = (*_KEYS[name], *_NEEDED.get(name, ()))
+        for number, row in read_jsonl(path):
+            if bad := next((field for field in needed if not isinstance(row.get(field), str | int)), None):
+                problem, remedy = "the field is missing or of the wrong kind", "correct it, or give another folder"
+                raise InputError.at(path, problem, remedy, line=number, field=bad)
+            self._put(name, row)
 
     def _put(self, name: str, row: Row) -> None:
         self._rows[name][tuple(row.get(field) for field in _KEYS[name])] = row

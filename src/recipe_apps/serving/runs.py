@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic_core import to_json
@@ -58,9 +59,11 @@ class Run:
     """What the planner is asked, once a clip is read."""
     whole: set[int] = field(default_factory=set)
     """Numbers of the plans that are written to their end."""
-    tokens: int = 0
+    tokens: int | None = 0
+    """None where the model does not count them."""
     search: SearchRecord | None = None
     """How the plans were composed, once they are, where they are not sampled whole."""
+    asked: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     begun: float = field(default_factory=time.monotonic)
     ended: float | None = None
     followers: int = 0
@@ -74,6 +77,10 @@ class Run:
     def over(self) -> bool:
         """Whether nothing comes any more."""
         return self.state in _ENDS
+
+    def count(self, tokens: int) -> None:
+        """Add the tokens of an answer; an endpoint that does not count them reports 0."""
+        self.tokens = self.tokens + tokens if tokens and self.tokens is not None else None
 
     def publish(self, kind: str, data: Mapping[str, Any], state: State | None = None) -> bool:
         """Add an event, from any thread, and change the state with it; False where the run is over already."""

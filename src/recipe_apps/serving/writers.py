@@ -13,6 +13,7 @@ from recipe.perception.phi import Phi, read_history
 from recipe.planning.planner import PlanDraft, Planner, Request
 from recipe.planning.search import Composition, PlanSearch
 from recipe.reward.scorer import Steps
+from recipe.text import distinct_plans
 from recipe_apps.serving.clips import ClipStore
 from recipe_apps.serving.evidence import CorpusEvidence, Row
 from recipe_apps.serving.runs import Run, Runs
@@ -94,7 +95,7 @@ class Writer(threading.Thread):
                 run.publish("failed", {"message": outcome.reason}, "failed")
                 continue
             if isinstance(outcome, Answer):
-                run.tokens += outcome.tokens_out
+                run.count(outcome.tokens_out)
                 self._metrics.tokens.inc(outcome.tokens_out)
                 run.whole.add(number)
                 if outcome.refusal and not run.plans[number]:
@@ -113,7 +114,8 @@ class Writer(threading.Thread):
                 run.publish("failed", {"message": outcome.reason}, "failed")
             elif isinstance(outcome, Composition):
                 self._metrics.tokens.inc(outcome.record.tokens_out)
-                run.tokens, run.search = outcome.record.tokens_out, outcome.record
+                run.search = outcome.record
+                run.count(outcome.record.tokens_out)
                 run.plans = [plan.steps for plan in outcome.plans[: len(run.plans)]]
                 run.whole.update(range(len(run.plans)))
                 self._evidence.notify(run)
@@ -153,7 +155,7 @@ class Writer(threading.Thread):
                 if isinstance(piece, Refusal):
                     run.publish("failed", {"message": piece.reason}, "failed")
                 elif isinstance(piece, Answer):
-                    run.tokens = piece.tokens_out
+                    run.count(piece.tokens_out)
                     self._metrics.tokens.inc(piece.tokens_out)
                     if reason := unanswered(piece, whole=False):
                         run.publish("failed", {"message": f"The video was not described: {reason}."}, "failed")
@@ -245,32 +247,39 @@ class EvidenceWorker(threading.Thread):
                             published[key] = known
                             run.publish("evidence", {"plan": number} | row)
                 self._metrics.evidence.observe(time.monotonic() - started)
-        # The plans of a run that is written, whole and in order, and its end.
+        # The plans of a run that is written, whole and in order, and its end. Equal plans are one.
         for run in whole:
-            plans, order = list(run.plans), list(range(len(run.plans)))
+            plans = list(run.plans)
+            samples = distinct_plans(plans)
+            order = list(samples)
             totals: list[float | None] = [None] * len(plans)
             adds: list[list[float] | None] = [None] * len(plans)
             if corpus is not None:
-                rewards, parts = corpus.without_each_step((run.goal, run.history), plans)
-                totals, adds = [reward.total for reward in rewards], [*parts]
+                rewards, parts = corpus.without_each_step((run.goal, run.history), [plans[number] for number in order])
+                for number, reward, added in zip(samples, rewards, parts, strict=True):
+                    totals[number], adds[number] = reward.total, added
                 # A plan without steps is no plan, whatever its reward.
-                order.sort(key=lambda number: (not plans[number], -rewards[number].total))
+                order.sort(key=lambda number: (not plans[number], -(totals[number] or 0.0)))
             published = self._published[run.id]
-            for number, steps in enumerate(plans):
+            for number in samples:
+                steps = plans[number]
                 found = [published.get((number, place), ("", {})) for place in range(1, len(steps) + 1)]
                 plan = {"plan": number, "steps": list(steps), "reward": totals[number], "adds": adds[number]}
                 rows = [row for step, (text, row) in zip(steps, found, strict=True) if text == step]
-                run.publish("plan", plan | {"evidence": rows})
+                run.publish("plan", plan | {"samples": samples[number], "evidence": rows})
             # For each step the number, from 1, of the best plan's step that says the same.
             best = plans[order[0]]
             same: list[list[int | None]] = []
-            for steps in plans:
-                if corpus is None:
+            for number, steps in enumerate(plans):
+                if number not in samples:
+                    same.append([])
+                elif corpus is None:
                     same.append([best.index(step) + 1 if step in best else None for step in steps])
                 else:
                     partners = corpus.same(steps, best)
                     same.append([None if partner is None else partner + 1 for partner in partners])
-            run.publish("ranking", {"order": order, "rewards": totals, "same": same})
+            counts = [samples.get(number, 0) for number in range(len(plans))]
+            run.publish("ranking", {"order": order, "rewards": totals, "same": same, "samples": counts})
             finish(run)
 
 

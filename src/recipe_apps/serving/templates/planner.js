@@ -515,12 +515,23 @@ const handlers = {
     if (complete < board.views.length) setStatus(`${complete} of ${few(board.views.length, "plan")} complete.`);
     paint();
   },
-  ranking: (run, { order, rewards, same }) => {
+  ranking: (run, { order, rewards, same, samples }) => {
     rewards.forEach((reward, plan) => (viewOf(plan).reward = reward));
-    // A search may end with fewer plans than it was asked for.
-    for (const extra of board.views.splice(rewards.length)) {
-      extra.tab.remove();
-      extra.panel.remove();
+    // A search may end with fewer plans than it was asked for, and equal plans are one.
+    const leave = (view) => {
+      view.tab.remove();
+      view.panel.remove();
+    };
+    board.views.splice(rewards.length).forEach(leave);
+    board.samples = samples;
+    for (const view of board.views.filter((one) => !samples[one.plan])) {
+      const kept = board.views.find((one) => samples[one.plan] && equalPlans(one, view));
+      leave(view);
+      for (const step of view.steps.filter((one) => one.done)) {
+        setDone(step, false);
+        if (kept && !kept.steps[step.number - 1].done) setDone(kept.steps[step.number - 1], true);
+      }
+      if (board.chosen === view.plan) board.chosen = kept?.plan ?? order[0];
     }
     if (board.chosen >= board.views.length) board.chosen = 0;
     // Without rewards no plan is the best.
@@ -533,7 +544,8 @@ const handlers = {
   done: (run, { seconds, tokens, search }) => {
     const compared = search ? `; composed of ${few(search.encodings, "step")} that the verifier compared` : "";
     const spent = search?.spent ? " The budget of the search was spent: these are the best plans so far." : "";
-    const counted = `${few(board.views.length, "plan")} in ${seconds.toFixed(1)} s, ${few(tokens, "token")}${compared}.${spent}`;
+    const spelt = isNumber(tokens) ? `, ${few(tokens, "token")}` : "";
+    const counted = `${few(ranked().length, "plan")} in ${seconds.toFixed(1)} s${spelt}${compared}.${spent}`;
     finish(run, run.kind === "reading" ? run.result ?? "The clip is read." : `Done: ${counted}`);
   },
   failed: (run, { message }) => finish(run, `Failed: ${readable(message, 600)}`),
@@ -542,12 +554,13 @@ const handlers = {
 
 // ---- The plans of a run ----
 
-const board = { run: null, views: [], order: null, same: [], chosen: 0, picked: false, guess: false };
+const EMPTY = { views: [], order: null, samples: null, same: [], chosen: 0, picked: false, guess: false };
+const board = { run: null, ...EMPTY };
 const offer = make("p", { class: "offer" }, make("span"), " ", button("Plan the rest", () => planRest(), { class: "main" }));
 
 const showRun = (run) => {
   offer.remove();
-  Object.assign(board, { run, views: [], order: null, same: [], chosen: 0, picked: false, guess: false });
+  Object.assign(board, { run, ...EMPTY, views: [] });
   byId("tabs").replaceChildren();
   byId("panels").replaceChildren();
   byId("coverage").hidden = true;
@@ -555,6 +568,9 @@ const showRun = (run) => {
   const done = run.until == null ? few(run.history.length, "step") : `what the clip shows up to ${run.until} s`;
   byId("for").replaceChildren("For ", quoted(run.goal), ` after ${done}.`);
   byId("for").hidden = false;
+  byId("paper").replaceChildren(make("h1", {}, words(run.goal)), make("p", {}, new Date().toLocaleDateString(undefined, { dateStyle: "long" })),
+    make("h2", {}, "Done"), run.until == null && run.history.length ? make("ol", {}, ...run.history.map((step) => make("li", {}, words(step))))
+      : make("p", {}, run.until == null ? "Nothing." : `${done}.`), make("h2", {}, "Plan"));
   // On a phone the plans are below the form.
   const { top } = byId("results").getBoundingClientRect();
   if (top > innerHeight * 0.3) document.querySelector(".go").scrollIntoView({ block: "start" });
@@ -582,15 +598,42 @@ const addView = (plan) => {
   view.deviation.addEventListener("toggle", () => openDeviation(view));
   view.rate = make("details", { class: "more rate", hidden: true }, make("summary", {}, "Rate this plan"));
   view.rate.addEventListener("toggle", () => openRating(view));
+  const note = make("span", { class: "note", role: "status" });
+  const file = (ending, name) => make("a", { class: "button", href: `api/runs/${view.run.id}.${ending}?plan=${plan}`, download: true }, name);
+  view.keep = make("p", { class: "row keep", hidden: true }, button("Copy", async () => (note.textContent = await copied(view))), button("Print", () => print()),
+    file("md", "Markdown"), file("json", "JSON"), note);
   view.panel = make("div", { role: "tabpanel", id: `plan-${plan}`, "aria-labelledby": `tab-${plan}`, class: "plan" },
-    view.head, view.lacks, view.list, view.deviation, view.rate);
+    view.head, view.lacks, view.list, view.keep, view.deviation, view.rate);
   // Who reads or works in a plan is not moved to another one.
   for (const kind of ["pointerdown", "keydown"]) view.panel.addEventListener(kind, () => (board.picked = true));
   board.views.push(view);
   byId("tabs").append(view.tab);
   byId("panels").append(view.panel);
 };
-const ranked = () => (board.order ?? board.views.map((view) => view.plan)).map((plan) => board.views[plan]).filter(Boolean);
+// A plan as text on the clipboard. A page of another machine without TLS has no clipboard of its own, and selects.
+const copied = async (view) => {
+  const text = [view.run.goal, ...view.steps.map((step) => `${step.number}. ${step.corrected ?? step.text}`)].join("\n");
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const box = make("textarea", { class: "copied", "aria-hidden": "true" });
+    box.value = text;
+    const focused = document.activeElement;
+    view.keep.append(box);
+    box.select();
+    const done = document.execCommand("copy");
+    box.remove();
+    focused?.focus();
+    if (!done) return "This browser does not let the page copy.";
+  }
+  return "Copied.";
+};
+// The plans that are shown, the best first once they are ranked.
+const ranked = () => (board.order ?? board.views.map((view) => view.plan)).map((plan) => board.views[plan]).filter((view) => view && board.samples?.[view.plan] !== 0);
+const equalPlans = (one, other) => {
+  const key = ({ steps }) => JSON.stringify(steps.map(({ text }) => text.toLowerCase().trim().split(/\s+/)));
+  return key(one) === key(other);
+};
 const choose = (plan, focus = false) => {
   Object.assign(board, { chosen: plan, picked: true });
   paint();
@@ -612,7 +655,7 @@ const paint = () => {
     view.tab.replaceChildren(make("span", {}, board.order ? `Rank ${place + 1}` : `Plan ${place + 1}`), " ", make("small", {}, state));
     paintHead(view);
     paintDifferences(view);
-    view.deviation.hidden = !view.complete || !view.steps.length;
+    view.keep.hidden = view.deviation.hidden = !view.complete || !view.steps.length;
     view.rate.hidden = view.deviation.hidden || !info?.keep;
   });
   if (tabs.contains(focused)) focused.focus();
@@ -630,8 +673,10 @@ const paintHead = (view) => {
   if (!view.complete) parts.push(board.run.over ? `Not finished: ${count}.` : view.steps.length ? `Writing: ${count} so far …` : "Writing …");
   else if (!view.steps.length) parts.push("The model wrote no list of steps here.");
   else parts.push(`${count}.`);
-  if (isNumber(view.reward)) parts.push(`Reward ${view.reward.toFixed(3)}${place ? `, rank ${place} of ${board.views.length}` : ""}.`);
+  if (isNumber(view.reward)) parts.push(`Reward ${view.reward.toFixed(3)}${place ? `, rank ${place} of ${board.order.length}` : ""}.`);
   else if (view.complete && view.steps.length && info?.verifier) parts.push("No reward.");
+  // A search composes its plans: the same plan twice says nothing.
+  if (board.samples?.[view.plan] > 1 && !info?.search) parts.push(`${board.samples[view.plan]} of ${board.views.length} samples wrote this plan.`);
   view.head.replaceChildren(board.guess ? make("strong", { class: "guess" }, "? A guess") : "", board.guess ? " " : "", parts.join(" "));
   for (const step of view.steps) if (!step.row) step.evidence.textContent = pendingText(view);
 };
