@@ -108,6 +108,7 @@ def render_audit(audit: Audit) -> str:
         if (drawing := draw(audit.rewards)) is not None
     }
     counts = ", ".join(f"{count} {source}" for source, count in audit.procedures.items())
+    settings = NamedValues(tuple(_named(audit.settings)))
     sections = [
         _classes_section(audit),
         *_sources_section(audit.lodo),

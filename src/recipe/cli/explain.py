@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from recipe.explain.records import Explanation, Links
     from recipe.types import Example
 
+OTHERS = 8
+"""Plans of each kind that are scored beside the explained one."""
 _BAR = 8
 """Characters of the longest bar."""
 
@@ -67,7 +69,7 @@ def explain(
         require_writable(html)
     verifier = open_verifier(folder, config, method, pool, videos)
     verifier.show(shown)
-    explanation = explanation_of(verifier, prompt.history, prompt.plans[0], prompt.goal)
+    explanation = explanation_of(verifier, prompt.history, prompt.plans[0], prompt.goal, others=OTHERS)
     if html is not None:
         write_page(explanation, html, links, narrations)
     picture = [] if html is None else ["", f"picture: {html}"]
