@@ -22,8 +22,8 @@ DATA, PAGE = "coverage.json", "coverage.html"
 VIDEOS = (0, 1, 2, 4, 8, 16)
 """Ticks of the upper axis."""
 _CAPTION = (
-    "How much oftener than relevance, a control that reads no corpus, the reward is expected to prefer the true plan, by "
-    "the match: how well narrations match what is done. Dark band: 95% of the "
+    "How much oftener than relevance, a control that reads no corpus, the reward is expected to prefer the true plan, "
+    "by the match: how well narrations match what is done. Dark band: 95% of the "
     "fitted curve; light band: 95% for a data set that the law has not seen. Circles: measured sources with the given "
     "number of covering videos; green: sources that it was not fitted on. Marks on the curve: tasks that the corpus "
     "knows, in orange where no gain is certain. Above: as many covering step lists."

@@ -115,9 +115,7 @@ def render_audit(audit: Audit) -> str:
         _measures_section(audit),
         Section("filler", "Padding the true continuation", "Padding", blocks=(figures["filler"],)),
         *_attack_section(audit, figures),
-        Section(
-            "run", "How it was run", "How it was run", blocks=(NamedValues(tuple(_named(audit.settings))),), folded=True
-        ),
+        Section("run", "How it was run", "How it was run", blocks=(settings,), folded=True),
     ]
     findings = (audit.answer, *audit.findings)
     subtitle = f"{sum(audit.procedures.values())} procedures: {counts}"

@@ -24,6 +24,7 @@ from recipe.explain.records import (
 from recipe.reward.coverage import TaskPrompt
 from recipe.reward.grounded import grounded_terms
 from recipe.reward.plan_numbers import NUMBERS
+from recipe.reward.scorer import Steps
 from recipe.text import as_steps
 from recipe.types import Plan, PooledAlignment, Segment
 
@@ -140,15 +141,15 @@ def explain(
 
 
 def _other_plans(
-    corpus: "NarrationIndex", pool: Sequence[AlignedNarration], history: Plan, plan: Plan, count: int
-) -> dict[str, list[Plan]]:
+    corpus: "NarrationIndex", pool: Sequence[AlignedNarration], history: Steps, plan: Steps, count: int
+) -> dict[str, list[Steps]]:
     """Up to `count` plans of each kind for the prompt of `plan`; kinds of which there are none are left out.
 
     The steps of the plan in other orders; segments of narrations outside the pool, which tell of something else; and
     the segments after the history in the best narrations of the pool, at even distances.
     """
     random = np.random.default_rng(0)
-    order, shuffled = random.permutation(len(corpus)).tolist(), dict[Plan, None]()
+    order, shuffled = random.permutation(len(corpus)).tolist(), dict[Steps, None]()
     for _ in range(4 * count):
         if len(shuffled) < count and (other := tuple(plan[i] for i in random.permutation(len(plan)))) != plan:
             shuffled[other] = None
