@@ -184,7 +184,12 @@ class Reward:
         return f"<table><caption>Reward</caption>{rows}</table>"
 
     def _figures(self) -> list[tuple[str, str]]:
-        numbers = {"R": self.total, "A(h)": self.aligned_history, "A(h + c)": self.aligned_full, "rho": self.rho}
+        numbers = {
+            "reward": self.total,
+            "history alone": self.aligned_history,
+            "history and plan": self.aligned_full,
+            "progress": self.rho,
+        }
         figures = [(name, f"{value:.3f}") for name, value in numbers.items()]
         return [*figures, ("steps", str(self.steps)), ("pool", str(len(self.pool)))]
 

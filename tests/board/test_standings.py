@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from board_helpers import submit
+from board_helpers import lines, score_all, set_quotas, submit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from starlette.testclient import TestClient
 
 from recipe.stats import macro_interval, macro_intervals
+from recipe.types import Example
 from recipe_apps.board.app import create_app
 from recipe_apps.board.scoring import MOST_UNSCORED, Figures
-from recipe_apps.board.standings import as_csv, places_of, standings_of
+from recipe_apps.board.standings import as_csv, places_of, refresh, stale_boards, standings_of
 from recipe_apps.board.store import Board
 from recipe_apps.board.views import Views
 from recipe_apps.board.work import Queue
@@ -145,3 +146,29 @@ def test_refusing_does_not_beat_answering(board: Board) -> None:
         for page in (f"/boards/{scorer}", f"/systems/{cheat}"):
             assert rows["cheat"]["no_place"] in client.get(page).text
         assert rows["cheat"]["no_place"] not in client.get(f"/systems/{honest}").text
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_the_board_says_on_top_who_ties(board: Board, examples: list[Example]) -> None:
+    board.add_account("ann")
+    set_quotas(board, day_quota=9, total_quota=9)
+    views = Views(board)
+
+    def leaders(*sent: tuple[str, float]) -> tuple[int, str]:
+        for system, share in sent:
+            submit(board, "ann", lines(examples, share, f"a word of {system}"), system)
+        score_all(board)
+        [identity] = stale_boards(board)
+        refresh(board, identity)
+        [of_track] = views.index()["tracks"][0]["boards"]
+        return of_track["leader"]["tied"], views.table(identity, {})["board"]["leaders"]
+
+    tied, sentence = leaders(("first", 1.0))
+    assert (tied, sentence) == (0, "")
+    tied, all_tie = leaders(("second", 1.0), ("third", 1.0))
+    assert tied == 2
+    assert "3" in all_tie
+    tied, some_tie = leaders(("behind", 0.3))
+    assert tied == 2
+    assert "3" in some_tie
+    assert some_tie != all_tie

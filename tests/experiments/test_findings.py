@@ -125,8 +125,38 @@ def test_the_page_says_first_what_to_do() -> None:
     assert "SFT +0.200" in tune
     assert "trained on grounded +0.100 [+0.080, +0.120]; trained on paper kept the base" in train
     assert "trained on paper kept the base" in next(one for one in summary(found) if "difference in" in one)
+    # What is not told from 0 is neither advised nor advised against.
+    advice = {choose}
+    for gain in (0.3, -0.3):
+        own = difference("test_goals", "best of 8, grounded", "score", gain, 0.02)
+        advice.add(headline(replace(found, differences=(*found.differences[:-1], own)))[0])
+    assert len({sentence.partition(" (")[0] for sentence in advice}) == 3
     # A study without SFT does not say what it did not compare.
     assert not headline(replace(found, differences=found.differences[1:]))[0].startswith("Train")
+
+
+def test_a_run_that_kept_the_base_has_no_figure_in_any_list() -> None:
+    base, better = r.Validated(0, 0.0, 0.1, 0.5, 4.0), r.Validated(1, 1.5, 0.2, 0.6, 5.0)
+    name, zero = "RL, 4 covering narrations", Interval(0.0, 0.0, 0.0)
+    by_seed = [Difference("test_goals", name, BASE, "score", Interval(0.1, 0.0, 0.2), seed=1)]
+    by_seed.append(Difference("test_goals", name, BASE, "score", zero, seed=2))
+    found = r.Results(
+        title="t",
+        scores=tuple(scores("test_goals", regime, score=0.5) for regime in ("base", name)),
+        differences=(difference("test_goals", name, "score", 0.05, 0.02),),
+        by_seed=tuple(by_seed),
+        validations=(
+            r.ValidationCurve(name, "validity", (base, better), 30, 60, "round", 1),
+            r.ValidationCurve(name, "validity", (base,), 30, 60, "round", 2),
+        ),
+        law=(r.LawPoint("test_goals", 4, zero, Interval(0.2, 0.1, 0.3), name),),
+    )
+    assert any(f"seeds +0.100, {r.KEPT}" in sentence for sentence in summary(found))
+    assert any("4: +0.000" in sentence for sentence in summary(found))  # one of its seeds has a figure
+    alone = replace(found, by_seed=found.by_seed[1:], validations=found.validations[1:])
+    for sentence in (*summary(alone), *headline(alone)):
+        assert "+0.000" not in sentence
+    assert any(f"4: {r.KEPT}" in sentence for sentence in summary(alone))
 
 
 def test_perturbed_plans_with_as_high_a_reward_are_named() -> None:

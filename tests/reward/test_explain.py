@@ -50,6 +50,48 @@ def explanation(corpus: Any) -> Explanation:
     return explain(Verifier(corpus, RewardConfig(pool_size=4)), HISTORY, PLAN, "make tea")
 
 
+class Recorded(Verifier):
+    """A verifier that keeps the plans that it is asked for."""
+
+    asked: list[list[tuple[str, ...]]]
+
+    def score(self, *, goal: str, history: Any, continuations: Any) -> list[Reward]:
+        self.asked = [*getattr(self, "asked", []), [tuple(plan) for plan in continuations]]
+        return super().score(goal=goal, history=history, continuations=continuations)
+
+
+@pytest.mark.parametrize("verifier", ["paper", "grounded"])
+def test_other_plans_earn_what_the_verifier_says_and_are_what_they_are_called(corpus: Any, verifier: str) -> None:
+    grounded = {"pool_size": 3, "background_size": 3}
+    config = RewardConfig.model_validate({"verifier": verifier, "pool_size": 3, "grounded": grounded})
+    recorded = Recorded(corpus, config)
+    explained = explain(recorded, HISTORY, PLAN, "make tea", others=4)
+    drawn = iter(recorded.asked[-1])
+    by_kind = {own.name: [next(drawn) for _ in range(own.plans)] for own in explained.others}
+    assert not list(drawn)
+    for own in explained.others:
+        alone = [recorded.score(goal="make tea", history=HISTORY, continuations=[p])[0] for p in by_kind[own.name]]
+        totals = sorted(reward.total for reward in alone)
+        assert (own.low, own.high) == pytest.approx((totals[0], totals[-1]))
+        assert own.low <= own.median <= own.high
+        assert own.below == sum(total < explained.reward.total for total in totals)
+    orders, *told = by_kind.values()
+    assert 1 <= len(orders) == len(set(orders)) <= 4
+    assert all(sorted(plan) == sorted(PLAN) and plan != tuple(PLAN) for plan in orders)
+    pooled = {segment.text for aligned in explained.narrations for segment in aligned.narration.segments}
+    assert any(pooled.issuperset(plan) for plans in told for plan in plans)
+    assert all(len(plan) == len(PLAN) for plans in told for plan in plans)
+    assert as_row(explained, Links())["others"] == [own._asdict() for own in explained.others]
+    assert any(own.name in sentence for own in explained.others for sentence in in_words(explained))
+
+
+def test_a_control_and_an_empty_plan_are_compared_with_nothing(corpus: Any) -> None:
+    assert explain(Verifier(corpus, RewardConfig(verifier="length")), HISTORY, PLAN, "tea", others=4).others == ()
+    assert explain(Verifier(corpus), HISTORY, [], "tea", others=4).others == ()
+    alone = explain(Verifier(corpus), HISTORY, PLAN[:1], "tea", others=4)
+    assert all("orders" not in own.name for own in alone.others)
+
+
 @pytest.mark.parametrize("pool", ["history", "full", "own"])
 @pytest.mark.parametrize("history", [HISTORY, []], ids=["history", "no history"])
 def test_a_contribution_is_the_reward_less_that_of_the_plan_without_the_step(
@@ -173,7 +215,7 @@ def test_words_for_the_grounded_reward(corpus: Any) -> None:
     assert "the plan adds 0.500 to what narrations of this activity say, and 0.125 to random ones" in told
     assert "Nothing was aligned" in told
     named = {part.name: part.value for part in parts(explained)}
-    assert named.items() >= (found | {"R": 0.3, "coverage": 0.42}).items()
+    assert named.items() >= (found | {"reward": 0.3, "coverage": 0.42}).items()
     all_parts = found | {"order": 0.0, "price": 0.01, "goal_relevance": 0.04}
     whole = explain(Told(corpus, reward(0.3, coverage=0.42, parts=all_parts), verifier="grounded"), [], ["a"], "g")
     terms = as_row(whole, Links())["terms"]

@@ -22,11 +22,11 @@ from recipe.audit.perturb import FEWEST as FEWEST_STEPS
 from recipe.audit.perturb import MOST, collapsed, cut_at, same_goal
 from recipe.audit.shares import in_percent
 from recipe.data.procedures import read_procedures
-from recipe.errors import InputError
+from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.report.elements import Cell, Table, headings
 from recipe.report.elements import row as table_row
-from recipe.reward.coverage import CoverageState, TaskPrompt, matches
+from recipe.reward.coverage import FEWEST, CorpusCoverage, CoverageState, TaskPrompt
 from recipe.reward.scorer import prompt_outcomes
 from recipe.reward.verifier import Verifier
 from recipe.rows import read_rows
@@ -196,9 +196,10 @@ class CoverageReport:
         reached = sum(task.missing == 0 for task in self.tasks)
         mean = float(np.mean(predicted))
         return (
-            f"{knows} The reward is expected to be better than R0, which reads no corpus, on {covered} of them. Its "
-            f"expected audit MEAN on the tasks that it knows is {100 * mean:.0f} (R0: "
-            f"{100 * self.law.relevance:.0f}); {reached} of them reach the target of {100 * self.target:.0f}."
+            f"{knows} The reward is expected to be better than relevance, which reads no corpus, on {covered} of them. "
+            f"On those that it knows it is expected to prefer the true plan in {100 * mean:.0f}% of comparisons "
+            f"(relevance: {100 * self.law.relevance:.0f}%); {reached} of them reach the target of "
+            f"{100 * self.target:.0f}%."
         )
 
 
@@ -249,14 +250,13 @@ def measure_tasks(
     encoder: str,
     prompts: Sequence[TaskPrompt],
     target: float,
-    seed: int = 0,
     record: Mapping[str, Any] | None = None,
     progress: Progress = SILENT,
 ) -> CoverageReport:
     """The coverage of each task by the verifier's corpus, with what its law predicts where there is one.
 
     `encoder` is the name of the corpus's encoder, `target` a MEAN in 0..1; `record` is kept as it is. Raises
-    ComputeError as `matches`.
+    ComputeError for a corpus that is too small.
     """
     name, law = verifier.config.verifier, known_laws().get(verifier.config.verifier)
     cautions = []
@@ -275,12 +275,15 @@ def measure_tasks(
             "The law was fitted to the grounded reward alone; what the self-trained net adds here is what its own test "
             "says, in self-trained.json."
         )
-    values = matches(verifier.corpus, prompts, verifier.embed, seed, progress)
-    states = [own.state for own in verifier.coverage.of(prompts) if own is not None]
+    covered = [own for own in CorpusCoverage(verifier.corpus, verifier.embed, progress).of(prompts) if own is not None]
+    if len(covered) < len(prompts):
+        count = len(verifier.corpus)
+        raise ComputeError(f"A corpus of {count} narrations is too small for this; {FEWEST} are needed.")
+    values = [own.match if own.history_match is None else own.history_match for own in covered]
     outcomes = prompt_outcomes(verifier, [(prompt.goal, prompt.history) for prompt in prompts])
     reported = [outcome.coverage if isinstance(outcome, Reward) else None for outcome in outcomes]
     return CoverageReport(
-        tasks=tuple(task_coverage(prompts, values, states, reported, law, target)),
+        tasks=tuple(task_coverage(prompts, values, [own.state for own in covered], reported, law, target)),
         target=target,
         law=law,
         settings=dict(record or {}) | {"verifier": verifier.config.verifier, "encoder": encoder, "target": target},
@@ -288,32 +291,33 @@ def measure_tasks(
     )
 
 
-def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
-    """The tasks as a table, the least covered first, `limit` of them at most."""
+def coverage_table(report: CoverageReport, limit: int | None = None, brief: bool = False) -> Table:
+    """The tasks as a table, the least covered first, `limit` of them at most; `brief` is for a terminal."""
+    notes = [
+        "known: whether the corpus knows the task, for any reward.",
+        "true plan preferred: percent of comparisons with corrupted plans in which the reward is expected to prefer "
+        "the true one, as recipe reward audit measures it; 50 is chance. gain: the same less that of relevance, a "
+        "control that reads no corpus, in points, with the 95% interval for a data set that the law has not seen.",
+        "videos: so many step lists of the task give this match. match: how well the narrations match what is done. "
+        "coverage: the mean that the reward reports, which a number in min_coverage of training reads.",
+    ]
+    further = headings("videos", "match", "coverage", "prompts")
     return Table(
         f"Coverage of {len(report.tasks)} tasks",
         "task",
-        headings("known", "MEAN expected", "gain over R0", "videos", "advice", "match", "coverage", "prompts"),
+        (*headings("known", "advice", "true plan preferred", "gain"), *(() if brief else further)),
         rows=tuple(
             table_row(
                 task.task,
                 _KNOWN[task.state],
+                advice(task, report.target),
                 Cell(None if task.mean is None else 100 * task.mean, 0),
                 Cell(None if task.gain is None else in_percent(task.gain), 0, signed=True),
-                Cell(task.videos, 1),
-                advice(task, report.target),
-                Cell(task.match, 2),
-                Cell(task.coverage, 2),
-                task.prompts,
+                *(() if brief else (Cell(task.videos, 1), Cell(task.match, 2), Cell(task.coverage, 2), task.prompts)),
             )
             for task in report.tasks[:limit]
         ),
-        notes=(
-            "known: whether the corpus knows the task, for any reward. videos: as many covering step lists give this "
-            "match. coverage: mean Reward.coverage, which a number in min_coverage "
-            "of training reads. MEAN and gain in points, with the 95% interval for a data set that the law has not "
-            "seen.",
-        ),
+        notes=tuple(notes[:2] if brief else notes),
     )
 
 

@@ -22,7 +22,8 @@ DATA, PAGE = "coverage.json", "coverage.html"
 VIDEOS = (0, 1, 2, 4, 8, 16)
 """Ticks of the upper axis."""
 _CAPTION = (
-    "The expected gain over R0, which reads no corpus, by the match of narrations. Dark band: 95% of the "
+    "How much oftener than relevance, a control that reads no corpus, the reward is expected to prefer the true plan, "
+    "by the match: how well narrations match what is done. Dark band: 95% of the "
     "fitted curve; light band: 95% for a data set that the law has not seen. Circles: measured sources with the given "
     "number of covering videos; green: sources that it was not fitted on. Marks on the curve: tasks that the corpus "
     "knows, in orange where no gain is certain. Above: as many covering step lists."
@@ -66,7 +67,7 @@ def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing
             panel.plot(task.match, 100 * law.gain(task.match), "|", color=colour, markersize=13, markeredgewidth=1.6)
     panel.set_xlim(grid[0], right)
     panel.set_xlabel("match")
-    panel.set_ylabel("gain over R0, points of MEAN")
+    panel.set_ylabel("gain over relevance, points")
     ticks = [law.zero + law.one_video * np.log1p(law.growth * count) for count in VIDEOS]
     upper = panel.secondary_xaxis("top")
     upper.set_xticks(ticks, [str(count) for count in VIDEOS])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 from recipe.artifacts import atomic_path, read_json, to_json, write_json, write_text
 from recipe.audit.attack import BEST_OF, KINDS
@@ -22,6 +23,7 @@ from recipe.report.elements import (
     Plans,
     Section,
     Table,
+    TableRow,
     headings,
     row,
 )
@@ -106,17 +108,14 @@ def render_audit(audit: Audit) -> str:
         if (drawing := draw(audit.rewards)) is not None
     }
     counts = ", ".join(f"{count} {source}" for source, count in audit.procedures.items())
-    settings = {
-        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        for name, value in audit.settings.items()
-    }
+    settings = NamedValues(tuple(_named(audit.settings)))
     sections = [
         _classes_section(audit),
         *_sources_section(audit.lodo),
         _measures_section(audit),
         Section("filler", "Padding the true continuation", "Padding", blocks=(figures["filler"],)),
         *_attack_section(audit, figures),
-        Section("run", "How it was run", "How it was run", blocks=(NamedValues(tuple(settings.items())),)),
+        Section("run", "How it was run", "How it was run", blocks=(settings,), folded=True),
     ]
     findings = (audit.answer, *audit.findings)
     subtitle = f"{sum(audit.procedures.values())} procedures: {counts}"
@@ -126,6 +125,7 @@ def render_audit(audit: Audit) -> str:
 def _classes_section(audit: Audit) -> Section:
     """Shares of every class and group by reward, and of samples and of another video of the goal."""
     rewards = audit.rewards
+    members = list[TableRow]()
     rows = [
         row("mean", *(_share(reward.mean) for reward in rewards), kind="total", about="over the classes"),
         row(
@@ -140,10 +140,10 @@ def _classes_section(audit: Audit) -> Section:
         if not classes:
             continue
         about = f"mean of {len(classes)} {'class' if len(classes) == 1 else 'classes'}"
-        rows.append(row(group, *(_share(reward.groups.get(group)) for reward in rewards), kind="group", about=about))
+        rows.append(row(group, *(_share(reward.groups.get(group)) for reward in rewards), about=about))
         for name, meaning in classes.items():
             cells = (_share(reward.classes.get(name)) for reward in rewards)
-            rows.append(row(name.replace("_", " "), *cells, kind="member", about=meaning))
+            members.append(row(name.replace("_", " "), *cells, about=meaning, section=group))
     for system in dict.fromkeys(system for reward in rewards for system in reward.samples):
         own = next(reward.samples[system] for reward in rewards if system in reward.samples)
         length, empty = format_number(own.length_ratio, 1), percent(own.without_steps)
@@ -154,18 +154,16 @@ def _classes_section(audit: Audit) -> Section:
     rows.append(row("alternative", *cells, kind="published", about="another video of the goal: 50 is fair"))
     paragraph = (
         "Percent of prompts in which the true continuation earns more than the corrupted one, ties half; small, the "
-        "95% interval, clustered by goal. 50 is chance; blue lies above it, orange below. length rewards the number of "
-        "steps, relevance nearness to goal and history and novelty; neither reads the corpus."
+        "95% interval, clustered by goal, where the prompts differ enough for one. 50 is chance; blue lies above it, "
+        "orange below. length rewards the number of steps, relevance nearness to goal and history and novelty; neither "
+        "reads the corpus."
     )
-    title = "True against corrupted, by class"
-    table = Table(
-        "The true continuation earns more",
-        "class",
-        headings(*(reward.name for reward in rewards)),
-        tuple(rows),
-        "percent",
+    names = headings(*(reward.name for reward in rewards))
+    tables = (
+        Table("The true continuation earns more", "plans corrupted in", names, tuple(rows), "percent"),
+        Table("Each class of corrupted plans", "class", names, tuple(members), "percent", folded=True),
     )
-    return Section("classes", title, "Classes", (paragraph,), (table,))
+    return Section("classes", "True against corrupted", "Classes", (paragraph,), tables)
 
 
 def _sources_section(lodo: Lodo | None) -> Iterator[Section]:
@@ -305,12 +303,24 @@ def rerender(folder: Path) -> Path:
     return write_audit(from_json(read_json(folder / DATA), Audit, str(folder / DATA)), folder)[1]
 
 
+def _named(settings: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str]]:
+    """Settings by their names, those of a table of settings each with its own."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _named(value, f"{within}{name}.")
+        else:
+            yield f"{within}{name}", ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def _share(share: Interval | None) -> Cell:
     """A share in percent, coloured by how far it is from 50."""
     if share is None:
         return Cell(None, hint="could not be made")
-    hint = f"{share.observations} prompts, {share.clusters} goals"
-    return Cell(in_percent(share), 0, shade=round(200 * (share.mean - 0.5)), hint=hint)
+    why = f"; no interval: {share.reason}" if share.reason else ""
+    hint = f"{share.observations} prompts, {share.clusters} goals{why}"
+    # The reason in every cell would make the table wider than a phone.
+    part: Literal["all", "mean"] = "mean" if share.reason else "all"
+    return Cell(in_percent(share), 0, shade=round(200 * (share.mean - 0.5)), hint=hint, part=part)
 
 
 def _least(share: float | None, name: str | None) -> Cell:

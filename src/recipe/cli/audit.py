@@ -201,7 +201,10 @@ def _lines(audited: "Audit") -> "Iterator[str | Table]":
         )
         return row(name, *cells, section=section)
 
-    rows = [share("mean", (reward.mean for reward in rewards)), share("worst", (reward.worst for reward in rewards))]
+    rows = [
+        share("mean", (reward.mean for reward in rewards)),
+        share("worst class", (reward.worst for reward in rewards)),
+    ]
     for group in GROUPS:
         rows.append(share(group, (reward.groups.get(group) for reward in rewards), group))
         names = (name for name in CORRUPTIONS if GROUP_OF[name] == group)
@@ -219,13 +222,15 @@ def _lines(audited: "Audit") -> "Iterator[str | Table]":
             wins = (None if attack is None else attack.beats_true.mean for attack in attacks)
             rows.append(row(name, *(Cell(value, 0, percent=True) for value in wins), section="other figures"))
     for name, cells in (
-        ("r with length", [Cell(reward.length_correlation, 2, signed=True) for reward in rewards]),
+        ("correlation with length", [Cell(reward.length_correlation, 2, signed=True) for reward in rewards]),
         ("true ones gated", [Cell(reward.gated, 0, percent=True) for reward in rewards]),
         ("coverage", [Cell(reward.coverage, 2) for reward in rewards]),
         ("seconds", [Cell(reward.seconds, 1) for reward in rewards]),
     ):
         rows.append(row(name, *cells, section="other figures"))
-    yield Table("P(true > corrupted)", "", headings(*(reward.name for reward in rewards)), tuple(rows))
+    yield Table(
+        "How often the true continuation earns more", "", headings(*(reward.name for reward in rewards)), tuple(rows)
+    )
     if (lodo := audited.lodo) is None:
         return
     chosen = [
@@ -237,5 +242,7 @@ def _lines(audited: "Audit") -> "Iterator[str | Table]":
     rows = []
     for name, by in lodo.figures.items():
         figures = ([own.mean.mean, own.worst, own.gaming_worst] for own in (by[fold.source] for fold in lodo.left_out))
-        rows.append(row(name, *(" / ".join("-" if x is None else f"{100 * x:.0f}" for x in own) for own in figures)))
-    yield Table("", "MEAN / WORST / gaming", headings(*(fold.source for fold in lodo.left_out)), tuple(rows))
+        rows.append(row(name, *(" / ".join("–" if x is None else f"{100 * x:.0f}" for x in own) for own in figures)))
+    yield Table(
+        "", "mean / worst class / worst of gaming", headings(*(fold.source for fold in lodo.left_out)), tuple(rows)
+    )

@@ -18,11 +18,11 @@ def coverage(
     ] = "grounded",
     config: Config = None,
     target: Annotated[
-        float, typer.Option(min=50, max=100, help="Audit MEAN in percent that each task is to reach.")
+        float, typer.Option(min=50, max=100, help="Percent of comparisons in which the true plan is to be preferred.")
     ] = 85,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts of each task at most.")] = 8,
     limit: Annotated[int, typer.Option(min=1, help="Rows of the table, the least covered tasks first.")] = 25,
-    seed: Annotated[int, typer.Option(help="Draws cuts and random narrations.")] = 0,
+    seed: Annotated[int, typer.Option(help="Draws the cuts of procedures.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Folder for coverage.json and coverage.html.")] = None,
 ) -> CommandOutput:
     """Show how well the corpus covers each task, what the reward is worth there, and how many videos are missing.
@@ -43,9 +43,11 @@ def coverage(
     record = {"corpus": str(folder), "tasks": str(tasks), "seed": seed, "prompts": prompts}
     scorer = Verifier(opened, settings(config, verifier, None))
     encoder = opened.manifest["encoder"]["name"]
-    report = measure_tasks(scorer, encoder, chosen, target / 100, seed, record, progress())
+    report = measure_tasks(scorer, encoder, chosen, target / 100, record, progress())
     written = [] if output is None else write_coverage(report, output)
     rest = len(report.tasks) - limit
     more = [f"{rest} more tasks; --limit shows them."] if rest > 0 else []
     sentences = (f"- {sentence}" for sentence in (report.answer, *report.cautions))
-    return CommandOutput(report_json(report), [*sentences, coverage_table(report, limit), *more, *map(str, written)])
+    return CommandOutput(
+        report_json(report), [*sentences, coverage_table(report, limit, brief=True), *more, *map(str, written)]
+    )

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from recipe.cli.console import CommandOutput, shows
-from recipe.cli.served import Server, explained_there, require_no_other
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
+from recipe.cli.served import Server, explained_there, require_no_other
 from recipe.errors import InputError
 from recipe.reward.scorer import PromptGroup
 from recipe.text import plan_steps
@@ -57,7 +57,7 @@ def explain(
     --continuation "Pour the water" --html explanation.html
     """
     from recipe.artifacts import require_writable
-    from recipe.explain.explain import as_row
+    from recipe.explain.explain import OTHERS, as_row
     from recipe.explain.explain import explain as explanation_of
     from recipe.explain.records import Links
 
@@ -74,7 +74,8 @@ def explain(
     else:
         verifier = open_verifier(folder, config, method, pool, videos)
         verifier.show(shown)
-        explanation, frames = explanation_of(verifier, prompt.history, prompt.plans[0], prompt.goal), verifier.frames
+        explanation = explanation_of(verifier, prompt.history, prompt.plans[0], prompt.goal, others=OTHERS)
+        frames = verifier.frames
     if html is not None:
         write_page(explanation, html, links, narrations)
     picture = [] if html is None else ["", f"picture: {html}"]

@@ -212,6 +212,7 @@ def _plans(
     from recipe.models.protocol import Refusal, all_answered, read_plan
     from recipe.planning.planner import PlanDraft
     from recipe.planning.rerank import rerank
+    from recipe.reward.coverage import sentence_of_plan
 
     found, rows, lines = dict[str, Any](), list[dict[str, Any]](), list[str | Text]()
     if search is None:
@@ -229,10 +230,10 @@ def _plans(
     if verifier is not None:
         [ranked] = rerank(verifier, [request], [plans], console.progress())
         lines.append(f"reward by {verifier.config.verifier}: {verifier.config.scale}")
-    links, covered, known = Links(), None, True
+    links, known = Links(), True
     order = range(len(plans)) if ranked is None else ranked.order
-    for place, samples in distinct_plans([getattr(plans[sample], "steps", ()) for sample in order]).items():
-        sample = order[place]
+    for rank, samples in distinct_plans([getattr(plans[sample], "steps", ()) for sample in order]).items():
+        sample = order[rank]
         steps = list(getattr(plans[sample], "steps", ()))
         row: dict[str, Any] = {"sample": sample, "samples": samples, "steps": steps}
         title = [(f"plan {sample + 1}", "bold")] if count > 1 else []
@@ -242,10 +243,11 @@ def _plans(
             reward = ranked.rewards[sample]
             explained = verifier.explain(history=request.history, continuation=steps, goal=request.goal)
             narrations = {aligned.index: aligned.narration for aligned in explained.narrations}
-            if covered is None and (covered := explained.coverage) is not None:
-                found["coverage"] = covered._asdict()
-                known = covered.state != "unknown"
-                lines.insert(0, covered.sentence if known else f"{covered.sentence} The plan is a guess of the model.")
+            covered = explained.coverage
+            if rank == 0 and verifier.config.aligns:
+                found["coverage"] = None if covered is None else covered._asdict()
+                known = covered is None or covered.state != "unknown"
+                lines.insert(0, sentence_of_plan(covered))
             evidence: list[dict[str, Any] | None] = []
             for step in explained.plan_evidence:
                 close = [own for own in step.grounds if own.similarity >= CLOSE and not own.opposite]
@@ -277,8 +279,8 @@ def _plans(
                 "evidence": evidence,
             }
             gate = ", below the gate" if reward.gated else ""
-            words = f"reward {reward.total:.3f} (rho {reward.rho:.2f}{gate}), best narration {row['narration']}"
-            title.append((f"  {words}" if title else words, ""))
+            summary = f"reward {reward.total:.3f} (progress {reward.rho:.2f}{gate}), best narration {row['narration']}"
+            title.append((f"  {summary}" if title else summary, ""))
         row |= _ended(answers[sample], plans[sample])
         rows.append(row)
         lines += [Text.assemble(*title)] if title else []

@@ -123,12 +123,12 @@ def score(
 def _rewards(results: list[dict[str, Any]]) -> "Iterator[Table]":
     from recipe.report.elements import Cell, Table, headings, row
 
-    columns = headings("R", "A(h)", "A(h + c)", "rho", "gate", "narration")
+    columns = headings("reward", "history alone", "history and plan", "progress", "gate", "narration")
     for result in results:
         rows = []
         for reward in result["rewards"]:
             numbers = (Cell(reward[key], 3) for key in ("total", "aligned_history", "aligned_full", "rho"))
-            gate = "below tau" if reward["gated"] else "open"
+            gate = "below" if reward["gated"] else "open"
             plan = "\n".join(reward["continuation"]) or "(holds no steps)"
             rows.append(row(plan, *numbers, gate, reward["best_video_id"] or "none"))
         yield Table(f"{result['goal']}, {after(result['history'])}", "continuation", columns, tuple(rows))

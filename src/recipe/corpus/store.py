@@ -382,7 +382,7 @@ class Hits(list[Hit]):
         for rank, hit in enumerate(self, start=1):
             narration = self._corpus.narration(hit.narration)
             rows.append((str(rank), f"{hit.score:.3f}", narration.video_id, narration.title or ""))
-        return notebook_table(f"{len(self)} hits", ("", "A_mono", "video", "title"), rows)
+        return notebook_table(f"{len(self)} hits", ("", "similarity", "video", "title"), rows)
 
 
 def summarise(corpus: Corpus) -> dict[str, Any]:

@@ -4,15 +4,28 @@ No narration decides alone, so the evidence for a step is the whole pool's.
 """
 
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from recipe.artifacts import JsonObject, to_json
 from recipe.clock import clock
 from recipe.explain.opposites import says_opposite
-from recipe.explain.records import AlignedNarration, Explanation, Ground, Links, Match, StepEvidence, best_matches
+from recipe.explain.records import (
+    AlignedNarration,
+    Explanation,
+    Ground,
+    Links,
+    Match,
+    OtherPlans,
+    StepEvidence,
+    best_matches,
+)
 from recipe.reward.coverage import TaskPrompt
 from recipe.reward.grounded import grounded_terms
 from recipe.reward.plan_numbers import NUMBERS
+from recipe.reward.scorer import Steps
 from recipe.text import as_steps
 from recipe.types import Plan, PooledAlignment, Segment
 
@@ -63,6 +76,8 @@ _SOURCES = {
 }
 """Terms of a grounded reward, in words."""
 
+OTHERS = 8
+"""Plans of each kind that `recipe reward explain` scores beside the explained one."""
 CLOSE = 0.2
 """Similarity from which on a narration is said to speak of a step: 0 is what any step reaches with 5% of the corpus, 1
 the same text."""
@@ -76,11 +91,15 @@ class RewardTerm(NamedTuple):
     meaning: str
 
 
-def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence[str] | Plan, goal: str) -> Explanation:
+def explain(
+    verifier: "Verifier", history: Sequence[str], continuation: Sequence[str] | Plan, goal: str, others: int = 0
+) -> Explanation:
     """The reward of one continuation, what each of its steps adds, and how the pool aligns with it.
 
     A step adds R(c) - R(c without it), all scored in one call: with n steps that costs n + 1 rewards. Where the frames
-    of the history are known (`Verifier.show`), each step of h + c is asked about. Raises as `Verifier.score`.
+    of the history are known (`Verifier.show`), each step of h + c is asked about. With `others` as many plans of each
+    kind of `_other_plans` are scored, too: a reward means something only beside others of its prompt. Raises as
+    `Verifier.score`.
     """
     h, plan = as_steps(history), as_steps(continuation)
     shorter = [plan[:i] + plan[i + 1 :] for i in range(len(plan))]
@@ -110,7 +129,50 @@ def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence
     trained = verifier.config.verifier == "grounded" and verifier.config.grounded.self_trained
     numbers = verifier.spoken(history=h, continuation=plan, goal=goal) if trained else {}
     spoken = tuple((NUMBERS[name], added) for name, added in numbers.items())
-    return Explanation(goal, h, plan, verifier.config, reward, tuple(evidence), narrations, spoken, covered, caution)
+    beside = list[OtherPlans]()
+    # A control reads no narrations, and frames would cost a question for each step.
+    if others and plan and verifier.config.aligns and frames is None:
+        drawn = _other_plans(verifier.corpus, narrations, h, plan, others)
+        scored = iter(verifier.score(history=h, continuations=[p for own in drawn.values() for p in own], goal=goal))
+        for name, own in drawn.items():
+            earned = sorted(next(scored).total for _ in own)
+            below = sum(total < reward.total for total in earned)
+            beside.append(OtherPlans(name, len(own), earned[0], median(earned), earned[-1], below))
+    return Explanation(
+        goal, h, plan, verifier.config, reward, tuple(evidence), narrations, spoken, covered, caution, tuple(beside)
+    )
+
+
+def _other_plans(
+    corpus: "NarrationIndex", pool: Sequence[AlignedNarration], history: Steps, plan: Steps, count: int
+) -> dict[str, list[Steps]]:
+    """Up to `count` plans of each kind for the prompt of `plan`; kinds of which there are none are left out.
+
+    The steps of the plan in other orders; segments of narrations outside the pool, which tell of something else; and
+    the segments after the history in the best narrations of the pool, at even distances.
+    """
+    random = np.random.default_rng(0)
+    order, shuffled = random.permutation(len(corpus)).tolist(), dict[Steps, None]()
+    for _ in range(4 * count):
+        if len(shuffled) < count and (other := tuple(plan[i] for i in random.permutation(len(plan)))) != plan:
+            shuffled[other] = None
+    near = {aligned.index for aligned in pool}
+    far = [corpus.narration(i).segments for i in order[: count + len(near)] if i not in near]
+    rest = []
+    for aligned in pool:
+        done = aligned.history_end(len(history))
+        rest.append(aligned.narration.segments[0 if done is None else done + 1 :])
+    kinds = {"its steps in other orders": list(shuffled)}
+    for name, told in (
+        ("segments of narrations outside the pool", far),
+        ("the next segments of the pool's best narrations", rest),
+    ):
+        kinds[name] = [
+            tuple(segments[k * len(segments) // len(plan)].text for k in range(len(plan)))
+            for segments in told
+            if len(segments) >= len(plan)
+        ][:count]
+    return {name: plans for name, plans in kinds.items() if plans}
 
 
 def pooled_narration(corpus: "NarrationIndex", pooled: PooledAlignment) -> AlignedNarration:
@@ -144,15 +206,15 @@ def step_grounds(step: int, text: str, pool: Sequence[PooledAlignment], corpus: 
 def parts(explanation: Explanation) -> list[RewardTerm]:
     """Every part of the reward, the total first."""
     reward = explanation.reward
-    total = RewardTerm("R", reward.total, f"the reward; {explanation.config.scale}")
+    total = RewardTerm("reward", reward.total, explanation.config.scale)
     if not explanation.config.aligns:
         return [total]
     meanings = (_GROUNDED if explanation.config.verifier == "grounded" else _PAPER) | {"frames": _FRAMES}
     named = [
         total,
-        RewardTerm("A(h)", reward.aligned_history, meanings["A(h)"]),
-        RewardTerm("A(h + c)", reward.aligned_full, meanings["A(h + c)"]),
-        RewardTerm("rho", reward.rho, meanings["rho"]),
+        RewardTerm("history alone", reward.aligned_history, meanings["A(h)"]),
+        RewardTerm("history and plan", reward.aligned_full, meanings["A(h + c)"]),
+        RewardTerm("progress", reward.rho, meanings["rho"]),
     ]
     if reward.coverage is not None:
         named.append(RewardTerm("coverage", reward.coverage, "how far the pool covers the prompt, for any plan"))
@@ -166,6 +228,12 @@ def in_words(explanation: Explanation) -> list[str]:
     """The reward in a few sentences: what it is, what the evidence is, which steps earned it and which did not."""
     reward, config = explanation.reward, explanation.config
     sentences = [_verdict(explanation)]
+    if explanation.others:
+        earned = [
+            f"{own.name} earn {_number(own.low)} to {_number(own.high)} ({own.below} of {own.plans} less than it)"
+            for own in explanation.others
+        ]
+        sentences.append(f"For comparison, after the same history: {'; '.join(earned)}.")
     if config.verifier == "grounded" and explanation.continuation:
         terms = grounded_terms(reward.parts, reward.steps, config.grounded)
         if config.frames is not None and "frames" in reward.parts:
@@ -282,15 +350,15 @@ def _verdict(explanation: Explanation) -> str:
         )
     if reward.gated:
         return (
-            f"Penalty {_number(reward.total)}: the plan's progress over the history, rho = {_number(reward.rho)}, "
+            f"Penalty {_number(reward.total)}: the plan's progress over the history, {_number(reward.rho)}, "
             f"stays below the threshold of {config.tau:g}."
         )
     if config.gate == "off":
-        return f"Reward {_number(reward.total)}: the plan's progress over the history, rho."
+        return f"Reward {_number(reward.total)}: the plan's progress over the history."
     threshold = f", above the threshold of {config.tau:g}" if config.gate == "on" else ""
     return (
         f"Reward {_number(reward.total)}, the alignment of history and plan with the best narration of the pool; "
-        f"progress over the history is rho = {_number(reward.rho)}{threshold}."
+        f"progress over the history is {_number(reward.rho)}{threshold}."
     )
 
 
@@ -301,7 +369,7 @@ def _speech(segment: Segment | None) -> dict[str, str]:
 
 def _number(value: float, digits: int = 3, *, sign: bool = False) -> str:
     """A number with a true minus sign; with `sign`, a plus sign too."""
-    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+    return f"{round(value, digits) + 0.0:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 
 def _count(number: int, noun: str) -> str:
@@ -376,6 +444,7 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "terms": grounded_terms(reward.parts, reward.steps, config.grounded) if grounded else {},
         "spoken": [{"number": words, "adds": added} for words, added in explanation.spoken],
         "coverage": None if explanation.coverage is None else explanation.coverage._asdict(),
+        "others": [own._asdict() for own in explanation.others],
         "reward": to_json(reward) | {"best_video_id": best.narration.video_id if best else None},
         "steps": steps,
         "narrations": list(narrations.values()),

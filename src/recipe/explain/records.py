@@ -173,6 +173,19 @@ class StepEvidence:
     """What the frames of the history say of it; None where no frames were looked at."""
 
 
+class OtherPlans(NamedTuple):
+    """What other plans of about as many steps earn for the same prompt, for comparison."""
+
+    name: str
+    """What they are, in words."""
+    plans: int
+    low: float
+    median: float
+    high: float
+    below: int
+    """How many of them earn less than the explained plan."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """A reward with all of its evidence; without anything to align there are no narrations."""
@@ -193,14 +206,16 @@ class Explanation:
     """How far the corpus knows the task, for any plan; None where it is too small to tell."""
     caution: str = ""
     """What to know before the reward is used: that the corpus is too small for it; empty where it is not."""
+    others: tuple[OtherPlans, ...] = ()
+    """What other plans earn here, by their kind; empty where they were not asked for."""
 
     def __repr__(self) -> str:
         counts = f"{len(self.continuation)} steps after {len(self.history)}, {len(self.narrations)} narrations"
-        return f"<Explanation of {self.goal!r}: R {self.reward.total:.3f}, {counts}>"
+        return f"<Explanation of {self.goal!r}: reward {self.reward.total:.3f}, {counts}>"
 
     def _repr_html_(self) -> str:
         """What each step of the plan adds, and its segment in the best narration, for notebooks."""
-        caption = f"{self.goal}: R {self.reward.total:.3f}" + (
+        caption = f"{self.goal}: reward {self.reward.total:.3f}" + (
             f" ({self.best.narration.video_id})" if self.best else ""
         )
         grounded = self.steps[len(self.history) :] or (None,) * len(self.continuation)

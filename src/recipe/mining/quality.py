@@ -171,7 +171,7 @@ def render_quality(quality: Quality) -> str:
             rows = [row(f"done {number}", step, "") for number, step in enumerate(example.history, start=1)]
             pairs = zip_longest(example.continuation, example.annotated, fillvalue="")
             rows += [row(f"{number}", *texts) for number, texts in enumerate(pairs, start=1)]
-            likely = "" if example.similarity is None else f", A_mono {example.similarity:.2f}"
+            likely = "" if example.similarity is None else f", similarity {example.similarity:.2f}"
             columns = headings("history, then mined", "annotated")
             about = f"{example.example_id}, narration {example.video_id}{likely}"
             blocks.append(Table(example.goal, "", columns, tuple(rows), about=about))
@@ -189,7 +189,7 @@ def quality_tables(quality: Quality) -> tuple[Table, ...]:
         row("step-like segments, of those that could be steps", Cell(quality.step_like, percent=True)),
         *(row(name, Cell(quality.lengths[key])) for key, name in _LENGTHS.items() if key in quality.lengths),
         *(
-            row(f"A_mono of history and narration, quantile {q}", Cell(value, 2))
+            row(f"similarity of history and narration, quantile {q}", Cell(value, 2))
             for q, value in quality.similarity.items()
         ),
     ]

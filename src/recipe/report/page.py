@@ -32,7 +32,7 @@ def render(
     """The whole page. The same values give the same bytes. Raises MissingExtra without Jinja.
 
     Args:
-        lead: Stands before the findings, such as the figure that says most.
+        lead: Stands after the findings, such as the figure that says most.
         folded: Findings that are shown on demand.
         colours: Of names in tables and plans.
         views: Markup of views beside the report, for pages with a script.

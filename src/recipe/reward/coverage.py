@@ -52,6 +52,12 @@ _SENTENCES: dict[CoverageState, str] = {
     "partly": "The corpus knows this task in part.",
     "unknown": "The corpus does not know this task.",
 }
+_FURTHER: dict[CoverageState, str] = {
+    "known": "",
+    "partly": " Read the evidence of each step.",
+    "unknown": " The plan is a guess of the model, and nothing supports it.",
+}
+"""What follows for a plan that a model writes."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +76,23 @@ class PromptCoverage(NamedTuple):
     match: float
     """The mean of the matches of goal and history, or of the one that is there."""
     state: CoverageState
+    history_match: float | None = None
+    """The match of the history alone, by which the coverage law predicts; None without a history."""
 
     @property
     def sentence(self) -> str:
         """The state in words."""
         return _SENTENCES[self.state]
+
+
+def sentence_of_plan(covered: PromptCoverage | None) -> str:
+    """What to know of a plan that a model writes for a prompt: how far the corpus knows its task, and what follows.
+
+    None stands for a corpus that is too small to tell.
+    """
+    if covered is None:
+        return f"The corpus has fewer than {FEWEST} narrations: nothing tells whether it knows this task."
+    return f"{covered.sentence}{_FURTHER[covered.state]}"
 
 
 class CorpusCoverage:
@@ -97,20 +115,19 @@ class CorpusCoverage:
             return [None] * len(prompts)
         if not self._limits:
             self._limits = self._known_limits()
-        values = self._values(prompts)
         covered = list[PromptCoverage | None]()
-        for prompt, value in zip(prompts, values, strict=True):
+        for prompt, (value, of_history) in zip(prompts, self._values(prompts), strict=True):
             limits = self._limits["both" if prompt.goal.strip() and prompt.history else "one"]
             state: CoverageState = "unknown"
             if value > limits["known"]:
                 state = "known"
             elif value > limits["partly"]:
                 state = "partly"
-            covered.append(PromptCoverage(value, state))
+            covered.append(PromptCoverage(value, state, of_history))
         return covered
 
-    def _values(self, prompts: Sequence[TaskPrompt]) -> list[float]:
-        """The mean of the matches of goal and history of each prompt, of which one may be empty."""
+    def _values(self, prompts: Sequence[TaskPrompt]) -> list[tuple[float, float | None]]:
+        """The mean of the matches of goal and history of each prompt, of which one may be empty, and the history's."""
         asked: list[TaskPrompt] = []
         owners: list[int] = []
         for number, prompt in enumerate(prompts):
@@ -121,7 +138,11 @@ class CorpusCoverage:
             owners += [number] * len(forms)
         values = matches(self._corpus, asked, self._embed, progress=self._progress, baseline=self._baseline)
         sums = np.bincount(owners, values, len(prompts)) / np.bincount(owners, minlength=len(prompts))
-        return [float(value) for value in sums]
+        last = dict(zip(owners, values, strict=True))  # the history's comes after the goal's
+        return [
+            (float(value), last[number] if prompt.history else None)
+            for number, (prompt, value) in enumerate(zip(prompts, sums, strict=True))
+        ]
 
     def _known_limits(self) -> dict[str, dict[str, float]]:
         """The limits of prompts with a goal and a history, and of those with a goal alone."""
@@ -135,8 +156,8 @@ class CorpusCoverage:
                 return {form: {state: float(held[form][state]) for state in _LIMITS} for form in ("both", "one")}
         foreign = foreign_prompts()
         limits = {
-            "both": _limits(self._values(foreign)),
-            "one": _limits(self._values([TaskPrompt(prompt.goal, ()) for prompt in foreign])),
+            form: _limits([value for value, _ in self._values(prompts)])
+            for form, prompts in (("both", foreign), ("one", [TaskPrompt(prompt.goal, ()) for prompt in foreign]))
         }
         if kept is not None:
             with suppress(OSError, RecipeError):  # a home that cannot be written to costs time and nothing else

@@ -104,7 +104,7 @@ SENTENCES = {
     "the limit keeps them short; raise max_completion_tokens, find out why they grow, or, where no completion ends, "
     "train on examples first: the policy may not know the token that ends a turn (`recipe train check` names it).",
     "gated": "{now:.0%} of completions fall below the gate since step {since}: the policy learns "
-    "mostly from penalties; check that the corpus covers these goals, or lower tau.",
+    "mostly from penalties; check that the corpus covers these goals, or lower tau, the threshold of the gate.",
     "still": "In {now:.0%} of the groups all completions get the same reward since step {since}: such groups "
     "teach nothing; sample at a higher temperature, take larger groups, or leave out such prompts.",
 }

@@ -62,8 +62,13 @@ class Views:
             boards = []
             for scorer in scorers:
                 if scorer.track == track.name and scorer.retired is None:
-                    leader = next((row for row in self._rows(scorer, track, viewer) if row["place"]), None)
-                    about = leader and {"system": leader["system"], "value": leader["value"]}
+                    rows = self._rows(scorer, track, viewer)
+                    leader = next((row for row in rows if row["place"]), None)
+                    about = leader and {
+                        "system": leader["system"],
+                        "value": leader["value"],
+                        "tied": sum(row["place"] == leader["place"] for row in rows) - 1,
+                    }
                     boards.append(self._summary(scorer, track, viewer) | {"leader": about})
             tracks.append(
                 {
@@ -111,6 +116,7 @@ class Views:
             "examples": len(examples),
             "clusters": len({kind.cluster_of(example) for example in examples}),
             "cluster": kind.cluster,
+            "leaders": leaders_in_words(self._rows(scorer, track, viewer)),
             "resolvable": value["resolvable"] if _are_visible(track, viewer) else None,
             "as_of": made,
             "others": [
@@ -463,6 +469,26 @@ class Views:
             query = query.where(LogLine.id < before)
         names = ("id", "time", "actor", "action", "object", "board", "before", "after", "reason")
         return [_picked(line, *names) for line in self.board.database.scalars(query)]
+
+
+def leaders_in_words(rows: Sequence[JsonObject]) -> str:
+    """Who is first on a board, or that this cannot be told; empty where fewer than two systems have a place.
+
+    >>> leaders_in_words([{"place": "=1", "system": "a"}, {"place": "=1", "system": "b"}])
+    'All 2 systems tie: the first differs from none of them by more than chance.'
+    """
+    placed = [row for row in rows if row["place"]]
+    first = [row["system"] for row in placed if row["place"] == placed[0]["place"]]
+    if len(placed) < 2:
+        return ""
+    if len(first) == 1:
+        return f"{first[0]} is first, and differs from the next by more than chance."
+    which = (
+        f"All {len(placed)} systems tie"
+        if len(first) == len(placed)
+        else f"{len(first)} systems tie for the first place"
+    )
+    return f"{which}: the first differs from none of them by more than chance."
 
 
 def metric_title(name: str) -> str:

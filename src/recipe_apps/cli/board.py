@@ -314,6 +314,7 @@ def status(
             leader = board["leader"]
             figure = Cell(None) if leader is None else Cell(leader["value"]["mean"], board["digits"])
             first = leader["system"] if leader else ""
+            first += f", tied with {leader['tied']} more" if leader and leader["tied"] else ""
             rows.append(row(board["label"], board["id"], board["systems"], first, figure, section=track["title"]))
     queue, columns = index["queue"], headings("board", "systems", "leader", "figure")
     note = f"{queue['queued']} jobs wait, {queue['running']} run, {len(queue['workers'])} workers are alive."

@@ -330,7 +330,9 @@ def create_app(
         evidence = page.evidence.corpus
         corpus = None if evidence is None else evidence.verifier.corpus
         if evidence is None or not isinstance(corpus, Corpus):
-            raise Refusal("other_corpus", "This server serves no corpus; leave --server out, or start it with --corpus.")
+            raise Refusal(
+                "other_corpus", "This server serves no corpus; start it with --corpus, or leave --server out."
+            )
         if corpus.manifest["id"] != identity:
             there = f"{corpus.folder.name} ({corpus.manifest['id'][:16]})"
             raise Refusal("other_corpus", f"This server serves the corpus {there}, another one; leave --server out.")

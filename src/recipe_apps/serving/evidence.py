@@ -15,10 +15,10 @@ import numpy as np
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.evaluation.matching import FLOOR, CosineScale, Likeness, calibrate
-from recipe.explain.explain import CLOSE, step_grounds, when
+from recipe.explain.explain import CLOSE, OTHERS, explain, step_grounds, when
 from recipe.explain.opposites import says_opposite
 from recipe.explain.records import Explanation, Links
-from recipe.reward.coverage import FEWEST, TaskPrompt
+from recipe.reward.coverage import TaskPrompt, sentence_of_plan
 from recipe.reward.embeddings import LruCache
 from recipe.reward.scorer import Prompt, PromptGroup, Steps, score_or_raise
 from recipe.reward.verifier import Verifier
@@ -26,10 +26,6 @@ from recipe.types import Reward
 
 SUPPORT = 0.01
 """What a step has to add for it to count as supported."""
-_FURTHER = {
-    "partly": " Read the evidence of each step.",
-    "unknown": " The plan is a guess of the model, and nothing supports it.",
-}
 _SHOWN = 12
 """Narrations shown for a step."""
 _VOTE = 0.2
@@ -76,7 +72,7 @@ class CorpusEvidence:
         if (verifier := self._verifiers.get(config)) is None:
             verifier = Verifier(self.verifier.corpus, config, embeddings=self.verifier.embeddings)
             self._verifiers[config] = verifier
-        return verifier.explain(goal=goal, history=history, continuation=plan)
+        return explain(verifier, history, plan, goal, others=OTHERS)
 
     def coverage(self, prompts: Sequence[Prompt]) -> list[Row]:
         """How far the corpus knows the task of each prompt: `state`, `value` (the match) and a `sentence`.
@@ -85,13 +81,8 @@ class CorpusEvidence:
         """
         rows = list[Row]()
         for covered in self.verifier.coverage.of([TaskPrompt(*prompt) for prompt in prompts]):
-            if covered is None:
-                sentence = f"The corpus has fewer than {FEWEST} narrations: nothing tells whether it knows this task."
-                rows.append({"state": "none", "value": None, "sentence": sentence})
-            else:
-                further = _FURTHER.get(covered.state, "")
-                sentence = f"{covered.sentence}{further}"
-                rows.append({"state": covered.state, "value": covered.match, "sentence": sentence})
+            state, value = ("none", None) if covered is None else (covered.state, covered.match)
+            rows.append({"state": state, "value": value, "sentence": sentence_of_plan(covered)})
         return rows
 
     def rewards(self, plans: Sequence[PromptedPlan]) -> list[Reward]:

@@ -32,6 +32,7 @@ class EvidenceState(BaseModel):
     """Of the step, from 1."""
     state: Literal["supported", "unsupported"]
     matched_in: int
+    opposed_in: int = 0
     """Narrations that say something close to the step."""
     pool: int
     """Narrations that were compared."""
@@ -152,9 +153,11 @@ def _lines(run: RunState, plans: list[PlanState]) -> Iterator[str]:
             if (row := said.get(number)) is None:
                 continue
             so = "" if row.state == "supported" else "not supported: "
-            yield f"   - {so}{row.matched_in} of {row.pool} narrations"
+            opposed = f"; {row.opposed_in} for the opposite" if row.opposed_in else ""
+            yield f"   - {so}{row.matched_in} of {row.pool} narrations{opposed}"
             for ground in row.grounds:
-                place = markdown_text(", ".join(part for part in (ground.title or ground.video_id, ground.when) if part))
+                parts = filter(None, (ground.title or ground.video_id, ground.when))
+                place = markdown_text(", ".join(parts))
                 link = (ground.link or "").replace(" ", "%20").replace(">", "%3E").replace("<", "%3C")
                 place = f"[{place.replace(']', ' ')}](<{link}>)" if link.startswith(("https://", "http://")) else place
-                yield f"   - \"{markdown_text(ground.text)}\" ({place})"
+                yield f'   - "{markdown_text(ground.text)}" ({place})'

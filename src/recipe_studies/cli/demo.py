@@ -107,9 +107,11 @@ def _run(config: "AnyExperiment", run_dir: Path, data: Path | None) -> CommandOu
 
     require_packages_of(config)
     from recipe_studies.experiments.expand import run_experiment
+    from recipe_studies.experiments.findings import headline
     from recipe_studies.experiments.results import load_results
 
     run_experiment(config, run_dir, data, console.progress())
     results = load_results(run_dir / "report.json")
     report = f"report: {run_dir / 'report.html'}"
-    return CommandOutput(results.scores, [*(f"- {sentence}" for sentence in results.summary), report])
+    sentences = dict.fromkeys((*headline(results), *results.summary))
+    return CommandOutput(results.scores, [*(f"- {sentence}" for sentence in sentences), report])

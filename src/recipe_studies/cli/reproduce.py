@@ -52,7 +52,10 @@ def reproduce(
     engine: Annotated[Literal["transformers", "vllm"], typer.Option(help="What writes completions.")] = "transformers",
     quick: Annotated[bool, typer.Option("--quick", help="A fraction of the work: proves nothing.")] = False,
     controls: Annotated[
-        bool, typer.Option("--controls", help="Train RL on R0, on the number of steps and with a wrong corpus, too.")
+        bool,
+        typer.Option(
+            "--controls", help="Train RL on relevance (R0), on the number of steps and with a wrong corpus, too."
+        ),
     ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop where a history, video or pseudo-trace of DIR is absent.")

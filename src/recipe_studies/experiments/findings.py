@@ -1,6 +1,7 @@
 """The findings of a study, in sentences made from its figures, and what those figures do not show."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -10,7 +11,7 @@ from recipe.evaluation.metrics import CONTROL, METRICS
 from recipe.evaluation.validity.measure import Difference
 from recipe.stats import Interval
 from recipe_studies.experiments.probes import REFERENCE
-from recipe_studies.experiments.results import NAMES, SPLITS, Results
+from recipe_studies.experiments.results import KEPT, NAMES, SPLITS, Results
 from recipe_studies.experiments.settings import TeachingConfig, VideoConfig
 from recipe_studies.experiments.study import BASE, Study
 
@@ -111,7 +112,9 @@ def headline(results: Results) -> tuple[str, ...]:
 def _advice(results: Results) -> list[str]:
     """What to do, in three sentences: choose, fine-tune, train; none where a study lacks one of them.
 
-    The figures are those of the last split: of goals that no training has seen, where there are such.
+    To do it is said where the whole interval of one of its regimes lies above 0, to leave it where those of all lie
+    below, and else that nothing is clear. The figures are those of the last split: of goals that no training has seen,
+    where there are such.
     """
     metric, trained = results.main_metric(), {curve.regime for curve in results.validations}
     split = next(reversed([*results.splits()]), "")
@@ -119,17 +122,20 @@ def _advice(results: Results) -> list[str]:
     tasks = (
         (
             "Let a reward choose among several plans, which takes no training",
+            "It is not clear whether a reward's choice among several plans helps",
             "Do not let a reward choose among plans here",
             [row for row in own if row.regime.startswith("best of")],
         ),
         (
             "Fine-tune on annotated plans where you have them",
-            "Do not expect that fine-tuning on annotated plans of other goals helps here",
+            "It is not clear whether fine-tuning on annotated plans of other goals helps",
+            "Do not fine-tune on annotated plans of other goals here",
             [row for row in own if row.regime == "SFT"],
         ),
         (
             "Train on a reward where nobody has annotated your tasks",
-            "Training on a reward for so short a time shows no gain",
+            "It is not clear whether training on a reward for so short a time helps",
+            "Do not train on a reward for so short a time",
             [row for row in own if row.regime in trained and not row.regime.startswith(CONTROL)],
         ),
     )
@@ -137,17 +143,18 @@ def _advice(results: Results) -> list[str]:
         return []
     where = f"{_metric_name(metric)} on {SPLITS.get(split, split)} against the base: "
     sentences = []
-    for do, leave, rows in tasks:
+    for do, unclear, leave, rows in tasks:
         rows.sort(key=lambda row: -row.value.mean)
         gains = "; ".join(f"{row.regime} {_gain(results, row)}" for row in rows)
-        sentences.append(f"{do if rows[0].value.sign == 1 else leave} ({where}{gains}).")
+        signs = {row.value.sign for row in rows}
+        sentences.append(f"{do if 1 in signs else leave if signs == {-1} else unclear} ({where}{gains}).")
         where = ""
     return sentences
 
 
 def _gain(results: Results, row: Difference) -> str:
     """A difference to the base in words: a figure would look measured where validation kept the base."""
-    return "kept the base" if row.baseline == BASE and results.kept_base(row.regime, row.seed) else _signed(row.value)
+    return KEPT if row.baseline == BASE and results.kept_base(row.regime, row.seed) else _signed(row.value)
 
 
 def _validated_gains(results: Results) -> list[str]:
@@ -188,14 +195,14 @@ def _of_split(results: Results, split: str) -> list[str]:
         if (row.split, row.metric) != (split, metric):
             continue
         seeds = [
-            run.value
+            run
             for run in results.by_seed
             if (run.split, run.metric, run.regime, run.baseline) == (split, metric, row.regime, row.baseline)
         ]
         alone = ""
         if seeds:
-            clear = sum(run.sign in (1, -1) for run in seeds)
-            by_seed = ", ".join(f"{run.mean:+.3f}" for run in seeds)
+            clear = sum(run.value.sign in (1, -1) for run in seeds)
+            by_seed = ", ".join(_gain(results, replace(run, value=Interval(run.value.mean))) for run in seeds)
             alone = f" (seeds {by_seed}; {clear} of {len(seeds)} intervals exclude 0)"
         changes.setdefault(row.baseline, []).append(f"{row.regime} {_gain(results, row)}{alone}")
     for baseline, parts in changes.items():
@@ -203,7 +210,10 @@ def _of_split(results: Results, split: str) -> list[str]:
         sentences.append(f"{where}, difference in {name} to {against}: {'; '.join(parts)}.")
     sentences += _controls(results, split)
     if points := [point for point in results.law if point.split == split]:
-        trained = ", ".join(f"{point.narrations}: {_signed(point.trained)}" for point in points)
+        trained = ", ".join(
+            f"{point.narrations}: {KEPT if results.kept_base(point.regime) else _signed(point.trained)}"
+            for point in points
+        )
         chosen = ", ".join(f"{point.narrations}: {point.chosen.mean:+.3f}" for point in points)
         sentences.append(
             f"{where}, gain in {name} by the number of narrations that cover a goal: after training {trained}; chosen "

@@ -32,6 +32,7 @@ from recipe_studies.experiments.over_optimisation import CAPTION as DRIFT_CAPTIO
 from recipe_studies.experiments.over_optimisation import validation_table
 from recipe_studies.experiments.plots import SERIES, TITLES, validation_figure
 from recipe_studies.experiments.results import (
+    KEPT,
     MAIN,
     SPLITS,
     Curve,
@@ -176,7 +177,8 @@ def report_sections(results: Results) -> Iterator[Section]:
             rows = (
                 row(
                     str(point.narrations),
-                    *(metric_cell(gain, metric, signed=True) for gain in (point.trained, point.chosen)),
+                    KEPT if results.kept_base(point.regime) else metric_cell(point.trained, metric, signed=True),
+                    metric_cell(point.chosen, metric, signed=True),
                 )
                 for point in results.law
                 if point.split == split
@@ -240,16 +242,16 @@ def report_sections(results: Results) -> Iterator[Section]:
         figure = _figures("lengths", (plots.lengths_figure(results.lengths), "Share of plans by number of steps."))
         yield Section("lengths", "How long the plans are", "Length", blocks=figure, folded=True)
     if results.hand_made:
-        names = ("reward", *(["validity"] if exact else []), "A(h)", "A(h + c)", "ρ", "gated")
+        names = ("reward", *(["validity"] if exact else []), "history alone", "history and plan", "progress", "gated")
         probes = []
         for plan in results.hand_made:
             parts, validity = plan.parts, [Cell(plan.validity, 2)] if exact else []
             numbers = [Cell(value, 3) for value in (parts.aligned_history, parts.aligned_full, parts.rho)]
             probes.append(row(plan.name, Cell(parts.total, 3), *validity, *numbers, metric_cell(parts.gated, "gated")))
         paragraph = (
-            f"Means over {results.hand_made[0].parts.plans} prompts. A(h) aligns the history alone, A(h + c) history "
-            "and plan; ρ is the progress between them, and below its threshold the gate turns the reward into a "
-            "penalty."
+            f"Means over {results.hand_made[0].parts.plans} prompts: how well the history alone and history and plan "
+            "align with the corpus, and the progress from the one to the other. Below a threshold of progress the gate "
+            "turns the reward into a penalty."
         )
         title = "Rewards of the reference plan and of perturbed plans"
         drawing = plots.probes_figure(results.hand_made)
@@ -348,7 +350,7 @@ def _difference_tables(
             first,
             headings(*(METRICS.get(name, name) for name in metrics)),
             tuple(
-                row(regime, "kept the base", *[None] * (len(metrics) - 1))
+                row(regime, KEPT, *[None] * (len(metrics) - 1))
                 if regime in kept
                 else row(regime, *(metric_cell(own.get((regime, name)), name, signed=True) for name in metrics))
                 for regime in regimes

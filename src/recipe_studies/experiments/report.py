@@ -180,7 +180,13 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
     }
     chosen_by = {metric: regime for regime, metric in study.choices.items()}
     law = tuple(
-        LawPoint(split, level, gain[split, study.law[level]], gain[split, chosen_by[f"narrations-{level}"]])
+        LawPoint(
+            split,
+            level,
+            gain[split, study.law[level]],
+            gain[split, chosen_by[f"narrations-{level}"]],
+            study.law[level],
+        )
         for split in results.splits()
         for level in sorted(study.law)
     )

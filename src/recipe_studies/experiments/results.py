@@ -38,6 +38,8 @@ MAIN = {
 """Metrics of how good plans are, the best first."""
 NAMES = METRICS | {"validity": "validity", "proxy": "proxy judge, share of the total"}
 """Measures that validation chooses by, in words."""
+KEPT = "kept the base"
+"""Stands for a difference to the base where validation kept the base: a 0 would look measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,8 @@ class LawPoint:
     """Of the runs that the corpus rewards."""
     chosen: Interval
     """Of the base's samples that the corpus chooses, without training."""
+    regime: str = ""
+    """The runs that `trained` is of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,9 +105,9 @@ def _tables(agreement: "RaterAgreement", title: str) -> "Iterator[Table]":
         )
     for names, measures in agreement.pairs.items():
         yield Table(
-            caption=f"{names}: shares of plans, first minus second, rank correlation",
+            caption=f"{names}: shares of plans, and the first minus the second",
             first="measure",
-            headings=headings("same", "±1", "minus", "95% interval", "rho", "plans"),
+            headings=headings("same", "±1", "minus", "95% interval", "rank correlation", "plans"),
             rows=tuple(
                 row(
                     name.replace("_", " "),
