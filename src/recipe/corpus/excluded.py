@@ -59,9 +59,9 @@ def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
     except (ValueError, RecursionError):
         row = None
     videos: list[ExcludedVideo] = []
-    if isinstance(row, dict) and "continuation" in row:
+    if isinstance(row, dict) and "history" in row:
         texts: dict[tuple[str, str, str], dict[str, None]] = {}
-        for example in read_examples(path, split):
+        for example in read_examples(path, split, questions=True):
             # Examples that name no video count as a video each.
             key = (example.source or path.name, example.video_id, "" if example.video_id else example.example_id)
             texts.setdefault(key, {}).update(dict.fromkeys((*example.history, *example.continuation)))

@@ -1,36 +1,19 @@
-"""Examples as JSON lines: what `recipe data prepare` writes and what training and evaluation read.
+"""Examples: what `recipe data prepare` writes and what training and evaluation read, also of a file of procedures.
 
-One object a line with the fields of `recipe.types.Example`. A file is read whole or not at all: a planner that is
-trained on half of its examples looks like a worse method.
+A row has the fields of `recipe.types.Example`, or those of a whole procedure (`recipe.data.procedures`). A file is read
+whole or not at all: a planner that is trained on half of its examples looks like a worse method.
 """
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
+from recipe.data.procedures import ProcedureRow, procedure_rows
+from recipe.data.supervision import cut_at, cut_points
 from recipe.errors import InputError, listed
-from recipe.rows import Count, Seconds, Steps, Stripped, Text, Texts, read_rows, write_rows
-from recipe.types import Example, Supervision
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ExampleRow:
-    """An example as its line has it."""
-
-    example_id: Text
-    source: Stripped = ""
-    video_id: Stripped = ""
-    goal: Text
-    history: Texts
-    continuation: Steps = ()
-    cut: Count = -1
-    """-1, which no line can hold, stands for the history's length."""
-    split: Stripped = ""
-    supervision: Supervision = "annotated"
-    until: Seconds | None = None
-    told_history: Texts | None = None
-    worded: bool = False
+from recipe.rows import write_rows
+from recipe.types import Example
 
 
 def write_examples(path: Path, examples: Iterable[Example]) -> int:
@@ -43,27 +26,56 @@ def read_examples(path: Path, split: str = "", *, questions: bool = False) -> li
 
     With `questions` they may come without continuations, as a board gives them out to be planned for.
 
-    `example_id`, `goal`, `history` and `continuation` are required, the history as an empty list where nothing has been
-    done; `cut` defaults to the history's length, `until` to None for a time that is not known, and `told_history` to
-    None; an empty list there is a history in which Phi saw no step. `worded` defaults to false.
-    Raises InputError with file, line, field and remedy for a field that is missing, empty, of the wrong kind
-    or unknown, for an `example_id` that occurs twice, and for a split that no example is in.
+    `cut` defaults to the history's length, `until` to None for a time that is not known, and `told_history` to None; an
+    empty list there is a history in which Phi saw no step. A row without an id is named by a hash of its goal and
+    steps. A whole procedure is cut as `recipe data prepare` cuts it: at four places in the split train, else at one.
+    Raises InputError with file, line, field and remedy as `procedure_rows` does, for a procedure of one step, for a
+    continuation that is missing, for an example that occurs twice, and for a split that no example is in.
     """
-    examples = []
-    for line, row in read_rows(path, _ExampleRow, unique=("example_id",)):
-        done = len(row.history)
-        if not questions and not row.continuation:
-            raise InputError.at(path, "the field is missing", "add it", line=line, field="continuation")
-        if row.cut >= 0 and row.cut < min(done, 1):
-            remedy = "give the number of steps done before the cut, at least 1 where there is a history"
-            raise InputError.at(path, f"{row.cut} is no cut point", remedy, line=line, field="cut")
-        examples.append(Example(**(vars(row) | {"cut": done if row.cut < 0 else row.cut})))
+    examples: list[Example] = []
+    lines: dict[str, int] = {}
+    for line, row in procedure_rows(path):
+        procedure = row.procedure()
+        if row.steps is not None:
+            points = cut_points(procedure.video_id, len(procedure.steps), 4 if row.split == "train" else 1)
+            if not points:
+                remedy = "give two steps or more, or history and continuation"
+                raise InputError.at(path, "one step cannot be cut in two", remedy, line=line, field="steps")
+            cut = [cut_at(procedure, point) for point in points]
+            cut = [replace(example, supervision=row.supervision, worded=row.worded) for example in cut]
+        else:
+            if not questions and not row.continuation:
+                raise InputError.at(path, "the field is missing", "add it", line=line, field="continuation")
+            cut = [_example(row)]
+        for example in cut:
+            if (first := lines.get(example.example_id)) is not None:
+                given = f"{example.example_id!r} was" if row.example_id or row.video_id else "goal and steps were"
+                field = "example_id" if row.steps is None else "video_id"
+                raise InputError.at(
+                    path, f"{given} already given in line {first}", "give each once", line=line, field=field
+                )
+            lines[example.example_id] = line
+        examples += cut
     chosen = [example for example in examples if split in ("", example.split)]
     if split and not chosen:
         present = Counter(example.split or "(none)" for example in examples)
         counts = ", ".join(f"{name} ({count})" for name, count in sorted(present.items()))
         raise InputError.at(path, f"no example is in split {split!r}", f"splits in the file: {counts}")
     return chosen
+
+
+def _example(row: ProcedureRow) -> Example:
+    """The example of a row that is cut."""
+    history = row.history or ()
+    cut = len(history) if row.cut < 0 else row.cut
+    source, video_id, example_id = row.source, row.video_id, row.example_id
+    if not example_id:
+        made = row.procedure()
+        source, video_id, example_id = made.source, made.video_id, f"{made.source}/{made.video_id}/{cut}"
+    return Example(
+        example_id, source, video_id, row.goal, history, row.continuation, cut, row.split, row.supervision, row.until,
+        row.told_history, row.worded,
+    )  # fmt: skip
 
 
 def read_training_examples(path: Path, split: str = "") -> list[Example]:

@@ -1,24 +1,37 @@
-"""Procedures as JSON lines: the plain format for a benchmark of your own.
+"""The file of procedures, one's own and those of benchmarks: JSON lines, a JSON array, or CSV.
 
-One object a line, times in seconds:
+A row is a goal and either all steps of a procedure, or those that are done and those that follow:
 
-    {"source", "video_id", "goal", "split", "steps": [{"text", "start", "end"}]}
+    {"goal", "steps": ["text" or {"text", "start", "end"}]}
+    {"goal", "history": ["text"], "continuation": ["text"]}
+
+All other fields are optional (docs/data.md). `read_procedures` reads a row as a whole procedure,
+`recipe.data.examples.read_examples` as what is planned for.
 """
 
-from collections.abc import Iterable
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from recipe.artifacts import json_line, text_lines
+from recipe.artifacts import fingerprint, json_line, not_a_file, read_text, text_lines
 from recipe.errors import InputError
-from recipe.rows import Seconds, Text, parse_row, write_rows
-from recipe.types import Procedure, Step
+from recipe.rows import Count, Seconds, Steps, Stripped, Text, Texts, not_blank, parse_row, write_rows
+from recipe.types import Procedure, Step, Supervision
 
 SPLITS = ("train", "val", "test")
 """The names of the splits, in every file of the project."""
+OWN = "own"
+"""The source of a procedure that names none."""
+_OF_EXAMPLES = ("history", "continuation", "example_id", "cut", "until", "told_history")
+_LISTS = ("steps", "history", "continuation", "told_history")
+_VALUES = ("cut", "until", "worded")
+_BETWEEN = re.compile(r"[\s,]*")
 
 
 @dataclass(frozen=True)
@@ -28,15 +41,41 @@ class _StepRow:
     end: Seconds | None = None
 
 
-@dataclass(frozen=True)
-class _ProcedureRow:
-    """A procedure as its line has it."""
+def _step(value: object) -> object:
+    return _StepRow(not_blank(value)) if isinstance(value, str) else value
 
-    source: Text
-    video_id: Text
+
+@dataclass(frozen=True, kw_only=True)
+class ProcedureRow:
+    """A procedure as its row has it: whole, by `steps`, or cut, by `history` and `continuation`."""
+
     goal: Text
-    steps: Annotated[tuple[_StepRow, ...], Field(min_length=1, fail_fast=True)]
-    split: Literal["", "train", "val", "test"] = ""
+    steps: (
+        Annotated[tuple[Annotated[_StepRow, BeforeValidator(_step)], ...], Field(min_length=1, fail_fast=True)] | None
+    ) = None
+    history: Texts | None = None
+    continuation: Steps = ()
+    example_id: Stripped = ""
+    source: Stripped = ""
+    video_id: Stripped = ""
+    split: Stripped = ""
+    cut: Count = -1
+    """-1, which no row can hold, stands for the history's length."""
+    supervision: Supervision = "annotated"
+    until: Seconds | None = None
+    told_history: Texts | None = None
+    worded: bool = False
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All steps that the row holds."""
+        return (*(self.history or ()), *self.continuation, *(step.text for step in self.steps or ()))
+
+    def procedure(self) -> Procedure:
+        """The whole procedure; one without ids is named by a hash of its goal and steps."""
+        video_id = self.video_id or fingerprint([self.goal, self.texts])[:12]
+        timed = None if self.steps is None else tuple(Step(step.text, step.start, step.end) for step in self.steps)
+        return Procedure(self.source or OWN, video_id, self.goal, timed or tuple(map(Step, self.texts)), self.split)
 
 
 class SkippedRow(NamedTuple):
@@ -59,40 +98,155 @@ def write_procedures(path: Path, procedures: Iterable[Procedure]) -> int:
 
 
 def read_procedures(path: Path, on_bad: Literal["error", "skip"] = "error") -> ProcedureFile:
-    """The procedures of a file. A step's times may be absent or null, a procedure's split absent or empty.
+    """The whole procedures of a file. Rows of one video that are cut at different places are one procedure.
 
-    Raises InputError with file, line, field and remedy for a field that is missing, empty, of the wrong kind
-    or unknown, for steps whose starts go back in time, and for a video that occurs twice in one source.
-    `skip` leaves such rows out and returns them with the reason; a line that is not JSON is always an error.
+    Raises InputError with file, line, field and remedy as `procedure_rows` does, for a history without a continuation,
+    and for a video that occurs twice in one source. `skip` leaves such rows out and returns them with the reason; a
+    line that is not JSON is always an error.
     """
     content = ProcedureFile([], [])
-    lines: dict[tuple[str, str], int] = {}
-    for line, text in text_lines(path):
+    known: dict[tuple[str, str], tuple[int, ProcedureRow]] = {}
+    for line, text in _row_texts(path):
         try:
-            row = parse_row(path, line, text, _ProcedureRow)
-            last = 0.0
-            for index, step in enumerate(row.steps):
-                if step.start is None:
+            row = _read_row(path, line, text)
+            if row.history is not None and not row.continuation:
+                problem = "the field is missing, and a history alone is no whole procedure"
+                raise InputError.at(path, problem, "add it", line=line, field="continuation")
+            procedure = row.procedure()
+            key = (procedure.source, procedure.video_id)
+            if (same := known.get(key)) is not None:
+                if row.history is not None and same[1].history is not None and row.texts == same[1].texts:
                     continue
-                field = f"steps[{index}]"
-                if step.end is not None and step.end < step.start:
-                    problem = f"{step.end:g} lies before the start, {step.start:g}"
-                    raise InputError.at(path, problem, "give times with end >= start", line=line, field=f"{field}.end")
-                if step.start < last:
-                    problem = f"{step.start:g} lies before the start of an earlier step, {last:g}"
-                    remedy = "list the steps in the order they were performed"
-                    raise InputError.at(path, problem, remedy, line=line, field=f"{field}.start")
-                last = step.start
-            key = (row.source, row.video_id)
-            if (first := lines.setdefault(key, line)) != line:
-                problem = f"{key[1]!r} of source {key[0]!r} is already in line {first}"
+                named = f"{key[1]!r} of source {key[0]!r} is" if row.video_id else "goal and steps are"
+                problem = f"{named} already in line {same[0]}"
                 raise InputError.at(path, problem, "give each video once", line=line, field="video_id")
+            known[key] = line, row
         except InputError as error:
             json_line(path, line, text)  # an error in any case
             if on_bad == "error":
                 raise
             content.skipped.append(SkippedRow(line, str(error)))
         else:
-            steps = tuple(Step(step.text, step.start, step.end) for step in row.steps)
-            content.procedures.append(Procedure(row.source, row.video_id, row.goal, steps, row.split))
+            content.procedures.append(procedure)
     return content
+
+
+def procedure_rows(path: Path) -> Iterator[tuple[int, ProcedureRow]]:
+    """Line number and row of each procedure, in file order.
+
+    Raises InputError with file, line, field and remedy for a field that is missing, empty, of the wrong kind or
+    unknown, for steps whose starts go back in time, and for a row that is both whole and cut.
+    """
+    return ((line, _read_row(path, line, text)) for line, text in _row_texts(path))
+
+
+def _read_row(path: Path, line: int, text: str) -> ProcedureRow:
+    row = parse_row(path, line, text, ProcedureRow)
+    if row.steps is None:
+        if row.history is None:
+            field, other = ("history", "continuation") if row.continuation else ("steps", "goal")
+            problem = f"the field is missing beside {other}"
+            remedy = "give all steps of the procedure as 'steps', or those that are done as 'history'"
+            raise InputError.at(path, problem, remedy, line=line, field=field)
+        if row.cut >= 0 and row.cut < min(len(row.history), 1):
+            remedy = "give the number of steps done before the cut, at least 1 where there is a history"
+            raise InputError.at(path, f"{row.cut} is no cut point", remedy, line=line, field="cut")
+        return row
+    for name in _OF_EXAMPLES:
+        if getattr(row, name) != getattr(ProcedureRow, name):
+            problem = "the row holds a whole procedure in 'steps', too"
+            remedy = "give 'steps' alone, or 'history' with 'continuation'"
+            raise InputError.at(path, problem, remedy, line=line, field=name)
+    if row.split not in ("", *SPLITS):
+        remedy = "give 'train', 'val' or 'test', or leave it out"
+        raise InputError.at(path, f"{row.split!r} is unknown", remedy, line=line, field="split")
+    last = 0.0
+    for index, step in enumerate(row.steps):
+        if step.start is None:
+            continue
+        field = f"steps[{index}]"
+        if step.end is not None and step.end < step.start:
+            problem = f"{step.end:g} lies before the start, {step.start:g}"
+            raise InputError.at(path, problem, "give times with end >= start", line=line, field=f"{field}.end")
+        if step.start < last:
+            problem = f"{step.start:g} lies before the start of an earlier step, {last:g}"
+            remedy = "list the steps in the order they were performed"
+            raise InputError.at(path, problem, remedy, line=line, field=f"{field}.start")
+        last = step.start
+    return row
+
+
+def _row_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """The line in which each row begins, and the row as JSON."""
+    if path.suffix.lower() == ".csv":
+        return _csv_rows(path)
+    lines = text_lines(path)
+    first = next(lines)
+    return _array_rows(path) if first[1].lstrip().startswith("[") else _chained(first, lines)
+
+
+def _chained(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    yield first
+    yield from rest
+
+
+def _array_rows(path: Path) -> Iterator[tuple[int, str]]:
+    text, remedy = read_text(path), "give one JSON array of objects, or one object a line"
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        problem = f"not valid JSON ({error.msg} at column {error.colno})"
+        raise InputError.at(path, problem, remedy, line=error.lineno) from None
+    except (RecursionError, ValueError):
+        raise InputError.at(path, "nested too deeply, or a number of too many digits", remedy) from None
+    if not values:
+        raise InputError.at(path, "the array is empty", remedy)
+    decoder, line, place = json.JSONDecoder(), 1, text.index("[") + 1
+    before = 0
+    for _ in values:
+        start = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]  # it matches nothing, too
+        _, place = decoder.raw_decode(text, start)
+        line += text.count("\n", before, start)
+        before = start
+        yield line, text[start:place]
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, str]]:
+    """Cells of lists hold a JSON list, or one step a line; an empty history beside no steps is one of no step."""
+    if not path.is_file():
+        raise not_a_file(path)
+    line = rows = 0
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        reader = csv.reader(stream, strict=True)
+        try:
+            names = [name.strip() for name in next(reader, [])]
+            line = reader.line_num
+            for cells in reader:
+                begins, line = line + 1, reader.line_num
+                if not any(cell.strip() for cell in cells):
+                    continue
+                if len(cells) != len(names):
+                    problem = f"the row has {len(cells)} cells for {len(names)} columns"
+                    raise InputError.at(path, problem, "quote cells that hold a comma or a line feed", line=begins)
+                rows += 1
+                values = {name: _cell(name, cell) for name, cell in zip(names, cells, strict=True) if cell.strip()}
+                if "history" in names and "steps" not in values:
+                    values.setdefault("history", [])
+                yield begins, json.dumps(values)
+        except csv.Error as error:
+            problem = f"not valid CSV ({error})"
+            raise InputError.at(path, problem, "quote cells as RFC 4180 does", line=line + 1) from None
+        except UnicodeDecodeError:
+            raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
+    if not rows:
+        raise InputError.at(path, "the file is empty", "give a row of names, then one row for each procedure")
+
+
+def _cell(name: str, cell: str) -> Any:
+    listed = name in _LISTS
+    if name in _VALUES or (listed and cell.lstrip().startswith("[")):
+        try:
+            return json.loads(cell)
+        except (ValueError, RecursionError):
+            return cell  # the row says what it should be
+    return [step for step in cell.split("\n") if step.strip()] if listed else cell

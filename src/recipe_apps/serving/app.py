@@ -339,7 +339,7 @@ def create_app(
         return evidence, corpus
 
     async def computed(call: Callable[[], Value]) -> Value:
-        outcome = await page.intake.work(attempt, "answering a command", call)
+        outcome: Value | Refusal = await page.intake.work(attempt, "answering a command", call)
         if isinstance(outcome, Refusal):
             raise outcome
         return outcome
