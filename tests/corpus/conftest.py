@@ -1,11 +1,14 @@
 """Made narrations, and what their builds are compared by."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hub_server import hub_server
 
 from recipe.types import Narration, Segment
 
@@ -39,3 +42,17 @@ def digest(folder: Path) -> dict[str, bytes]:
 def narration_file(tmp_path: Path) -> Path:
     """Twelve narrations."""
     return write_narrations(tmp_path / "narrations.jsonl", narrations(12))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A stand-in for the hub, to which this process sends."""
+    constants = pytest.importorskip("huggingface_hub").constants
+    with hub_server() as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setenv("HF_TOKEN", "x")
+        yield server

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from recipe.cli import corpus
 from recipe.cli import corpus as commands
+from recipe.cli.publish import publish
 from recipe.errors import ConfigError, CorpusError, EncoderMismatch, InputError
 
 ROWS = [
@@ -39,7 +40,9 @@ def run(*arguments: object) -> str:
     """Standard output of a command that succeeds; a RecipeError comes through as raised."""
     app = typer.Typer()
     app.add_typer(commands.app, name="corpus")
-    result = CliRunner().invoke(app, ["corpus", *map(str, arguments)], catch_exceptions=False)
+    app.command()(publish)
+    group = [] if arguments[0] == "publish" else ["corpus"]
+    result = CliRunner().invoke(app, [*group, *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 

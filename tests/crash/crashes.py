@@ -81,7 +81,7 @@ ELSEWHERE = {
     "demo": "stages resume: tests/experiments/test_schedule.py",
     "run": "tests/experiments/test_schedule.py",
     "reproduce": "the stages of `run`: tests/reproduce/test_run.py",
-    "corpus publish": "tests/corpus/test_release.py",
+    "publish": "tests/corpus/test_release.py",
     "corpus pull": "tests/corpus/test_release.py",
     "corpus adapt": "one call of atomic_path at the end",
     "reward self-train": "numbers of plans are kept one prompt at a time: tests/reward/test_self_trained.py",

@@ -72,7 +72,7 @@ ADDED = {
 NOT_RUN = {
     "(CUDA_VISIBLE_DEVICES=\\S+ )?vllm serve|hf download .*vllm serve": "needs vLLM and a GPU",
     "recipe (corpus build|perceive) .*--devices (4|cuda:0,cuda:1)": "needs several GPUs",
-    "curl|hf download|recipe corpus (publish|pull) .*(hf|s3|https)://": "needs a network",
+    "curl|hf download|recipe (publish|corpus pull) .*(hf|s3|https)://": "needs a network",
     "pip install|python3 -m venv|site=|mkdir|printf|:|.venv-vllm": "installs packages",
     "recipe corpus (build|search) .*/shared/": "needs a shared disk; tests/corpus/test_cluster.py runs a cluster",
     "recipe corpus adapt|recipe corpus build .*--encoder encoders/": "needs many wordings; tests/corpus/test_adapt.py",

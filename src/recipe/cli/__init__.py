@@ -16,6 +16,7 @@ app = CommandGroup(
         "perceive": "recipe.cli.perceive:perceive",
         "plan": "recipe.cli.plan:plan",
         "report": "recipe.cli.report:report",
+        "publish": "recipe.cli.publish:publish",
         "docs": "recipe.cli:docs",
         "corpus": "recipe.cli.corpus:app",
         "data": "recipe.cli.data:app",

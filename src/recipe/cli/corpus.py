@@ -230,48 +230,6 @@ def verify(
 
 @app.command()
 @shows
-def publish(
-    folder: Folder,
-    target: Annotated[
-        str,
-        typer.Argument(help="A folder, an address of fsspec such as s3://bucket/mine, or hf://datasets/OWNER/NAME."),
-    ],
-    name: Annotated[str, typer.Option(help="Title of the card; the folder's name where none is given.")] = "",
-    license: Annotated[
-        str, typer.Option(help="Terms of the texts, for the card: an id of the hub such as cc-by-4.0, or a text.")
-    ] = "",
-    private: Annotated[bool, typer.Option("--private", help="Make a new repository on the hub private.")] = False,
-) -> CommandOutput:
-    """Publish a corpus, with a card and checksums; the same command resumes what was stopped.
-
-    The texts of the narrations are part of a corpus, and published with it.
-
-    Example: recipe corpus publish corpora/mine hf://datasets/me/mine --license cc-by-nc-4.0
-    """
-    from recipe.errors import require_packages
-
-    require_packages({"release": "releases of a corpus"})
-    from recipe.corpus.encoders import licence_note
-    from recipe.corpus.layout import open_manifest
-    from recipe.corpus.release import publish_corpus
-
-    manifest = open_manifest(folder)
-    if note := licence_note(manifest["encoder"]):
-        _LOG.warning(note)
-    if not license:
-        _LOG.warning("the card states no terms for the texts; --license names them")
-    release = publish_corpus(folder, target, name=name, licence=license, private=private, progress=progress())
-    sent = f"{_size(release.transferred)} of {_size(release.bytes)} sent"
-    lines = [f"{target}: published, {release.files:,} files; {sent}; corpus id {release.id[:16]}"]
-    if release.id != manifest["id"]:
-        lines.append(
-            f"The release has another id than {folder} ({manifest['id'][:16]}): paths of this machine were removed."
-        )
-    return CommandOutput({"corpus": str(folder), "target": target, **release._asdict()}, lines)
-
-
-@app.command()
-@shows
 def pull(
     source: Annotated[
         str, typer.Argument(help="A folder, an address of fsspec or of the web, or hf://datasets/OWNER/NAME.")
@@ -397,7 +355,7 @@ def _summary(corpus: "Corpus") -> CommandOutput:
     }
     removed = summary["removed"]
     left_out = [line for entry in changes for line in (entry.get("read") or {}).get("left_out", [])]
-    memory = {name: _size(count) for name, count in summary["search_bytes"].items()}
+    memory = {name: size_in_words(count) for name, count in summary["search_bytes"].items()}
     lines = _pairs(
         [
             ("narrations", f"{summary['narrations']:,}"),
@@ -409,7 +367,7 @@ def _summary(corpus: "Corpus") -> CommandOutput:
             *(("left out", line) for line in [*read.get("left_out", []), *left_out]),
             *(("excluded", line) for row in read.get("checked") or [] if (line := Checked(**row).line)),
             *([("since the build", ", ".join(f"{name} {n:,}" for name, n in changed.items() if n))] if changes else []),
-            ("on disk", f"{_size(summary['disk_bytes'])} in {summary['shards']:,} shards"),
+            ("on disk", f"{size_in_words(summary['disk_bytes'])} in {summary['shards']:,} shards"),
             *([("removed on disk", f"{removed:,} narrations, until `recipe corpus compact`")] * bool(removed)),
             ("search on a CPU", f"{memory['cpu_int8']} mapped, and the originals of a few narrations"),
             ("search on a GPU", f"{memory['gpu_int8']} as int8, {memory['gpu_float16']} as float16"),
@@ -429,7 +387,7 @@ def _pairs(pairs: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{name:<{width}}  {value}" for name, value in pairs]
 
 
-def _size(count: float) -> str:
+def size_in_words(count: float) -> str:
     """A number of bytes, for people."""
     for unit in ("B", "KB", "MB"):
         if count < 1000:

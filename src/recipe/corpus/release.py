@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -46,10 +46,11 @@ from recipe.corpus.layout import (
     require_files,
 )
 from recipe.corpus.leaks import Checked
-from recipe.errors import CorpusError, InputError, RecipeError, first_line
+from recipe.errors import CorpusError, InputError
+from recipe.hub import README, licence_fields, reached, without_paths
 from recipe.progress import SILENT, Advance, Progress
 
-README, SUMS, SENT = "README.md", "SHA256SUMS", "SHA256SUMS.part"
+SUMS, SENT = "SHA256SUMS", "SHA256SUMS.part"
 _BLOCK = 16 << 20
 """Bytes that are read, hashed and written at once; stores of objects take at most 10,000 parts a file."""
 _LARGEST_TEXT = 1 << 28
@@ -76,6 +77,8 @@ class Release(NamedTuple):
     """Of the shards, together."""
     transferred: int
     """Bytes of the shards that this run sent or received; the hub's library does not tell which, so that all count."""
+    sizes: Mapping[str, int] | None = None
+    """Bytes of each file that would be published, of a dry run."""
 
 
 def publish_corpus(
@@ -84,28 +87,29 @@ def publish_corpus(
     *,
     name: str = "",
     licence: str = "",
-    private: bool = False,
+    public: bool = False,
+    dry_run: bool = False,
     progress: Progress = SILENT,
 ) -> Release:
     """Write the finished corpus in `folder` to `target`, a folder, an address of fsspec or `hf://datasets/OWNER/NAME`.
 
-    `name` is the title of its card, `licence` the terms of its texts; `private` concerns a new repository on the hub.
-    What an earlier run has sent is not sent again. Where the manifest holds paths of this machine, only their last
-    names are published, which changes the corpus id.
+    `name` is the title of its card, `licence` the terms of its texts; a new repository on the hub is private unless
+    `public`. What an earlier run has sent is not sent again. `dry_run` sends nothing. Where the manifest holds paths of
+    this machine, only their last names are published, which changes the corpus id.
 
     Raises CorpusError for a corpus that is not finished or damaged, InputError for a target that holds something else
     or cannot be written to.
     """
     hub = _HUB.fullmatch(target)
-    if private and not hub:
-        raise InputError(f"{target}: only a repository on the hub can be private; leave --private out.")
+    if public and not hub:
+        raise InputError(f"{target}: only a repository on the hub is private or public; leave --public out.")
     manifest = open_manifest(folder)
     with locked(folder):
         if (folder / PLAN).exists():
             raise CorpusError(f"{folder}: the build is not finished; run the same `recipe corpus build` again.")
         for shard in manifest["shards"]:
             require_files(folder / SHARDS / shard["name"], shard)
-        released: Manifest = _without_paths(manifest)
+        released: Manifest = without_paths(manifest)
         if released != manifest:
             released["id"] = corpus_id(released)
         files = _files(released)
@@ -115,11 +119,15 @@ def publish_corpus(
         }
         sums = {name: record["sha256"] for name, record in files.items()}
         sums |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-        if hub:
-            sent = _send_to_hub(folder, target, hub, files, {**texts, SUMS: _lines(sums)}, private)
-        else:
-            sent = _send(folder, target, released, {**texts, SUMS: _lines(sums)}, progress)
-    return Release(released["id"], len(files) + len(texts) + 1, sum(file["bytes"] for file in files.values()), sent)
+        texts[SUMS] = _lines(sums)
+        sent = 0
+        if hub and not dry_run:
+            sent = _send_to_hub(folder, target, hub, files, texts, public)
+        elif not dry_run:
+            sent = _send(folder, target, released, texts, progress)
+    sizes = {name: file["bytes"] for name, file in files.items()} | {x: len(y.encode()) for x, y in texts.items()}
+    total = sum(file["bytes"] for file in files.values())
+    return Release(released["id"], len(sizes), total, sent, sizes if dry_run else None)
 
 
 def pull_corpus(source: str, folder: Path, revision: str | None = None, progress: Progress = SILENT) -> Release:
@@ -209,29 +217,6 @@ def _files(manifest: Manifest) -> dict[str, FileRecord]:
     }
 
 
-def _without_paths(value: Any) -> Any:
-    """A JSON value with the last names of absolute paths in their stead."""
-    if isinstance(value, str) and (PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute()):
-        return PureWindowsPath(value).name  # both kinds of slashes
-    if isinstance(value, dict):  # examples of near-copies are captions
-        return {key: inner if key == "examples" else _without_paths(inner) for key, inner in value.items()}
-    return [_without_paths(item) for item in value] if isinstance(value, list) else value
-
-
-@contextmanager
-def _reached(address: str) -> Iterator[None]:
-    """Errors of a store in one sentence; what the own disk refuses has one of its own."""
-    try:
-        yield
-    except RecipeError:
-        raise
-    except Exception as error:  # the libraries of stores have errors of their own
-        if "://" not in address and isinstance(error, OSError):
-            raise
-        remedy = "check the address, the network and your rights there"
-        raise InputError.at(address, first_line(error), remedy) from error
-
-
 def _open(address: str, revision: str | None = None) -> Any:
     """What reads and writes files by their names under an address: a file system of fsspec, or a client of the web."""
     hub = _HUB.fullmatch(address)
@@ -240,7 +225,7 @@ def _open(address: str, revision: str | None = None) -> Any:
             raise InputError.at(address, "this is no dataset of the hub", "write hf://datasets/OWNER/NAME")
         if revision is not None:
             raise InputError(f"{address}: only the hub has revisions; leave --revision out.")
-    with _reached(address):
+    with reached(address):
         if re.match("https?://", address):
             return httpx2.Client(base_url=address.rstrip("/") + "/", follow_redirects=True, timeout=60)
         if hub is None:
@@ -276,7 +261,7 @@ def _blocks(store: Any, name: str, start: int = 0) -> Generator[bytes, None, Non
 def _text(store: Any, address: str, name: str) -> str | None:
     """A small text file; None where it is missing."""
     data = bytearray()
-    with _reached(address):
+    with reached(address):
         try:
             for block in _blocks(store, name):
                 data += block
@@ -303,7 +288,7 @@ def _receive(store: Any, source: str, work: Path, name: str, record: FileRecord,
         advance(min(size, most))
         with closing(_blocks(store, name, size)) as blocks:
             while size <= most:
-                with _reached(source):
+                with reached(source):
                     block = next(blocks, b"")
                 if not block:
                     break
@@ -367,13 +352,13 @@ def _send(folder: Path, target: str, manifest: Manifest, texts: Mapping[str, str
         raise InputError.at(target, "this is in the folder of the corpus itself", "choose another folder")
 
     def put(name: str, text: str) -> None:
-        with _reached(target):
+        with reached(target):
             if local is None:
                 store.pipe_file(name, text.encode())
             else:
                 write_text(local / name, text)
 
-    with _reached(target):
+    with reached(target):
         store.invalidate_cache()
         sizes = {name: entry["size"] for name, entry in store.find("", detail=True).items()}
     held = _text(store, target, MANIFEST)
@@ -396,7 +381,7 @@ def _send(folder: Path, target: str, manifest: Manifest, texts: Mapping[str, str
         put(MANIFEST, texts[MANIFEST])  # first, so that a release under way tells of which corpus it is
         if finished is not None:
             put(SENT, _lines(arrived))
-            with _reached(target):
+            with reached(target):
                 store.rm_file(SUMS)
         with _transfers(progress, "publishing", sum(record["bytes"] for record in missing.values())) as run:
             for shard in manifest["shards"]:
@@ -407,7 +392,7 @@ def _send(folder: Path, target: str, manifest: Manifest, texts: Mapping[str, str
                     put(SENT, _lines(arrived))
         put(README, texts[README])
         put(SUMS, texts[SUMS])
-    with _reached(target):
+    with reached(target):
         if store.exists(SENT):
             store.rm_file(SENT)
     return sum(record["bytes"] for record in missing.values())
@@ -416,7 +401,7 @@ def _send(folder: Path, target: str, manifest: Manifest, texts: Mapping[str, str
 def _send_file(store: Any, target: str, folder: Path, name: str, record: FileRecord, advance: Advance) -> None:
     """One file to its place in the release. Raises CorpusError where it differs from its checksum."""
     digest = hashlib.sha256()
-    with _reached(target), (folder / name).open("rb", buffering=0) as stream:
+    with reached(target), (folder / name).open("rb", buffering=0) as stream:
         if isinstance(store.fs, LocalFileSystem) and store.exists(name):
             store.rm_file(name)  # it may be a link to the corpus's own file
         with store.open(name, "wb", block_size=_BLOCK) as out:
@@ -434,15 +419,15 @@ def _send_to_hub(
     hub: re.Match[str],
     files: Mapping[str, FileRecord],
     texts: Mapping[str, str],
-    private: bool,
+    public: bool,
 ) -> int:
     """Send a release to a repository of the hub, made where it is missing; its library resumes by itself.
 
     Returns the bytes of the shards, 0 where the release was there already. Raises InputError, CorpusError.
     """
     api, repository, kind = HfApi(), hub[1], "dataset"
-    with _reached(target):
-        api.create_repo(repository, repo_type=kind, private=private or None, exist_ok=True)
+    with reached(target):
+        api.create_repo(repository, repo_type=kind, private=not public, exist_ok=True)
         if hub[2]:
             api.create_branch(repository, repo_type=kind, branch=hub[2], exist_ok=True)
         where: dict[str, Any] = {"repo_id": repository, "repo_type": kind, "revision": hub[2]}
@@ -474,16 +459,14 @@ def _card(manifest: Manifest, built: str, name: str, licence: str, source: str) 
     """The card of a release, with the fields that the hub reads at its head; the same release has the same card."""
     encoder, read = manifest["encoder"], manifest["read"] or {}
     language = (manifest["reading"] or {}).get("language")
-    named = not licence or re.fullmatch("[a-z0-9][a-z0-9.-]*", licence)
     tables = {kind: f"{SHARDS}/*/{kind}.parquet" for kind in ("narrations", "segments")}
     front = DatasetCardData(
         pretty_name=name,
         language=language and [language.partition("-")[0].lower()],
-        license=(licence or None) if named else "other",
-        license_name=None if named else licence,
         tags=["procedural-planning", "instructional-video", "recipe"],
         size_categories=_size_category(manifest["segments"]),
         configs=[{"config_name": kind, "data_files": files} for kind, files in tables.items()],
+        **licence_fields(licence),
     ).to_yaml()
     rows = {
         "Videos": f"{manifest['narrations']:,}, of which {manifest['timed']:,} with times",

@@ -38,7 +38,6 @@ _BATCHES_A_STEP = 4
 """Batches between two reports of progress."""
 _CPU_ROWS, _GPU_ROWS = 4, 32
 """Texts in a pass at a fixed shape, at most: on a processor a row that fills a pass up costs time, on a GPU a pass."""
-_ADAPTER = "task"
 MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin", ".py")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -250,7 +249,7 @@ def _task_arguments(
         return {}
     from transformers.utils.peft_utils import find_adapter_config_file  # noqa: PLC0415 - see the top
 
-    from recipe.models.checkpoints import model_errors, quiet_loading  # noqa: PLC0415 - see the top
+    from recipe.models.checkpoints import add_adapter, model_errors, quiet_loading  # noqa: PLC0415 - see the top
 
     arguments = {}
     if task in model.prompts:
@@ -270,8 +269,13 @@ def _task_arguments(
         if importlib.util.find_spec("peft") is None:
             raise MissingExtra(f"the adapter of encoder {config.name!r}", "encoder")
         with model_errors(config.name, partial(_unusable, config)), quiet_loading():
-            model.load_adapter(name, adapter_name=_ADAPTER, adapter_kwargs=settings)
-            model.set_adapter(_ADAPTER)
+            files = name
+            if not local:
+                snapshot = huggingface_hub.snapshot_download(
+                    source, revision=config.revision, allow_patterns=f"{folder}/*"
+                )
+                files = str(Path(snapshot, folder))
+            add_adapter(model.transformers_model, files)
         selected = True
         break
     # Where a task is an adapter, the prompt alone would give another task's vectors.

@@ -372,3 +372,13 @@ def _unusable(name: str, reason: str) -> InputError:
         problem = "the hub is switched off by HF_HUB_OFFLINE and the model is not in the local cache"
     remedy = "give a model folder, check the id, or download the model once while online"
     return InputError.at(place, problem, remedy)
+
+
+def add_adapter(model: PreTrainedModel, folder: str) -> None:
+    """Put the adapters of LoRA in a folder into a model, where they then act.
+
+    PEFT does it itself: `load_adapter` of transformers 5.24 asks for a PEFT that is not released.
+    """
+    from peft import PeftModel  # noqa: PLC0415 - optional
+
+    PeftModel.from_pretrained(model, folder, autocast_adapter_dtype=False)
