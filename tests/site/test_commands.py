@@ -54,6 +54,7 @@ ADDED = {
     "recipe plan": "--set sampling.max_tokens=40",
     "(CUDA_VISIBLE_DEVICES=\\S+ )?recipe reproduce (?!.*--quick)": "--dry-run",
     "recipe evaluate judge .*--split test --(endpoint|judge)": "--controls 2",
+    "recipe reward audit .*short=": "--limit 2 --skip-attack",
 }
 """What is appended to commands, by how they begin: fewer steps, shorter answers."""
 NOT_RUN = {
@@ -86,6 +87,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     ),
     "video": (),
     "judge": (),
+    "own": (),
 }
 """Pages, and commands that belong to a page but stand in no block of it."""
 BEFORE = {
@@ -127,6 +129,8 @@ def answer(body: dict[str, Any], _before: int) -> Reply:
     asked = json.dumps(body["messages"])
     if "critical_failures" in asked:
         return completion(json.dumps({"reasoning": "It works.", "critical_failures": []}))
+    if "safety" in asked:
+        return completion(json.dumps({"safety": 7, "economy": 9, "wrong_goal": False}))
     if "semantic_alignment" in asked:
         return completion(json.dumps(dict.fromkeys(CRITERIA, 4)))
     return completion("1. 00:00 - 00:01 Fill the kettle\n2. 00:02 - 00:03 Boil the water")
@@ -188,6 +192,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, serv
     roles = ("judge", "assessor", "frontier.asked")
     models = "".join(f'[{role}]\nmodel = "m"\nendpoint = "{server.url}"\n' for role in roles)
     write(path / "models.toml", models)
+    tasks = [
+        {
+            "source": "home",
+            "video_id": f"t{n}",
+            "goal": f"brew {kind}",
+            "steps": [{"text": f"{step} {n}"} for step in STEPS],
+        }
+        for n, kind in enumerate(("tea", "coffee") * 2)
+    ]
+    write(path / "tasks.jsonl", "".join(json.dumps(row) + "\n" for row in tasks))
+    own = (ROOT / "docs" / "own.md").read_text(encoding="utf-8")
+    for name, text in re.findall(r"^```\w+\n(?=# ([\w-]+\.\w+)\n)(.*?)^```$", own, re.MULTILINE | re.DOTALL):
+        write(path / name, text)
     write(path / "judge.txt", "Goal: {goal}\nL1: {reference_steps}\nL2: {steps}\nList critical_failures.\n")
     return path
 
@@ -291,18 +308,30 @@ def test_every_entry_belongs_to_a_command() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("page", ["corpus", "video", "judge"])
-def test_the_python_code_of_a_page_runs(page: str, folder: Path, server: Server, typed: Runner) -> None:
+@pytest.mark.parametrize("page", ["corpus", "video", "judge", "own"])
+def test_the_python_code_of_a_page_runs(
+    page: str, folder: Path, server: Server, typed: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    if page == "own":
+        assert typed("recipe corpus build narrations.jsonl --output corpora/own --encoder hash:256")[0] == 0
     if page == "corpus" and not (folder / "corpora" / "mine").is_dir():
         assert typed("recipe corpus build narrations.jsonl --output corpora/mine --encoder minilm")[0] == 0
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    code = next(block for block in blocks if page != "video" or "Phi(" in block)
+    code = next(
+        block
+        for block in blocks
+        if (page != "video" or "Phi(" in block) and (page != "own" or "import recipe" in block)
+    )
     names = {
         "queries": np.eye(2, 384, dtype=np.float32),
         "examples": read_examples(folder / "test.jsonl"),
         "predictions": read_predictions(folder / "plans.jsonl"),
     }
     exec(code.replace("http://localhost:8000/v1", server.url), names)
+    if page == "own":
+        assert [reward.name for reward in names["audit"].rewards][:2] == ["mine", "theirs"]
+        assert names["rewards"][0].total > names["rewards"][1].total
     if page == "judge":
         assert len(names["rows"]) > len(names["predictions"])
