@@ -224,6 +224,11 @@ class Verdict:
                 raise ValueError(f"{name} is {value!r}, which is no integer from 0 to 5")
 
     @property
+    def scores(self) -> dict[str, float]:
+        """The six by their names."""
+        return {name: float(getattr(self, name)) for name in self.__slots__}
+
+    @property
     def total(self) -> int:
         """The sum of the six, 0 to 30."""
         return sum(getattr(self, name) for name in self.__slots__)

@@ -19,6 +19,7 @@ from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.plans import cases_of
 from recipe.evaluation.judge.proxy import ProxyJudge
+from recipe.evaluation.judge.rubric import CriteriaRubric, six_criteria
 from recipe.evaluation.judge.verdicts import CRITERIA, verdict_rows
 from recipe.evaluation.measures import measured_rows, select_plans, summarise
 from recipe.evaluation.scores import Row
@@ -301,7 +302,8 @@ def test_whatever_changes_a_figure_changes_the_identity(
     assert identity(judge.model_copy(update={"judge": JudgeConfig(batch_size=2)}), references) == found[1]
     changed = [replace(references.examples[0], continuation=("another step",)), *references.examples[1:]]
     assert identity(judge, References.of(changed)) != found[1]
-    monkeypatch.setattr("recipe.evaluation.judge.measures.prompt_hash", lambda: "another prompt")
+    another = CriteriaRubric(six_criteria().config.model_copy(update={"orders": "Another prompt."}))
+    monkeypatch.setattr("recipe.evaluation.judge.measures.six_criteria", lambda: another)
     assert identity(judge, references) != found[1]
     monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
     assert identity(VALIDITY, references) != found[0]

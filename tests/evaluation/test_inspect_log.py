@@ -15,7 +15,7 @@ from tests.evaluation.scored import judge_scores
 
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.judge.inspect_log import SCORER, VALUES, file_name, inspect_log, write_log
+from recipe.evaluation.judge.inspect_log import SCORER, file_name, inspect_log, write_log
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, write_verdicts
 from recipe.evaluation.scores import JudgeIdentity, Scores, rows_path, write_scores
 from recipe.types import Example, Unscored, Verdict
@@ -75,7 +75,7 @@ def test_its_numbers_are_those_of_the_scores() -> None:
     found = scores()
     results = inspect_log(found, ROWS, EXAMPLES)["results"]
     accuracy = results["scores"][0]
-    assert [one["name"] for one in results["scores"]] == list(VALUES)
+    assert [one["name"] for one in results["scores"]] == ["accuracy", *CRITERIA, "total"]
     assert (accuracy["scored_samples"], accuracy["unscored_samples"]) == (3, 1)
     assert accuracy["metrics"]["mean"]["value"] == pytest.approx((40 + 50 + 40) / 3)
     # Videos coin v1 (40 and 50) and niv v1 (40), by hand.

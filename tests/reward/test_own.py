@@ -122,7 +122,7 @@ def test_an_error_of_the_function_is_of_its_plan_and_one_of_the_run_is_raised(co
 
 
 def test_a_function_that_fails_on_every_plan_ends_the_run() -> None:
-    [outcomes] = outcomes_of(FunctionReward(lambda goal, history, plan: None), [PromptGroup(GOAL, (), [(), ("a",)])])  # type: ignore[arg-type, return-value]
+    [outcomes] = outcomes_of(FunctionReward(lambda goal, history, plan: None), [PromptGroup(GOAL, (), [(), ("a",)])])
     with pytest.raises(FunctionFailed):
         or_none(outcomes, earlier=False)
     assert or_none(outcomes, earlier=True) == [None, None]
@@ -160,7 +160,7 @@ def test_an_explanation_says_what_each_step_adds_and_shows_no_narrations(corpus:
 def test_a_prompt_whose_plan_fails_is_named(corpus: Any) -> None:
     example = Example("kitchen/7", "kitchen", "7", GOAL, ("a",), ("b",), 1)
     with pytest.raises(FunctionFailed, match="kitchen/7"):
-        reward_predictions(FunctionReward(lambda *_: None), [example], [Prediction("kitchen/7", ("x",))])  # type: ignore[arg-type, return-value]
+        reward_predictions(FunctionReward(lambda *_: None), [example], [Prediction("kitchen/7", ("x",))])
 
 
 def test_a_name_is_read_and_its_hash_follows_the_source(own_module: Callable[[str, str], str]) -> None:
@@ -211,7 +211,7 @@ def test_a_name_of_no_function_is_an_error_that_names_it(
 def test_settings_take_names_of_rewards_and_functions_only(name: str) -> None:
     for kind in (RewardConfig, PlanConfig):
         with pytest.raises(ConfigError, match="verifier"):
-            parse_config({"verifier": name}, kind, "here")  # type: ignore[type-var]
+            parse_config({"verifier": name}, kind, "here")
 
 
 def run(*arguments: object) -> Any:

@@ -67,6 +67,7 @@ ADDED = {
     "recipe plan": "--set sampling.max_tokens=40",
     "(CUDA_VISIBLE_DEVICES=\\S+ )?recipe reproduce (?!.*--quick)": "--dry-run",
     "recipe evaluate judge .*--split test --(endpoint|judge)": "--controls 2",
+    "recipe reward audit .*short=": "--limit 2 --skip-attack",
 }
 """What is appended to commands, by how they begin: fewer steps, shorter answers."""
 NOT_RUN = {
@@ -99,6 +100,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     ),
     "video": (),
     "judge": (),
+    "own": (),
 }
 """Pages, and commands that belong to a page but stand in no block of it."""
 BEFORE = {
@@ -179,6 +181,8 @@ def answer(body: dict[str, Any], _before: int) -> Reply:
     asked = json.dumps(body["messages"])
     if "critical_failures" in asked:
         return completion(json.dumps({"reasoning": "It works.", "critical_failures": []}))
+    if "safety" in asked:
+        return completion(json.dumps({"safety": 7, "economy": 9, "wrong_goal": False}))
     if "semantic_alignment" in asked:
         return completion(json.dumps(dict.fromkeys(CRITERIA, 4)))
     return completion("1. 00:00 - 00:01 Fill the kettle\n2. 00:02 - 00:03 Boil the water")
@@ -240,6 +244,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, serv
     roles = ("judge", "assessor", "frontier.asked")
     models = "".join(f'[{role}]\nmodel = "m"\nendpoint = "{server.url}"\n' for role in roles)
     write(path / "models.toml", models)
+    tasks = [
+        {
+            "source": "home",
+            "video_id": f"t{n}",
+            "goal": f"brew {kind}",
+            "steps": [{"text": f"{step} {n}"} for step in STEPS],
+        }
+        for n, kind in enumerate(("tea", "coffee") * 2)
+    ]
+    write(path / "tasks.jsonl", "".join(json.dumps(row) + "\n" for row in tasks))
+    own = (ROOT / "docs" / "own.md").read_text(encoding="utf-8")
+    for name, text in re.findall(r"^```\w+\n(?=# ([\w-]+\.\w+)\n)(.*?)^```$", own, re.MULTILINE | re.DOTALL):
+        write(path / name, text)
     write(path / "judge.txt", "Goal: {goal}\nL1: {reference_steps}\nL2: {steps}\nList critical_failures.\n")
     return path
 
@@ -359,6 +376,7 @@ def test_the_python_code_of_a_page_knows_its_names(page: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("page", CODE)
+@pytest.mark.usefixtures("own")
 def test_the_imports_of_a_page_are_there(page: str) -> None:
     """Of every block, run or not, with the attributes of the modules that it imports."""
     for block in CODE[page]:
@@ -398,7 +416,7 @@ def own(folder: Path, built: Path, hub: Callable[[str], Path], tmp_path: Path, m
     for path in folder.iterdir():
         if path.name not in {"corpora", "runs", "answers", "examples.jsonl"}:
             (tmp_path / path.name).symlink_to(path)
-    for corpus in ("corpora/mine", "runs/demo/corpus"):
+    for corpus in ("corpora/mine", "corpora/own", "runs/demo/corpus"):
         shutil.copytree(built, tmp_path / corpus)
     for model in ("base", "best-of-n"):
         (tmp_path / "runs" / "demo" / model).mkdir(parents=True)
@@ -412,6 +430,7 @@ def own(folder: Path, built: Path, hub: Callable[[str], Path], tmp_path: Path, m
     rows = [{"source": f"s{n % 2}", "video_id": f"v{n}", "goal": f"tea {n}", "steps": steps} for n in range(4)]
     write(tmp_path / "tasks.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
@@ -459,3 +478,6 @@ def test_the_python_code_of_a_page_runs(page: str, own: Path, server: Server) ->
             opened.push(names["model"])
     if page == "judge":
         assert len(names["rows"]) > len(names["predictions"])
+    if page == "own":
+        assert [reward.name for reward in names["audit"].rewards][:2] == ["mine", "theirs"]
+        assert names["rewards"][0].total > names["rewards"][1].total

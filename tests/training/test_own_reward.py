@@ -57,7 +57,7 @@ def test_a_run_is_of_the_function_and_its_source(
 
 def test_a_verifier_made_of_a_function_is_recorded_too(world_run: dict[str, Any], tmp_path: Path) -> None:
     config = GRPOConfig(**world_run, output=tmp_path / "run")
-    assert opened(config, Verifier(Corpus.open(config.corpus), shorter))["reward"] == name_of(shorter)
+    assert opened(config, Verifier(Corpus.open(world_run["corpus"]), shorter))["reward"] == name_of(shorter)
 
 
 def test_a_missing_function_is_found_before_the_run(world_run: dict[str, Any], tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_function_that_always_fails_ends_the_run(world_run: dict[str, Any], tm
 
     config = GRPOConfig(**world_run, output=tmp_path / "run")
     with pytest.raises(FunctionFailed, match="no table"):
-        train_grpo(config, Verifier(Corpus.open(config.corpus), broken))
+        train_grpo(config, Verifier(Corpus.open(world_run["corpus"]), broken))
 
 
 @pytest.mark.thorough

@@ -12,12 +12,23 @@ if TYPE_CHECKING:
     from recipe.config import RewardConfig
     from recipe.reward.verifier import Verifier
 
+
+def _known(name: str | None) -> str | None:
+    from recipe.config.reward import known_verifier
+
+    try:
+        return None if name is None else known_verifier(name)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error} (given: {name!r}).") from None
+
+
 Folder = Annotated[Path, typer.Option("--corpus", help="Corpus folder that the reward uses.")]
 Method = Annotated[
     str | None,
     typer.Option(
         "--verifier",
         metavar="<name>",
+        callback=_known,
         help="paper, grounded, or module:function for a function of yours (docs/own.md); r0 and length are controls.",
     ),
 ]
@@ -34,12 +45,11 @@ def settings(config: Path | None, method: str | None, pool: str | None) -> "Rewa
     A function of the user's own is named with the hash of its source file. Raises ConfigError, and InputError for a
     function that cannot be loaded.
     """
-    from recipe.config import RewardConfig, load_config, parse_config
+    from recipe.config import RewardConfig, load_config
     from recipe.reward.own import pinned_reward
 
     chosen = RewardConfig() if config is None else load_config(config, RewardConfig)
     options = {name: value for name, value in (("verifier", method), ("pool", pool)) if value is not None}
-    parse_config(options, RewardConfig, "the options")
     return pinned_reward(chosen.model_copy(update=options))
 
 

@@ -50,14 +50,18 @@ def verifier(tmp_path: Path) -> Verifier:
 
 def test_examples_where_systems_differ_most_come_first() -> None:
     cases = (case("near", 50, 55), case("far", 0, 90), case("one", 10), case("none", None, None), case("mid", 30, 60))
-    assert [one.example_id for one in widest_differences(ExampleViews(("judge",), cases), 3)] == ["far", "mid", "near"]
-    assert len(widest_differences(ExampleViews(("judge",), cases), 99)) == 5
+    assert [one.example_id for one in widest_differences(ExampleViews(("judge",), cases, {}), 3)] == [
+        "far",
+        "mid",
+        "near",
+    ]
+    assert len(widest_differences(ExampleViews(("judge",), cases, {}), 99)) == 5
 
 
 @pytest.mark.parametrize("steps", [(), ("boil", " "), ("x" * (STEP + 1),), ("boil",) * (STEPS + 1)])
 def test_plans_that_cannot_be_aligned_or_shown_are_left_out(steps: tuple[str, ...]) -> None:
-    assert widest_differences(ExampleViews(("judge",), (case("odd", 1, 2, steps=steps),)), 5) == []
-    assert widest_differences(ExampleViews(("judge",), (case("no goal", 1, 2, goal=""),)), 5) == []
+    assert widest_differences(ExampleViews(("judge",), (case("odd", 1, 2, steps=steps),), {}), 5) == []
+    assert widest_differences(ExampleViews(("judge",), (case("no goal", 1, 2, goal=""),), {}), 5) == []
 
 
 @pytest.mark.thorough

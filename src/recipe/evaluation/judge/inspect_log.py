@@ -23,8 +23,6 @@ from recipe.text import format_plan
 from recipe.types import Example, Unscored
 
 SCORER = "recipe_rubric"
-VALUES = ("accuracy", *CRITERIA, "total")
-"""Scores of each plan; accuracy is the total in percent of 30."""
 _METRICS: JsonObject = {
     "*": [{"name": "inspect_ai/mean", "options": {}}, {"name": "inspect_ai/stderr", "options": {"cluster": "video"}}]
 }
@@ -54,7 +52,10 @@ def inspect_log(
 
     # Means over the verdicts of each plan that has one, then over the scored samples of each example.
     means = Measure.plan_values(verdict_rows(row for rows in verdicts.values() for row in rows))
-    values = {plan: own | {"total": sum(own[name] for name in CRITERIA)} for plan, own in means.items()}
+    # The accuracy is in percent: of the paper's rubric the total, which is beside it, of 30.
+    criteria = tuple(dict.fromkeys(name for own in means.values() for name in own if name != "accuracy"))
+    named = ("accuracy", *(criteria or CRITERIA), "total")
+    values = {plan: own | {"total": sum(own[name] for name in criteria)} for plan, own in means.items()}
     order = {name: number for number, name in enumerate(examples)}
     plans = sorted(verdicts, key=lambda plan: (order[plan.example_id], plan.sample))
     ids = list(dict.fromkeys(plan.example_id for plan in plans))
@@ -63,7 +64,7 @@ def inspect_log(
     for plan in plans:
         scored[plan.example_id] += [values[plan]] if plan in values else []
     of_example = {
-        name: {value: float(np.mean([one[value] for one in own])) for value in VALUES}
+        name: {value: float(np.mean([one[value] for one in own])) for value in named}
         for name, own in scored.items()
         if own
     }
@@ -73,7 +74,7 @@ def inspect_log(
     code = fingerprint([to_json(scores), model, when, ids])
     judge = scores.judge or JudgeIdentity("", "llm")
     metrics: dict[str, JsonObject] = {}
-    for name in VALUES if of_example else ():
+    for name in named if of_example else ():
         numbers = [means[name] for means in of_example.values()]
         error = standard_error(numbers, [video_of(examples[example]) for example in of_example])
         stderr = {"name": "stderr", "value": 0.0 if error is None else error, "params": {"cluster": "video"}}
@@ -118,7 +119,7 @@ def inspect_log(
                     "params": {},
                     "metrics": metrics.get(name, {}),
                 }
-                for name in VALUES
+                for name in named
             ],
             # Inspect has no mean over datasets of their means; it is here with its interval, as the scores have it.
             "metadata": {}

@@ -169,7 +169,7 @@ def verdict_rows(judged: Iterable[Judgement]) -> list[Row]:
     for judgement in judged:
         outcome, metrics = judgement.outcome, dict[str, float]()
         if isinstance(outcome, Verdict):
-            metrics = {"accuracy": accuracy_of(outcome)} | {name: float(getattr(outcome, name)) for name in CRITERIA}
+            metrics = {"accuracy": accuracy_of(outcome)} | outcome.scores
         elif isinstance(outcome, Grades):
             metrics = {"accuracy": outcome.percent} | outcome.scores
         elif isinstance(outcome, CriticalFailures):

@@ -14,7 +14,7 @@ from recipe.evaluation.people.ratings import Rating, rated_plans
 from recipe.evaluation.scoreboard.sources import ReportSources, judgements_of
 from recipe.evaluation.scores import PlanId
 from recipe.stats import Level, RaterPair, Reliability, compare_raters, krippendorff_alpha, video_of
-from recipe.types import Verdict
+from recipe.types import Grades, Verdict
 
 TOTAL = "total"
 MEASURES: dict[str, Level] = {**dict.fromkeys(CRITERIA, "ordinal"), TOTAL: "interval"}
@@ -73,6 +73,9 @@ def agreement_of(
     """
     for source in board.sources:
         judgements_of(source)
+        if source.scores.judge is not None and (rubric := source.scores.judge.settings.get("rubric")):
+            problem = f"these are scores by rubric {rubric!r}, and people rate by the six criteria"
+            raise InputError.at(source.path, problem, "give scores of a judge by the six criteria")
     videos = {name: video_of(example) for name, example in board.examples.items() if example.video_id}
     named = [(source.scores.judge.name, source) for source in board.sources if source.scores.judge]
     names = [name for name, _ in named]
@@ -109,15 +112,16 @@ def agreement_of(
 
 def judge_rater(name: str, judged: Sequence[Judgement], controls: bool = False) -> Rater:
     """A judge as a rater: the mean over the repeats that are scored; plans without one are absent."""
-    groups: dict[PlanId, list[Verdict]] = {}
+    groups: dict[PlanId, list[dict[str, float]]] = {}
     for judgement in judged:
         shown = controls or not judgement.control
-        if isinstance(judgement.outcome, Verdict) and judgement.how != "rule" and shown:
-            groups.setdefault(judgement.plan_id, []).append(judgement.outcome)
+        if isinstance(judgement.outcome, Verdict | Grades) and judgement.how != "rule" and shown:
+            scores = judgement.outcome.scores
+            groups.setdefault(judgement.plan_id, []).append(scores | {TOTAL: sum(scores.values())})
     return Rater(
         name,
         {
-            plan: {measure: float(np.mean([getattr(verdict, measure) for verdict in verdicts])) for measure in MEASURES}
+            plan: {measure: float(np.mean([verdict[measure] for verdict in verdicts])) for measure in MEASURES}
             for plan, verdicts in groups.items()
         },
     )

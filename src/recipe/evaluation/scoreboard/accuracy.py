@@ -17,21 +17,26 @@ from recipe.stats import Interval
 
 SPLIT_NAMES = {"in-domain": "In-domain", "zero-shot": "Zero-shot", "all": "All datasets"}
 SPLIT_ORDER = ("in-domain", "zero-shot")
-CRITERION_NAMES = {name: name.replace("_", " ") for name in CRITERIA}
-_KINDS = {"llm": "a language model", "proxy": "a proxy computed on this machine", "human": "a person"}
+_KINDS = {
+    "llm": "a language model",
+    "proxy": "a proxy computed on this machine",
+    "function": "a function of one's own",
+    "human": "a person",
+}
 _COUNTS = ("plans", "videos", "unscored", "missing", "empty", "shortened")
 _TITLES = {name: benchmark.title for name, benchmark in BENCHMARKS.items()}
 
 
 def is_papers(judge: JudgeIdentity, model: str = JUDGE) -> bool:
-    """Whether a judge is the paper's model itself: no quantised or sped-up variant, no proxy, nobody else.
+    """Whether a judge is the paper's model itself, by its rubric: no quantised or sped-up variant, nobody else.
 
     >>> is_papers(JudgeIdentity("a judge", "llm", "meta-llama/Llama-3.3-70B-Instruct"))
     True
     >>> is_papers(JudgeIdentity("Llama-3.3-70B-Instruct", "proxy"))
     False
     """
-    return judge.kind == "llm" and (judge.model or judge.name).rsplit("/", 1)[-1].lower() == model.lower()
+    papers = (judge.model or judge.name).rsplit("/", 1)[-1].lower() == model.lower()
+    return judge.kind == "llm" and papers and "rubric" not in judge.settings
 
 
 def comparability(judge: JudgeIdentity, model: str = JUDGE) -> str:
@@ -41,11 +46,21 @@ def comparability(judge: JudgeIdentity, model: str = JUDGE) -> str:
             f"Published figures are by {model} too, but its prompt here is rebuilt from the paper's description, and "
             "the paper's list of test examples is not known: compare with care."
         )
+    if rubric := judge.settings.get("rubric"):
+        return (
+            f"{judge.name} judges by another rubric than the paper's, {rubric}: its figures are not comparable with "
+            "published ones, nor with those by another rubric."
+        )
     description = "another model" if judge.kind == "llm" else _KINDS[judge.kind]
     return (
         f"{judge.name} is {description}, and not the paper's judge, {model}: its figures are not comparable with "
         "published ones, which stand in tables of their own."
     )
+
+
+def criterion_name(name: str) -> str:
+    """A criterion as tables show it."""
+    return name.replace("_", " ")
 
 
 def normal(dataset: str) -> str:
@@ -74,6 +89,18 @@ class JudgeResults:
     name: str
     """The judge's name, with a number where two judges have the same."""
     scores: tuple[Scores, ...]
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """The criteria of the rubric, in its order."""
+        groups = [group for system in self.scores for group in system.groups]
+        return tuple(dict.fromkeys(name for group in groups for name in group.values if name != "accuracy")) or CRITERIA
+
+    @property
+    def scale(self) -> tuple[int, int]:
+        """Lowest and highest score of a criterion."""
+        lowest, _, highest = self.judge.settings.get("scale", f"0 to {HIGHEST}").partition(" to ")
+        return int(lowest), int(highest)
 
     @property
     def datasets(self) -> tuple[tuple[str, str], ...]:
@@ -117,11 +144,18 @@ def accuracy_sections(scores: Sequence[Scores]) -> list[Section]:
         settings = ", ".join(f"{name} {value}" for name, value in judge.settings.items())
         model = f", model {judge.model}" if judge.model and judge.model != judge.name else ""
         prompt = f", prompt {judge.prompt[:12]}" if judge.prompt else ""
+        measured = "Six criteria from 0 to 5 add up to 30; accuracy is their sum in percent of 30."
+        if "rubric" in judge.settings:
+            lowest, highest = results.scale
+            measured = (
+                f"Criteria {', '.join(map(criterion_name, results.criteria))}, from {lowest} to {highest}; accuracy "
+                "is their mean in percent of this scale."
+            )
         paragraphs = [
             f"Judge: {results.name}, {_KINDS[judge.kind]}{model}{prompt}{'; ' if settings else ''}{settings}.",
-            "Six criteria from 0 to 5 add up to 30; accuracy is their sum in percent of 30. Macro accuracy is the mean "
-            "over the datasets of a split. Intervals are 95%, clustered by video. A plan without a verdict is "
-            "left out; where there is one, a table says what difference that can make.",
+            f"{measured} Macro accuracy is the mean over the datasets of a split. Intervals are 95%, clustered by "
+            "video. A plan without a verdict is left out; where there is one, a table says what difference that can "
+            "make.",
         ]
         if any(system.of("control") for system in results.scores):
             paragraphs.append(
@@ -182,15 +216,17 @@ def _figures(results: JudgeResults, number: int) -> list[Figure]:
     criteria = []
     for system in results.scores:
         scored = [group.values for group in system.of("dataset") if group.values]
-        for name, words in CRITERION_NAMES.items():  # means over the datasets that have one
+        for name in results.criteria:  # means over the datasets that have one
             values = [means[name].mean for means in scored]
-            criteria.append(Mark(words, Interval(sum(values) / len(values)) if values else None, system.system))
+            criteria.append(
+                Mark(criterion_name(name), Interval(sum(values) / len(values)) if values else None, system.system)
+            )
     caption = f"Accuracy by dataset, percent, judge {results.name}: mean and 95% interval{hollow}."
-    means = f"Criteria, 0 to {HIGHEST}, judge {results.name}: mean over datasets."
+    means = f"Criteria, {results.scale[0]} to {results.scale[1]}, judge {results.name}: mean over datasets."
     accuracy = intervals(marks, colours=colours, xlim=(0, 100), unit="percent")
     return [
         Figure(inline_svg(accuracy, f"accuracy{number}", caption), caption),
-        Figure(inline_svg(intervals(criteria, colours=colours, xlim=(0, HIGHEST)), f"criteria{number}", means), means),
+        Figure(inline_svg(intervals(criteria, colours=colours, xlim=results.scale), f"criteria{number}", means), means),
     ]
 
 
@@ -247,7 +283,7 @@ def _tables(results: JudgeResults) -> list[Table]:
 
     notes = ["All plans: the mean over plans, large datasets weighing more; controls are given so."]
     for system in results.scores:
-        if set(system.extras["how"]) - {"json", "proxy"}:
+        if set(system.extras["how"]) - {"json", "proxy", "function"}:
             ways = ", ".join(f"{number:,} by {way}" for way, number in system.extras["how"].items())
             notes.append(f"Verdicts on {system.system}: {ways}.")
         if (deviation := system.extras["repeat_deviation"]) is not None:

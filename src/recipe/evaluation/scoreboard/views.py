@@ -16,10 +16,9 @@ from itertools import islice, zip_longest
 
 from recipe.artifacts import JsonObject
 from recipe.errors import MissingExtra
-from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.measures import ROLES, measure_named
 from recipe.evaluation.metrics import METRICS
-from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, dataset_name, judge_results
+from recipe.evaluation.scoreboard.accuracy import criterion_name, dataset_name, judge_results
 from recipe.evaluation.scoreboard.sources import ReportSources
 from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.readings import STATUSES
@@ -90,12 +89,15 @@ class ExampleViews:
 
     measures: tuple[str, ...]
     examples: tuple[ExampleView, ...]
+    rubrics: Mapping[str, JsonObject]
+    """Of the measures that are judges: names of criteria, and lowest and highest score."""
 
 
 def gather_views(board: ReportSources) -> ExampleViews:
     """All rows by example; examples that no row is about are left out."""
     results = judge_results(source.scores for source in board.sources)
     names = {id(scores): result.name for result in results for scores in result.scores}
+    criteria = {id(scores): result.criteria for result in results for scores in result.scores}
     titled = [
         (names.get(id(source.scores), measure_named(source.scores.measure).title), source)
         for source in board.sources
@@ -132,7 +134,8 @@ def gather_views(board: ReportSources) -> ExampleViews:
                 if row.unscored:
                     verdict["u"] = shown(row.unscored, ANSWER)
                 else:
-                    verdict["c"] = [int(row.metrics[name]) for name in CRITERIA]
+                    own = (row.metrics[name] for name in criteria[id(source.scores)])
+                    verdict["c"] = [int(score) if score == int(score) else score for score in own]
                 if row.details["text"]:
                     verdict["x"] = shown(row.details["text"], ANSWER)
                 plan.verdicts.append(verdict)
@@ -144,7 +147,10 @@ def gather_views(board: ReportSources) -> ExampleViews:
                 _add_actions(view, plan, row)
     order = {example: number for number, example in enumerate(board.examples)}
     ordered = sorted(views.values(), key=lambda view: order.get(view.example_id, len(order)))
-    return ExampleViews(tuple(measures), tuple(ordered))
+    rubrics = {
+        result.name: {"n": [*map(criterion_name, result.criteria)], "s": list(result.scale)} for result in results
+    }
+    return ExampleViews(tuple(measures), tuple(ordered), rubrics)
 
 
 def _plan_of(view: ExampleView, row: Row, system: int, file: str) -> PlanView:
@@ -229,7 +235,7 @@ def page_data(
         "systems": [shown(name, STEP) for name in board.systems],
         "colours": [colours[name] for name in board.systems],
         "measures": [shown(name, STEP) for name in views.measures],
-        "criteria": list(CRITERION_NAMES.values()),
+        "rubrics": [views.rubrics.get(name) for name in views.measures],
         "statuses": {name: list(status) for name, status in STATUSES.items()},
         "metrics": {name: METRICS[name] for name in _PARTS},
         "examples": examples,

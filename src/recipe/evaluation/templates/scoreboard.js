@@ -162,11 +162,12 @@ const verdictBox = (verdict) => {
   const repeat = verdict.e ? `, repeat ${verdict.e + 1}` : "";
   const box = element("div", { class: "verdict" });
   if (verdict.c) {
-    box.append(element("div", null, element("b", null, `${total(verdict)} of 30`), ` by ${data.measures[verdict.j]}${repeat}`,
+    const { n: criteria, s: [lowest, highest] } = data.rubrics[verdict.j];
+    box.append(element("div", null, element("b", null, `${total(verdict)} of ${criteria.length * highest}`), ` by ${data.measures[verdict.j]}${repeat}`,
       verdict.o ? element("span", { class: "meta" }, ` · ${verdict.o}`) : null));
     box.append(element("dl", null, verdict.c.flatMap((value, index) => [
-      element("dt", null, data.criteria[index]),
-      element("dd", { "aria-hidden": "true" }, element("span", { class: "track" }, element("i", { style: { width: `${20 * value}%` } }))),
+      element("dt", null, criteria[index]),
+      element("dd", { "aria-hidden": "true" }, element("span", { class: "track" }, element("i", { style: { width: `${100 * (value - lowest) / (highest - lowest)}%` } }))),
       element("dd", null, String(value))])));
   } else {
     box.append(element("div", { class: "flag" }, element("b", null, "unscored"), ` by ${data.measures[verdict.j]}${repeat}: ${verdict.u}`));
@@ -174,7 +175,7 @@ const verdictBox = (verdict) => {
   if (verdict.x) box.append(element("details", null, element("summary", null, "the judge's answer"), text("pre", null, verdict.x)));
   return box;
 };
-const total = ({ c }) => (c ? String(c.reduce((sum, value) => sum + value, 0)) : "unscored");
+const total = ({ c }) => (c ? String(Math.round(100 * c.reduce((sum, value) => sum + value, 0)) / 100) : "unscored");
 const verdicts = (all) => {
   const judges = [...new Set(all.map((verdict) => verdict.j))];
   return judges.flatMap((judge) => {

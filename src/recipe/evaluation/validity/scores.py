@@ -42,7 +42,7 @@ from recipe.prompting import visible
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
 from recipe.rows import from_json
 from recipe.stats import Interval, kendall, spearman
-from recipe.types import Example, Verdict
+from recipe.types import Example, Grades, Verdict
 from recipe.world.load import load_world
 
 RULE = "rule"
@@ -240,7 +240,8 @@ def read_judged(path: Path) -> list[tuple[JudgeIdentity, list[Judgement]]]:
     judges = []
     for name, rows in by_judge.items():
         ways = {row.how for row in rows}  # rows alone do not say more of their judge
-        kind: Literal["llm", "proxy", "human"] = "human" if "human" in ways else "proxy" if "proxy" in ways else "llm"
+        known: tuple[Literal["human", "proxy", "function"], ...] = ("human", "proxy", "function")
+        kind: Literal["llm", "proxy", "function", "human"] = next((way for way in known if way in ways), "llm")
         judges.append((JudgeIdentity(name, kind), rows))
     return judges
 
@@ -266,8 +267,10 @@ def agreement_with(
     totals: dict[tuple[str, int], list[float]] = defaultdict(list)
     steps: dict[tuple[str, int], tuple[str, ...]] = {}
     for judgement in rows:
-        if not judgement.control and judgement.how != RULE and isinstance(judgement.outcome, Verdict):
-            totals[judgement.example_id, judgement.sample].append(judgement.outcome.total)
+        outcome = judgement.outcome
+        if not judgement.control and judgement.how != RULE and isinstance(outcome, Verdict | Grades):
+            total = outcome.total if isinstance(outcome, Verdict) else outcome.percent
+            totals[judgement.example_id, judgement.sample].append(total)
             steps[judgement.example_id, judgement.sample] = judgement.steps
     shared = [
         plan for plan in scored if plan.validity is not None and plan.steps and (plan.example_id, plan.sample) in totals
