@@ -35,7 +35,7 @@ WIDEST_NAME, WIDEST_CELL = 22, 14
 @shows
 def audit(
     folder: Folder,
-    procedures: Annotated[list[Path], typer.Option(help="Procedures, JSON lines; repeat for each file.")],
+    procedures: Annotated[list[Path], typer.Option(help="Procedures, or examples; repeat for each file.")],
     verifiers: Annotated[
         list[str] | None,
         typer.Option(

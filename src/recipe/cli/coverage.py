@@ -12,7 +12,7 @@ from recipe.cli.reward_options import Config, Folder, settings
 @shows
 def coverage(
     folder: Folder,
-    tasks: Annotated[Path, typer.Option(help="Examples or procedures, JSON lines; continuations are not needed.")],
+    tasks: Annotated[Path, typer.Option(help="Procedures, or examples; continuations are not needed.")],
     verifier: Annotated[
         Literal["paper", "grounded"], typer.Option(help="Reward whose quality is predicted.")
     ] = "grounded",

@@ -136,7 +136,7 @@ def prepare(
     root: Root = None,
     benchmark: Benchmarks = None,
     procedures: Annotated[
-        Path | None, typer.Option(help="Procedures of your own, JSON lines; see docs/data.md for the fields.")
+        Path | None, typer.Option(help="Procedures of your own; see docs/data.md for the fields.")
     ] = None,
     cuts_train: Annotated[str, typer.Option(metavar="N|all", help="Cut points per video of the split train.")] = "4",
     cuts_test: Annotated[

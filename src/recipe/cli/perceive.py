@@ -31,7 +31,7 @@ def perceive(
     videos: Annotated[Path, typer.Option(help="Folder of videos: VIDEO_ID.mp4 or SOURCE/VIDEO_ID.mp4, any format.")],
     examples: Annotated[Path | None, typer.Option(help="Examples: the history of each is described.")] = None,
     output: Annotated[Path | None, typer.Option(help="With --examples: histories file to write.")] = None,
-    procedures: Annotated[Path | None, typer.Option(help="Procedures, JSON lines: whole videos are described.")] = None,
+    procedures: Annotated[Path | None, typer.Option(help="Procedures: whole videos are described.")] = None,
     root: Root = None,
     benchmark: Benchmarks = None,
     traces: Annotated[

@@ -45,7 +45,7 @@ def plan(
     until: Annotated[str, typer.Option(help="Moment of the video to plan from: 00:41, 1:02:03 or seconds.")] = "",
     count: Annotated[int, typer.Option(min=1, help="Plans for each prompt: sampled, or the best of a search.")] = 1,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded and ranked.")] = None,
-    examples: Annotated[Path | None, typer.Option(help="Examples file to plan for.")] = None,
+    examples: Annotated[Path | None, typer.Option(help="Examples or procedures to plan for.")] = None,
     split: Annotated[str, typer.Option(help="Only examples of this split.")] = "",
     videos: Annotated[Path | None, typer.Option(help="With --examples: folder of their videos to plan from.")] = None,
     histories: Annotated[

@@ -33,7 +33,7 @@ def reword(
     benchmark: Annotated[
         list[str] | None, typer.Option(help="With --root, only this benchmark; repeat for several.")
     ] = None,
-    procedures: Annotated[Path | None, typer.Option(help="Procedures of your own, JSON lines.")] = None,
+    procedures: Annotated[Path | None, typer.Option(help="Procedures of your own.")] = None,
     examples: Annotated[
         Path | None, typer.Option(help="Only the videos of these examples, in place of --root and --procedures.")
     ] = None,

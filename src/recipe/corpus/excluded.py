@@ -17,7 +17,7 @@ from recipe.errors import InputError
 from recipe.rows import Text, read_rows
 
 _FIRST_LINE = 1 << 20
-"""Bytes read to tell what a file holds; a published corpus can be one line of gigabytes."""
+"""Bytes that are read to tell what a file holds; a published corpus can be one line of gigabytes."""
 _BETWEEN = re.compile(r"[\s,;]")
 _WITH_MARKS = ReadingOptions(marks="keep")
 
@@ -53,13 +53,14 @@ def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
             raise InputError.at(path, "the file is empty", "give one video id a line")
         return [ExcludedVideo(path.name, video, ()) for video in ids]
     with path.open("rb") as stream:
-        line = stream.readline(_FIRST_LINE)
+        head = stream.read(_FIRST_LINE).lstrip()
+    table = head.startswith(b"[") or path.suffix.lower() == ".csv"
     try:
-        row = json.loads(line)
+        row = json.loads(head.partition(b"\n")[0])
     except (ValueError, RecursionError):
         row = None
     videos: list[ExcludedVideo] = []
-    if isinstance(row, dict) and "history" in row:
+    if (isinstance(row, dict) and "history" in row) or (table and b"goal" in head):
         texts: dict[tuple[str, str, str], dict[str, None]] = {}
         for example in read_examples(path, split, questions=True):
             # Examples that name no video count as a video each.

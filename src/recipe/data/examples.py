@@ -6,7 +6,6 @@ whole or not at all: a planner that is trained on half of its examples looks lik
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from recipe.data.procedures import ProcedureRow, procedure_rows
@@ -42,7 +41,6 @@ def read_examples(path: Path, split: str = "", *, questions: bool = False) -> li
                 remedy = "give two steps or more, or history and continuation"
                 raise InputError.at(path, "one step cannot be cut in two", remedy, line=line, field="steps")
             cut = [cut_at(procedure, point) for point in points]
-            cut = [replace(example, supervision=row.supervision, worded=row.worded) for example in cut]
         else:
             if not questions and not row.continuation:
                 raise InputError.at(path, "the field is missing", "add it", line=line, field="continuation")

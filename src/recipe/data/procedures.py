@@ -28,7 +28,7 @@ SPLITS = ("train", "val", "test")
 """The names of the splits, in every file of the project."""
 OWN = "own"
 """The source of a procedure that names none."""
-_OF_EXAMPLES = ("history", "continuation", "example_id", "cut", "until", "told_history")
+_OF_EXAMPLES = ("history", "continuation", "example_id", "cut", "supervision", "until", "told_history", "worded")
 _LISTS = ("steps", "history", "continuation", "told_history")
 _VALUES = ("cut", "until", "worded")
 _BETWEEN = re.compile(r"[\s,]*")

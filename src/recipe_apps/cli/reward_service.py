@@ -1,23 +1,12 @@
 """`recipe reward serve`: the reward over HTTP."""
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from recipe.cli.reward_options import Config, Folder, Method, Pool, service_token, settings
-from recipe.rows import Steps, Text, read_rows
-
-
-@dataclass(frozen=True, slots=True)
-class _Example:
-    """A line of `--warm`."""
-
-    goal: Text
-    history: Steps
-    continuation: Steps
 
 
 def serve(
@@ -29,7 +18,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8000,
     devices: Annotated[str, typer.Option(help="GPUs that hold the corpus and search it: cuda:0,cuda:1.")] = "",
     warm: Annotated[
-        Path | None, typer.Option(help="Examples, JSON lines, whose steps and pools are computed at the start.")
+        Path | None, typer.Option(help="Examples or procedures whose steps and pools are computed at the start.")
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that clients must show; or set RECIPE_TOKEN.")
@@ -75,9 +64,10 @@ def serve(
     from functools import partial
 
     from recipe.cli.corpus import names
+    from recipe.data.examples import read_training_examples
     from recipe.errors import require_packages
 
-    examples = [] if warm is None else [row for _, row in read_rows(warm, _Example, unknown="ignore")]
+    examples = [] if warm is None else read_training_examples(warm)
     require_packages({"serve": "the reward service", "cpu": "corpus search"})
     from recipe.corpus.store import Corpus
     from recipe.reward.scorer import PromptGroup

@@ -48,7 +48,7 @@ def serve(
         typer.Option(help="plain, one-example or a file (docs/planning.md). Default: what the model was trained with."),
     ] = "",
     examples: Annotated[
-        Path | None, typer.Option(help="Examples, JSON lines, whose goals and histories the page offers.")
+        Path | None, typer.Option(help="Examples or procedures whose goals and histories the page offers.")
     ] = None,
     link: Annotated[
         str, typer.Option(help="Links to videos, as in `recipe reward explain`; by source if left out.")
@@ -174,7 +174,7 @@ def _goals(file: Path) -> list[tuple[str, tuple[str, ...]]]:
     from recipe.data.examples import read_examples
 
     first: dict[str, tuple[str, ...]] = {}
-    for example in read_examples(file):
+    for example in read_examples(file, questions=True):
         first.setdefault(example.goal, example.history)
     return list(first.items())[:_OFFERED]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FIRST: dict[str, tuple[Any, Any]] = {
     "predictions": (Annotated[Path, typer.Argument(help="Predictions, JSON lines.")], inspect.Parameter.empty),
     "examples": (
-        Annotated[Path, typer.Option(help="The examples that were planned for.")],
+        Annotated[Path, typer.Option(help="The examples or procedures that were planned for.")],
         inspect.Parameter.empty,
     ),
 }
