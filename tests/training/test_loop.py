@@ -1,26 +1,37 @@
-import importlib.util
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from recipe.artifacts import read_jsonl
-from recipe.errors import ComputeError, MissingExtra
+from recipe import errors
+from recipe.artifacts import read_jsonl, write_jsonl
+from recipe.config import SFTConfig
+from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.training.loop import MetricsLog, check_finite, memory_errors
+from recipe.training.runs import Run
 
 
 def losses(record: dict[str, Any]) -> dict[str, Any] | None:
     return {"step": record["step"], "loss": record["loss"]} if "loss" in record else None
 
 
+def run_of(folder: Path, *metrics: str, **tracking: Any) -> Run:
+    config = SFTConfig.model_validate(
+        {"model": "m", "examples": "e.jsonl", "output": folder, "metrics": metrics, "tracking": tracking}
+    )
+    return Run(folder, config, {"stage": "sft", "config": {"seed": 0, "lora": {"rank": 8}}})
+
+
 def test_resuming_rewrites_the_rows_up_to_the_checkpoint(tmp_path: Path) -> None:
-    log = MetricsLog(tmp_path, ["tensorboard"], {}, losses)
+    log = MetricsLog(run_of(tmp_path, "tensorboard"), losses)
     log.open([])
     for step in (1, 2, 3):
         log.write({"step": step, "loss": float(step)})
     log.close()
-    resumed = MetricsLog(tmp_path, ["tensorboard"], {}, losses)
+    resumed = MetricsLog(run_of(tmp_path, "tensorboard"), losses)
     resumed.open([{"step": 1, "loss": 1.0}, {"step": 2, "loss": 2.0}, {"step": 2, "runtime": 9.0}])
     resumed.write({"step": 3, "loss": 33.0})
     resumed.close()
@@ -29,10 +40,110 @@ def test_resuming_rewrites_the_rows_up_to_the_checkpoint(tmp_path: Path) -> None
     assert list((tmp_path / "logs").glob("events.*"))
 
 
-def test_weights_and_biases_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install .*\[wandb\]'"):
-        MetricsLog(tmp_path, ["wandb"], {}, losses)
+@pytest.mark.parametrize("kind", ["wandb", "trackio", "mlflow"])
+def test_a_tracker_is_asked_for_by_name(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=rf"pip install .*\[{kind}\]'"):
+        MetricsLog(run_of(tmp_path, kind), losses)
+    assert not list(tmp_path.iterdir())
+
+
+class Tracked(SimpleNamespace):
+    """The calls of W&B, Trackio and MLflow that trackers make, as a module that writes them down."""
+
+    def __init__(self) -> None:
+        self.begun: list[dict[str, Any]] = []
+        self.settings: dict[str, Any] = {}
+        self.numbers: list[tuple[int, dict[str, float]]] = []
+        self.tables: list[tuple[int, list[list[Any]]]] = []
+        self.ended = 0
+        validation = SimpleNamespace(MAX_PARAM_VAL_LENGTH=500, MAX_PARAMS_TAGS_PER_BATCH=100)
+        super().__init__(config=SimpleNamespace(update=self.configure), utils=SimpleNamespace(validation=validation))
+
+    def init(self, **names: Any) -> "Tracked":
+        self.begun.append(names)
+        return self
+
+    def configure(self, values: dict[str, Any], **_: Any) -> None:
+        self.settings |= values
+
+    def Table(self, columns: Any = None, data: Any = None, dataframe: Any = None) -> dict[str, Any]:
+        return {"columns": columns, "rows": data}
+
+    def log(self, values: dict[str, Any], step: int) -> None:
+        if "plans" in values:
+            self.tables.append((step, values["plans"]["rows"]))
+        else:
+            self.numbers.append((step, values))
+
+    def finish(self) -> None:
+        self.ended += 1
+
+    def search_experiments(self, filter_string: str) -> list[Any]:
+        return []
+
+    def create_experiment(self, name: str, **_: Any) -> str:
+        return name
+
+    def start_run(self, experiment_id: str, run_name: str, **_: Any) -> None:
+        self.begun.append({"project": experiment_id, "name": run_name})
+
+    log_params, log_metrics, end_run = configure, log, finish
+
+    def log_table(self, values: dict[str, list[Any]], file: str) -> None:
+        step = int(Path(file).stem.rpartition("-")[2])
+        self.tables.append((step, [list(row) for row in zip(*values.values(), strict=True)]))
+
+
+@pytest.mark.parametrize("kind", ["wandb", "trackio", "mlflow"])
+def test_metrics_and_plans_go_to_a_tracker(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracked = Tracked()
+    monkeypatch.setitem(sys.modules, kind, tracked)  # type: ignore[arg-type]
+    monkeypatch.setattr(errors, "find_spec", lambda name: tracked)
+    log = MetricsLog(run_of(tmp_path, kind, project="mine", run="first", plans_every=3, plans=2), losses)
+    log.open([{"step": 1, "loss": 1.0}])
+    for step in range(2, 9):
+        record = {"goal": f"goal {step}", "completion": "1. Pour", "reward": {"total": 0.5} if step > 2 else None}
+        write_jsonl(tmp_path / "completions" / f"step-{step:05d}.jsonl", [record] * 4)
+        log.write({"step": step, "loss": float(step)})
+    log.close()
+    assert [(names["project"], names["name"]) for names in tracked.begun] == [("mine", "first")]
+    assert tracked.settings["stage"] == "sft"
+    assert tracked.numbers == [(step, {"loss": float(step)}) for step in range(2, 9)]
+    plans = {step: [[f"goal {step}", "1. Pour", None if step == 2 else 0.5]] * 2 for step in (2, 5, 8)}
+    assert dict(tracked.tables) == plans
+    assert tracked.ended == 1
+    assert len(list(read_jsonl(tmp_path / "metrics.jsonl"))) == 8
+
+
+def test_a_tracker_that_cannot_begin_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracked = Tracked()
+    monkeypatch.setattr(tracked, "init", lambda **_: 1 / 0)
+    monkeypatch.setitem(sys.modules, "wandb", tracked)  # type: ignore[arg-type]
+    monkeypatch.setattr(errors, "find_spec", lambda name: tracked)
+    log = MetricsLog(run_of(tmp_path, "tensorboard", "wandb"), losses)
+    with pytest.raises(InputError, match="wandb"):
+        log.open([])
+
+
+@pytest.mark.filterwarnings("ignore")  # of the trackers about their own packages
+@pytest.mark.parametrize("kind", ["wandb", "mlflow"])
+def test_the_trackers_themselves_take_what_is_sent(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(kind)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlflow").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.chdir(tmp_path)
+    log = MetricsLog(run_of(tmp_path / "run", kind), losses)
+    log.open([])
+    write_jsonl(tmp_path / "run" / "completions" / "step-00001.jsonl", [{"goal": "g", "completion": "1. Pour"}])
+    log.write({"step": 1, "loss": 2.0})
+    log.close()
+    kept = {"wandb": "run/wandb/offline-run-*/*.wandb", "mlflow": "mlflow/*/*/metrics/loss"}
+    assert list(tmp_path.glob(kept[kind]))
+    assert capsys.readouterr().out == ""
 
 
 def test_weights_that_are_no_numbers_are_no_result() -> None:

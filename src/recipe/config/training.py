@@ -14,7 +14,25 @@ from recipe.config.models import FrameConfig
 from recipe.config.reward import RewardConfig
 from recipe.errors import ConfigError
 
-Metrics = Literal["tensorboard", "wandb"]
+Metrics = Literal["tensorboard", "wandb", "trackio", "mlflow"]
+
+
+def tracking_packages(metrics: Sequence[Metrics]) -> dict[str, str]:
+    """The extras that sending metrics needs, each with what it is for."""
+    return {kind: f"metrics = [{kind!r}]" for kind in metrics if kind != "tensorboard"}
+
+
+class TrackingConfig(Settings):
+    """How a run is named where its metrics go, and how many of its plans go there. It changes no result."""
+
+    project: str = "recipe"
+    """Ours. Project, or experiment in MLflow's words."""
+    run: str = ""
+    """Ours. Name of the run; left out: that of its folder."""
+    plans_every: Annotated[int, Field(ge=0)] = 50
+    """Ours. Optimiser steps between two tables of plans with their rewards; 0: none."""
+    plans: Positive = 8
+    """Ours. Plans in such a table."""
 
 
 class BaseModelConfig(Settings):
@@ -99,6 +117,8 @@ class TrainingSettings(Settings):
     """Ours. Optimiser steps between two records of the metrics."""
     metrics: tuple[Metrics, ...] = ("tensorboard",)
     """Where metrics go beside `metrics.jsonl`."""
+    tracking: TrackingConfig = TrackingConfig()
+    """How the run is named there."""
     bf16: bool | None = None
     """Ours. Compute in bfloat16; left out: on CUDA only. A processor without instructions for it computes in float32,
     and says so."""

@@ -117,7 +117,7 @@ def train_best_of_n(
         if scorer is None:
             raise ConfigError("the run needs a scorer; give it one.")
         began = time.monotonic()
-        log = MetricsLog(run.folder, config.metrics, run.record, dict)
+        log = MetricsLog(run, dict)
         stack.enter_context(quiet())
         policy = load_policy(config.model, config.revision, bf16=use_bf16(config.bf16))
         examples = read_training_examples(config.examples, config.split)

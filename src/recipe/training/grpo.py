@@ -104,7 +104,7 @@ def train_grpo(
     config, scorer, run = open_reward_run("grpo", config, scorer, closing, videos)
     if ranks.from_main(lambda: run.finished):
         return run.model
-    log = MetricsLog(run.folder, config.metrics, run.record, _metrics_row)
+    log = MetricsLog(run, _metrics_row)
     with quiet(), closing, ExitStack() as shown:
         policy = bounded_frames(load_policy(config.model, config.revision, bf16=use_bf16(config.bf16)), source)
         if ranks.main():

@@ -1,20 +1,24 @@
 """What our trainers share around TRL: silence, arguments, log-probabilities, metrics, resuming, the merged model."""
 
-import importlib.util
 import json
 import logging
 import math
 import re
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import datasets
 import torch
 import transformers
+from accelerate import PartialState
+from accelerate.tracking import GeneralTracker, MLflowTracker, TensorBoardTracker, TrackioTracker, WandBTracker
 from peft import PeftModel
 from transformers import (
     PreTrainedModel,
@@ -27,9 +31,10 @@ from transformers import (
 from transformers.trainer import TRAINER_STATE_NAME
 from trl import GRPOTrainer
 
-from recipe.artifacts import write_jsonl
+from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.config import Metrics, TrainingSettings
-from recipe.errors import ComputeError, InputError, MissingExtra
+from recipe.config.training import tracking_packages
+from recipe.errors import ComputeError, InputError, first_line, require_packages
 from recipe.models.checkpoints import quiet_loading
 from recipe.models.devices import use_bf16
 from recipe.models.vision import VideoProcessor
@@ -363,52 +368,82 @@ class _RunCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class MetricsLog:
-    """Metrics of a run: `metrics.jsonl` with one row an optimiser step, and the same to TensorBoard or W&B.
+    """Metrics of a run: `metrics.jsonl` with one row an optimiser step, and the same where `metrics` says.
 
     `shape` makes a row of a trainer's record, or None for a record that is not about a step. Records come from the
     trainer's own history, which a checkpoint holds: a resumed run first writes the rows up to its checkpoint and goes
     on from there, so that no step is missing or stands twice. TensorBoard hides what came after the checkpoint.
+    Raises MissingExtra.
     """
 
-    def __init__(
-        self, folder: Path, kinds: Sequence[Metrics], config: Mapping[str, Any], shape: Callable[[Row], Row | None]
-    ) -> None:
-        if "wandb" in kinds and importlib.util.find_spec("wandb") is None:
-            raise MissingExtra("metrics = ['wandb']", "wandb")
-        self._folder, self._kinds, self._config, self._shape = folder, kinds, config, shape
+    def __init__(self, run: Run, shape: Callable[[Row], Row | None]) -> None:
+        config = run.config
+        assert isinstance(config, TrainingSettings)
+        require_packages(tracking_packages(config.metrics))
+        self._run, self._config, self._shape = run, config, shape
         self._writers: list[Callable[[Row], object]] = []
         self._closers: list[Callable[[], object]] = []
+        self._shown: int | None = None
+        """Step of the last table of plans."""
         self.last: Row = {}
         """The newest row."""
 
     def open(self, history: Sequence[Row]) -> None:
-        """Begin, with the trainer's records up to the step that is resumed from."""
+        """Begin, with the trainer's records up to the step that is resumed from.
+
+        Raises InputError where a tracker cannot be begun.
+        """
         earlier = self.rows(history)
-        path = self._folder / "metrics.jsonl"
+        path = self._run.folder / "metrics.jsonl"
         write_jsonl(path, earlier)
         self.last = earlier[-1] if earlier else {}
         stream = path.open("a", encoding="utf-8")
         self._writers = [lambda row: print(json.dumps(row), file=stream, flush=True)]
         self._closers = [stream.close]
-        if "tensorboard" in self._kinds:
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second of import, and optional
+        trackers: list[GeneralTracker] = []
+        for kind in self._config.metrics:
+            try:
+                trackers.append(self._tracker(kind, earlier[-1]["step"] + 1 if earlier else 1))
+            except Exception as error:
+                self.close()
+                remedy = "log in as its documentation says, or leave it out"
+                raise InputError(f"metrics = [{kind!r}]: {first_line(error)}; {remedy}.") from error
+            self._writers.append(partial(_send_numbers, trackers[-1]))
+            self._closers.append(trackers[-1].finish)
+        if trackers and self._config.tracking.plans_every:
+            self._writers.append(partial(self._send_plans, trackers))
 
-            first = earlier[-1]["step"] + 1 if earlier else 1
-            board = SummaryWriter(str(self._folder / "logs"), purge_step=first)
+    def _tracker(self, kind: Metrics, first: int) -> GeneralTracker:
+        """A tracker that is begun; `first` is the step after the one that is resumed from."""
+        PartialState()  # trackers ask which process this is
+        project, folder = self._config.tracking.project, self._run.folder
+        name = self._config.tracking.run or folder.resolve().name
+        if kind == "tensorboard":
+            tracker: GeneralTracker = TensorBoardTracker("logs", folder, purge_step=first)
+        elif kind == "mlflow":
+            tracker = MLflowTracker(project, run_name=name)
+        else:
+            own = {"dir": str(folder)} if kind == "wandb" else {}
+            tracker = {"wandb": WandBTracker, "trackio": TrackioTracker}[kind](project, name=name, **own)
+        with redirect_stdout(sys.stderr):  # Trackio tells there where its page is
+            tracker.start()
+        if kind != "tensorboard":
+            tracker.store_init_configuration({"stage": self._run.record["stage"], **self._run.record["config"]})
+        return tracker
 
-            def write_scalars(row: Row) -> None:
-                for name, value in row.items():
-                    if name != "step" and value is not None:
-                        board.add_scalar(name, value, row["step"])
-
-            self._writers.append(write_scalars)
-            self._closers.append(board.close)
-        if "wandb" in self._kinds:
-            import wandb  # noqa: PLC0415 - optional
-
-            run = wandb.init(project="recipe", name=self._folder.name, dir=str(self._folder), config=dict(self._config))
-            self._writers.append(lambda row: run.log(row, step=row["step"]))
-            self._closers.append(run.finish)
+    def _send_plans(self, trackers: Sequence[GeneralTracker], row: Row) -> None:
+        """A table of the first plans of the step's record, where one is due and the trainer writes records."""
+        file = f"round-{row['round']:02d}.jsonl" if "round" in row else f"step-{row['step']:05d}.jsonl"
+        path, tracking = self._run.completions / file, self._config.tracking
+        if not path.is_file() or (self._shown is not None and row["step"] < self._shown + tracking.plans_every):
+            return
+        self._shown = row["step"]
+        plans = [
+            [record["goal"], record["completion"], (record.get("reward") or {}).get("total")]
+            for _, record in islice(read_jsonl(path), tracking.plans)
+        ]
+        for tracker in trackers:
+            _send_table(tracker, ["goal", "plan", "reward"], plans, row["step"])
 
     def rows(self, history: Sequence[Row]) -> list[Row]:
         """The trainer's records that are about a step, as rows."""
@@ -424,9 +459,36 @@ class MetricsLog:
 
     def close(self) -> None:
         """Flush and end."""
-        for close in self._closers:
-            close()
+        with redirect_stdout(sys.stderr):
+            for close in self._closers:
+                close()
         self._writers, self._closers = [], []
+
+
+def _send_numbers(tracker: GeneralTracker, row: Row) -> None:
+    numbers = {name: value for name, value in row.items() if name != "step" and value is not None}
+    tracker.log(numbers, step=row["step"])
+
+
+def _send_table(tracker: GeneralTracker, columns: list[str], rows: list[list[Any]], step: int) -> None:
+    """A table under the name `plans`; trackers have no common call for it."""
+    if isinstance(tracker, WandBTracker):
+        tracker.log_table("plans", columns, rows, step=step)
+    elif isinstance(tracker, TrackioTracker):
+        import trackio  # noqa: PLC0415 - optional
+
+        tracker.log({"plans": trackio.Table(columns=columns, data=rows)}, step=step)
+    elif isinstance(tracker, MLflowTracker):
+        import mlflow  # noqa: PLC0415 - optional
+
+        values = {name: [row[place] for row in rows] for place, name in enumerate(columns)}
+        mlflow.log_table(values, f"plans/step-{step:05d}.json")
+    else:
+        texts = (
+            f"**{goal}** (reward {'none' if reward is None else f'{reward:.4g}'})\n\n{plan}"
+            for goal, plan, reward in rows
+        )
+        tracker.log({"plans": "\n\n".join(texts)}, step=step)
 
 
 def renamed(record: Row, names: Mapping[str, str]) -> Row | None:

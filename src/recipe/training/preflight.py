@@ -21,7 +21,7 @@ from recipe.config import (
     SFTConfig,
     TrainingSettings,
 )
-from recipe.config.training import AnyTraining, Stage
+from recipe.config.training import AnyTraining, Stage, tracking_packages
 from recipe.corpus.encoders import encoder_extra
 from recipe.data.examples import read_examples, read_training_examples
 from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError, install_command, require_packages
@@ -184,8 +184,8 @@ def check(subject: str, look: Callable[[], str | tuple[State, str]]) -> Requirem
 def _packages(config: AnyTraining) -> str:
     """Raises MissingExtra."""
     needed = {"train": "training"}
-    if isinstance(config, TrainingSettings) and "wandb" in config.metrics:
-        needed["wandb"] = "metrics = ['wandb']"
+    if isinstance(config, TrainingSettings):
+        needed |= tracking_packages(config.metrics)
     if isinstance(config, TrainingSettings) and config.input == "video":
         needed["video"] = "input = 'video'"
     if isinstance(config, RewardTrainingSettings) and config.corpus is not None:

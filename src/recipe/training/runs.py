@@ -53,8 +53,8 @@ README = "README.md"
 KEPT_CHECKPOINTS = 2
 VERSION = 3
 """Version of `run.json`."""
-PLACES = ("output", "reward_service", "reward_patience")
-"""Settings that change no result: where the run lies, and where its rewards come from."""
+PLACES = ("output", "reward_service", "reward_patience", "tracking")
+"""Settings that change no result: where the run lies, where its rewards come from, and its name where metrics go."""
 _COMPLETE = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
 _NESTED_FILES: dict[str, Any] = {

@@ -57,7 +57,7 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
     run = open_run("sft", config, config.output, inputs)
     if ranks.from_main(lambda: run.finished):
         return run.model
-    log = MetricsLog(run.folder, config.metrics, run.record, partial(renamed, names=_FIELDS))
+    log = MetricsLog(run, partial(renamed, names=_FIELDS))
     with quiet():
         policy = bounded_frames(load_policy(config.model, config.revision, bf16=use_bf16(config.bf16)), source)
         examples = read_training_examples(config.examples, config.split) if source is None else source.examples

@@ -26,6 +26,7 @@ from recipe.config import (
     parse_config,
     read_config,
 )
+from recipe.config.training import tracking_packages
 from recipe.errors import ConfigError, require_packages
 
 SELF_TRAINED = "self-trained"
@@ -511,7 +512,7 @@ def require_packages_of(config: Experiment) -> str:
 
     needed = {"cpu": "corpus search", "train": "training", "report": "the report"}
     needed |= encoder_extra(config.corpus.encoder.name)
-    if any("wandb" in stage.get("metrics", ()) for stage in (config.grpo, getattr(config, "sft", {}))):
-        needed["wandb"] = "metrics = ['wandb']"
+    for stage in (config.grpo, getattr(config, "sft", {})):
+        needed |= tracking_packages(stage.get("metrics", ()))
     require_packages(needed)
     return "all are installed"
