@@ -331,7 +331,7 @@ def create_app(
         corpus = None if evidence is None else evidence.verifier.corpus
         if evidence is None or not isinstance(corpus, Corpus):
             raise Refusal(
-                "other_corpus", "This server serves no corpus; start it with --corpus, or leave --server out."
+                "other_corpus", "This server serves no corpus; leave --server out, or start it with --corpus."
             )
         if corpus.manifest["id"] != identity:
             there = f"{corpus.folder.name} ({corpus.manifest['id'][:16]})"
