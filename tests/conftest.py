@@ -5,12 +5,17 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 
 import hypothesis
 import pytest
+from rich.console import Console, RenderableType
 
 from recipe.errors import InputError
+from recipe.report import terminal
+from recipe.report.elements import Table
+from recipe.report.terminal import terminal_table
 
 # Set before torch is loaded by any room: threads of several test runs would fight, the order of sums must not depend
 # on their number, and nothing may reach for a hub.
@@ -29,6 +34,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Processes of several are given the size of a terminal that they do not have.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
+
+NARROW = (60, 80, 120)
+"""Columns of terminals that every table has to fit."""
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -83,6 +91,36 @@ def shared_golden() -> Path:
     if not folder.is_dir():
         pytest.skip("the golden values are not beside this checkout")
     return folder
+
+
+def assert_fits(table: Table, width: int) -> str:
+    """The table on a terminal of so many columns: no line is longer, and no figure and no heading is cut."""
+    console = Console(width=width, record=True, file=StringIO())
+    console.print(terminal_table(table, width))
+    shown = console.export_text()
+    assert max(map(len, shown.split("\n"))) <= width, shown
+    assert "…" not in shown, shown
+    words = {word.rstrip(",") for word in shown.replace("│", " ").split()}
+    for row in table.rows:
+        for cell in row.cells:
+            if cell.numeric:
+                parts = f"{cell.text} {cell.small}".split(" ")
+                assert all(part.rstrip(",") in words for part in parts if part), (cell, shown)
+    return shown
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _printed_tables_fit() -> Iterator[None]:
+    """Every table that a command prints in any test fits narrow terminals, too."""
+
+    def checked(table: Table, width_of_terminal: int) -> RenderableType:
+        for width in NARROW:
+            assert_fits(table, width)
+        return terminal_table(table, width_of_terminal)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(terminal, "terminal_table", checked)
+        yield
 
 
 @contextmanager

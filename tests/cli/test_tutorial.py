@@ -62,7 +62,7 @@ def test_the_commands_of_the_tutorial_print_what_it_shows(recipe: Recipe, monkey
         if sampled:  # what a model writes follows the last digits of its arithmetic
             for plans in (printed, shown):
                 assert re.match(
-                    r"The corpus .*\nreward by grounded: .*\nplan \d+  reward 0\.\d+ \(rho 0\.\d+\), "
+                    r"The corpus .*\nreward by grounded: .*\nplan \d+  reward 0\.\d+ \(progress 0\.\d+\), "
                     r"best narration \S+\n1\. \S",
                     plans,
                 )

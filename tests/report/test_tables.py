@@ -5,6 +5,7 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from tests.conftest import NARROW, assert_fits
 
 from recipe.report.elements import Cell, Heading, Section, Table, headings, row
 from recipe.report.html import page_environment
@@ -66,7 +67,7 @@ WIDE = Table(
 )
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", NARROW)
 @pytest.mark.parametrize("columns", range(1, 11))
 def test_a_narrow_terminal_folds_texts_and_cuts_no_figure(width: int, columns: int) -> None:
     """Texts fold first, and what does not fit then is one record below the other."""
@@ -76,14 +77,7 @@ def test_a_narrow_terminal_folds_texts_and_cuts_no_figure(width: int, columns: i
         rows=tuple(row._replace(cells=row.cells[:columns]) for row in WIDE.rows),
     )
     for table in (TABLE, narrow):
-        shown = on_terminal(table, width)
-        assert max(map(len, shown.splitlines())) <= width
-        assert "…" not in shown
-        words = {word.rstrip(",") for word in shown.replace("│", " ").split()}
-        for one in table.rows:
-            for cell in one.cells:
-                if cell.numeric:
-                    assert all(part in words for text in (cell.text, cell.small) for part in text.split(" ") if part)
+        shown = assert_fits(table, width)
         for heading in table.headings:
             assert all(word in shown for word in heading.text.split())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from recipe.cli.explain import OTHERS
 from recipe.cli.reward import app
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
@@ -40,8 +41,23 @@ def test_json_is_the_explanation(folder: Path) -> None:
     row = json.loads(
         recipe("--corpus", folder, *ASKED, "--continuation", "1. put tea leaves in the pot\n2. juggle", "--json")
     )
-    expected = explain(Verifier(Corpus.open(folder)), HISTORY, PLAN, "tea")
+    expected = explain(Verifier(Corpus.open(folder)), HISTORY, PLAN, "tea", OTHERS)
     assert row == json.loads(json.dumps(as_row(expected, Links())))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_narrow_terminal_cuts_nothing(folder: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    row = json.loads(recipe("--corpus", folder, *ASKED, "--continuation", "\n".join(PLAN), "--json"))
+    shown = recipe("--corpus", folder, *ASKED, "--continuation", "\n".join(PLAN))
+    table = shown[shown.index("history alone") : shown.index("Narrations of the pool")]
+    assert max(map(len, table.split("\n"))) <= width
+    assert "…" not in table
+    words = table.split()
+    for step in row["steps"]:
+        assert set(step["step"].split()) <= set(words)
+        if step["contribution"] is not None:
+            assert f"{step['contribution']:+.3f}" in words
 
 
 def test_the_grounded_verifier_is_explained(folder: Path) -> None:

@@ -423,7 +423,7 @@ def test_a_task_that_the_corpus_does_not_know_is_a_guess_in_words(page: Page, se
     server.coverage = {"state": "unknown", "value": 0.01, "sentence": "The nearest narrations are of other tasks."}
     plan(page)
     finished(page)
-    expect(page.locator("#coverage")).to_contain_text("? A guess. The nearest narrations are of other tasks.")
+    expect(page.locator("#coverage")).to_contain_text("? Not known. The nearest narrations are of other tasks.")
     expect(page.locator(".head:visible")).to_contain_text("? A guess")
 
 

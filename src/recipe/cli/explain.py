@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from recipe.cli.console import CommandOutput, shows
+from recipe.cli.console import CommandOutput, out, shows
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
 from recipe.cli.served import Server, explained_there, require_no_other
 from recipe.errors import InputError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from recipe.explain.records import Explanation, Links
     from recipe.types import Example
 
+_WIDE = 100
+"""Columns of a terminal from which on there are bars."""
 _BAR = 8
 """Characters of the longest bar."""
 
@@ -150,7 +152,9 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
     where = f"in {escape(best.narration.video_id)}" if best else "segment"
     seen = [step.seen for step in explanation.evidence]
     probabilities = ("done", "next") if any(seen) else ()
-    table = Table("", "step", "adds", "", *probabilities, "pool", "sim.", "time", where, box=None, padding=(0, 1))
+    # Where there is little room, the texts need that of the bars.
+    bars = ("",) if out.width >= _WIDE else ()
+    table = Table("", "step", "adds", *bars, *probabilities, "pool", "similar", "time", where, box=None, padding=(0, 1))
     grounded = explanation.steps or (None,) * len(explanation.evidence)
     longest = max((abs(step.contribution or 0) for step in explanation.evidence), default=0)
     history = len(explanation.history)
@@ -170,7 +174,7 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
                 segment.append(" (the opposite)", "red")
         pool = f"{step.matched_in}/{len(explanation.narrations)}"
         frames = [f"{value:.2f}" for value in step.seen or ()]
-        table.add_row(name, Text(step.text), adds, bar, *frames, pool, similarity, time, segment)
+        table.add_row(name, Text(step.text), adds, *([bar] if bars else []), *frames, pool, similarity, time, segment)
         if number == history:
             table.add_row("", Text("the history ends here", "dim italic"), end_section=True)
     for column in table.columns:  # the texts fold, and no figure is cut

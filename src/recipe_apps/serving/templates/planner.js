@@ -715,18 +715,12 @@ const bindTabs = () => {
     if (view && board.views.length > 1) choose(view.plan, byId("tabs").contains(document.activeElement));
   });
 };
-const COVERAGE = {
-  known: ["✓ Known.", "The corpus knows this task."],
-  partly: ["◐ Known in part.", "The corpus knows this task in part."],
-  unknown: ["? A guess.", "The corpus does not know this task. What follows is a guess of the model."],
-  none: ["– Not checked.", "Nothing tells whether the corpus knows this task."],
-};
+const COVERAGE = { known: "✓ Known.", partly: "◐ Known in part.", unknown: "? Not known.", none: "– Not checked." };
 const showCoverage = ({ state, sentence }) => {
   const banner = byId("coverage");
-  const [title, plain] = COVERAGE[state] ?? COVERAGE.none;
   banner.dataset.state = state;
-  banner.firstElementChild.textContent = title;
-  banner.lastElementChild.textContent = readable(sentence || plain, 600);
+  banner.firstElementChild.textContent = COVERAGE[state] ?? COVERAGE.none;
+  banner.lastElementChild.textContent = readable(sentence, 600);
   banner.hidden = false;
   board.guess = state === "unknown";
   paint();
