@@ -244,9 +244,12 @@ def accuracy_by_system(results: JudgeResults, dataset: str = "") -> dict[str, fl
 def _tables(results: JudgeResults) -> list[Table]:
     """Macro averages with counts, then each dataset, each with the controls and the paper's figures.
 
-    The paper's stand in the same table where the judge is the paper's, else in a table of their own.
+    The paper's stand in the same table where the judge is the paper's, in a table of their own where another judges by
+    the same rubric.
     """
     paper, of_papers = is_papers(results.judge), {split for _, split in results.datasets} & set(SPLIT_ORDER)
+    if "rubric" in results.judge.settings:  # the paper has no figures by it
+        of_papers = set()
     # Each control once, with the system's name where its file gives it another accuracy than the files before.
     controls: list[tuple[str, Group]] = []
     accuracies: dict[str, list[Interval | None]] = {}

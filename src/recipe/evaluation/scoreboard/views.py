@@ -135,7 +135,7 @@ def gather_views(board: ReportSources) -> ExampleViews:
                     verdict["u"] = shown(row.unscored, ANSWER)
                 else:
                     own = (row.metrics[name] for name in criteria[id(source.scores)])
-                    verdict["c"] = [int(score) if score == int(score) else score for score in own]
+                    verdict["c"] = [int(score) if score == int(score) else round(score, 2) for score in own]
                 if row.details["text"]:
                     verdict["x"] = shown(row.details["text"], ANSWER)
                 plan.verdicts.append(verdict)
