@@ -239,6 +239,12 @@ def targets() -> Mapping[str, Target]:
         "gzip": (_narrations, "n.jsonl.gz", (gzip.compress(lines(TIMED, SAID)),)),
         "utf-16": (partial(_narrations, encoding="utf-16"), "n.jsonl", (lines(TIMED).decode().encode("utf-16"),)),
         "procedures": (partial(read_procedures, on_bad="skip"), "p.jsonl", (lines(STEPS, STEPS | {"video_id": "w"}),)),
+        "procedure array": (
+            partial(read_procedures, on_bad="skip"),
+            "p.json",
+            (json.dumps([STEPS, EXAMPLE]).encode(),),
+        ),
+        "procedure table": (read_examples, "p.csv", (b'goal,steps,until\ng,"a\nb",\nh,"[""c"", ""d""]",1.5\n',)),
         "examples": (read_examples, "e.jsonl", (lines(EXAMPLE, EXAMPLE | {"example_id": "b"}),)),
         "predictions": (read_predictions, "p.jsonl", (lines(PLAN, PLAN | {"sample": 1}),)),
         "histories": (

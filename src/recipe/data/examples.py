@@ -34,8 +34,8 @@ def read_examples(path: Path, split: str = "", *, questions: bool = False) -> li
     examples: list[Example] = []
     lines: dict[str, int] = {}
     for line, row in procedure_rows(path):
-        procedure = row.procedure()
         if row.steps is not None:
+            procedure = row.procedure()
             points = cut_points(procedure.video_id, len(procedure.steps), 4 if row.split == "train" else 1)
             if not points:
                 remedy = "give two steps or more, or history and continuation"

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -182,12 +183,7 @@ def _row_texts(path: Path) -> Iterator[tuple[int, str]]:
         return _csv_rows(path)
     lines = text_lines(path)
     first = next(lines)
-    return _array_rows(path) if first[1].lstrip().startswith("[") else _chained(first, lines)
-
-
-def _chained(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    yield first
-    yield from rest
+    return _array_rows(path) if first[1].lstrip().startswith("[") else chain([first], lines)
 
 
 def _array_rows(path: Path) -> Iterator[tuple[int, str]]:
@@ -221,6 +217,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, str]]:
         try:
             names = [name.strip() for name in next(reader, [])]
             line = reader.line_num
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise InputError.at(path, "the column occurs twice", "give it once", line=1, field=twice[0])
             for cells in reader:
                 begins, line = line + 1, reader.line_num
                 if not any(cell.strip() for cell in cells):
