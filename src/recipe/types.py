@@ -185,7 +185,7 @@ class Reward:
 
     def _figures(self) -> list[tuple[str, str]]:
         numbers = {
-            "reward": self.total,
+            "total": self.total,
             "history alone": self.aligned_history,
             "history and plan": self.aligned_full,
             "progress": self.rho,

@@ -141,8 +141,8 @@ def test_reprs_are_one_line_and_html_is_escaped(corpus: recipe.Corpus) -> None:
     for shown, fact in (
         (corpus, "4 narrations"),
         (hits, "tea"),
-        (reward, f"R {reward.total:.3f}"),
-        (explanation, "R "),
+        (reward, f"total {reward.total:.3f}"),
+        (explanation, "reward "),
     ):
         assert fact in repr(shown)
         assert "\n" not in repr(shown)

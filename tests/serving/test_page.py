@@ -425,6 +425,9 @@ def test_a_task_that_the_corpus_does_not_know_is_a_guess_in_words(page: Page, se
     finished(page)
     expect(page.locator("#coverage")).to_contain_text("? Not known. The nearest narrations are of other tasks.")
     expect(page.locator(".head:visible")).to_contain_text("? A guess")
+    # Narrations of other tasks support nothing.
+    expect(page.locator(".evidence:visible").first).to_contain_text("of other tasks")
+    expect(page.locator(".sign.yes:visible")).to_have_count(0)
 
 
 def test_without_a_corpus_nothing_is_claimed(page: Page, server: MockServer) -> None:

@@ -45,8 +45,7 @@ _KNOWN: Mapping[CoverageState, Cell] = {
 def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
     """The prompts of a file: whole procedures cut as the audit cuts them, and examples with or without continuations.
 
-    Prompts without a history are left out: nothing of theirs can be looked for.
-    Raises InputError as `procedure_rows`, and for a file without a prompt.
+    A prompt may have a goal alone. Raises InputError as `procedure_rows`, and for a file without a row.
     """
     prompts = []
     for _, row in procedure_rows(path):
@@ -56,10 +55,9 @@ def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
             history = procedure.steps[: (len(procedure.steps) + 1) // 2]
             if FEWEST_STEPS <= len(procedure.steps) <= MOST:
                 history = cut_at(procedure, seed).history
-        if history:
-            prompts.append(TaskPrompt(row.goal, history, row.video_id))
+        prompts.append(TaskPrompt(row.goal, history, row.video_id))
     if not prompts:
-        raise InputError.at(path, "no prompt has a step that is done", "give histories of one step or more")
+        raise InputError.at(path, "the file holds no task", "give one object with goal and history a line")
     return prompts
 
 
@@ -217,7 +215,8 @@ def task_coverage(
         match = float(np.mean([values[index] for index in places]))
         known = [value for index in places if (value := coverages[index]) is not None]
         state = sorted((states[index] for index in places), key=rising.index)[len(places) // 2]
-        predicting = law if state == "known" else None
+        # The law was fitted to matches of histories, on tasks that the corpora knew.
+        predicting = law if state == "known" and any(prompts[index].history for index in places) else None
         gain = None if predicting is None else predicting.interval(match)
         tasks.append(
             TaskCoverage(
@@ -229,7 +228,7 @@ def task_coverage(
                 videos=None if predicting is None else predicting.videos(match),
                 gain=gain,
                 mean=None if predicting is None or gain is None else min(predicting.relevance + gain.mean, 1.0),
-                missing=None if law is None else missing_videos(law, match, target),
+                missing=None if law is None or state == "unknown" else missing_videos(law, match, target),
             )
         )
     return sorted(tasks, key=lambda task: (task.match, task.task))
@@ -270,6 +269,11 @@ def measure_tasks(
         cautions.append(
             "The law was fitted to the grounded reward alone; what the self-trained net adds here is what its own test "
             "says, in self-trained.json."
+        )
+    if count := sum(not prompt.history for prompt in prompts):
+        cautions.append(
+            f"{count} of {len(prompts)} prompts have no step that is done: for them the goal alone says whether the task "
+            "is known, which is less certain, and nothing is predicted."
         )
     covered = [own for own in CorpusCoverage(verifier.corpus, verifier.embed, progress).of(prompts) if own is not None]
     if len(covered) < len(prompts):

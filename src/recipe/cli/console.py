@@ -12,6 +12,7 @@ import shlex
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -55,9 +56,17 @@ class PlainCommand(TyperCommand):
     """A command whose help has a section for each panel of options, and which says how a setting is given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options; one that is unknown, but the name of a key of the settings, is answered by `--set`."""
+        """Read the options; one that is unknown, but the name of a key of the settings, is answered by `--set`.
+
+        An option with one value that is given twice is refused, for Click would drop the first one in silence.
+        """
         given = [*args]
         try:
+            _, _, order = self.make_parser(ctx).parse_args(args=[*args])
+            for option, count in Counter(order).items():
+                single = option.param_type_name == "option" and not (option.multiple or option.count or option.is_flag)
+                if single and count > 1:
+                    ctx.fail(f"{option.opts[0]} is given {count} times and takes one value; give it once.")
             return super().parse_args(ctx, args)
         except Exception as error:  # of the Click in Typer, which does not export its class
             unknown: Any = error if hasattr(error, "option_name") and hasattr(error, "possibilities") else None

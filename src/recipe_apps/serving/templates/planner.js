@@ -27,6 +27,7 @@ const readable = (text, limit = 2000) => {
 const words = (text, limit) => make("bdi", { dir: "auto" }, readable(text, limit));
 const quoted = (text) => make("q", {}, words(text, 500));
 const few = (count, name) => `${count.toLocaleString("en")} ${name}${count === 1 ? "" : "s"}`;
+const plain = (number) => number.toFixed(3).replace(/^-0\.000$/, "0.000").replace("-", "−");
 const signed = (number) => (Math.abs(number) < 0.0005 ? "0.000" : `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(3)}`);
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const sleep = (milliseconds) => new Promise((wake) => setTimeout(wake, milliseconds));
@@ -651,7 +652,7 @@ const paint = () => {
     view.tab.setAttribute("aria-selected", here);
     view.tab.tabIndex = here ? 0 : -1;
     view.panel.hidden = !here;
-    const state = isNumber(view.reward) ? view.reward.toFixed(3) : view.complete ? few(view.steps.length, "step") : "…";
+    const state = isNumber(view.reward) ? plain(view.reward) : view.complete ? few(view.steps.length, "step") : "…";
     view.tab.replaceChildren(make("span", {}, board.order ? `Rank ${place + 1}` : `Plan ${place + 1}`), " ", make("small", {}, state));
     paintHead(view);
     paintDifferences(view);
@@ -673,7 +674,7 @@ const paintHead = (view) => {
   if (!view.complete) parts.push(board.run.over ? `Not finished: ${count}.` : view.steps.length ? `Writing: ${count} so far …` : "Writing …");
   else if (!view.steps.length) parts.push("The model wrote no list of steps here.");
   else parts.push(`${count}.`);
-  if (isNumber(view.reward)) parts.push(`Reward ${view.reward.toFixed(3)}${place ? `, rank ${place} of ${board.order.length}` : ""}.`);
+  if (isNumber(view.reward)) parts.push(`Reward ${plain(view.reward)}${place ? `, rank ${place} of ${board.order.length}` : ""}.`);
   else if (view.complete && view.steps.length && info?.verifier) parts.push("No reward.");
   // A search composes its plans: the same plan twice says nothing.
   if (board.samples?.[view.plan] > 1 && !info?.search) parts.push(`${board.samples[view.plan]} of ${board.views.length} samples wrote this plan.`);
@@ -771,10 +772,12 @@ const groundLine = ({ text, speech, video_id, title, when, link, similarity }) =
 const showEvidence = (step, row) => {
   const grounds = row.grounds ?? [];
   const key = JSON.stringify(grounds);
-  const supported = row.state === "supported";
+  // What narrations of other tasks say supports no plan.
+  const supported = row.state === "supported" && !board.guess;
   const count = `${row.matched_in} of ${few(row.pool, "narration")} ${row.matched_in === 1 ? "says" : "say"}`;
   const opposed = row.opposed_in ? `; ${row.opposed_in} ${row.opposed_in === 1 ? "says" : "say"} the opposite` : "";
-  const said = (supported ? `${count} so` : row.matched_in ? `not supported: ${count} something like it` : "no narration says so") + opposed;
+  const near = row.matched_in ? `${board.guess ? "of other tasks" : "not supported"}: ${count} something like it` : "no narration says so";
+  const said = (supported ? `${count} so` : near) + opposed;
   const sign = make("span", { class: supported ? "sign yes" : "sign no", "aria-hidden": "true" }, supported ? "✓" : "○");
   const line = [sign, ` ${said}`, step.adds];
   let details = step.evidence.querySelector("details");
