@@ -483,6 +483,24 @@ def test_wrong_usage(recipe: Recipe, words: tuple[str, ...]) -> None:
     assert recipe.files("-") == before
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("reward", "explain", "--corpus", "corpus", "--goal", "tea", "--continuation", "a", "--continuation", "b"),
+        ("corpus", "build", "narrations.jsonl", "--output=new", "--output", "newer"),
+        ("plan", "--model", "a", "--goal", "tea", "--goal=tea"),
+        ("data", "prepare", "--procedures", "procedures.jsonl", "--output", "a", "--output", "a"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_no_value_of_an_option_is_dropped_in_silence(recipe: Recipe, words: tuple[str, ...]) -> None:
+    outcome = recipe(*words)
+    assert outcome.code == 2
+    assert re.search(r"--\w+ .* 2 times", outcome.err)
+    assert not (recipe.folder / "newer").exists()
+
+
+
 # Ctrl-C and kill -9 --------------------------------------------------------------------------------------------------
 
 
