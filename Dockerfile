@@ -34,7 +34,8 @@ RUN python -m pip install -c constraints.txt ${TORCH_INDEX:+--extra-index-url ${
     recipe --version
 
 WORKDIR /data
-RUN chown recipe:recipe /data
+RUN mkdir /cache; chown recipe:recipe /data /cache
+ENV RECIPE_CACHE=/cache NUMBA_CACHE_DIR=/cache/numba
 USER 10001
 EXPOSE 8001
 HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen(f'http://127.0.0.1:{os.environ[\"PORT\"]}/healthz', timeout=4)"]

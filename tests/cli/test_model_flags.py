@@ -1,6 +1,7 @@
 """Settings of commands: the same options of a model everywhere, every key by `--set` and `--settings`, and help."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,16 +118,45 @@ def test_a_wrong_key_or_value_is_named_with_the_remedy(words: tuple[str, ...], n
     [
         ((), "--model"),
         (("--model", "m", "--max-calls", "-1"), "--max-calls"),
-        (("--tries", "2"), "--set model.tries=VALUE"),
-        (("--send-seed",), "--set model.send_seed=true"),
-        (("--max-pixels=3",), "--set model.max_pixels=VALUE or --set frames.max_pixels=VALUE"),
-        (("--triess", "2"), "No such option"),
+        (("--tries", "2"), "--set model.tries=2"),
+        (("--tries",), "--set model.tries=VALUE"),
+        (("--tries", "--fps", "2"), "--set model.tries=VALUE"),
+        (("--model.tries=2",), "--set model.tries=2"),
+        (("--send-seed", "x"), "--set model.send_seed=true"),
+        (("--max-pixels=3",), "--set model.max_pixels=3 or --set frames.max_pixels=3"),
+        (("--imitate", "a b"), "--set 'sampling.imitate=a b'"),
+        (("--triess", "2"), "--set model.tries=2"),
+        (("--fpss", "2"), "--fps"),
+        (("--nothing-alike", "2"), "No such option"),
     ],
 )
 def test_wrong_options_are_wrong_usage(words: tuple[str, ...], flag: str) -> None:
     result = run(*words)
     assert result.exit_code == 2
     assert flag in " ".join(result.output.replace("│", " ").split())
+
+
+@pytest.mark.thorough
+def test_every_command_with_settings_answers_an_option_that_is_a_key() -> None:
+    answered = dict[str, int]()
+    for words, found in commands(get_command(app), ()):
+        options = {flag for parameter in found.params for flag in parameter.opts}
+        if "--set" not in options:
+            continue
+        keys = found.callback.setting_keys()
+        for key, value in list(keys.items())[:: max(len(keys) // 6, 1)]:
+            option = f"--{key.rpartition('.')[2].replace('_', '-')}"
+            if option in options:
+                continue
+            result = CliRunner().invoke(app, [*words, option, "7"], env={"COLUMNS": "500"})
+            assert result.exit_code == 2, words
+            ways = re.findall(r"--set '?([\w.]+)=", result.output)
+            assert ways, (words, option, result.output)
+            assert {way.rpartition(".")[2] for way in ways} == {key.rpartition(".")[2]}
+            assert {*ways} <= keys.keys()
+            answered[" ".join(words)] = answered.get(" ".join(words), 0) + 1
+            assert value in ("VALUE", "true")
+    assert {"plan", "serve", "train grpo", "train check", "run", "reproduce", "board rescore"} <= answered.keys()
 
 
 @pytest.mark.parametrize("words", [(), ("plan",), ("corpus", "build"), ("reward", "audit"), ("evaluate", "judge")])

@@ -8,11 +8,13 @@ import io
 import json
 import logging
 import re
+import shlex
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from types import FrameType
@@ -54,16 +56,14 @@ class PlainCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options; one that is unknown, but the name of a key of the settings, is answered by `--set`."""
+        given = [*args]
         try:
             return super().parse_args(ctx, args)
         except Exception as error:  # of the Click in Typer, which does not export its class
             unknown: Any = error if hasattr(error, "option_name") and hasattr(error, "possibilities") else None
-            if unknown is not None:
-                name = unknown.option_name.removeprefix("--").replace("-", "_")
-                keys = getattr(self.callback, "other_keys", {})
-                if ways := [f"--set {key}={value}" for key, value in keys.items() if key.partition(".")[2] == name]:
-                    unknown.message = f"{unknown.option_name} is a setting; use {' or '.join(ways)}."
-                    unknown.possibilities = None
+            keys: dict[str, str] = getattr(self.callback, "setting_keys", dict)() if unknown is not None else {}
+            if keys and (sentence := _as_setting(unknown.option_name, given, keys, not unknown.possibilities)):
+                unknown.message, unknown.possibilities = sentence, None
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -76,6 +76,30 @@ class PlainCommand(TyperCommand):
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _as_setting(option: str, given: Sequence[str], keys: Mapping[str, str], near: bool) -> str:
+    """How to give as a setting what was given as an option; empty where no key is called so, or nearly so by `near`."""
+    name = option.lstrip("-").replace("-", "_")
+    named = [key for key in keys if key == name or key.endswith(f".{name}")]
+    if not named and near:
+        last = {key.rpartition(".")[2]: key for key in keys}
+        named = [key for key in keys if key.rpartition(".")[2] in get_close_matches(name, last, n=1, cutoff=0.75)]
+    if not named:
+        return ""
+    shallow = min(key.count(".") for key in named)
+    named = [key for key in named if key.count(".") == shallow][:3]
+    places = (place for place, word in enumerate(given) if word.partition("=")[0] == option)
+    words = given[next(places, len(given)) :] or [option]
+    _, equals, value = words[0].partition("=")
+    if not equals and len(words) > 1 and not re.match(r"-\D", words[1]):
+        value = words[1]
+    # A flag has no value of its own: what follows it is an argument.
+    values = {key: value if value and keys[key] == "VALUE" else keys[key] for key in named}
+    ways = [f"--set {shlex.quote(f'{key}={values[key]}')}" for key in named]
+    exact = all(key.rpartition(".")[2] == name or key == name for key in named)
+    about = f"{option} is a setting" if exact else f"there is no {option}, but a setting {named[0]}"
+    return f"{about}; use {' or '.join(ways)}."
 
 
 class PlainGroup(TyperGroup):

@@ -37,6 +37,35 @@ class SettingsTable:
     """Values in place of the class's own defaults."""
 
 
+def setting_keys(*kinds: type[Settings], **tables: type[Settings]) -> dict[str, str]:
+    """Every key that `--set` takes, with what stands for its value: those of `kinds`, and those below each table.
+
+    >>> from recipe.config import FrameConfig
+    >>> setting_keys(frames=FrameConfig)["frames.fps"]
+    'VALUE'
+    """
+    keys = dict[str, str]()
+    levels = [("", kind) for kind in kinds] + [(f"{table}.", kind) for table, kind in tables.items()]
+    for before, kind in levels:  # which grows by the tables below
+        for name, field in kind.model_fields.items():
+            members = [field.annotation, *get_args(field.annotation)]
+            inner = [one for one in members if isinstance(one, type) and issubclass(one, Settings)]
+            levels += [(f"{before}{name}.", one) for one in inner]
+            if not inner:
+                keys.setdefault(f"{before}{name}", "true" if bool in members else "VALUE")
+    return keys
+
+
+def settable(keys: Callable[[], dict[str, str]]) -> Callable[[Command], Command]:
+    """Tell what keys the `--set` of a command takes, so that an option that is none is answered with the key."""
+
+    def decorate(command: Command) -> Command:
+        command.setting_keys = keys  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
 def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
     """Give a command settings, a keyword for each table, by options, `--set` and `--settings`.
 
@@ -48,12 +77,9 @@ def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
         for table, of in tables.items()
         for name in of.flags
     }
-    others = {
-        f"{table}.{name}": "true" if field.annotation is bool else "VALUE"
-        for table, of in tables.items()
-        for name, field in of.kind.model_fields.items()
-        if name not in of.flags
-    }
+    others = [
+        f"{table}.{name}" for table, of in tables.items() for name in of.kind.model_fields if name not in of.flags
+    ]
     some = next(iter(others), None) or next(f"{table}.{name}" for table, name in options)
     further = [
         inspect.Parameter(
@@ -113,8 +139,7 @@ def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
         parameters = [*kept, *options.values(), *further]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": None}
-        run.other_keys = others  # type: ignore[attr-defined]
-        return run
+        return settable(lambda: setting_keys(**{table: of.kind for table, of in tables.items()}))(run)
 
     return decorate
 

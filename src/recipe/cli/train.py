@@ -19,6 +19,7 @@ from recipe.cli.console import (
     progress,
     shows,
 )
+from recipe.cli.flags import setting_keys, settable
 from recipe.errors import RecipeError
 from recipe.progress import LOADING
 
@@ -42,8 +43,15 @@ DryRun = Annotated[
 ]
 
 
+def _keys(*stages: "Stage") -> dict[str, str]:
+    from recipe.config.training import STAGES
+
+    return setting_keys(*(STAGES[stage] for stage in stages or STAGES))
+
+
 @app.command()
 @shows
+@settable(_keys)
 def config(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
     """Train what the key `stage` of the file names: base, sft, grpo or best-of-n; `recipe train CONFIG.toml` for short.
 
@@ -54,6 +62,7 @@ def config(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False)
 
 @app.command()
 @shows
+@settable(lambda: _keys("base"))
 def base(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
     """Train a small language model from scratch, so that nothing has to be downloaded.
 
@@ -64,6 +73,7 @@ def base(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -
 
 @app.command()
 @shows
+@settable(lambda: _keys("sft"))
 def sft(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
     """Fine-tune on the reference continuations, from text or from videos; run it again to resume.
 
@@ -74,6 +84,7 @@ def sft(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) ->
 
 @app.command()
 @shows
+@settable(lambda: _keys("grpo"))
 def grpo(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
     """Train on the verifier's reward, from text or from videos; run it again to resume.
 
@@ -84,6 +95,7 @@ def grpo(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -
 
 @app.command(name="best-of-n")
 @shows
+@settable(lambda: _keys("best-of-n"))
 def best_of_n(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
     """Train in rounds on the best of N own plans by the verifier's reward; run it again to resume.
 
@@ -94,6 +106,7 @@ def best_of_n(config: ConfigFile, changes: Changes = None, dry_run: DryRun = Fal
 
 @app.command()
 @shows
+@settable(_keys)
 def check(
     config: ConfigFile,
     stage: Annotated[

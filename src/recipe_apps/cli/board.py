@@ -11,7 +11,7 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandGroup, CommandOutput, shows
-from recipe.cli.flags import with_settings
+from recipe.cli.flags import settable, setting_keys, with_settings
 from recipe.cli.models import JUDGE
 from recipe.cli.reward_options import service_token
 from recipe.config import ModelConfig
@@ -321,7 +321,14 @@ def status(
     return CommandOutput(index | {"submissions": mine}, [table, *map(_jobs, mine)])
 
 
+def _scorer_keys() -> dict[str, str]:
+    from recipe_apps.board.settings import ScorerSettings
+
+    return setting_keys(ScorerSettings)
+
+
 @app.command("rescore")
+@settable(_scorer_keys)
 def rescore(
     board: BoardId,
     database: Database = _DEFAULT,

@@ -8,6 +8,7 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
+from recipe.cli.flags import settable, setting_keys
 from recipe.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -49,7 +50,14 @@ def demo(
     return _run(config, output or Path("runs") / folder, None)
 
 
+def _keys() -> dict[str, str]:
+    from recipe_studies.experiments.settings import KINDS, TABLES, ExperimentConfig
+
+    return setting_keys(ExperimentConfig, *KINDS.values(), **TABLES)
+
+
 @shows
+@settable(_keys)
 def run(
     config: Annotated[Path, typer.Argument(help="TOML file of an experiment, such as configs/narrations.toml.")],
     data: Annotated[Path | None, typer.Option(help="Folder that the config's relative paths start from.")] = None,

@@ -10,6 +10,7 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
+from recipe.cli.flags import settable, setting_keys
 from recipe.cli.models import opened
 
 if TYPE_CHECKING:
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
     from recipe_studies.reproduce.cost import RemainingCost
 
 
+def _keys() -> dict[str, str]:
+    from recipe_studies.experiments.settings import TABLES
+    from recipe_studies.reproduce.study import Scale
+
+    return setting_keys(Scale, **TABLES)
+
+
 @shows
+@settable(_keys)
 def reproduce(
     tables: Annotated[
         list[str],
