@@ -10,6 +10,7 @@ import typer
 
 from recipe.cli.console import CommandGroup, CommandOutput, progress, shows
 from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.served import Server, require_no_other, searched_there
 from recipe.config import AdaptationConfig, CorpusConfig, EncoderConfig
 from recipe.data.narrations import Duplicates, ReadingOptions
 from recipe.progress import LOADING
@@ -308,23 +309,29 @@ def search(
     k: Annotated[int, typer.Option("-k", min=1, help="Narrations to show.")] = 5,
     devices: Annotated[str, typer.Option(help="GPUs to search on in place of the processor: cuda:0.")] = "",
     actors: Annotated[int, typer.Option(min=0, help="Ray actors that each search a part; docs/corpus.md.")] = 0,
+    server: Server = "",
 ) -> CommandOutput:
     """Find the narrations that cover the steps best, in order, and the segments that do.
 
     Example: recipe corpus search corpora/mine "chop the onion" "fry it in butter" -k 3
     """
-    from recipe.corpus.store import Hits
     from recipe.errors import InputError
     from recipe.report.elements import Cell, Table, headings, row
     from recipe.text import as_steps
 
     if any(not step.strip() for step in as_steps(steps)):
         raise InputError("a step is empty; give every step some text.")
-    with searched(folder, devices, actors) as corpus:
-        queries = corpus.encoder.encode(steps)
-        (result,) = corpus.index.search([queries], k)
-        rows, total = Hits(corpus, result.hits, (steps, queries)).rows(), len(corpus)
-    certificate, lines = result.certificate, list[Any]()
+    if server:
+        require_no_other({"--devices": devices, "--actors": actors})
+        answer = searched_there(server, folder, steps, k)
+        certificate, rows, total = answer["certificate"], answer["rows"], answer["total"]
+    else:
+        from recipe.corpus.store import certified_hits
+
+        with searched(folder, devices, actors) as corpus:
+            proof, rows = certified_hits(corpus, steps, k)
+            certificate, total = proof._asdict(), len(corpus)
+    lines = list[Any]()
     for rank, hit_row in enumerate(rows, start=1):
         caption = f"{rank}. {hit_row['video_id']} ({hit_row['title'] or 'without a title'}): {hit_row['score']:.3f}"
         cells = (
@@ -339,14 +346,14 @@ def search(
         notes = (hit_row["url"],) if hit_row["url"] else ()
         columns = headings("similarity", "time", "segment")
         lines.append(Table(caption, "step", columns, rows=tuple(cells), notes=notes))
-    others = total - certificate.survivors
-    proof = f"; the other {others:,} are proven to score less than {certificate.threshold:.3f}" if others else ""
-    scored = f"{certificate.survivors:,} of {total:,} narrations scored exactly"
-    lines.append(f"certificate ({certificate.method}): {scored}{proof}")
-    if not certificate.verified:
+    others = total - certificate["survivors"]
+    proven = f"; the other {others:,} are proven to score less than {certificate['threshold']:.3f}" if others else ""
+    scored = f"{certificate['survivors']:,} of {total:,} narrations scored exactly"
+    lines.append(f"certificate ({certificate['method']}): {scored}{proven}")
+    if not certificate["verified"]:
         advice = "`recipe corpus verify` does that once"
         lines.append(f"The corpus was copied or changed since its checksums were last compared; {advice}.")
-    return CommandOutput({"certificate": certificate._asdict(), "hits": rows}, lines)
+    return CommandOutput({"certificate": certificate, "hits": rows}, lines)
 
 
 def names(devices: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recipe.cli.console import CommandOutput, shows
+from recipe.cli.served import Server, explained_there, require_no_other
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
 from recipe.errors import InputError
 from recipe.reward.scorer import PromptGroup
@@ -48,6 +49,7 @@ def explain(
         typer.Option(help="Links to videos, as https://host/{video_id}?t={start}, none, or youtube."),
     ] = "",
     html: Annotated[Path | None, typer.Option(help="Write a page with the alignment as a picture.")] = None,
+    server: Server = "",
 ) -> CommandOutput:
     """Explain a plan's reward: the pooled narrations, each step's segments, and what each step adds.
 
@@ -65,19 +67,24 @@ def explain(
         from recipe.explain.page import write_page
 
         require_writable(html)
-    verifier = open_verifier(folder, config, method, pool, videos)
-    verifier.show(shown)
-    explanation = explanation_of(verifier, prompt.history, prompt.plans[0], prompt.goal)
+    frames = None
+    if server:
+        require_no_other({"--config": config, "--videos": videos})
+        explanation = explained_there(server, folder, method, pool, prompt)
+    else:
+        verifier = open_verifier(folder, config, method, pool, videos)
+        verifier.show(shown)
+        explanation, frames = explanation_of(verifier, prompt.history, prompt.plans[0], prompt.goal), verifier.frames
     if html is not None:
         write_page(explanation, html, links, narrations)
     picture = [] if html is None else ["", f"picture: {html}"]
     value, asked = as_row(explanation, links), list[str]()
-    if verifier.frames is not None and shown:
-        counts = verifier.frames.model.ledger.to_json()
-        value["frames"] = {"model": verifier.frames.config.model} | counts
+    if frames is not None and shown:
+        counts = frames.model.ledger.to_json()
+        value["frames"] = {"model": frames.config.model} | counts
         paid = "" if counts["cost"] is None else f", which cost {counts['cost']:.4g}"
         words = f"{counts['answers']} answers about frames now and {counts['cached']} from the cache{paid}"
-        asked = ["", f"{verifier.frames.config.model}: {words}"]
+        asked = ["", f"{frames.config.model}: {words}"]
     return CommandOutput(value, [*_lines(explanation, links, narrations), *asked, *picture])
 
 

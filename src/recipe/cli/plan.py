@@ -14,6 +14,7 @@ from recipe.cli.console import CommandOutput, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import ASKED, SEARCH, beside, opened, phi_settings, require_searchable
 from recipe.cli.reward_options import open_verifier
+from recipe.cli.served import Server, planned_there, require_no_other
 from recipe.clock import read_clock
 from recipe.config import FrameConfig, ModelConfig, PlanConfig, SamplingConfig, SearchConfig
 from recipe.errors import InputError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @with_settings(
-    model=SettingsTable(ModelConfig, ("model", "endpoint"), ASKED),
+    model=SettingsTable(ModelConfig, ("model", "endpoint"), ASKED, defaults={"model": ""}),
     sampling=SettingsTable(SamplingConfig, ("temperature",), ASKED),
     search=SEARCH,
     plan=SettingsTable(PlanConfig),
@@ -51,6 +52,7 @@ def plan(
         Path | None, typer.Option(help="With --examples: histories that `recipe perceive` wrote.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Predictions file to write.")] = None,
+    server: Server = "",
     as_json: bool = False,
     *,
     model: ModelConfig,
@@ -63,8 +65,16 @@ def plan(
 
     Example: recipe plan --model runs/demo/best-of-n/model --goal "make tea" --history "boil the water" --count 8
 
+    Example: recipe plan --server http://127.0.0.1:8001 --goal "make tea" --history "boil the water"
+
     Example: recipe plan --model Qwen/Qwen2.5-VL-3B-Instruct --video clip.mp4 --until 00:41 --goal "make tea"
     """
+    if not model.model:
+        if not server:
+            raise typer.BadParameter("it is missing; give it, or the key model.model.", param_hint="--model")
+        files = {"--video": video, "--until": until, "--examples": examples, "--output": output, "--corpus": corpus}
+        require_no_other(files | {"--search": search.search != "none"})
+        return _shown(planned_there(server, goal, history or (), count, sampling.seed))
     if corpus is None and (plan.verifier or plan.config):
         raise InputError("plan.verifier and plan.config go with --corpus; give the corpus folder.")
     require_searchable(search, corpus)
@@ -102,6 +112,33 @@ def plan(
             _write_as_it_comes(planner, request)
             return CommandOutput(None)
         return _plans(planner, request, count, verifier, _search(planner, verifier, search))
+
+
+def _shown(run: dict[str, Any]) -> CommandOutput:
+    """The plans of a server's run, the best first, each step with the first narration that says so."""
+    lines = list[str | Text]()
+    if run["coverage"]:
+        lines.append(run["coverage"]["sentence"])
+    total = sum(plan["samples"] for plan in run["plans"])
+    for plan in run["plans"]:
+        title = [(f"plan {plan['plan'] + 1}", "bold")] if total > 1 else []
+        if plan["samples"] > 1:
+            title.append((f"  {plan['samples']} of {total} samples wrote this plan", ""))
+        if plan["reward"] is not None:
+            title.append((f"  reward {plan['reward']:.3f}" if title else f"reward {plan['reward']:.3f}", ""))
+        lines += [Text.assemble(*title)] if title else []
+        said = {row["number"]: row for row in plan["evidence"]}
+        for number, text in enumerate(plan["steps"], start=1):
+            lines.append(f"{number}. {text}")
+            if (row := said.get(number)) and row["state"] == "supported":
+                ground = row["grounds"][0]
+                place = ", ".join(part for part in (ground["link"] or ground["video_id"], ground["when"]) if part)
+                counts = f"matched in {row['matched_in']} of {row['pool']} narrations"
+                words = f"   ← {ground['text']} (similarity {ground['similarity']:.2f}; {place}; {counts})"
+                lines.append(Text(words, "dim"))
+        if not plan["steps"]:
+            lines.append(Text("no steps", "dim"))
+    return CommandOutput(run, lines)
 
 
 def _request(

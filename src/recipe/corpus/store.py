@@ -41,7 +41,7 @@ from recipe.corpus.layout import (
     removed_rows,
 )
 from recipe.corpus.scan import kernels
-from recipe.corpus.scan.certificate import SearchResult
+from recipe.corpus.scan.certificate import Certificate, SearchResult
 from recipe.errors import InputError, MissingExtra
 from recipe.progress import SILENT, Progress
 from recipe.report.html import notebook_table
@@ -307,6 +307,16 @@ class Corpus:
 def _decode(folder: Path, manifest: Manifest, number: int) -> list[Narration]:
     shard = manifest["shards"][number]
     return read_narrations(folder / SHARDS / shard["name"], shard)
+
+
+def certified_hits(corpus: "Corpus", steps: Sequence[str], k: int) -> tuple[Certificate, list[dict[str, Any]]]:
+    """The k best narrations with `steps` as plain values (`Hits.rows`), and the proof that they are the best.
+
+    Raises as `Corpus.search`.
+    """
+    queries = corpus.encoder.encode(steps)
+    (result,) = corpus.index.search([queries], k)
+    return result.certificate, Hits(corpus, result.hits, (steps, queries)).rows()
 
 
 class Hits(list[Hit]):

@@ -54,7 +54,8 @@ class Verifier:
             raise InputError(f"{config!r} is no RewardConfig; write RewardConfig(verifier='grounded'), for example.")
         self.corpus = corpus
         self.config = config
-        self._embeddings = embeddings or StepEmbeddings(corpus.encoder)
+        self.embeddings = embeddings or StepEmbeddings(corpus.encoder)
+        """Of steps, which another verifier on the corpus may share."""
         self._method: Method = _METHODS[config.verifier](corpus, config, backends.load(backend))
         self.frames = None if config.frames is None else FrameQuestions(config.frames)
         self.coverage = CorpusCoverage(corpus, self.embed)
@@ -114,7 +115,7 @@ class Verifier:
 
         Raises InputError for a blank step, ComputeError where the encoder fails.
         """
-        return self._embeddings.stacked(texts)
+        return self.embeddings.stacked(texts)
 
     def _vectors(self, groups: Sequence[PromptGroup]) -> dict[str, Vectors]:
-        return self._embeddings.by_text([text for group in groups for text in self._method.texts(group)])
+        return self.embeddings.by_text([text for group in groups for text in self._method.texts(group)])

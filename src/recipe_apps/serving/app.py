@@ -9,16 +9,17 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic_core import to_json, to_jsonable_python
 
 from recipe import __version__
-from recipe.config import FrameConfig
-from recipe.corpus.store import Corpus
+from recipe.config import FrameConfig, RewardConfig
+from recipe.corpus.store import Corpus, certified_hits
 from recipe.errors import MissingExtra, RecipeError
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.perception.phi import Phi
@@ -30,8 +31,10 @@ from recipe_apps.serving.evidence import CorpusEvidence, facts_of, open_evidence
 from recipe_apps.serving.feedback import FeedbackStore
 from recipe_apps.serving.messages import (
     DeviationRequest,
+    ExplainRequest,
     FeedbackRequest,
     RunRequest,
+    SearchRequest,
     clean_steps,
     clean_text,
 )
@@ -41,7 +44,7 @@ from recipe_apps.serving.state import RunState, markdown_of, state_of
 from recipe_apps.serving.writers import EvidenceWorker, PageMetrics, Writer
 from recipe_apps.web.corpora import LOOK, CorpusWatch
 from recipe_apps.web.guard import Intake, PageHeaders, body_schema, client_of, json_response, protect
-from recipe_apps.web.refusals import Message, Refusal, read
+from recipe_apps.web.refusals import Message, Refusal, Value, attempt, read
 
 try:
     from fastapi import FastAPI, Header, Query, Request, Response
@@ -320,6 +323,43 @@ def create_app(
         now, plan = clean_steps(message.history, settings), run.plans[message.plan]
         row = await run_in_threadpool(evidence.deviation, run.goal, run.history, plan, now)
         return json_response(row)
+
+    # What commands ask in place of loading an encoder (recipe.cli.served).
+
+    def asked_of(identity: str) -> tuple[CorpusEvidence, Corpus]:
+        evidence = page.evidence.corpus
+        corpus = None if evidence is None else evidence.verifier.corpus
+        if evidence is None or not isinstance(corpus, Corpus):
+            raise Refusal("other_corpus", "This server serves no corpus; leave --server out, or start it with --corpus.")
+        if corpus.manifest["id"] != identity:
+            there = f"{corpus.folder.name} ({corpus.manifest['id'][:16]})"
+            raise Refusal("other_corpus", f"This server serves the corpus {there}, another one; leave --server out.")
+        return evidence, corpus
+
+    async def computed(call: Callable[[], Value]) -> Value:
+        outcome = await page.intake.work(attempt, "answering a command", call)
+        if isinstance(outcome, Refusal):
+            raise outcome
+        return outcome
+
+    @app.post("/api/search", openapi_extra=body_schema(SearchRequest.model_json_schema()))
+    async def search(request: Request) -> Response:
+        """What `recipe corpus search` finds: narrations, and the proof that they are the best."""
+        message = await page.message(request, SearchRequest)
+        steps = clean_steps(message.steps, settings)
+        _, corpus = asked_of(message.corpus)
+        certificate, rows = await computed(partial(certified_hits, corpus, steps, message.k))
+        return json_response({"certificate": certificate._asdict(), "rows": rows, "total": len(corpus)})
+
+    @app.post("/api/explain", openapi_extra=body_schema(ExplainRequest.model_json_schema()))
+    async def explain(request: Request) -> Response:
+        """What `recipe reward explain` shows of a plan's reward."""
+        message = await page.message(request, ExplainRequest)
+        history, plan = clean_steps(message.history, settings), clean_steps(message.plan, settings)
+        goal = clean_text("The goal", message.goal, settings)
+        evidence, _ = asked_of(message.corpus)
+        config = RewardConfig(**message.model_dump(include={"verifier", "pool"}, exclude_none=True))
+        return json_response({"explanation": await computed(partial(evidence.explained, config, goal, history, plan))})
 
     # Clips.
 

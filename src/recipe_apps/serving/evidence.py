@@ -16,7 +16,7 @@ from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.evaluation.matching import FLOOR, CosineScale, Likeness, calibrate
 from recipe.explain.explain import CLOSE, step_grounds, when
-from recipe.explain.records import Links
+from recipe.explain.records import Explanation, Links
 from recipe.reward.coverage import FEWEST, TaskPrompt
 from recipe.reward.embeddings import LruCache
 from recipe.reward.scorer import Prompt, PromptGroup, Steps, score_or_raise
@@ -65,6 +65,17 @@ class CorpusEvidence:
         self.links = links or Links()
         self._scale: CosineScale = calibrate(verifier.embed)
         self._rewards = LruCache[PromptedPlan, Reward](_REWARDS_KEPT)
+        self._verifiers = {verifier.config: verifier}
+
+    def explained(self, config: RewardConfig, goal: str, history: Steps, plan: Steps) -> Explanation:
+        """Why a plan has its reward, by a reward of these settings on the same corpus and encoder.
+
+        May be asked from any thread. Raises as `Verifier.score`.
+        """
+        if (verifier := self._verifiers.get(config)) is None:
+            verifier = Verifier(self.verifier.corpus, config, embeddings=self.verifier.embeddings)
+            self._verifiers[config] = verifier
+        return verifier.explain(goal=goal, history=history, continuation=plan)
 
     def coverage(self, prompts: Sequence[Prompt]) -> list[Row]:
         """How far the corpus knows the task of each prompt: `state`, `value` (the match) and a `sentence`.

@@ -75,6 +75,31 @@ class FeedbackRequest(BaseModel):
         return self
 
 
+class SearchRequest(BaseModel):
+    """The body of `POST /api/search`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    corpus: str
+    """The id of the corpus that is meant: another one is refused."""
+    steps: Annotated[Texts, Field(min_length=1)]
+    k: Annotated[int, Field(ge=1, le=1000)] = 5
+
+
+class ExplainRequest(BaseModel):
+    """The body of `POST /api/explain`: a plan, and the reward that is to be explained, by default the paper's."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    corpus: str
+    """As in a search."""
+    goal: str
+    history: Texts
+    plan: Texts
+    verifier: Literal["paper", "grounded", "r0", "length"] | None = None
+    pool: Literal["history", "full", "own"] | None = None
+
+
 def clean_text(name: str, text: str, settings: PageSettings) -> str:
     """A text in one line, without characters that hide others. Raises Refusal where it is blank or too long."""
     if len(text) > settings.max_characters:

@@ -10,6 +10,7 @@ A refusal is one envelope, {"error": {"code", "message"}}, at every endpoint:
 404  not_found                     no such thing, or not for this token
 404  unknown_run, unknown_clip     there is none, or it has expired
 409  not_kept                      feedback, where nothing is kept
+409  other_corpus                  another corpus is served than the one that is meant
 413  body_too_large, too_many_plans, too_many_values
 415  not_json                      the content type is another
 422  missing_field, unknown_field, invalid_field, too_many_steps, too_long, bad_clip
@@ -55,6 +56,7 @@ _STATUS = {
     "unknown_run": 404,
     "unknown_clip": 404,
     "not_kept": 409,
+    "other_corpus": 409,
     "not_json": 415,
     "body_too_large": 413,
     "too_many_plans": 413,

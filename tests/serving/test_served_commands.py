@@ -1,0 +1,103 @@
+"""Commands that a running page answers: the same results, and no model in the process of the command."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.serving.conftest import SALAD, TEA, httpx2, plan_text
+from typer.testing import CliRunner
+
+from recipe.cli import app
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.store import Corpus
+from recipe.errors import ComputeError, InputError
+from recipe.types import Narration, Segment
+
+from recipe_apps.serving.settings import PageSettings  # isort: skip
+
+
+def answered(*words: object) -> Any:
+    result = CliRunner().invoke(app, [*map(str, words), "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_server_answers_as_the_command_itself_does(serve: Any, tea_corpus: Corpus) -> None:
+    plan = ("--goal", "make tea", "--history", "boil the water", "--continuation", "1. warm the pot\n2. sing")
+    commands = [
+        ("corpus", "search", tea_corpus.folder, "warm the pot", "pour the water", "-k", 3),
+        ("reward", "explain", "--corpus", tea_corpus.folder, *plan),
+        ("reward", "explain", "--corpus", tea_corpus.folder, *plan, "--verifier", "grounded"),
+        ("reward", "explain", "--corpus", tea_corpus.folder, *plan, "--pool", "full"),
+    ]
+    with serve() as page:
+        for command in commands:
+            assert answered(*command, "--server", page.url) == answered(*command)
+
+
+def test_a_server_writes_the_plans(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve([plan_text(TEA), plan_text(SALAD)], settings=PageSettings(token="secret")) as page:
+        words = ("plan", "--server", page.url, "--goal", "make tea", "--history", "boil the water", "--count", 3)
+        with pytest.raises(InputError, match="token"):
+            answered(*words)
+        monkeypatch.setenv("RECIPE_TOKEN", "secret")
+        run = answered(*words)
+        assert [plan["steps"] for plan in run["plans"]] == [list(TEA), list(SALAD)]
+        assert [plan["samples"] for plan in run["plans"]] == [2, 1]
+        printed = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False).stdout
+        assert f"5. {TEA[4]}" in printed
+        assert "now warm the pot" in printed
+        with pytest.raises(ComputeError, match="too long"):
+            answered("plan", "--server", page.url, "--goal", "too long")
+        with pytest.raises(InputError, match="--corpus"):
+            answered(*words, "--corpus", "corpus")
+    with pytest.raises(ComputeError, match="planner page"):
+        answered(*words)
+
+
+def test_another_corpus_is_refused(serve: Any, tmp_path: Path) -> None:
+    narrations = [Narration(f"n{n}", (Segment("boil the water"), Segment("pour it"))) for n in range(3)]
+    build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:256")))
+    words = ("corpus", "search", tmp_path / "corpus", "boil")
+    with serve() as page, pytest.raises(InputError, match="other_corpus"):
+        answered(*words, "--server", page.url)
+    with serve(evidence=None) as page, pytest.raises(InputError, match="other_corpus"):
+        answered(*words, "--server", page.url)
+    with pytest.raises(InputError, match="--devices"):
+        answered(*words, "--server", "http://localhost:1", "--devices", "cuda:0")
+
+
+def test_bad_questions_are_refused(serve: Any, tea_corpus: Corpus) -> None:
+    identity = tea_corpus.manifest["id"]
+    with serve() as page:
+        for path, body in (
+            ("search", {"corpus": identity, "steps": []}),
+            ("search", {"corpus": identity, "steps": ["  "]}),
+            ("search", {"corpus": identity, "steps": ["boil"], "k": 10**6}),
+            ("explain", {"corpus": identity, "goal": "tea", "history": [], "plan": ["x" * 501]}),
+            ("explain", {"corpus": identity, "goal": "tea", "history": ["a"], "plan": ["b"], "verifier": "mine"}),
+        ):
+            assert page.client.post(f"/api/{path}", json=body).status_code == 422, body
+
+
+def test_no_model_is_loaded_where_a_server_answers(serve: Any, tea_corpus: Corpus) -> None:
+    program = (
+        "import sys; from recipe.cli import main; sys.argv[0] = 'recipe'\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = {'torch', 'numba', 'scipy', 'pandas', 'sentence_transformers'} & {*sys.modules}\n"
+        "assert not heavy, heavy"
+    )
+    explain = ("--goal", "tea", "--history", "boil", "--continuation", "pour")
+    with serve() as page:
+        for words in (
+            ("plan", "--goal", "make tea"),
+            ("corpus", "search", tea_corpus.folder, "boil the water"),
+            ("reward", "explain", "--corpus", tea_corpus.folder, *explain),
+        ):
+            command = [sys.executable, "-c", program, *map(str, words), "--server", page.url]
+            subprocess.run(command, check=True, timeout=300, stdout=subprocess.DEVNULL)
