@@ -37,6 +37,7 @@ def test_what_is_missing_is_said(
 @pytest.mark.thorough
 def test_it_serves_and_ends_calmly(tiny_model: Path, tea_corpus: Corpus, tmp_path: Path) -> None:
     options = ("--model", tiny_model, "--corpus", tea_corpus.folder, "--port", 0, "--max-tokens", 20)
+    options = (*options, "--keep", tmp_path / "kept")
     command = [sys.executable, "-m", "recipe", "serve", *map(str, options)]
     log = tmp_path / "log"
     with log.open("w") as file, subprocess.Popen(command, cwd=tmp_path, stderr=file) as process:
@@ -52,5 +53,8 @@ def test_it_serves_and_ends_calmly(tiny_model: Path, tea_corpus: Corpus, tmp_pat
         run = httpx2.post(f"{url}/api/runs", json={"goal": "make tea", "plans": 2}).json()["id"]
         events = httpx2.get(f"{url}/api/runs/{run}/events", timeout=300).text
         assert "event: done" in events
+        second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        assert second.returncode == 1  # two servers would write over each other's feedback
+        assert "kept" in second.stderr
         process.send_signal(signal.SIGTERM)
         assert process.wait(300) == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.serving.conftest import SALAD, TEA, httpx2, plan_text
+from tests.serving.conftest import SALAD, TEA, plan_text
 from typer.testing import CliRunner
 
 from recipe.cli import app

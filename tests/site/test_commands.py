@@ -86,6 +86,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     ),
     "video": (),
     "judge": (),
+    "production": (),
 }
 """Pages, and commands that belong to a page but stand in no block of it."""
 BEFORE = {
@@ -168,6 +169,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, serv
     told = [{"video_id": f"n{n}", "sentences": [*STEPS[n % 2 :], "chop the onion"]} for n in range(30)]
     write(path / "narrations.jsonl", "".join(json.dumps(row) + "\n" for row in told))
     more = [{"video_id": name, "sentences": STEPS} for name in ("dQw4w9WgXcQ", "more")]
+    write(path / "data" / "incoming" / "tonight.jsonl", json.dumps({"video_id": "tonight", "sentences": STEPS}) + "\n")
     write(path / "more.jsonl", "".join(json.dumps(row) + "\n" for row in more))
     write(path / "gone.txt", "n3\n")
     rows = [

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from recipe.cli.console import CommandOutput, shows
-from recipe.cli.served import Server, explained_there, require_no_other
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
+from recipe.cli.served import Server, explained_there, require_no_other
 from recipe.errors import InputError
 from recipe.reward.scorer import PromptGroup
 from recipe.text import plan_steps

@@ -47,8 +47,8 @@ def setting_keys(*kinds: type[Settings], **tables: type[Settings]) -> dict[str, 
     keys = dict[str, str]()
     levels = [("", kind) for kind in kinds] + [(f"{table}.", kind) for table, kind in tables.items()]
     for before, kind in levels:  # which grows by the tables below
-        for name, field in kind.model_fields.items():
-            members = [field.annotation, *get_args(field.annotation)]
+        for name, of in kind.model_fields.items():
+            members = [of.annotation, *get_args(of.annotation)]
             inner = [one for one in members if isinstance(one, type) and issubclass(one, Settings)]
             levels += [(f"{before}{name}.", one) for one in inner]
             if not inner:

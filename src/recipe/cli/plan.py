@@ -299,7 +299,7 @@ def _searched(records: "Sequence[SearchRecord]") -> tuple[dict[str, int | None],
     Tokens are None where an endpoint did not count them.
     """
     names = ("tokens_in", "tokens_out", "encodings", "rewards", "spent")
-    cost = {name: sum(int(getattr(record, name)) for record in records) for name in names}
+    cost: dict[str, int | None] = {name: sum(int(getattr(record, name)) for record in records) for name in names}
     tokens = f"{cost['tokens_out']:,} tokens written, " if all(record.tokens_out for record in records) else ""
     line = f"composed step by step: {tokens}{cost['encodings']:,} steps encoded, {cost['rewards']:,} rewards"
     if cost["spent"]:

@@ -19,7 +19,7 @@ from recipe.cli.console import (
     progress,
     shows,
 )
-from recipe.cli.flags import setting_keys, settable
+from recipe.cli.flags import settable, setting_keys
 from recipe.errors import RecipeError
 from recipe.progress import LOADING
 

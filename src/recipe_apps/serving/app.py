@@ -330,14 +330,16 @@ def create_app(
         evidence = page.evidence.corpus
         corpus = None if evidence is None else evidence.verifier.corpus
         if evidence is None or not isinstance(corpus, Corpus):
-            raise Refusal("other_corpus", "This server serves no corpus; leave --server out, or start it with --corpus.")
+            raise Refusal(
+                "other_corpus", "This server serves no corpus; leave --server out, or start it with --corpus."
+            )
         if corpus.manifest["id"] != identity:
             there = f"{corpus.folder.name} ({corpus.manifest['id'][:16]})"
             raise Refusal("other_corpus", f"This server serves the corpus {there}, another one; leave --server out.")
         return evidence, corpus
 
     async def computed(call: Callable[[], Value]) -> Value:
-        outcome = await page.intake.work(attempt, "answering a command", call)
+        outcome: Value | Refusal = await page.intake.work(attempt, "answering a command", call)
         if isinstance(outcome, Refusal):
             raise outcome
         return outcome

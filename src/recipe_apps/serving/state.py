@@ -154,7 +154,9 @@ def _lines(run: RunState, plans: list[PlanState]) -> Iterator[str]:
             so = "" if row.state == "supported" else "not supported: "
             yield f"   - {so}{row.matched_in} of {row.pool} narrations"
             for ground in row.grounds:
-                place = markdown_text(", ".join(part for part in (ground.title or ground.video_id, ground.when) if part))
+                place = markdown_text(
+                    ", ".join(part for part in (ground.title or ground.video_id, ground.when) if part)
+                )
                 link = (ground.link or "").replace(" ", "%20").replace(">", "%3E").replace("<", "%3C")
                 place = f"[{place.replace(']', ' ')}](<{link}>)" if link.startswith(("https://", "http://")) else place
-                yield f"   - \"{markdown_text(ground.text)}\" ({place})"
+                yield f'   - "{markdown_text(ground.text)}" ({place})'
