@@ -13,7 +13,7 @@ from tests.models.asking import pieces_of, texts_of
 from recipe.artifacts import JsonObject
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import BudgetSpent, InputError
-from recipe.models.costs import Budget
+from recipe.models.costs import Budget, Ledger, Prices
 from recipe.models.model import Model, open_model
 from recipe.models.protocol import (
     Answer,
@@ -270,3 +270,15 @@ def test_as_many_as_possible_are_reserved(wanted: int, calls: int, whole: bool) 
         assert budget.calls_spent == 0
     else:
         assert budget.reserve(wanted, whole) == budget.calls_spent == min(wanted, calls)
+
+
+def test_a_ledger_claims_no_sum_of_tokens_that_were_not_reported() -> None:
+    ledger = Ledger(Prices(1.0, 1.0))
+    ledger.add(Answer("a", 10, 5))
+    assert ledger.to_json()["cost"] == 15e-6
+    ledger.add(Answer("b", cached=True))  # it was paid for earlier
+    assert ledger.to_json()["tokens_in"] == 10
+    ledger.add(Answer("c"))
+    told = ledger.to_json()
+    assert (told["answers"], told["cached"]) == (2, 1)
+    assert [told[name] for name in ("tokens_in", "tokens_out", "cost")] == [None] * 3

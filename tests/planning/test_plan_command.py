@@ -191,6 +191,37 @@ def test_a_plan_is_composed_step_by_step(recipe: Recipe, tiny_model: Path, lists
     assert found["search"] == {"tokens_in": 12, "tokens_out": 16, "encodings": 4, "rewards": 4, "spent": 0}
     code, out, _ = recipe(*asked, *search, "--count", 2, "--budget", 3)
     assert (code, "the budget was spent for 1 of 1 prompts" in out) == (0, True)
+    assert "tokens" in out
+
+
+def test_equal_samples_are_one_plan(recipe: Recipe, tiny_model: Path, lists: tuple[Path, Path]) -> None:
+    corpus, cache = lists
+    model = open_model(ModelConfig(model=str(tiny_model), cache=cache, replay=True))
+    recorded, chat = AnswerStore(cache), Request("w1").chat(model.prompt)
+    for sample, text in enumerate(("1. w3 w4", "1. w1 w2\n2. w9", "1. W3  W4", "w9 and no list", "")):
+        recorded.keep(model.key(ModelRequest(chat, SamplingConfig(), sample)), Answer(text, finish="stop")._asdict())
+    asked = ("plan", "--model", tiny_model, "--goal", "w1", "--count", 5)
+    replayed = ("--set", "model.replay=true", "--set", f"model.cache={cache}")
+    for more in ((), ("--corpus", corpus)):
+        plans = recipe.json(*asked, *replayed, *more)["plans"]
+        assert {plan["sample"]: plan["samples"] for plan in plans} == {0: 2, 1: 1, 3: 1, 4: 1}
+        assert "2 of 5 samples" in recipe(*asked, *replayed, *more).out
+
+
+def test_tokens_that_nobody_counted_are_not_shown(recipe: Recipe, tiny_model: Path, lists: tuple[Path, Path]) -> None:
+    corpus, cache = lists
+    model = open_model(ModelConfig(model=str(tiny_model), cache=cache, replay=True))
+    recorded, chat = AnswerStore(cache), Request("w1").chat(model.prompt)
+    for begun, text in (("", "1. w1 w2\n2. w8"), ("1. w1 w2\n", "2. w8")):
+        for sample in range(2):
+            request = ModelRequest(chat, SamplingConfig(), sample, begun=begun)
+            recorded.keep(model.key(request), Answer(text, finish="stop")._asdict())
+    replayed = ("--set", "model.replay=true", "--set", f"model.cache={cache}")
+    asked = ("plan", "--model", tiny_model, "--goal", "w1", *replayed, "--corpus", corpus)
+    search = ("--search", "beam", "--width", 1, "--branch", 2)
+    found = recipe.json(*asked, *search)["search"]
+    assert (found["tokens_in"], found["tokens_out"]) == (None, None)
+    assert "tokens" not in recipe(*asked, *search).out
 
 
 def test_examples_are_composed(

@@ -34,6 +34,7 @@ class Ledger:
     def __init__(self, prices: Prices | None = None) -> None:
         self.prices, self._lock = prices or Prices(), threading.Lock()
         self.answers = self.cached = self.retries = self.tokens_in = self.tokens_out = 0
+        self._uncounted = False
         self.structured: str | None = None
         """How answers were held to a schema, once one was asked for."""
 
@@ -44,6 +45,7 @@ class Ledger:
                 self.cached += 1
                 return
             self.answers += 1
+            self._uncounted |= not (answer.tokens_in or answer.tokens_out)
             self.tokens_in += answer.tokens_in
             self.tokens_out += answer.tokens_out
 
@@ -53,14 +55,18 @@ class Ledger:
             self.retries += 1
 
     def to_json(self) -> JsonObject:
-        """Counts and cost as a plain object, and how answers were held to a schema if they were to be."""
+        """Counts and cost as a plain object, and how answers were held to a schema if they were to be.
+
+        Tokens and cost are None where the tokens of an answer were not reported.
+        """
+        known = not self._uncounted
         counts: dict[str, Any] = {
             "answers": self.answers,
             "cached": self.cached,
             "retries": self.retries,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "cost": self.prices.cost(self.tokens_in, self.tokens_out),
+            "tokens_in": self.tokens_in if known else None,
+            "tokens_out": self.tokens_out if known else None,
+            "cost": self.prices.cost(self.tokens_in, self.tokens_out) if known else None,
         }
         return counts if self.structured is None else counts | {"structured": self.structured}
 
