@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ def answered(*words: object) -> Any:
     return json.loads(result.stdout)
 
 
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Each plain value of a JSON value, with where it lies."""
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, f"{path}/{name}")
+    else:
+        yield path, value
+
+
 def test_a_server_answers_as_the_command_itself_does(serve: Any, tea_corpus: Corpus) -> None:
     plan = ("--goal", "make tea", "--history", "boil the water", "--continuation", "1. warm the pot\n2. sing")
     commands = [
@@ -36,7 +46,15 @@ def test_a_server_answers_as_the_command_itself_does(serve: Any, tea_corpus: Cor
     ]
     with serve() as page:
         for command in commands:
-            assert answered(*command, "--server", page.url) == answered(*command)
+            there, here = (dict(leaves(answered(*command, *more))) for more in (("--server", page.url), ()))
+            # The hash encoder rounds by the texts that a batch holds; others do not.
+            numbers = {path for path, value in here.items() if isinstance(value, float)}
+            assert {path: there[path] for path in numbers} == pytest.approx(
+                {path: here[path] for path in numbers}, abs=1e-6
+            )
+            assert all(there[path] == value for path, value in here.items() if path not in numbers)
+            assert there.keys() == here.keys()
+            assert len(numbers) > 10
 
 
 def test_a_server_writes_the_plans(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

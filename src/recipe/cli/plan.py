@@ -231,8 +231,8 @@ def _plans(
         lines.append(f"reward by {verifier.config.verifier}: {verifier.config.scale}")
     links, covered, known = Links(), None, True
     order = range(len(plans)) if ranked is None else ranked.order
-    for place, samples in distinct_plans([getattr(plans[sample], "steps", ()) for sample in order]).items():
-        sample = order[place]
+    for first, samples in distinct_plans([getattr(plans[sample], "steps", ()) for sample in order]).items():
+        sample = order[first]
         steps = list(getattr(plans[sample], "steps", ()))
         row: dict[str, Any] = {"sample": sample, "samples": samples, "steps": steps}
         title = [(f"plan {sample + 1}", "bold")] if count > 1 else []
