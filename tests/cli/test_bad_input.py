@@ -500,7 +500,6 @@ def test_no_value_of_an_option_is_dropped_in_silence(recipe: Recipe, words: tupl
     assert not (recipe.folder / "newer").exists()
 
 
-
 # Ctrl-C and kill -9 --------------------------------------------------------------------------------------------------
 
 

@@ -70,7 +70,7 @@ def test_histories_of_examples_are_mined_for(recipe: Recipe) -> None:  # noqa: F
         (("--corpus", "corpus", "--examples", "first.jsonl"), "history"),
         (("--corpus", "corpus", "--exclude", "no-utf8"), "no-utf8"),
         (("--corpus", "corpus", "--examples", "train.jsonl", "--min-similarity", "1"), "no example was mined"),
-        (("--corpus", "corpus", "--report", "q", "--annotations", "examples.jsonl"), "examples.jsonl"),
+        (("--corpus", "corpus", "--report", "q", "--annotations", "no-object"), "no-object"),
         (("--corpus", "corpus", "--output", "folder"), "folder"),
         (("--corpus", "corpus", "--report", "no-json"), "no-json"),
     ],

@@ -272,8 +272,8 @@ def measure_tasks(
         )
     if count := sum(not prompt.history for prompt in prompts):
         cautions.append(
-            f"{count} of {len(prompts)} prompts have no step that is done: for them the goal alone says whether the task "
-            "is known, which is less certain, and nothing is predicted."
+            f"{count} of {len(prompts)} prompts have no step that is done: for them the goal alone says whether the "
+            "task is known, which is less certain, and nothing is predicted."
         )
     covered = [own for own in CorpusCoverage(verifier.corpus, verifier.embed, progress).of(prompts) if own is not None]
     if len(covered) < len(prompts):
@@ -324,7 +324,7 @@ def coverage_table(report: CoverageReport, limit: int | None = None, brief: bool
 def advice(task: TaskCoverage, target: float) -> str:
     """What to do about a task, in words; empty where neither the corpus nor a law says."""
     first = {"unknown": "leave out", "partly": "look at the evidence"}.get(task.state, "")
-    if task.missing is None and task.covered is None:
+    if task.state == "unknown" or (task.missing is None and task.covered is None):
         return first
     if task.state == "known" and task.missing == 0:
         return "train"

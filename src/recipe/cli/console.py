@@ -25,7 +25,7 @@ import typer.main
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
-from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from recipe.errors import COMMANDS, RecipeError, printable, shortened
 from recipe.progress import LOADING, Advance, LogLines, Progress
@@ -64,7 +64,7 @@ class PlainCommand(TyperCommand):
         try:
             _, _, order = self.make_parser(ctx).parse_args(args=[*args])
             for option, count in Counter(order).items():
-                single = option.param_type_name == "option" and not (option.multiple or option.count or option.is_flag)
+                single = isinstance(option, TyperOption) and not (option.multiple or option.count or option.is_flag)
                 if single and count > 1:
                     ctx.fail(f"{option.opts[0]} is given {count} times and takes one value; give it once.")
             return super().parse_args(ctx, args)
