@@ -228,7 +228,7 @@ def task_coverage(
                 videos=None if predicting is None else predicting.videos(match),
                 gain=gain,
                 mean=None if predicting is None or gain is None else min(predicting.relevance + gain.mean, 1.0),
-                missing=None if law is None or state == "unknown" else missing_videos(law, match, target),
+                missing=None if law is None or state != "known" else missing_videos(law, match, target),
             )
         )
     return sorted(tasks, key=lambda task: (task.match, task.task))
@@ -323,15 +323,16 @@ def coverage_table(report: CoverageReport, limit: int | None = None, brief: bool
 
 def advice(task: TaskCoverage, target: float) -> str:
     """What to do about a task, in words; empty where neither the corpus nor a law says."""
-    first = {"unknown": "leave out", "partly": "look at the evidence"}.get(task.state, "")
-    if task.state == "unknown" or (task.missing is None and task.covered is None):
-        return first
-    if task.state == "known" and task.missing == 0:
+    if task.state != "known":
+        return {"unknown": "leave out", "partly": "look at the evidence"}[task.state]
+    if task.missing is None and task.covered is None:
+        return ""
+    if task.missing == 0:
         return "train"
     more = f"no number of videos reaches {100 * target:.0f}"
     if task.missing is not None:
         more = f"{task.missing} more video{'s' * (task.missing != 1)} to reach {100 * target:.0f}"
-    return f"{first or ('train' if task.covered else 'leave out')}; {more}"
+    return f"{'train' if task.covered else 'leave out'}; {more}"
 
 
 def report_json(report: CoverageReport) -> dict[str, Any]:
