@@ -31,7 +31,8 @@ from recipe.data.procedures import read_procedures
 from recipe.data.task_graphs import read_task_graphs
 from recipe.errors import RecipeError
 from recipe.evaluation.diversity import judges
-from recipe.evaluation.judge import critical, rubric
+from recipe.evaluation.judge.critical import FailurePrompt
+from recipe.evaluation.judge.rubric import six_criteria
 from recipe.evaluation.judge.verdicts import CRITERIA, read_verdicts
 from recipe.evaluation.people.ratings import read_ratings
 from recipe.evaluation.scores import read_rows, read_scores
@@ -271,8 +272,8 @@ def targets() -> Mapping[str, Target]:
         "rollouts": (lambda path: [*_taken(read_records(path))], "r.jsonl", (lines(ROLLOUT, ROLLOUT | {"step": 2}),)),
         "scores": (read_scores, "s.json", (b'{"measure": "match", "system": "s", "identity": {}, "groups": []}',)),
         "report": (load_results, "report.json", (b'{"title": "t", "summary": [], "scores": []}',)),
-        "verdict text": (_text(rubric.parse), "v.txt", (b'Goal: 4\n{"goal": 4, "order": "3/5"}', b"**Order:** 3")),
-        "failure text": (_text(critical.parse_failures), "v.txt", (b'{"failures": [{"step": 1, "why": "x"}]}',)),
+        "verdict text": (_text(six_criteria().parse), "v.txt", (b'Goal: 4\n{"goal": 4, "order": "3/5"}', b"**Order:** 3")),
+        "failure text": (_text(FailurePrompt.parse), "v.txt", (b'{"failures": [{"step": 1, "why": "x"}]}',)),
         "level text": (_text(judges.parse), "v.txt", (b'{"score": 0.25}', b"**Score:** 1")),
         "number text": (_text(read_score), "v.txt", (b"0.5", b"Score: 7/10")),
         "plan text": (

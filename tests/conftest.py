@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from recipe.errors import InputError
@@ -98,7 +99,7 @@ def assert_fits(table: Table, width: int) -> str:
     console = Console(width=width, record=True, file=StringIO())
     console.print(terminal_table(table, width))
     shown = console.export_text()
-    assert max(map(len, shown.split("\n"))) <= width, shown
+    assert max(map(cell_len, shown.split("\n"))) <= width, shown
     assert "…" not in shown, shown
     words = {word.rstrip(",") for word in shown.replace("│", " ").split()}
     for row in table.rows:

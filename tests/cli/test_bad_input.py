@@ -487,9 +487,9 @@ def test_wrong_usage(recipe: Recipe, words: tuple[str, ...]) -> None:
     "words",
     [
         ("reward", "explain", "--corpus", "corpus", "--goal", "tea", "--continuation", "a", "--continuation", "b"),
-        ("corpus", "build", "narrations.jsonl", "--output=new", "--output", "newer"),
+        ("reward", "coverage", "--corpus", "corpus", "--tasks=examples.jsonl", "--tasks", "procedures.jsonl"),
         ("plan", "--model", "a", "--goal", "tea", "--goal=tea"),
-        ("data", "prepare", "--procedures", "procedures.jsonl", "--output", "a", "--output", "a"),
+        ("evaluate", "match", "plans.jsonl", "--examples", "a", "--examples", "a"),
     ],
     ids=lambda words: " ".join(words[:2]),
 )

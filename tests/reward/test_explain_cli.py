@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recipe.cli.explain import OTHERS
 from recipe.cli.reward import app
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
-from recipe.explain.explain import as_row, explain
+from recipe.explain.explain import OTHERS, as_row, explain
 from recipe.explain.records import Links
 from recipe.reward.verifier import Verifier
 

@@ -52,20 +52,25 @@ TERMINATED = 143
 """Exit code after SIGTERM, as shells report it."""
 
 
+_ONCE = frozenset({"--continuation", "--examples", "--goal", "--predictions", "--procedures", "--prompts", "--tasks"})
+"""Options that hold data, some of which other commands take several times. Of all others the last value counts, so that
+a script can add its own at the end."""
+
+
 class PlainCommand(TyperCommand):
     """A command whose help has a section for each panel of options, and which says how a setting is given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options; one that is unknown, but the name of a key of the settings, is answered by `--set`.
 
-        An option with one value that is given twice is refused, for Click would drop the first one in silence.
+        Of `_ONCE`, one that takes one value and is given twice is refused: the first would be dropped in silence.
         """
         given = [*args]
         try:
             _, _, order = self.make_parser(ctx).parse_args(args=[*args])
             for option, count in Counter(order).items():
-                single = isinstance(option, TyperOption) and not (option.multiple or option.count or option.is_flag)
-                if single and count > 1:
+                once = isinstance(option, TyperOption) and not option.multiple and option.opts[0] in _ONCE
+                if once and count > 1:
                     ctx.fail(f"{option.opts[0]} is given {count} times and takes one value; give it once.")
             return super().parse_args(ctx, args)
         except Exception as error:  # of the Click in Typer, which does not export its class
