@@ -272,7 +272,11 @@ def targets() -> Mapping[str, Target]:
         "rollouts": (lambda path: [*_taken(read_records(path))], "r.jsonl", (lines(ROLLOUT, ROLLOUT | {"step": 2}),)),
         "scores": (read_scores, "s.json", (b'{"measure": "match", "system": "s", "identity": {}, "groups": []}',)),
         "report": (load_results, "report.json", (b'{"title": "t", "summary": [], "scores": []}',)),
-        "verdict text": (_text(six_criteria().parse), "v.txt", (b'Goal: 4\n{"goal": 4, "order": "3/5"}', b"**Order:** 3")),
+        "verdict text": (
+            _text(six_criteria().parse),
+            "v.txt",
+            (b'Goal: 4\n{"goal": 4, "order": "3/5"}', b"**Order:** 3"),
+        ),
         "failure text": (_text(FailurePrompt.parse), "v.txt", (b'{"failures": [{"step": 1, "why": "x"}]}',)),
         "level text": (_text(judges.parse), "v.txt", (b'{"score": 0.25}', b"**Score:** 1")),
         "number text": (_text(read_score), "v.txt", (b"0.5", b"Score: 7/10")),
