@@ -5,7 +5,8 @@
 
 Of `rows/*.jsonl` of a run folder: matched step F1 in order and the proxy judge, both from 0 to 1, and steps. A prompt's
 value is its mean over samples and seeds. Differences are paired by prompt, with 95% intervals over goals. Best of N
-takes, of the first N plans that the base wrote for a prompt, the one that a ranker of the run likes best.
+takes, of the first N plans that the base wrote for a prompt, the one that a ranker of the run likes best; with
+--compose also of plans that are composed of them (`recipe.reward.composition`).
 """
 
 import argparse
@@ -19,7 +20,19 @@ import numpy as np
 from common import add_json, table, write_result
 
 from recipe.artifacts import read_json, read_jsonl
+from recipe.config import RewardConfig
+from recipe.corpus.store import Corpus
+from recipe.evaluation.judge.plans import cases_of
+from recipe.evaluation.judge.proxy import ProxyJudge
+from recipe.evaluation.judge.verdicts import accuracy_of
+from recipe.evaluation.match import match_metrics
+from recipe.evaluation.matching import StepMatcher
+from recipe.planning.predictions import Prediction
+from recipe.reward.composition import compose
+from recipe.reward.scorer import PromptGroup, score_or_raise
+from recipe.reward.verifier import Verifier
 from recipe.stats import Interval, mean_interval
+from recipe.types import Example, Verdict
 
 F1, PROXY, STEPS = "matched_ordered_f1", "proxy", "steps"
 GOLD, BASE = "SFT on gold", "base"
@@ -78,6 +91,39 @@ def chosen(rows: Rows, metric: str, count: int) -> Rows | None:
     return [*best.values()] or None
 
 
+def composed(rows: Rows, ranker: str, count: int, run: Path) -> Rows:
+    """For each prompt the plan that a ranker likes best among the first ones and their crossings."""
+    config = RewardConfig(verifier="r0" if ranker == "relevance" else "grounded")
+    verifier = Verifier(Corpus.open(run / ("corpora/0" if ranker == "wrong" else "corpus")), config)
+    first: dict[str, Mapping[str, Any]] = {}
+    sampled: dict[str, dict[tuple[str, ...], None]] = defaultdict(dict)
+    for row in rows:
+        if row["sample"] < count:
+            first.setdefault(row["example_id"], row)
+            sampled[row["example_id"]][tuple(row["plan"])] = None
+    prompts = [(row["goal"], tuple(row["history"])) for row in first.values()]
+    groups = [PromptGroup(*prompt, [*sampled[name]]) for prompt, name in zip(prompts, first, strict=True)]
+    rewards = [[reward.total for reward in own] for own in score_or_raise(verifier, groups)]
+    known = [dict(zip(group.plans, own, strict=True)) for group, own in zip(groups, rewards, strict=True)]
+    plans = [plan for plan, _ in compose(verifier, prompts, known)]
+    examples = [
+        Example(name, row["source"], "", row["goal"], tuple(row["history"]), tuple(row["continuation"]), 0)
+        for name, row in first.items()
+    ]
+    matcher, judge = StepMatcher(verifier.embed), ProxyJudge(verifier.embed)  # one encoder, whatever the corpus
+    texts = [text for one in examples for text in (*one.history, *one.continuation, one.goal)]
+    matcher.learn([*texts, *(step for plan in plans for step in plan)])
+    predictions = [Prediction(one.example_id, plan) for one, plan in zip(examples, plans, strict=True)]
+    cases = judge.judge(cases_of(examples, predictions).cases)
+    proxies = {case.example_id: case.outcome for case in cases}
+    measured = []
+    for one, plan in zip(examples, plans, strict=True):
+        outcome = proxies[one.example_id]
+        row = {"example_id": one.example_id, STEPS: len(plan), F1: match_metrics(matcher, one, plan)[F1]}
+        measured.append(row | {PROXY: accuracy_of(outcome) / 100 if isinstance(outcome, Verdict) else None})
+    return measured
+
+
 def plain(value: Interval) -> dict[str, Any]:
     """An interval as it is written."""
     return {"mean": value.mean, "low": value.low, "high": value.high}
@@ -89,6 +135,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--name", required=True, help="ends the name of the result")
     parser.add_argument("--best-of", type=int, default=8)
+    parser.add_argument("--compose", action="store_true", help="also plans composed of the first ones; minutes")
     add_json(parser, "studies-self_trained_NAME")
     asked = parser.parse_args()
     report = read_json(asked.run / "report.json")
@@ -120,16 +167,23 @@ def main() -> None:
     chosen_by = {name: chosen(base_rows, name, asked.best_of) for name in RANKERS}
     picks = {name: Prompts([plans], goals) for name, plans in chosen_by.items() if plans is not None}
     choices = {RANKERS[name]: line(one) for name, one in picks.items()}
+    if asked.compose:
+        for ranker in AGAINST:
+            name = f"composed, {ranker}"
+            picks[name] = Prompts([composed(base_rows, ranker, asked.best_of, asked.run)], goals)
+            choices[f"{RANKERS[ranker]}, composed"] = line(picks[name])
     if best := chosen(base_rows, F1, asked.best_of):
         choices["the annotation (best possible)"] = line(Prompts([best], goals))
     apart = {}
     choice = f"best of {asked.best_of}"
     pairs = [(choice, picks, own, other) for own in ("self-trained", "grounded") for other in AGAINST if own != other]
+    mine = "composed, grounded"
+    pairs += [(choice, picks, mine, other) for other in picks if other != mine]
     trained_on = [name for name in systems if name not in (BASE, GOLD)]
     pairs += [
         ("trained", systems, own, other)
         for own in trained_on
-        if own.startswith(("self-trained", "narrations", "lists"))
+        if own.startswith(("self-trained", "covering"))
         for other in trained_on
         if other != own
     ]
