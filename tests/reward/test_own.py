@@ -85,7 +85,7 @@ def test_the_reward_is_what_the_function_returns(goal: str, history: list[str], 
     assert (outcome.total, outcome.steps, outcome.pool) == (words(goal, history, plan), len(plan), ())
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "0.5", [1.0], 1j])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "0.5", [1.0], 1j, 10**400])
 def test_what_is_no_finite_number_is_a_failure_and_never_a_number(value: Any, corpus: Any) -> None:
     def broken(goal: str, history: list[str], plan: list[str]) -> Any:
         return value if len(plan) == 1 else 0.5

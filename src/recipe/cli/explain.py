@@ -12,6 +12,7 @@ from rich.text import Text
 from recipe.cli.console import CommandOutput, out, shows
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
 from recipe.cli.served import Server, explained_there, require_no_other
+from recipe.config import FUNCTION_NAME
 from recipe.errors import InputError
 from recipe.reward.scorer import PromptGroup
 from recipe.text import plan_steps
@@ -71,7 +72,8 @@ def explain(
         require_writable(html)
     frames = None
     if server:
-        require_no_other({"--config": config, "--videos": videos})
+        own = method is not None and FUNCTION_NAME.fullmatch(method) is not None
+        require_no_other({"--config": config, "--videos": videos, f"--verifier {method}": own})
         explanation = explained_there(server, folder, method, pool, prompt)
     else:
         verifier = open_verifier(folder, config, method, pool, videos)
