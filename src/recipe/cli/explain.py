@@ -166,7 +166,7 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
         if step.contribution is not None:
             adds, colour = f"{step.contribution:+.3f}", "green" if step.contribution > 0 else "red"
             bar = Text("━" * (round(_BAR * abs(step.contribution) / longest) if longest else 0), colour)
-        similarity, time, segment = "", "", Text("unmatched", "dim")
+        similarity, time, segment = "", "", Text("unmatched" if explanation.narrations else "", "dim")
         if ground is not None and ground.segment is not None and ground.similarity is not None:
             similarity, time = f"{ground.similarity:.2f}", when(ground.segment) or "untimed"
             segment = Text(ground.segment.text)
@@ -174,7 +174,7 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
                 segment.append(f" ({said(ground.segment)})", "dim")
             if says_opposite(step.text, ground.segment.text):
                 segment.append(" (the opposite)", "red")
-        pool = f"{step.matched_in}/{len(explanation.narrations)}"
+        pool = f"{step.matched_in}/{len(explanation.narrations)}" if explanation.narrations else ""
         frames = [f"{value:.2f}" for value in step.seen or ()]
         table.add_row(name, Text(step.text), adds, *([bar] if bars else []), *frames, pool, similarity, time, segment)
         if number == history:

@@ -280,7 +280,7 @@ def _plans(
                         "start": segment.start,
                         "end": segment.end,
                         "link": links.of(narration, segment),
-                        "matched_in": step.matched_in,
+                        "matched_in": len(close),
                         "pool": len(narrations),
                     }
                 )
@@ -293,8 +293,10 @@ def _plans(
                 "narration": explained.narration.video_id if explained.narration else None,
                 "evidence": evidence,
             }
-            gate = ", below the gate" if reward.gated else ""
-            summary = f"reward {reward.total:.3f} (progress {reward.rho:.2f}{gate}), best narration {row['narration']}"
+            summary = f"reward {reward.total:.3f}"
+            if verifier.config.aligns:
+                gate = ", below the gate" if reward.gated else ""
+                summary += f" (progress {reward.rho:.2f}{gate}), best narration {row['narration']}"
             title.append((f"  {summary}" if title else summary, ""))
         row |= _ended(answers[sample], plans[sample])
         rows.append(row)
