@@ -64,6 +64,8 @@ def publication(folder: Path, name: str = "", licence: str = "") -> Publication:
         folder /= "model"
     pages = [entry.name for entry in entry_points(group="recipe.reports")]
     if (folder / CARD).is_file():
+        if name:
+            raise InputError.at(folder, "the card of a model has its title from the training", "leave --name out")
         kind, files = _model(folder, licence)
     elif data := next((page for page in pages if (folder / page).is_file()), None):
         kind, files = "report", _report(folder, data, name, licence)

@@ -132,6 +132,8 @@ def test_a_function_judges_by_a_rubric_or_by_the_six_criteria(files: Recipe) -> 
         (("--judge", "own_judge:six", "--rubric", "lab.toml"), "safety"),
         (("--judge", "proxy", "--rubric", "lab.toml"), "lab.toml"),
         (("--judge", "own_judge:six", "--rubric", "absent.toml"), "absent.toml"),
+        (("--judge", "own_judge:six", "--rubric", "critical-failures"), "own_judge:six"),
+        (("--judge", "own_judge:six", "--dry-run"), "own_judge:six"),
     ],
 )
 def test_what_cannot_judge_is_refused_and_writes_nothing(arguments: tuple[str, ...], fact: str, files: Recipe) -> None:
@@ -153,7 +155,16 @@ def test_a_plan_that_the_function_fails_on_is_unscored(files: Recipe) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, 3, {"safety": 5}, {"safety": 5, "cost": 11}, {"safety": 5, "cost": "5"}, {"safety": 0, "cost": 5}]
+    "value",
+    [
+        None,
+        3,
+        {"safety": 5},
+        {"safety": 5, "cost": 11},
+        {"safety": 5, "cost": "5"},
+        {"safety": 0, "cost": 5},
+        {"safety": 5, "cost": 10**400},
+    ],
 )
 def test_what_is_no_score_for_each_criterion_is_never_a_number(value: object, files: Recipe) -> None:
     rubric = read_rubric(Path("lab.toml"))

@@ -100,6 +100,14 @@ def test_histories_are_told_written_and_usable(told: Recipe) -> None:
     assert "The task is: $goal" in manifest["prompt"]["text"]
 
 
+def test_tokens_that_an_endpoint_does_not_count_are_no_number(told: Recipe) -> None:
+    with serving(lambda body, _: completion("1. Begin", tokens=(0, 0))) as server:
+        found = json.loads(histories(told, server, "--json", "--set", "model.price_in=1").out)
+    assert (found["tokens_in"], found["tokens_out"], found["cost"]) == (None, None, None)
+    manifest = json.loads(Path(found["manifest"]).read_text())
+    assert (manifest["tokens_in"], manifest["cost"]) == (None, None)
+
+
 def test_traces_are_procedures(told: Recipe) -> None:
     with serving(tells) as server:
         words = ("--procedures", "whole.jsonl", "--traces", "t.jsonl", "--endpoint", server.url)

@@ -143,6 +143,8 @@ def test_a_checkpoint_without_its_mark_or_with_another_file_is_refused(tmp_path:
     (folder / "tokenizer.json").write_text('{"a": 1}')
     with pytest.raises(InputError, match=r"tokenizer\.json"):
         publication(folder)
+    with pytest.raises(InputError, match="--name"):
+        publication(folder, name="Mine")
     (folder / "complete.json").unlink()
     with pytest.raises(InputError, match=r"complete\.json"):
         publication(folder)

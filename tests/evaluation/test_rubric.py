@@ -309,6 +309,7 @@ def test_without_caps_pairs_of_a_criterion_and_a_number_are_read(own: CriteriaRu
         ("criteria = {}", "criteria"),
         ('criteria = {Safety = "x"}', "criteria"),
         ('criteria = {accuracy = "x"}', "accuracy"),
+        ('criteria = {total = "x"}', "total"),
         ('rules = [{name = "safety", text = "x"}]', "safety"),
         ('rules = [{name = "x", text = "x", caps = {alien = 1}}]', "alien"),
         ('rules = [{name = "x", text = "x", caps = {safety = 99}}]', "safety"),

@@ -85,7 +85,7 @@ def test_the_reward_is_what_the_function_returns(goal: str, history: list[str], 
     assert (outcome.total, outcome.steps, outcome.pool) == (words(goal, history, plan), len(plan), ())
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "0.5", [1.0], 1j])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "0.5", [1.0], 1j, 10**400])
 def test_what_is_no_finite_number_is_a_failure_and_never_a_number(value: Any, corpus: Any) -> None:
     def broken(goal: str, history: list[str], plan: list[str]) -> Any:
         return value if len(plan) == 1 else 0.5
@@ -224,6 +224,11 @@ def test_the_commands_take_a_function(own_module: Callable[[str, str], str], fol
     asked = ("reward", "score", "--corpus", folder / "corpus", "--goal", GOAL, "--history", "boil")
     scored = run(*asked, "--continuation", "drink the tea", "--continuation", "lift it", "--verifier", name)
     assert [reward["total"] for reward in scored[0]["rewards"]] == [1.0, 0.0]
+    # What was not aligned has no figure: 0.000 would look measured.
+    for command in ("score", "explain"):
+        words = (*asked[:1], command, *asked[2:], "--continuation", "drink the tea", "--verifier", name)
+        shown = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False).stdout
+        assert ("1.000" in shown, "0.000" in shown, "0/0" in shown) == (True, False, False), shown
     (tmp_path / "mine.toml").write_text(f'verifier = "{name}"\n')
     assert load_config(tmp_path / "mine.toml", RewardConfig).is_function
     assert run(*asked, "--continuation", "drink the tea", "--config", "mine.toml")[0]["rewards"][0]["total"] == 1.0

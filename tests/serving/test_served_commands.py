@@ -71,8 +71,15 @@ def test_a_server_writes_the_plans(serve: Any, monkeypatch: pytest.MonkeyPatch) 
         assert "now warm the pot" in printed
         with pytest.raises(ComputeError, match="too long"):
             answered("plan", "--server", page.url, "--goal", "too long")
-        with pytest.raises(InputError, match="--corpus"):
-            answered(*words, "--corpus", "corpus")
+        for option, value in (
+            ("--corpus", "corpus"), ("--verifier", "paper"), ("--temperature", "0"), ("--endpoint", "http://localhost:1/v1"),
+            ("--split", "test"), ("--search", "beam"),
+        ):  # fmt: skip
+            with pytest.raises(InputError, match=option):
+                answered(*words, option, value)
+        with pytest.raises(InputError, match=r"plan\.prompt"):
+            answered(*words, "--set", "plan.prompt=plain")
+        assert answered(*words, "--set", "sampling.seed=3")["plans"]
     with pytest.raises(ComputeError, match="planner page"):
         answered(*words)
 
@@ -85,6 +92,9 @@ def test_another_corpus_is_refused(serve: Any, tmp_path: Path) -> None:
         answered(*words, "--server", page.url)
     with serve(evidence=None) as page, pytest.raises(InputError, match="other_corpus"):
         answered(*words, "--server", page.url)
+    explain = ("reward", "explain", "--corpus", tmp_path / "corpus", "--goal", "tea", "--history", "boil")
+    with pytest.raises(InputError, match="--verifier mine:reward"):
+        answered(*explain, "--continuation", "pour", "--verifier", "mine:reward", "--server", "http://localhost:1")
     with pytest.raises(InputError, match="--devices"):
         answered(*words, "--server", "http://localhost:1", "--devices", "cuda:0")
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from recipe.cli.console import CommandOutput, out, shows
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
 from recipe.cli.served import Server, explained_there, require_no_other
+from recipe.config import FUNCTION_NAME
 from recipe.errors import InputError
 from recipe.reward.scorer import PromptGroup
 from recipe.text import plan_steps
@@ -71,7 +72,8 @@ def explain(
         require_writable(html)
     frames = None
     if server:
-        require_no_other({"--config": config, "--videos": videos})
+        own = method is not None and FUNCTION_NAME.fullmatch(method) is not None
+        require_no_other({"--config": config, "--videos": videos, f"--verifier {method}": own})
         explanation = explained_there(server, folder, method, pool, prompt)
     else:
         verifier = open_verifier(folder, config, method, pool, videos)
@@ -164,7 +166,7 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
         if step.contribution is not None:
             adds, colour = f"{step.contribution:+.3f}", "green" if step.contribution > 0 else "red"
             bar = Text("━" * (round(_BAR * abs(step.contribution) / longest) if longest else 0), colour)
-        similarity, time, segment = "", "", Text("unmatched", "dim")
+        similarity, time, segment = "", "", Text("unmatched" if explanation.narrations else "", "dim")
         if ground is not None and ground.segment is not None and ground.similarity is not None:
             similarity, time = f"{ground.similarity:.2f}", when(ground.segment) or "untimed"
             segment = Text(ground.segment.text)
@@ -172,7 +174,7 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
                 segment.append(f" ({said(ground.segment)})", "dim")
             if says_opposite(step.text, ground.segment.text):
                 segment.append(" (the opposite)", "red")
-        pool = f"{step.matched_in}/{len(explanation.narrations)}"
+        pool = f"{step.matched_in}/{len(explanation.narrations)}" if explanation.narrations else ""
         frames = [f"{value:.2f}" for value in step.seen or ()]
         table.add_row(name, Text(step.text), adds, *([bar] if bars else []), *frames, pool, similarity, time, segment)
         if number == history:

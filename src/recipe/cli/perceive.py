@@ -150,7 +150,7 @@ def perceive(
         f"{written.rows:,} {'histories' if history else 'pseudo-traces'} in {target}, "
         f"{result.asked:,} of them asked for now"
     ]
-    if written.tokens_in or written.tokens_out:
+    if written.tokens_in is not None and written.tokens_out is not None:
         cost = "" if written.cost is None else f", which cost {written.cost:.4g}"
         lines.append(f"{written.tokens_in:,} tokens read and {written.tokens_out:,} written{cost}")
     reasons = {

@@ -72,8 +72,22 @@ def plan(
     if not model.model:
         if not server:
             raise typer.BadParameter("it is missing; give it, or the key model.model.", param_hint="--model")
-        files = {"--video": video, "--until": until, "--examples": examples, "--output": output, "--corpus": corpus}
-        require_no_other(files | {"--search": search.search != "none"})
+        refused: dict[str, object] = {"--video": video, "--until": until, "--corpus": corpus, "--output": output}
+        refused |= {"--examples": examples, "--split": split, "--videos": videos, "--histories": histories}
+        # The page has settings of its own: what it does not take is not dropped in silence.
+        defaults = (
+            ModelConfig(model=""),
+            SamplingConfig(seed=sampling.seed),
+            SearchConfig(),
+            PlanConfig(),
+            FrameConfig(),
+        )
+        options = {"endpoint", "temperature", "verifier", *SEARCH.flags}
+        tables = {"model": model, "sampling": sampling, "search": search, "plan": plan, "frames": frames}
+        for (table, own), default in zip(tables.items(), defaults, strict=True):
+            changed = (key for key, value in own if value != getattr(default, key))
+            refused |= {f"--{key}" if key in options else f"{table}.{key}": True for key in changed}
+        require_no_other(refused)
         return _shown(planned_there(server, goal, history or (), count, sampling.seed))
     if corpus is None and (plan.verifier or plan.config):
         raise InputError("--verifier and plan.config go with --corpus; give the corpus folder.")
@@ -134,6 +148,7 @@ def _shown(run: dict[str, Any]) -> CommandOutput:
                 ground = row["grounds"][0]
                 place = ", ".join(part for part in (ground["link"] or ground["video_id"], ground["when"]) if part)
                 counts = f"matched in {row['matched_in']} of {row['pool']} narrations"
+                counts += f", the opposite in {row['opposed_in']}" if row["opposed_in"] else ""
                 words = f"   ← {ground['text']} (similarity {ground['similarity']:.2f}; {place}; {counts})"
                 lines.append(Text(words, "dim"))
         if not plan["steps"]:
@@ -265,7 +280,7 @@ def _plans(
                         "start": segment.start,
                         "end": segment.end,
                         "link": links.of(narration, segment),
-                        "matched_in": step.matched_in,
+                        "matched_in": len(close),
                         "pool": len(narrations),
                     }
                 )
@@ -278,8 +293,10 @@ def _plans(
                 "narration": explained.narration.video_id if explained.narration else None,
                 "evidence": evidence,
             }
-            gate = ", below the gate" if reward.gated else ""
-            summary = f"reward {reward.total:.3f} (progress {reward.rho:.2f}{gate}), best narration {row['narration']}"
+            summary = f"reward {reward.total:.3f}"
+            if verifier.config.aligns:
+                gate = ", below the gate" if reward.gated else ""
+                summary += f" (progress {reward.rho:.2f}{gate}), best narration {row['narration']}"
             title.append((f"  {summary}" if title else summary, ""))
         row |= _ended(answers[sample], plans[sample])
         rows.append(row)

@@ -117,18 +117,20 @@ def score(
     if output is not None:
         write_jsonl(output, results)
         return CommandOutput(results, [f"{output}: {len(results)} prompts scored."])
-    return CommandOutput(results, _rewards(results))
+    return CommandOutput(results, _rewards(results, verifier.config.aligns))
 
 
-def _rewards(results: list[dict[str, Any]]) -> "Iterator[Table]":
+def _rewards(results: list[dict[str, Any]], aligned: bool) -> "Iterator[Table]":
+    """A table for each prompt; without figures of an alignment where there is none."""
     from recipe.report.elements import Cell, Table, headings, row
 
     columns = headings("reward", "history alone", "history and plan", "progress", "gate", "narration")
     for result in results:
         rows = []
         for reward in result["rewards"]:
-            numbers = (Cell(reward[key], 3) for key in ("total", "aligned_history", "aligned_full", "rho"))
-            gate = "below" if reward["gated"] else "open"
+            own = (reward[key] if aligned else None for key in ("aligned_history", "aligned_full", "rho"))
+            numbers = [Cell(value, 3) for value in (reward["total"], *own)]
+            gate = "below" if reward["gated"] else "open" if aligned else "none"
             plan = "\n".join(reward["continuation"]) or "(holds no steps)"
             rows.append(row(plan, *numbers, gate, reward["best_video_id"] or "none"))
         yield Table(f"{result['goal']}, {after(result['history'])}", "continuation", columns, tuple(rows))

@@ -1,6 +1,7 @@
 """What a running planner page (`recipe serve`) answers in place of a command: its model and encoder are loaded already.
 
-Answers are those of the command itself: the page is asked about the same corpus, by its id, or refuses.
+A search and an explanation are those of the command itself: the page is asked about the same corpus, by its id, or
+refuses. Plans are those of the page, by its model, its settings and its corpus.
 """
 
 import time

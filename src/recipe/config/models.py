@@ -170,6 +170,8 @@ class JudgeConfig(Settings):
 
 
 CriterionName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
+_OF_ALL = {"accuracy", "total"}
+"""Names of figures that are made of all criteria."""
 _IN_SYSTEM = {"count", "lowest", "highest", "orders", "rules", "criteria"}
 _IN_PROMPT = {"code", "data", "note", "keys", "count", "scope", "lowest", "highest", "flags"}
 
@@ -212,7 +214,7 @@ class RubricConfig(Settings):
         if not self.lowest < self.highest <= self.lowest + 100:
             raise ValueError(f"highest is {self.highest} and lowest {self.lowest}; give a scale of 2 to 101 values")
         names = [*self.criteria, *(rule.name for rule in self.rules)]
-        if twice := [name for name in names if names.count(name) > 1 or name == "accuracy"]:
+        if twice := [name for name in names if names.count(name) > 1 or name in _OF_ALL]:
             raise ValueError(f"{twice[0]!r} names two things; give criteria and rules other names")
         for rule in self.rules:
             for name, most in rule.caps.items():

@@ -46,8 +46,9 @@ class RowCounts:
     """Clips in which no step was seen."""
     cut: tuple[str, ...]
     """Clips whose answer ended at the limit of tokens: its last line is left out where it does not end."""
-    tokens_in: int
-    tokens_out: int
+    tokens_in: int | None
+    """None, as the other two, where the tokens of an answer were not reported."""
+    tokens_out: int | None
     cost: float | None
 
 
@@ -175,6 +176,8 @@ def _located(named: Sequence[tuple[Clip, Item]], folder: VideoFolder, skip: bool
 def _written(rows: int, empty: Sequence[str], result: PhiResult, prices: Prices) -> RowCounts:
     """Counts over distinct answers: examples that share one paid for it once."""
     answers = {id(description): description.answer for description in result.descriptions.values()}.values()
-    tokens_in, tokens_out = sum(answer.tokens_in for answer in answers), sum(answer.tokens_out for answer in answers)
     cut = tuple(name for name, description in result.descriptions.items() if description.answer.cut)
+    if not all(answer.tokens_in or answer.tokens_out for answer in answers):
+        return RowCounts(rows, tuple(empty), cut, None, None, None)
+    tokens_in, tokens_out = sum(answer.tokens_in for answer in answers), sum(answer.tokens_out for answer in answers)
     return RowCounts(rows, tuple(empty), cut, tokens_in, tokens_out, prices.cost(tokens_in, tokens_out))

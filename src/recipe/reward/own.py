@@ -40,13 +40,14 @@ class FunctionReward(Method):
     def _outcome(self, group: PromptGroup, plan: tuple[str, ...]) -> Outcome:
         try:
             value = self.function(group.goal, list(group.history), list(plan))
+            number = float(value) if isinstance(value, Real) else math.nan  # an integer can be too large for one
         except Exception as error:  # whatever the user's code raises
             if isinstance(error, RecipeError) and not isinstance(error, Failure):
                 raise  # of the run, as a service that is away
             problem = f"raised {type(error).__name__}: {first_line(error)}"
         else:
-            if isinstance(value, Real) and math.isfinite(value):
-                return plain_reward(float(value), len(plan))
+            if math.isfinite(number):
+                return plain_reward(number, len(plan))
             problem = f"gave {quoted(repr(value))}, and a reward is a finite number"
         place = f"{self.name}, goal {quoted(group.goal)}, {len(group.history)} steps done, {len(plan)} planned"
         return FunctionFailed(f"{place}: it {problem}; correct the function.")

@@ -271,7 +271,7 @@ def create_app(
         """A run as a file to keep: its JSON or a Markdown document, of one plan or of all."""
         state = await run_in_threadpool(state_of, looked_at(identity))
         state.plans = [row for row in state.plans if plan in (None, row.plan)]
-        if not state.plans:
+        if plan is not None and not state.plans:
             raise Refusal("invalid_field", "This run has no such plan; plans are numbered from 0.")
         kind = {"json": "application/json", "md": "text/markdown; charset=utf-8"}[ending]
         text = state.model_dump_json(indent=2) if ending == "json" else markdown_of(state, state.plans)

@@ -32,8 +32,9 @@ class EvidenceState(BaseModel):
     """Of the step, from 1."""
     state: Literal["supported", "unsupported"]
     matched_in: int
-    opposed_in: int = 0
     """Narrations that say something close to the step."""
+    opposed_in: int = 0
+    """Narrations that say its opposite."""
     pool: int
     """Narrations that were compared."""
     grounds: list[GroundState]
@@ -150,7 +151,7 @@ def _lines(run: RunState, plans: list[PlanState]) -> Iterator[str]:
         said = {row.number: row for row in plan.evidence}
         for number, step in enumerate(plan.steps, start=1):
             yield f"{number}. **{markdown_text(step)}**"
-            if (row := said.get(number)) is None:
+            if (row := said.get(number)) is None or not row.pool:  # nothing was compared
                 continue
             so = "" if row.state == "supported" else "not supported: "
             opposed = f"; {row.opposed_in} for the opposite" if row.opposed_in else ""

@@ -122,9 +122,16 @@ def judge(
     from recipe.models.sampling import distinct_decodings
     from recipe.planning.predictions import read_predictions
 
-    failures = _failure_prompt(rubric, prompt, model)
+    asks = not (dry_run or show_prompt)
     # A model at an endpoint may have such a name, too.
     is_function = model.endpoint is None and not model.replay and FUNCTION_NAME.fullmatch(model.model) is not None
+    if is_function and rubric == FAILURES:
+        raise InputError(f"--judge {model.model} scores criteria; leave --rubric {FAILURES} out, or name a model.")
+    if is_function and not asks:
+        raise InputError(
+            f"--judge {model.model} is a function and gets no prompt; leave --dry-run or --show-prompt out."
+        )
+    failures = _failure_prompt(rubric, prompt, model)
     criteria = six_criteria() if rubric == SIX or failures is not None else read_rubric(Path(rubric))
     if model.model == PROXY and not criteria.is_papers:
         raise InputError(
@@ -132,7 +139,6 @@ def judge(
         )
     if failures is not None and "max_tokens" not in judge.model_fields_set:
         judge = judge.model_copy(update={"max_tokens": MAX_TOKENS})  # as long as the publisher allows
-    asks = not (dry_run or show_prompt)
     if asks and plans.output is None:
         raise InputError("--output is missing: the scores file to write; or give --dry-run or --show-prompt.")
     chosen = read_judged(plans.examples, plans.split, histories, judge.history)
@@ -150,7 +156,7 @@ def judge(
         priced = "" if cost is None else f", at a cost of about {cost:,.2f} before answers"
         line = (
             f"{costs.calls:,} calls, about {costs.prompt_tokens:,} tokens of prompts{priced}; "
-            f"{costs.by_rule:,} plans {'score 0' if failures is None else 'fail'} by rule."
+            f"{costs.by_rule:,} plans {'get the lowest score' if failures is None else 'fail'} by rule."
         )
         counted = {"calls": costs.calls, "prompt_tokens": costs.prompt_tokens, "by_rule": costs.by_rule, "cost": cost}
         return CommandOutput(counted, [line])

@@ -81,7 +81,8 @@ class FunctionJudge:
             due = ", ".join(config.criteria)
             return self._unscored(case, f"it gave {quoted(repr(value))}, and a number for each of {due} is due")
         for name, score in value.items():
-            if not isinstance(score, Real) or not config.lowest <= float(score) <= config.highest:
+            # An integer can be too large for a float.
+            if not isinstance(score, Real) or not config.lowest <= score <= config.highest:  # type: ignore[operator]
                 scale = f"{config.lowest} to {config.highest}"
                 return self._unscored(case, f"its {name} is {quoted(repr(score))}, and no number from {scale}")
         return self._rubric.grades({name: float(score) for name, score in value.items()})

@@ -776,7 +776,7 @@ const showEvidence = (step, row) => {
   const supported = row.state === "supported" && !board.guess;
   const count = `${row.matched_in} of ${few(row.pool, "narration")} ${row.matched_in === 1 ? "says" : "say"}`;
   const opposed = row.opposed_in ? `; ${row.opposed_in} ${row.opposed_in === 1 ? "says" : "say"} the opposite` : "";
-  const near = row.matched_in ? `${board.guess ? "of other tasks" : "not supported"}: ${count} something like it` : "no narration says so";
+  const near = row.matched_in ? `${board.guess ? "of other tasks" : "not supported"}: ${count} something like it` : row.pool ? "no narration says so" : "not compared with the narrations";
   const said = (supported ? `${count} so` : near) + opposed;
   const sign = make("span", { class: supported ? "sign yes" : "sign no", "aria-hidden": "true" }, supported ? "✓" : "○");
   const line = [sign, ` ${said}`, step.adds];
