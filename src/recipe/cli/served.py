@@ -105,4 +105,4 @@ def planned_there(server: str, goal: str, history: Sequence[str], count: int, se
 def require_no_other(given: dict[str, object]) -> None:
     """Raise InputError where an option is given, by its name, that a server does not take."""
     if named := [name for name, value in given.items() if value]:
-        raise InputError(f"--server goes without {' and '.join(named)}; leave {'them' if named[1:] else 'it'} out.")
+        raise InputError(f"--server, or RECIPE_SERVER, goes without {' and '.join(named)}; leave one or the other out.")

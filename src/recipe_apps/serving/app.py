@@ -331,11 +331,15 @@ def create_app(
         corpus = None if evidence is None else evidence.verifier.corpus
         if evidence is None or not isinstance(corpus, Corpus):
             raise Refusal(
-                "other_corpus", "This server serves no corpus; leave --server out, or start it with --corpus."
+                "other_corpus",
+                "This server serves no corpus; start it with --corpus, or leave --server and RECIPE_SERVER out.",
             )
         if corpus.manifest["id"] != identity:
             there = f"{corpus.folder.name} ({corpus.manifest['id'][:16]})"
-            raise Refusal("other_corpus", f"This server serves the corpus {there}, another one; leave --server out.")
+            raise Refusal(
+                "other_corpus",
+                f"This server serves the corpus {there}, another one; leave --server and RECIPE_SERVER out.",
+            )
         return evidence, corpus
 
     async def computed(call: Callable[[], Value]) -> Value:
