@@ -93,7 +93,8 @@ def chosen(rows: Rows, metric: str, count: int) -> Rows | None:
 
 def composed(rows: Rows, ranker: str, count: int, run: Path) -> Rows:
     """For each prompt the plan that a ranker likes best among the first ones and their crossings."""
-    config = RewardConfig(verifier="r0" if ranker == "relevance" else "grounded")
+    net = {"self_trained": str(run / "self-trained"), "self_trained_anyway": True} if ranker == "self-trained" else {}
+    config = RewardConfig.model_validate({"verifier": "r0" if ranker == "relevance" else "grounded", "grounded": net})
     verifier = Verifier(Corpus.open(run / ("corpora/0" if ranker == "wrong" else "corpus")), config)
     first: dict[str, Mapping[str, Any]] = {}
     sampled: dict[str, dict[tuple[str, ...], None]] = defaultdict(dict)
@@ -168,7 +169,9 @@ def main() -> None:
     picks = {name: Prompts([plans], goals) for name, plans in chosen_by.items() if plans is not None}
     choices = {RANKERS[name]: line(one) for name, one in picks.items()}
     if asked.compose:
-        for ranker in AGAINST:
+        for ranker in ("self-trained", *AGAINST):
+            if ranker not in picks:
+                continue
             name = f"composed, {ranker}"
             picks[name] = Prompts([composed(base_rows, ranker, asked.best_of, asked.run)], goals)
             choices[f"{RANKERS[ranker]}, composed"] = line(picks[name])
