@@ -162,10 +162,12 @@ def validated(results: Results, *regimes: str) -> Results:
 
 
 @pytest.mark.thorough
-def test_the_page_begins_with_what_each_reward_gained(tmp_path: Path, fake_results: Results) -> None:
+def test_a_study_page_says_what_to_do_and_then_shows_what_each_reward_gained(
+    tmp_path: Path, fake_results: Results
+) -> None:
     found = validated(fake_results, "RL, grounded", "RL, paper")
     page = render_html(found)
-    assert page.index("By drift") < page.index('class="found"')
+    assert page.index('class="found"') < page.index("By drift")
     elements = Elements(page)
     assert "drift" in elements.ids
     assert len(elements.ids) == len(set(elements.ids))

@@ -418,7 +418,7 @@ def own(folder: Path, built: Path, hub: Callable[[str], Path], tmp_path: Path, m
     for path in folder.iterdir():
         if path.name not in {"corpora", "runs", "answers", "examples.jsonl"}:
             (tmp_path / path.name).symlink_to(path)
-    for corpus in ("corpora/mine", "corpora/own", "runs/demo/corpus"):
+    for corpus in ("corpora/mine", "runs/demo/corpus"):
         shutil.copytree(built, tmp_path / corpus)
     for model in ("base", "best-of-n"):
         (tmp_path / "runs" / "demo" / model).mkdir(parents=True)
@@ -468,6 +468,8 @@ def reader_s_own(folder: Path, name: str) -> Any:
 @pytest.mark.parametrize("page", [page for page in CODE if page not in SHOWN])
 def test_the_python_code_of_a_page_runs(page: str, own: Path, server: Server) -> None:
     """The blocks of a page in order, in one namespace."""
+    if page == "own":
+        shutil.copytree(own / "corpora" / "mine", own / "corpora" / "own")
     names = {name: reader_s_own(own, name) for name in OWN.get(page, "").split()}
     with ExitStack() as opened:
         for block in CODE[page]:
