@@ -180,7 +180,7 @@ def test_a_study_page_says_what_to_do_and_then_shows_what_each_reward_gained(
     plots.key_figure(tmp_path, tmp_path / "key.svg")
     # The drift of many runs in one picture would say nothing.
     many = render_html(validated(fake_results, *"abcde"))
-    assert many.index("Mean difference to base") < many.index('class="found"')
+    assert many.index('class="found"') < many.index("Mean difference to base")
     assert "drift" not in Elements(many).ids
 
 
