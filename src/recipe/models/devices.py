@@ -27,12 +27,17 @@ def open_device(name: str | None) -> torch.device:
 
 
 def computes_bfloat16(device: torch.device) -> bool:
-    """Whether a device has instructions for bfloat16: where it is emulated it is slower than float32, not faster."""
+    """Whether a device has instructions for bfloat16: where it is emulated it is slower than float32, not faster.
+
+    A PyTorch that is held to older instructions (ATEN_CPU_CAPABILITY) has them not: some of its kernels for bfloat16
+    look at the processor alone, and then fail.
+    """
     if device.type == "cuda":
         with torch.cuda.device(device):
             return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    instructions = torch.cpu.get_capabilities()
-    return device.type == "cpu" and any(instructions.get(name) for name in _BFLOAT16)
+    instructions, used = torch.cpu.get_capabilities(), torch.backends.cpu.get_cpu_capability()
+    held = bool(instructions.get("avx512_f")) and not used.startswith("AVX512")
+    return device.type == "cpu" and not held and any(instructions.get(name) for name in _BFLOAT16)
 
 
 def use_bf16(asked: bool | None) -> bool:

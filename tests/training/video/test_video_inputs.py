@@ -12,6 +12,7 @@ from peft import get_peft_model
 from recipe.config import LoraSettings
 from recipe.errors import InputError
 from recipe.models.checkpoints import Checkpoint
+from recipe.models.devices import computes_bfloat16
 from recipe.models.vision import Patches, mrope_positions
 from recipe.training.policy import load_policy, lora_config
 from recipe.training.video.data import VideoPrompts
@@ -97,7 +98,8 @@ def test_the_encoder_runs_once_for_a_clip_and_the_merger_learns(
     policy.model.model.visual.register_forward_hook(
         lambda _module, given, options, _made: encoded.append(len(options["grid_thw"])), with_kwargs=True
     )
-    for precise in (True, False):
+    held = torch.cpu.get_capabilities().get("avx512_bf16") and not computes_bfloat16(torch.device("cpu"))
+    for precise in (True,) if held else (True, False):  # a PyTorch that is held back fails in bfloat16 by itself
         with torch.autocast("cpu", torch.bfloat16, enabled=not precise):
             model(**decoder_inputs(policy.model, tower, **batch)).logits.float().square().mean().backward()
         graded = {name for name, weight in model.named_parameters() if weight.grad is not None}
