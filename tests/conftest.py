@@ -141,9 +141,11 @@ def raises_input(path: Path | str, line: int | None = None, field: str | None = 
 def native_bfloat16(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the processor is said to have instructions for bfloat16; a parameter of False takes them away."""
     torch = pytest.importorskip("torch")
-    used = torch.backends.cpu.get_cpu_capability()
-    if request.param and torch.cpu.get_capabilities().get("avx512_bf16") and not used.startswith("AVX512"):
-        pytest.skip(f"PyTorch is held to {used} on a processor with more, and some of its bfloat16 kernels fail there")
+    from recipe.models.devices import computes_bfloat16
+
+    has = torch.cpu.get_capabilities().get("avx512_bf16")
+    if request.param and has and not computes_bfloat16(torch.device("cpu")):
+        pytest.skip("PyTorch is held to older instructions than the processor's, and its bfloat16 kernels fail there")
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": request.param})
     return bool(request.param)
 

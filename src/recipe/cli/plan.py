@@ -1,7 +1,7 @@
 """`recipe plan`: a goal, and a history in words or as a video, in; the remaining steps out."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -146,11 +146,7 @@ def _shown(run: dict[str, Any]) -> CommandOutput:
             lines.append(f"{number}. {text}")
             if (row := said.get(number)) and row["state"] == "supported":
                 ground = row["grounds"][0]
-                place = ", ".join(part for part in (ground["link"] or ground["video_id"], ground["when"]) if part)
-                counts = f"matched in {row['matched_in']} of {row['pool']} narrations"
-                counts += f", the opposite in {row['opposed_in']}" if row["opposed_in"] else ""
-                words = f"   ← {ground['text']} (similarity {ground['similarity']:.2f}; {place}; {counts})"
-                lines.append(Text(words, "dim"))
+                lines.append(_evidence_line(ground | row, ground["when"]))
         if not plan["steps"]:
             lines.append(Text("no steps", "dim"))
     return CommandOutput(run, lines)
@@ -305,12 +301,17 @@ def _plans(
             lines.append(f"{number}. {text}")
             if said is not None:
                 moment = when(Segment(said["text"], said["start"], said["end"]))
-                place = ", ".join(part for part in (said["link"] or said["video_id"], moment) if part)
-                count_said = f"matched in {said['matched_in']} of {said['pool']} narrations"
-                words = f"   ← {said['text']} (similarity {said['similarity']:.2f}; {place}; {count_said})"
-                lines.append(Text.assemble((words, "dim")))
+                lines.append(_evidence_line(said, moment))
         lines += _ending(row)
     return CommandOutput({"goal": request.goal, "history": list(request.history), "plans": rows} | found, lines)
+
+
+def _evidence_line(said: Mapping[str, Any], moment: str) -> Text:
+    """The narration that says a step, with how many narrations say it and how many its opposite."""
+    place = ", ".join(part for part in (said["link"] or said["video_id"], moment) if part)
+    counts = f"matched in {said['matched_in']} of {said['pool']} narrations"
+    counts += f", the opposite in {said['opposed_in']}" if said.get("opposed_in") else ""
+    return Text(f"   ← {said['text']} (similarity {said['similarity']:.2f}; {place}; {counts})", "dim")
 
 
 def _searched(records: "Sequence[SearchRecord]") -> tuple[dict[str, int | None], str]:

@@ -54,6 +54,7 @@ class _Lexicon(NamedTuple):
     breaks: frozenset[str]
     negations: frozenset[str]
     no_things: frozenset[str]
+    no_verbs: frozenset[str]
 
 
 def says_opposite(step: str, text: str) -> bool:
@@ -66,8 +67,8 @@ def says_opposite(step: str, text: str) -> bool:
     >>> says_opposite("stir the rice", "do not stir it"), says_opposite("stir the rice", "don't forget to stir it")
     (True, False)
     """
-    own, said, no_verb = _words(step), _words(text), _lexicon().no_things | _lexicon().breaks | _lexicon().negations
-    verb = next((_stem(word) for word in own if word not in no_verb), "")
+    own, said, no_verbs = _words(step), _words(text), _lexicon().no_verbs
+    verb = next((_stem(word) for word in own if word not in no_verbs), "")
     mentions = _mentions(text) + _of_verb(said, verb)
     of_step = _mentions(step) + _of_verb(own, verb)
     for pair in {mention.pair for mention in of_step}:
@@ -178,7 +179,7 @@ def _lexicon() -> _Lexicon:
                     verbs |= dict.fromkeys(_forms(words[0], content["irregular"]), words[0])
     ignored = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(content['ignored'], key=len, reverse=True)))})\b")
     breaks, negations, no_things = (frozenset(content[name].split()) for name in ("breaks", "negations", "no_things"))
-    return _Lexicon(forms, verbs, ignored, breaks, negations, no_things)
+    return _Lexicon(forms, verbs, ignored, breaks, negations, no_things, no_things | breaks | negations)
 
 
 def _forms(verb: str, irregular: dict[str, list[str]]) -> list[str]:
