@@ -110,14 +110,15 @@ STAGES = {
         *("plans-base", "rewards-paper", "rewards-grounded", "rewards-relevance"),
     },
     "teaching": {
-        *("prompts", "corpus-0", "corpus-lists", "plans-base"),
-        *(f"rewards-{name}" for name in ("grounded", "paper", "relevance", "narrations-0", "narrations-4")),
+        *("prompts", "corpus-0", "corpus-lists", "plans-base", "self-train"),
+        *(f"rewards-{name}" for name in ("grounded", "paper", "relevance", "narrations-0", "narrations-8")),
         *(
             f"{stage}-{arm}-0"
             for stage in ("teach", "plans")
             for arm in (
                 *("gold", "random"),
-                *(f"{a}-rounds" for a in ("narrations", "lists", "paper", "validity", "wrong", "r0", "length")),
+                *(f"{a}-rounds" for a in ("narrations", "lists", "self-trained", "paper", "validity")),
+                *(f"{a}-rounds" for a in ("wrong", "r0", "length")),
             )
         ),
     },
@@ -279,8 +280,9 @@ def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
     rounds = {name.removesuffix("-rounds"): used.pop(name) for name in [*used] if name.endswith("-rounds")}
     first = Path("teach/narrations-rounds-2")
     random = runs["teach-random-2"].config
+    assert random.choose == "random"
     assert runs["teach-narrations-rounds-2"].config == random.model_copy(
-        update={"choose": "best", "output": first, "plans": None}
+        update={"choose": "composed", "output": first, "plans": None}
     )
     # All choose among the same plans, those of the first arm that is trained so.
     for name, run in runs.items():
@@ -292,6 +294,7 @@ def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
     assert used == {
         "narrations": ("grounded", "corpus", False),
         "lists": ("grounded", "corpora/lists", False),
+        "self-trained": ("grounded", "corpus", False),
         "paper": ("paper", "corpus", False),
         "validity": ("paper", "corpus", True),
         "wrong": ("grounded", "corpora/0", False),

@@ -193,8 +193,9 @@ class ValidationSettings(Settings):
     """Validations without a better one after which training stops; left out: it goes on."""
     samples: Positive = 4
     """Plans of a prompt, with the same random numbers at each validation."""
-    temperature: Annotated[float, Field(gt=0)] | None = None
-    """Left out: that of the roll-outs."""
+    temperature: Annotated[float, Field(gt=0)] = 0.7
+    """Of these plans. The default is that of `recipe plan`: what training gains at a higher one may be no more than a
+    sharper distribution."""
     encoder: str = "minilm"
     """Of `matched_f1`, `proxy` and of `validity` with `graphs`: minilm, hash:256, hub id or folder."""
     graphs: Path | None = None

@@ -504,7 +504,8 @@ def run_config(
                 raise ConfigError("[validation]: an experiment sets 'examples' itself; remove the key.")
             own["validation"] = {"examples": VALIDATION, **validation}
     own |= fixed
-    if owned := sorted(own.keys() & given.keys()):
+    # A control on random plans differs from the other runs in what it chooses, whatever these choose.
+    if owned := sorted(own.keys() & given.keys() - {"choose"}):
         raise ConfigError(f"[{table}]: an experiment sets {owned[0]!r} itself; remove the key.")
     run: Any = parse_config({"seed": run_seed, **given, **own}, TABLES[table], f"[{table}]")
     if not isinstance(run, RewardTrainingSettings):
