@@ -59,7 +59,7 @@ class Validation:
         unit: str = "step",
         budget: float = math.inf,
     ) -> None:
-        """Plans are sampled as the run samples its own, at another temperature, `at_once` in a batch, until one of `ends`.
+        """Plans are sampled as those of the run, at their own temperature, `at_once` in a batch, until one of `ends`.
 
         `scorer` and `measure` are needed in the first process; `measure` only where it is not the reward. `unit` is
         what the steps are called in sentences. A step whose plans are further than `budget` nats is never the best.
