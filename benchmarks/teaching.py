@@ -1,12 +1,13 @@
-"""A teaching study on annotated procedures as a table: what each arm gains of what gold gains, and what a choice gains.
+"""A teaching study as a table: what each arm gains of what gold gains, and what a choice gains.
 
     recipe run configs/teaching-tasks.toml --data DATA --output RUN
     python benchmarks/teaching.py RUN --name tasks [--best-of 8]
 
-Of `rows/*.jsonl` of a run folder: matched step F1 in order and the proxy judge, both from 0 to 1, and steps. A prompt's
-value is its mean over samples and seeds. Differences are paired by prompt, with 95% intervals over goals. Best of N
-takes, of the first N plans that the base wrote for a prompt, the one that a ranker of the run likes best; with
---compose also of plans that are composed of them (`recipe.reward.composition`).
+Of `rows/*.jsonl` of a run folder: on the embedded world exact validity, on annotated procedures matched step F1 in
+order and the proxy judge, all from 0 to 1; and steps. A prompt's value is its mean over samples and seeds. Differences
+are paired by prompt, with 95% intervals over goals. Best of N takes, of the first N plans that the base wrote for a
+prompt, the one that a ranker of the run likes best; with --compose also of plans that are composed of them
+(`recipe.reward.composition`).
 """
 
 import argparse
@@ -33,8 +34,12 @@ from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.verifier import Verifier
 from recipe.stats import Interval, mean_interval
 from recipe.types import Example, Verdict
+from recipe.world.load import load_world
+from recipe.world.validity import ValidityScorer
 
-F1, PROXY, STEPS = "matched_ordered_f1", "proxy", "steps"
+F1, PROXY, VALIDITY = "matched_ordered_f1", "proxy", "score"
+STEPS, TOO_MANY = "steps", "length_error"
+NAMES = {F1: "matched F1", PROXY: "proxy", VALIDITY: "validity"}
 GOLD, BASE = "SFT on gold", "base"
 RANKERS = {
     "grounded": "the grounded reward",
@@ -54,7 +59,7 @@ class Prompts:
     def __init__(self, runs: Sequence[Rows], goals: Mapping[str, str]) -> None:
         self._goals = goals
         self._of: dict[str, dict[str, float]] = {}
-        for metric in (F1, PROXY, STEPS):
+        for metric in (*NAMES, STEPS, TOO_MANY):
             seeds = []
             for rows in runs:
                 own = defaultdict(list)
@@ -62,8 +67,13 @@ class Prompts:
                     if row.get(metric) is not None:
                         own[row["example_id"]].append(float(row[metric]))
                 seeds.append({name: float(np.mean(values)) for name, values in own.items()})
-            common = set.intersection(*map(set, seeds))
-            self._of[metric] = {name: float(np.mean([seed[name] for seed in seeds])) for name in sorted(common)}
+            if common := set.intersection(*map(set, seeds)):
+                self._of[metric] = {name: float(np.mean([seed[name] for seed in seeds])) for name in sorted(common)}
+
+    @property
+    def measures(self) -> list[str]:
+        """What is known of the quality of its plans."""
+        return [metric for metric in NAMES if metric in self._of]
 
     def mean(self, metric: str) -> float:
         return float(np.mean([*self._of[metric].values()]))
@@ -93,8 +103,14 @@ def chosen(rows: Rows, metric: str, count: int) -> Rows | None:
 
 def composed(rows: Rows, ranker: str, count: int, run: Path) -> Rows:
     """For each prompt the plan that a ranker likes best among the first ones and their crossings."""
+    # The grounded reward as the run set it for its arms.
+    rewards = [read_json(file)["config"].get("reward") or {} for file in sorted((run / "teach").glob("*/run.json"))]
+    settings = [own["grounded"] for own in rewards if own.get("verifier") == "grounded"]
+    grounded: dict[str, Any] = next((own for own in settings if "self_trained" not in own), {})
     net = {"self_trained": str(run / "self-trained"), "self_trained_anyway": True} if ranker == "self-trained" else {}
-    config = RewardConfig.model_validate({"verifier": "r0" if ranker == "relevance" else "grounded", "grounded": net})
+    config = RewardConfig.model_validate(
+        {"verifier": "r0" if ranker == "relevance" else "grounded", "grounded": grounded | net}
+    )
     verifier = Verifier(Corpus.open(run / ("corpora/0" if ranker == "wrong" else "corpus")), config)
     first: dict[str, Mapping[str, Any]] = {}
     sampled: dict[str, dict[tuple[str, ...], None]] = defaultdict(dict)
@@ -107,6 +123,14 @@ def composed(rows: Rows, ranker: str, count: int, run: Path) -> Rows:
     rewards = [[reward.total for reward in own] for own in score_or_raise(verifier, groups)]
     known = [dict(zip(group.plans, own, strict=True)) for group, own in zip(groups, rewards, strict=True)]
     plans = [plan for plan, _ in compose(verifier, prompts, known)]
+    measured = [
+        {"example_id": name, STEPS: len(plan), TOO_MANY: len(plan) - len(row["continuation"])}
+        for (name, row), plan in zip(first.items(), plans, strict=True)
+    ]
+    if VALIDITY in rows[0]:
+        groups = [PromptGroup(*prompt, [plan]) for prompt, plan in zip(prompts, plans, strict=True)]
+        exact = score_or_raise(ValidityScorer(load_world()), groups)
+        return [row | {VALIDITY: own[0].total} for row, own in zip(measured, exact, strict=True)]
     examples = [
         Example(name, row["source"], "", row["goal"], tuple(row["history"]), tuple(row["continuation"]), 0)
         for name, row in first.items()
@@ -117,11 +141,10 @@ def composed(rows: Rows, ranker: str, count: int, run: Path) -> Rows:
     predictions = [Prediction(one.example_id, plan) for one, plan in zip(examples, plans, strict=True)]
     cases = judge.judge(cases_of(examples, predictions).cases)
     proxies = {case.example_id: case.outcome for case in cases}
-    measured = []
-    for one, plan in zip(examples, plans, strict=True):
+    for row, one, plan in zip(measured, examples, plans, strict=True):
         outcome = proxies[one.example_id]
-        row = {"example_id": one.example_id, STEPS: len(plan), F1: match_metrics(matcher, one, plan)[F1]}
-        measured.append(row | {PROXY: accuracy_of(outcome) / 100 if isinstance(outcome, Verdict) else None})
+        row |= {F1: match_metrics(matcher, one, plan)[F1]}
+        row |= {PROXY: accuracy_of(outcome) / 100 if isinstance(outcome, Verdict) else None}
     return measured
 
 
@@ -152,13 +175,17 @@ def main() -> None:
     values: dict[str, Any] = {"title": report["title"], "prompts": len(goals), "goals": len({*goals.values()})}
 
     def line(one: Prompts) -> dict[str, Any]:
-        row: dict[str, Any] = {"matched F1": one.mean(F1), "over the base": None, "of gold's gain, %": None}
-        row |= {"proxy": one.mean(PROXY), "proxy over the base": None, "steps": round(one.mean(STEPS), 1)}
-        if one is not base:
-            gain, ceiling = one.minus(base, F1), 0.0 if gold is None else gold.minus(base, F1).mean
-            row |= {"over the base": plain(gain), "proxy over the base": plain(one.minus(base, PROXY))}
-            row["of gold's gain, %"] = round(100 * gain.mean / ceiling) if ceiling > 0 else None
-        return row
+        row: dict[str, Any] = {}
+        for metric in base.measures:
+            first = metric == base.measures[0]
+            gained = "over the base" if first else f"{NAMES[metric]} over the base"
+            row |= {NAMES[metric]: one.mean(metric), gained: None} | ({"of gold's gain, %": None} if first else {})
+            if one is not base:
+                gain = one.minus(base, metric)
+                row[gained] = plain(gain)
+                if first and gold is not None and (ceiling := gold.minus(base, metric).mean) > 0:
+                    row["of gold's gain, %"] = round(100 * gain.mean / ceiling)
+        return row | {"steps": round(one.mean(STEPS), 1), "steps too many": round(one.mean(TOO_MANY), 2)}
 
     trained = {BASE: line(base)}
     for name, one in systems.items():
@@ -175,8 +202,8 @@ def main() -> None:
             name = f"composed, {ranker}"
             picks[name] = Prompts([composed(base_rows, ranker, asked.best_of, asked.run)], goals)
             choices[f"{RANKERS[ranker]}, composed"] = line(picks[name])
-    if best := chosen(base_rows, F1, asked.best_of):
-        choices["the annotation (best possible)"] = line(Prompts([best], goals))
+    if best := chosen(base_rows, base.measures[0], asked.best_of):
+        choices["the truth (best possible)"] = line(Prompts([best], goals))
     apart = {}
     choice = f"best of {asked.best_of}"
     pairs = [(choice, picks, own, other) for own in ("self-trained", "grounded") for other in AGAINST if own != other]
@@ -192,9 +219,10 @@ def main() -> None:
     ]
     for kind, found, first, second in pairs:
         if first in found and second in found:
-            gaps = {metric: plain(found[first].minus(found[second], metric)) for metric in (F1, PROXY)}
             words = [RANKERS.get(name, name) for name in (first, second)]
-            apart[f"{kind}: {' minus '.join(words)}"] = {"matched F1": gaps[F1], "proxy": gaps[PROXY]}
+            apart[f"{kind}: {' minus '.join(words)}"] = {
+                NAMES[metric]: plain(found[first].minus(found[second], metric)) for metric in base.measures
+            }
     values |= {"trained": trained, f"best of {asked.best_of}": choices, "differences": apart}
     values["findings"] = [one for one in report["summary"] if "self-trained reward learned" in one]
     print(json.dumps(values, indent=1))
