@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from recipe.artifacts import read_json, read_jsonl
-from recipe.config import CorpusConfig, EncoderConfig, GRPOConfig, ValidationSettings
+from recipe.config import CorpusConfig, EncoderConfig, GRPOConfig, SamplingConfig, ValidationSettings
 from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
 from recipe.errors import ConfigError, InputError
@@ -143,6 +143,21 @@ def test_the_reward_needs_no_measure_and_is_the_scorers(config: GRPOConfig, scor
     assert set(first) >= {"reward", "steps", "kl_plan", "plans", "unscored"}
     assert first["reward"] == pytest.approx(sum(first["prompts"]) / 3)
     assert first["reward"] <= 0  # minus the distance to three steps
+
+
+def test_plans_are_sampled_at_the_temperature_of_the_validation(
+    config: GRPOConfig, scorer: Any, tmp_path: Path
+) -> None:
+    asked = {}
+    for name, rolled, validated in (("cold", 0.4, 0.7), ("warm", 1.6, 0.7), ("other", 1.6, 3.0)):
+        settings = config.validation.model_copy(update={"temperature": validated})
+        own = {"temperature": rolled, "validation": settings, "steps": 1, "output": tmp_path / name}
+        measure = Scripted([0.2, 0.1])
+        train_grpo(config.model_copy(update=own), scorer, measure=measure)
+        asked[name] = measure.asked[0]  # before the first step: of the base
+    assert asked["cold"] == asked["warm"]
+    assert asked["warm"] != asked["other"]
+    assert ValidationSettings(examples=Path("x")).temperature == SamplingConfig().temperature
 
 
 # The process is killed after a validation that found a better step, before its checkpoint.
