@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from common import add_json, table, write_result
 from numpy.typing import NDArray
+from step_credit import best, totals
 
 from recipe.config import RewardConfig, ValidationSettings
 from recipe.corpus.store import Corpus
@@ -29,7 +30,7 @@ from recipe.evaluation.matching import Likeness, calibrate
 from recipe.evaluation.plan_measures import plan_measure
 from recipe.planning.predictions import read_predictions
 from recipe.reward.composition import crossings
-from recipe.reward.scorer import Prompt, PromptGroup, Steps, batches, score_or_raise
+from recipe.reward.scorer import Steps
 from recipe.reward.verifier import Verifier
 from recipe.stats import mean_interval
 
@@ -43,18 +44,6 @@ AGREEING = 300
 _AT_ONCE = 64
 
 
-def rewards(
-    verifier: Verifier, prompts: Sequence[Prompt], plans: Sequence[Sequence[Steps]]
-) -> list[dict[Steps, float]]:
-    """The reward of each different plan of each prompt."""
-    groups = [PromptGroup(*prompt, list(dict.fromkeys(own))) for prompt, own in zip(prompts, plans, strict=True)]
-    scored = [own for batch in batches(groups) for own in score_or_raise(verifier, batch)]
-    return [
-        {plan: reward.total for plan, reward in zip(group.plans, own, strict=True)}
-        for group, own in zip(groups, scored, strict=True)
-    ]
-
-
 def agreement(plans: Sequence[Steps], likeness: Likeness) -> NDArray[np.float32]:
     """F1 in order of each two of P plans, [P, P], with likenesses in place of equal steps."""
     steps = sorted({step for plan in plans for step in plan})
@@ -66,13 +55,13 @@ def agreement(plans: Sequence[Steps], likeness: Likeness) -> NDArray[np.float32]
     result = np.zeros((len(plans), len(plans)), np.float32)
     for first in range(0, len(plans), _AT_ONCE):
         some = index[first : first + _AT_ONCE]
-        best = np.zeros((len(some), len(plans), longest + 1), np.float32)
+        matched = np.zeros((len(some), len(plans), longest + 1), np.float32)
         for own in some.T:  # the dynamic programme of `ordered_likeness`, for all pairs at once
-            matched = best[:, :, :-1] + alike[own[:, None, None], index[None]]
-            best[:, :, 1:] = np.maximum(best[:, :, 1:], matched)
-            best = np.maximum.accumulate(best, axis=2)
+            also = matched[:, :, :-1] + alike[own[:, None, None], index[None]]
+            matched[:, :, 1:] = np.maximum(matched[:, :, 1:], also)
+            matched = np.maximum.accumulate(matched, axis=2)
         total = np.maximum(lengths[first : first + _AT_ONCE, None] + lengths[None], 1)
-        result[first : first + _AT_ONCE] = 2 * best[:, :, -1] / total
+        result[first : first + _AT_ONCE] = 2 * matched[:, :, -1] / total
     return result
 
 
@@ -129,11 +118,11 @@ def main() -> None:
         config = RewardConfig.model_validate({"verifier": "grounded", "grounded": {"pool_size": pool}})
         verifier = Verifier(corpus, config)
         calibration = calibration or calibrate(verifier.embed)
-        some = rewards(verifier, prompts, plans)
-        crossed = rewards(verifier, prompts, [crossings([*own]) for own in some])
+        some = totals(verifier, prompts, plans)
+        crossed = totals(verifier, prompts, [crossings([*own]) for own in some])
         both = [own | more for own, more in zip(some, crossed, strict=True)]
-        add("best", pool, [max(own, key=own.__getitem__) for own in some])
-        add("composed", pool, [max(own, key=own.__getitem__) for own in both])
+        add("best", pool, best(some))
+        add("composed", pool, best(both))
         likenesses = (Likeness(verifier.embed, calibration, [step for plan in own for step in plan]) for own in both)
         add("consensus", pool, [consensus(own, alike) for own, alike in zip(both, likenesses, strict=True)])
     values = {"plans": asked.name, "prompts": len(wanted), "goals": len(set(goals)), "choices": rows}

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from common import add_json, table, write_result
+from step_credit import totals
 
 from recipe.artifacts import read_json, read_jsonl
 from recipe.config import RewardConfig
@@ -30,7 +31,6 @@ from recipe.evaluation.match import match_metrics
 from recipe.evaluation.matching import StepMatcher
 from recipe.planning.predictions import Prediction
 from recipe.reward.composition import compose
-from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.verifier import Verifier
 from recipe.stats import Interval, mean_interval
 from recipe.types import Example, Verdict
@@ -119,18 +119,15 @@ def composed(rows: Rows, ranker: str, count: int, run: Path) -> Rows:
             first.setdefault(row["example_id"], row)
             sampled[row["example_id"]][tuple(row["plan"])] = None
     prompts = [(row["goal"], tuple(row["history"])) for row in first.values()]
-    groups = [PromptGroup(*prompt, [*sampled[name]]) for prompt, name in zip(prompts, first, strict=True)]
-    rewards = [[reward.total for reward in own] for own in score_or_raise(verifier, groups)]
-    known = [dict(zip(group.plans, own, strict=True)) for group, own in zip(groups, rewards, strict=True)]
+    known = totals(verifier, prompts, [[*own] for own in sampled.values()])
     plans = [plan for plan, _ in compose(verifier, prompts, known)]
     measured = [
         {"example_id": name, STEPS: len(plan), TOO_MANY: len(plan) - len(row["continuation"])}
         for (name, row), plan in zip(first.items(), plans, strict=True)
     ]
     if VALIDITY in rows[0]:
-        groups = [PromptGroup(*prompt, [plan]) for prompt, plan in zip(prompts, plans, strict=True)]
-        exact = score_or_raise(ValidityScorer(load_world()), groups)
-        return [row | {VALIDITY: own[0].total} for row, own in zip(measured, exact, strict=True)]
+        exact = totals(ValidityScorer(load_world()), prompts, [[plan] for plan in plans])
+        return [row | {VALIDITY: own[plan]} for row, own, plan in zip(measured, exact, plans, strict=True)]
     examples = [
         Example(name, row["source"], "", row["goal"], tuple(row["history"]), tuple(row["continuation"]), 0)
         for name, row in first.items()

@@ -137,14 +137,20 @@ def raises_input(path: Path | str, line: int | None = None, field: str | None = 
     assert len(sentence) < len(place) + 1_000
 
 
-@pytest.fixture(params=[True])
-def native_bfloat16(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the processor is said to have instructions for bfloat16; a parameter of False takes them away."""
+@pytest.fixture
+def held_back() -> bool:
+    """Whether PyTorch is held to older instructions than the processor's, so that its bfloat16 kernels fail here."""
     torch = pytest.importorskip("torch")
     from recipe.models.devices import computes_bfloat16
 
-    has = torch.cpu.get_capabilities().get("avx512_bf16")
-    if request.param and has and not computes_bfloat16(torch.device("cpu")):
+    return bool(torch.cpu.get_capabilities().get("avx512_bf16")) and not computes_bfloat16(torch.device("cpu"))
+
+
+@pytest.fixture(params=[True])
+def native_bfloat16(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, held_back: bool) -> bool:
+    """Whether the processor is said to have instructions for bfloat16; a parameter of False takes them away."""
+    torch = pytest.importorskip("torch")
+    if request.param and held_back:
         pytest.skip("PyTorch is held to older instructions than the processor's, and its bfloat16 kernels fail there")
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": request.param})
     return bool(request.param)

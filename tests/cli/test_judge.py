@@ -97,7 +97,7 @@ def test_what_would_be_asked_is_told_without_asking(files: Recipe) -> None:
     outcome = files(*ASK, "--dry-run", "--controls", 0, "--set", "model.price_in=1")
     assert outcome.code == 0
     assert "12 calls, about" in outcome.out
-    assert "; 1 plans" in outcome.out
+    assert "; 1 plans get the lowest score by rule" in " ".join(outcome.out.split())
     told = json.loads(files(*ASK, "--dry-run", "--controls", 2, "--repeats", 2, "--json").out)
     assert told["calls"] == 2 * (12 + 2 * 8)
     assert told["cost"] is None
