@@ -1,5 +1,6 @@
 """Intervals over seeds and prompts, and what they say of a claim."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from recipe_studies.reproduce.data import PROMPTS, add_perception_noise
 from recipe_studies.reproduce.expand import ScaleRuns
 from recipe_studies.reproduce.findings import Values, columns_of, measure_table, verdict_on
 from recipe_studies.reproduce.measures import CONTROLS
-from recipe_studies.reproduce.page import ScaleResults, made_table, render_page
+from recipe_studies.reproduce.page import ScaleResults, made_table, render_page, summary
 from recipe_studies.reproduce.study import PaperStudy
 from recipe_studies.reproduce.tables import Claim, table
 
@@ -156,6 +157,10 @@ def test_a_table_from_its_files(tmp_path: Path) -> None:
     assert main.findings[0].difference.mean == pytest.approx(10)  # two seeds 2 apart: t(1) is 12.7
     shown = measure_table(tmp_path, made, table("qualitative")).prompts
     assert [plan.regime for plan in shown[0].plans] == ["reference", "base", "rl"]
+    scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (1, 2), "a judge", (main,))
+    with_ours = replace(scale, tables=(main, replace(main, name="credit")))
+    [counted], [same] = (summary(read_results(write_page(tmp_path, one).parent)) for one in (scale, with_ours))
+    assert counted == same  # claims of ours are none of the paper's
 
 
 def test_what_a_judge_did_not_score_is_read_three_ways(tmp_path: Path) -> None:

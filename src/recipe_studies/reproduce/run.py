@@ -26,7 +26,7 @@ from recipe_studies.reproduce.expand import DATA_STAGES, VIDEO, Run, ScaleRuns, 
 from recipe_studies.reproduce.findings import measure_table
 from recipe_studies.reproduce.page import RESULTS, ScaleResults, StudyResults, rerender
 from recipe_studies.reproduce.study import PaperStudy, names
-from recipe_studies.reproduce.tables import ALL, TABLES, PaperTable, published_scale
+from recipe_studies.reproduce.tables import TABLES, PaperTable, published_scale
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def reproduce(
         # Scales of earlier calls in the same folder are shown, too.
         for name in names("scales"):
             if name not in plans and (output / name).is_dir():
-                plans[name] = expand(replace(study, tables=(ALL,)), name)
+                plans[name] = expand(replace(study, tables=tuple(paper.name for paper in TABLES)), name)
         results = StudyResults(
             title="RECIPE: the paper's tables, run here",
             provenance=run_provenance(f"{len(devices)} GPUs" if devices else "CPU", command=command, seeds=study.seeds),

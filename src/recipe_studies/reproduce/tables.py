@@ -82,6 +82,8 @@ class PaperTable(Settings):
     claims: tuple[Claim, ...] = ()
     per_dataset: bool = False
     """Whether each dataset has a column, beside the macro averages."""
+    ours: bool = False
+    """Whether it is none of the paper's: `all` leaves it out, and it is made where it is named."""
 
     @property
     def regimes(self) -> tuple[str, ...]:
@@ -132,8 +134,10 @@ def table(name: str) -> PaperTable:
 
 
 def tables(names: Sequence[str]) -> list[PaperTable]:
-    """The tables of these names, each once, in the paper's order; `all` is every one. Raises ConfigError."""
-    wanted = {paper.name for paper in TABLES} if ALL in names else {table(name).name for name in names}
+    """The tables of these names, each once, in the paper's order; `all` is all of the paper's. Raises ConfigError."""
+    wanted = {table(name).name for name in names if name != ALL}
+    if ALL in names:
+        wanted |= {paper.name for paper in TABLES if not paper.ours}
     return [paper for paper in TABLES if paper.name in wanted]
 
 
