@@ -27,7 +27,7 @@ from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
 from recipe.reward.watchdog import read_records
 from recipe.text import Completion
 from recipe.training import best_of_n
-from recipe.training.best_of_n import RoundRecord, Rounds, batches_in_order, choose, completion_loss, train_best_of_n
+from recipe.training.best_of_n import RoundRecord, batches_in_order, choose, completion_loss, train_best_of_n
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy, lora_config, sample
 from recipe.training.sft import SilentSFTTrainer
@@ -231,37 +231,6 @@ def test_every_plan_is_learned_from_once_an_epoch(config: BestOfNConfig) -> None
         assert sorted(place for batch in epoch for place in batch) == list(range(10))
     assert batches[:3] != batches[3:]
     assert batches_in_order(10, config, 2) != batches
-
-
-def test_fine_tunings_of_a_round_are_averaged(config: BestOfNConfig, tmp_path: Path, monkeypatch: Any) -> None:
-    """Without dropout, with all plans in one step, all are the same; else their orders tell them apart."""
-    config = config.model_copy(update={"batch_size": 64, "epochs": 3, "lora": LoraSettings(dropout=0.0)})
-    several = config.model_copy(update={"fine_tunings": 3, "output": tmp_path / "three"})
-    orders = config.model_copy(update={"fine_tunings": 2, "batch_size": 2, "output": tmp_path / "orders"})
-    ends: list[list[torch.Tensor]] = []
-    set_weights = Rounds._set_weights
-
-    def kept(self: Rounds, weights: Sequence[torch.Tensor]) -> None:
-        ends.append([weight.detach().clone() for weight in self._trained])
-        set_weights(self, weights)
-
-    monkeypatch.setattr(Rounds, "_set_weights", kept)
-    for one in (config, several, orders):
-        train_best_of_n(one, WordScorer())
-    once, thrice, mean = (
-        load_file(one.output / f"checkpoints/checkpoint-{len(steps(one))}/adapter_model.safetensors")
-        for one in (config, several, orders)
-    )
-    assert [len(steps(one)) for one in (config, several)] == [3, 9]
-    for name, weight in once.items():
-        torch.testing.assert_close(thrice[name], weight)
-    first, second = ends[-2:]
-    assert any(not torch.equal(own, other) for own, other in zip(first, second, strict=True))
-    wanted = sorted(float(((a + b) / 2).sum()) for a, b in zip(first, second, strict=True))
-    assert sorted(float(weight.sum()) for weight in mean.values()) == pytest.approx(wanted)
-    half = len(steps(orders)) // 2
-    rates = [row["learning_rate"] for row in steps(orders)]
-    assert rates[:half] == rates[half:]
 
 
 @pytest.fixture(scope="module")

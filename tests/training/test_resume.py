@@ -65,8 +65,6 @@ MOMENTS = {{
     "steps": (LengthScorer(), Deadly("round 2: fine-tuning", 3)),
     "closing": (LengthScorer(), Deadly("round 3: plans", 4)),
     "composed": (LengthScorer(), Deadly("round 2: fine-tuning", 3)),
-    "first": (LengthScorer(), Deadly("round 2: fine-tuning", 3)),
-    "second": (LengthScorer(), Deadly("round 2: fine-tuning", 9)),
 }}
 
 for name, text in json.loads(sys.argv[1]).items():
@@ -111,13 +109,6 @@ def killed(
         "best composed": best_of_n(shared, base_model, folder / "best-composed").model_copy(
             update={"choose": "composed", "n": 3, "max_completion_tokens": 32}
         ),
-        # Killed in the first and in the second fine-tuning of a round.
-        **{
-            f"best {which}": best_of_n(shared, base_model, folder / f"best-{which}").model_copy(
-                update={"fine_tunings": 2}
-            )
-            for which in ("first", "second")
-        },
         "video-sft": SFTConfig(**seeing, **sft, output=folder / "video-sft"),
         "video-grpo": GRPOConfig(**seeing, **grpo, credit="steps", output=folder / "video-grpo"),
     }
@@ -195,16 +186,13 @@ def test_rounds_that_are_killed_end_as_others(moment: str, killed: dict[str, Any
     assert again == {"sampling": 20, "scoring": 20, "steps": 12, "closing": 4}[moment]
 
 
-@pytest.mark.parametrize("name", ["composed", "first", "second"])
-def test_rounds_on_composed_plans_and_on_means_that_are_killed_end_as_others(
-    name: str, killed: dict[str, Any], scorer: Any
-) -> None:
-    config = killed[f"best {name}"]
+def test_rounds_on_composed_plans_that_are_killed_end_as_others(killed: dict[str, Any], scorer: Any) -> None:
+    config = killed["best composed"]
     assert [file.name for file in sorted((config.output / "completions").iterdir())] == [
         "round-01.jsonl", "round-02.jsonl",
     ]  # fmt: skip
-    assert ("composed" in (config.output / "completions/round-01.jsonl").read_text()) == (name == "composed")
-    whole = config.model_copy(update={"output": config.output.with_name(f"best-{name}-whole")})
+    assert "composed" in (config.output / "completions/round-01.jsonl").read_text()
+    whole = config.model_copy(update={"output": config.output.with_name("best-composed-whole")})
     for one in (config, whole):
         train_best_of_n(one, scorer)
     assert left_behind(config) == left_behind(whole)

@@ -342,7 +342,7 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     """
 
     stage = "best-of-n"
-    written_if_set: ClassVar[frozenset[str]] = frozenset({"credit", "fine_tunings"})
+    written_if_set: ClassVar[frozenset[str]] = frozenset({"credit"})
 
     rounds: Positive = 1
     """Rounds of sampling, choosing and fine-tuning."""
@@ -361,10 +361,6 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     credit: Literal["plan", "steps"] = "plan"
     """What is learned of a chosen plan: all of it, or the steps alone that raise the reward where they stand. What the
     others write has no loss."""
-    fine_tunings: Positive = 1
-    """Fine-tunings of each round on the same plans, each from where the round begins and in an order of its own, whose
-    weights are averaged (Wortsman et al., Model soups, 2022): what one alone learns of the reward's errors averages
-    out. Steps are counted over all of them."""
     margin: Annotated[float, Field(ge=0)] | None = None
     """Train only on prompts where the best reward is above the mean by more than this; left out: on all. With
     `choose = "random"` it leaves out the same prompts."""

@@ -222,11 +222,8 @@ class Rounds:
             self._validation = Validation(config, run, policy, self._ends, rows, scorer, measure, "round")
         # The round under way, from 1, of which the one after the last measures the trained policy; optimiser steps of
         # all rounds, and of the round under way; the metrics so far, one row for the plans of each round and one for
-        # each step; the optimiser in the middle of a round; with several fine-tunings of a round the weights at its
-        # beginning, and the sum so far of those at the ends, divided by their number.
-        self.state: dict[str, Any] = {
-            "round": 1, "step": 0, "begun": 0, "rows": [], "optimiser": None, "start": None, "mean": None,
-        }  # fmt: skip
+        # each step; the optimiser in the middle of a round.
+        self.state: dict[str, Any] = {"round": 1, "step": 0, "begun": 0, "rows": [], "optimiser": None}
 
     def train(self) -> None:
         """All rounds that are left, and the plans of the trained policy.
@@ -491,8 +488,8 @@ class Rounds:
         taught, has_loss = [self._taught(record) for record in chosen], [self._has_loss(record) for record in chosen]
         batches = batches_in_order(len(chosen), config, number)
         optimiser = torch.optim.AdamW(self._trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
-        length = len(batches) // config.fine_tunings
-        schedule = get_cosine_schedule_with_warmup(optimiser, math.ceil(config.warmup * length), length).lr_lambdas[0]
+        warmup = math.ceil(config.warmup * len(batches))
+        schedule = get_cosine_schedule_with_warmup(optimiser, warmup, len(batches)).lr_lambdas[0]
         if state["optimiser"] is not None:
             optimiser.load_state_dict(state["optimiser"])
             state["optimiser"] = None
@@ -501,13 +498,7 @@ class Rounds:
         with self._progress.task(f"round {number}: fine-tuning", len(batches)) as advance:
             advance(state["begun"])
             for index in range(state["begun"], len(batches)):
-                if config.fine_tunings > 1 and index % length == 0:
-                    if index == 0:
-                        state["start"] = [weight.detach().clone() for weight in self._trained]
-                        state["mean"] = [torch.zeros_like(weight) for weight in state["start"]]
-                    self._set_weights(state["start"])
-                    optimiser.state.clear()
-                rate = config.learning_rate * schedule(index % length)
+                rate = config.learning_rate * schedule(index)
                 for group in optimiser.param_groups:
                     group["lr"] = rate
                 batch = batches[index]
@@ -533,9 +524,6 @@ class Rounds:
                 optimiser.step()
                 optimiser.zero_grad()
                 losses.append(loss)
-                if config.fine_tunings > 1 and (index + 1) % length == 0:
-                    for mean, weight in zip(state["mean"], self._trained, strict=True):
-                        mean += weight.detach() / config.fine_tunings
                 state |= {"step": state["step"] + 1, "begun": index + 1}
                 if state["step"] % config.log_every == 0:
                     seconds = (time.monotonic() - began) / len(losses)
@@ -547,16 +535,8 @@ class Rounds:
                     self._save()
                     state["optimiser"] = None
                 advance(1)
-        if config.fine_tunings > 1:
-            self._set_weights(state["mean"])
-        state |= {"round": number + 1, "begun": 0, "start": None, "mean": None}
+        state |= {"round": number + 1, "begun": 0}
         self._save()
-
-    def _set_weights(self, weights: Sequence[torch.Tensor]) -> None:
-        """Put weights in the place of the adapter's."""
-        with torch.no_grad():
-            for own, weight in zip(self._trained, weights, strict=True):
-                own.copy_(weight)
 
     def _write(self, row: Row) -> None:
         self.state["rows"].append(row)
@@ -583,12 +563,9 @@ def choose(config: BestOfNConfig, number: int, records: Sequence[RoundRecord], n
 
 
 def batches_in_order(count: int, config: BestOfNConfig, number: int) -> list[list[int]]:
-    """Indices of `count` plans in each optimiser step of a round: all once an epoch, in drawn order.
-
-    The epochs of all fine-tunings of the round come one after the other.
-    """
+    """Indices of `count` plans in each optimiser step of a round: all once an epoch, in drawn order."""
     batches = []
-    for epoch in range(config.epochs * config.fine_tunings):
+    for epoch in range(config.epochs):
         order = random.Random(f"{config.seed} {number} {epoch}").sample(range(count), count)
         batches += [order[first : first + config.batch_size] for first in range(0, count, config.batch_size)]
     return batches

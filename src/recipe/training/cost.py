@@ -43,7 +43,7 @@ def training_seconds(config: AnyTraining, rates: Rates, examples: int) -> float:
         examples = config.prompts_per_round or examples
     fine_tuning = rates.sft_step_seconds * config.epochs * math.ceil(examples / config.batch_size)
     if isinstance(config, BestOfNConfig):
-        return config.rounds * (rates.plan_seconds * config.n * examples + config.fine_tunings * fine_tuning)
+        return config.rounds * (rates.plan_seconds * config.n * examples + fine_tuning)
     return fine_tuning
 
 
