@@ -7,11 +7,14 @@ Of `rows/*.jsonl` of a run folder: on the embedded world exact validity, on anno
 order and the proxy judge, all from 0 to 1; and steps. A prompt's value is its mean over samples and seeds. Differences
 are paired by prompt, with 95% intervals over goals. Best of N takes, of the first N plans that the base wrote for a
 prompt, the one that a ranker of the run likes best; with --compose also of plans that are composed of them
-(`recipe.reward.composition`).
+(`recipe.reward.composition`). With --average the model whose weights are the means of those of an arm's seeds plans as
+well; its plans stay in RUN/averaged.
 """
 
 import argparse
 import json
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,10 +32,11 @@ from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.verdicts import accuracy_of
 from recipe.evaluation.match import match_metrics
 from recipe.evaluation.matching import StepMatcher
-from recipe.planning.predictions import Prediction
+from recipe.planning.predictions import Prediction, read_predictions
 from recipe.reward.composition import compose
 from recipe.reward.verifier import Verifier
 from recipe.stats import Interval, mean_interval
+from recipe.training.average import average_models
 from recipe.types import Example, Verdict
 from recipe.world.load import load_world
 from recipe.world.validity import ValidityScorer
@@ -121,28 +125,57 @@ def composed(rows: Rows, ranker: str, count: int, run: Path) -> Rows:
     prompts = [(row["goal"], tuple(row["history"])) for row in first.values()]
     known = totals(verifier, prompts, [[*own] for own in sampled.values()])
     plans = [plan for plan, _ in compose(verifier, prompts, known)]
-    measured = [
-        {"example_id": name, STEPS: len(plan), TOO_MANY: len(plan) - len(row["continuation"])}
-        for (name, row), plan in zip(first.items(), plans, strict=True)
+    return measured([*first.values()], plans, verifier)
+
+
+def averaged(systems: Sequence[str], run: Path) -> Rows:
+    """Plans of the model whose weights are the means of those of several runs, as many as of each run."""
+    folder = run / "averaged" / systems[0].rpartition("-")[0]
+    asked = read_json(run / "stages" / f"plans-{systems[0]}.json")["identity"]["settings"]
+    if not (folder / "plans.jsonl").is_file():
+        average_models([run / "teach" / name for name in systems], folder / "model")
+        sampling = [f"--set=sampling.{name}={json.dumps(value)}" for name, value in asked["sampling"].items()]
+        command = ["plan", "--model", str(folder / "model"), "--examples", str(run / asked["prompts"]), "--count",
+                   str(asked["samples"]), "--output", str(folder / "plans.jsonl"), *sampling]  # fmt: skip
+        subprocess.run([sys.executable, "-m", "recipe", *command], check=True)
+    rows = {row["example_id"]: row for _, row in read_jsonl(run / "rows" / f"{systems[0]}.jsonl")}
+    predictions = [one for one in read_predictions(folder / "plans.jsonl") if one.example_id in rows]
+    corpus = Corpus.open(run / "corpus")
+    plans = [one.steps for one in predictions]
+    return measured([rows[one.example_id] for one in predictions], plans, Verifier(corpus, RewardConfig()))
+
+
+def measured(rows: Rows, plans: Sequence[tuple[str, ...]], verifier: Verifier) -> Rows:
+    """The measures of a plan for the prompt of each row, by the verifier's encoder."""
+    prompts = [(row["goal"], tuple(row["history"])) for row in rows]
+    found = [
+        {"example_id": row["example_id"], STEPS: len(plan), TOO_MANY: len(plan) - len(row["continuation"])}
+        for row, plan in zip(rows, plans, strict=True)
     ]
     if VALIDITY in rows[0]:
         exact = totals(ValidityScorer(load_world()), prompts, [[plan] for plan in plans])
-        return [row | {VALIDITY: own[plan]} for row, own, plan in zip(measured, exact, plans, strict=True)]
-    examples = [
-        Example(name, row["source"], "", row["goal"], tuple(row["history"]), tuple(row["continuation"]), 0)
-        for name, row in first.items()
-    ]
+        return [row | {VALIDITY: own[plan]} for row, own, plan in zip(found, exact, plans, strict=True)]
+    examples = {
+        row["example_id"]: Example(
+            row["example_id"], row["source"], "", row["goal"], tuple(row["history"]), tuple(row["continuation"]), 0
+        )
+        for row in rows
+    }
     matcher, judge = StepMatcher(verifier.embed), ProxyJudge(verifier.embed)  # one encoder, whatever the corpus
-    texts = [text for one in examples for text in (*one.history, *one.continuation, one.goal)]
+    texts = [text for one in examples.values() for text in (*one.history, *one.continuation, one.goal)]
     matcher.learn([*texts, *(step for plan in plans for step in plan)])
-    predictions = [Prediction(one.example_id, plan) for one, plan in zip(examples, plans, strict=True)]
-    cases = judge.judge(cases_of(examples, predictions).cases)
-    proxies = {case.example_id: case.outcome for case in cases}
-    for row, one, plan in zip(measured, examples, plans, strict=True):
-        outcome = proxies[one.example_id]
-        row |= {F1: match_metrics(matcher, one, plan)[F1]}
+    samples: dict[str, int] = defaultdict(int)
+    predictions = []
+    for row, plan in zip(rows, plans, strict=True):
+        predictions.append(Prediction(row["example_id"], plan, sample=samples[row["example_id"]]))
+        samples[row["example_id"]] += 1
+    cases = judge.judge(cases_of([*examples.values()], predictions, samples="all").cases)
+    proxies = {(case.example_id, case.sample): case.outcome for case in cases}
+    for row, prediction in zip(found, predictions, strict=True):
+        outcome = proxies[prediction.example_id, prediction.sample]
+        row |= {F1: match_metrics(matcher, examples[prediction.example_id], prediction.steps)[F1]}
         row |= {PROXY: accuracy_of(outcome) / 100 if isinstance(outcome, Verdict) else None}
-    return measured
+    return found
 
 
 def plain(value: Interval) -> dict[str, Any]:
@@ -157,18 +190,26 @@ def main() -> None:
     parser.add_argument("--name", required=True, help="ends the name of the result")
     parser.add_argument("--best-of", type=int, default=8)
     parser.add_argument("--compose", action="store_true", help="also plans composed of the first ones; minutes")
+    parser.add_argument("--average", action="store_true", help="also plans of the mean of an arm's seeds")
     add_json(parser, "studies-self_trained_NAME")
     asked = parser.parse_args()
     report = read_json(asked.run / "report.json")
     runs: dict[str, list[Rows]] = defaultdict(list)
+    files: dict[str, list[str]] = defaultdict(list)
     goals: dict[str, str] = {}
     for file in sorted((asked.run / "rows").glob("*.jsonl")):
         rows = [row for _, row in read_jsonl(file)]
         runs[rows[0]["regime"]].append(rows)
+        files[rows[0]["regime"]].append(file.stem)
         goals |= {row["example_id"]: row["goal"] for row in rows}
     [base_rows] = runs[BASE]
     systems = {name: Prompts(own, goals) for name, own in runs.items()}
     base, gold = systems[BASE], systems.get(GOLD)
+    means = {
+        name: Prompts([averaged(own, asked.run)], goals)
+        for name, own in files.items()
+        if asked.average and len(own) > 1
+    }
     values: dict[str, Any] = {"title": report["title"], "prompts": len(goals), "goals": len({*goals.values()})}
 
     def line(one: Prompts) -> dict[str, Any]:
@@ -189,6 +230,8 @@ def main() -> None:
         if name != BASE:
             seeds = len(runs[name])
             trained[f"{name}, {seeds} seed{'' if seeds == 1 else 's'}"] = line(one)
+        if name in means:
+            trained[f"{name}, mean of the weights"] = line(means[name])
     chosen_by = {name: chosen(base_rows, name, asked.best_of) for name in RANKERS}
     picks = {name: Prompts([plans], goals) for name, plans in chosen_by.items() if plans is not None}
     choices = {RANKERS[name]: line(one) for name, one in picks.items()}
@@ -214,6 +257,17 @@ def main() -> None:
         for other in trained_on
         if other != own
     ]
+    pairs += [
+        ("means of weights", means, own, other)
+        for own in means
+        if own.startswith(("self-trained", "covering"))
+        for other in means
+        if other not in (own, GOLD)
+    ]
+    for name, one in means.items():
+        apart[f"{name}: mean of the weights minus the seeds"] = {
+            NAMES[metric]: plain(one.minus(systems[name], metric)) for metric in base.measures
+        }
     for kind, found, first, second in pairs:
         if first in found and second in found:
             words = [RANKERS.get(name, name) for name in (first, second)]
