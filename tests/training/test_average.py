@@ -109,6 +109,9 @@ def test_what_is_no_mean_is_refused_and_nothing_is_written(
     with pytest.raises(InputError):  # the output is another model
         average_models([first, models[2]], second)
     assert {file.name: file.read_bytes() for file in second.iterdir()} == kept
+    average_models(models, tmp_path / "mean")
+    with pytest.raises(InputError):  # the output is one of the models
+        average_models([first, tmp_path / "mean"], tmp_path / "mean")
 
 
 def test_the_command_takes_runs_and_writes_a_mean_again(models: list[Path], tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ def average_models(folders: Sequence[Path], output: Path, progress: Progress = S
             if here != first:
                 raise InputError.at(model / name, f"it differs from that of {models[0]}", "average models of one base")
     earlier = read_json(output / CARD) if (output / CARD).is_file() else {}
+    if output.resolve() in {model.resolve() for model in models}:
+        raise InputError.at(output, "this is one of the models", "choose another folder")
     if output.exists() and earlier.get("stage") != STAGE:
         raise InputError.at(output, "this holds something else than a mean of models", "choose another folder")
     card: JsonObject = {"format": 1, "stage": STAGE, "models": []}
