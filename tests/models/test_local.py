@@ -14,7 +14,7 @@ from tests.models.asking import texts_of  # noqa: E402
 
 from recipe.config import SamplingConfig  # noqa: E402
 from recipe.errors import ComputeError, InputError  # noqa: E402
-from recipe.models import local  # noqa: E402
+from recipe.models import decoding, local  # noqa: E402
 from recipe.models.checkpoints import load_checkpoint  # noqa: E402
 from recipe.models.decoding import draws  # noqa: E402
 from recipe.models.local import LocalEngine  # noqa: E402
@@ -127,6 +127,34 @@ def test_likelihoods_are_sums_of_log_softmax(
         nats = torch.log_softmax(logits / temperature, -1)
         expected = sum(nats[len(prompt) - 1 + place, token] for place, token in enumerate(answer))
         assert total == pytest.approx(float(expected), abs=1e-4)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_all_prompts_begin_with_is_read_once(
+    tiny_model: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts of 6 tokens in common and 1, 3, 2 and 3 of their own; the model's end of a prompt is one of these."""
+    monkeypatch.setattr(decoding, "_SHARED", 6 if shared else 7)
+    engine = LocalEngine(tiny_model, device="cpu")
+    chats = [[{"role": "user", "content": f"w1 w2 w3 w4 w5 {rest}"}] for rest in ("", "w6 w7", "w9", "w9 w6")]
+    read: list[int] = []
+    engine.module.register_forward_pre_hook(
+        lambda _, __, kept: read.append(kept["input_ids"].numel()), with_kwargs=True
+    )
+    found = engine.log_likelihood(chats, ["w1 w2"] * 4)
+    assert read[:2] == [6, 4 * 3] if shared else read[0] == 4 * 9
+    written = texts_of(engine, chats, 2, sampling(temperature=0, max_tokens=8))
+    checkpoint = load_checkpoint(str(tiny_model))
+    model, tokenizer = checkpoint.model, checkpoint.tokenizer
+    for chat, total, [text, again] in zip(chats, found, written, strict=True):
+        prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+        answer = [WORDS.index(word) for word in ("w1", "w2", "<end>")]
+        with torch.no_grad():
+            nats = torch.log_softmax(model(torch.tensor([prompt + answer])).logits[0].double(), -1)
+        expected = sum(nats[len(prompt) - 1 + place, token] for place, token in enumerate(answer))
+        assert total == pytest.approx(float(expected), abs=1e-4)
+        output = model.generate(torch.tensor([prompt]), max_new_tokens=8, do_sample=False)
+        assert text == again == tokenizer.decode(output[0, len(prompt) :], skip_special_tokens=True)
 
 
 def test_what_has_no_likelihood_is_refused(engine: LocalEngine) -> None:

@@ -45,6 +45,8 @@ _BLOCK = 8
 _ROOM = 32
 """Positions of free memory behind those that a cache holds."""
 
+_SHARED = 64
+"""Tokens that all prompts begin with from which on they are read once, as those of a worked example are."""
 _NONE = -100
 """In the place of a token where there is none."""
 
@@ -380,14 +382,27 @@ def _prefill(
     pairs = [(tuple(prompt), clip) for prompt, clip in zip(prompts, clips or [None] * len(prompts), strict=True)]
     row_of = {pair: row for row, pair in enumerate(dict.fromkeys(pairs))}
     source = torch.tensor([row_of[pair] for pair in pairs], device=model.device)
-    shown = [clip for _, clip in row_of]
-    # Padded on the left, so that all prompts end in the last column.
-    width = max(len(prompt) for prompt, _ in row_of)
-    padded = [[0] * (width - len(prompt)) + list(prompt) for prompt, _ in row_of]
+    distinct, shown = [prompt for prompt, _ in row_of], [clip for _, clip in row_of]
+    cache = DynamicCache(config=model.config)
+    # A layer of another kind, such as one with a sliding window, stays as it is.
+    cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    sees, head = hasattr(model.config, "vision_config"), 0
+    if read is None and not sees and all(type(layer) is _RoomyLayer for layer in cache.layers):
+        head = common_head(distinct)
+        if head < _SHARED or len(distinct) == 1:
+            head = 0
+        else:  # read once, by one row that all go on from
+            tokens = torch.tensor([distinct[0][:head]], device=model.device)
+            _logits(model, tokens, torch.ones_like(tokens), torch.arange(head, device=model.device)[None], cache)
+            cache.batch_select_indices(torch.zeros(len(distinct), dtype=torch.long, device=model.device))
+    # Padded before the rest, so that all prompts end in the last column.
+    width = max(map(len, distinct))
+    gaps = torch.tensor([width - len(prompt) for prompt in distinct], device=model.device)
+    padded = [[*prompt[:head], *[0] * (width - len(prompt)), *prompt[head:]] for prompt in distinct]
     tokens = torch.tensor(padded, device=model.device)
-    lengths = torch.tensor([len(prompt) for prompt, _ in row_of], device=model.device)
-    mask = (torch.arange(width, device=model.device) >= width - lengths[:, None]).long()
-    if hasattr(model.config, "vision_config"):
+    columns = torch.arange(width, device=model.device)
+    mask = ((columns < head) | (columns >= head + gaps[:, None])).long()
+    if sees:
         positions = mrope_positions(model, tokens, mask, shown)
         last = positions.amax((0, 2))
     elif any(shown):
@@ -396,9 +411,6 @@ def _prefill(
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         last = positions[:, -1]
     embedded = _embedded(model, tokens, shown) if any(shown) else None
-    cache = DynamicCache(config=model.config)
-    # A layer of another kind, such as one with a sliding window, stays as it is.
-    cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     if read is not None and embedded is None and positions.dim() == 2:
         known = [read.longest(prompt) for prompt, _ in row_of]
         lengths = [0 if kept is None else kept.shape[-2] for kept in known]
@@ -414,10 +426,23 @@ def _prefill(
             for layer in range(layers):
                 cache.update(held[:, layer, 0], held[:, layer, 1], layer)
             tokens, positions = tokens[:, column:], positions[:, column:]
+    elif head:
+        tokens, positions = tokens[:, head:], positions[:, head:]
     logits = _logits(model, tokens, mask, positions, cache, embedded=embedded)[:, -1]
     cache.batch_select_indices(source)
     every = torch.arange(len(source), device=model.device)
     return _Rows(every, every, mask[source], last[source], cache), logits[source]
+
+
+def common_head(prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all prompts begin with, fewer than the shortest has: its last token has logits of its own.
+
+    >>> common_head([[1, 2, 3], [1, 2, 4, 5]]), common_head([[1, 2], [1, 2]]), common_head([[1], [2]])
+    (2, 1, 0)
+    """
+    # What the first and the last prompt in order begin with, all begin with.
+    least, most, longest = min(map(list, prompts)), max(map(list, prompts)), min(map(len, prompts)) - 1
+    return next((at for at in range(longest) if least[at] != most[at]), longest)
 
 
 def _embedded(model: PreTrainedModel, tokens: torch.Tensor, clips: Clips) -> torch.Tensor:

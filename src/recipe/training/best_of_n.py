@@ -46,6 +46,7 @@ from recipe.config import BestOfNConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, end_of_turn, end_tokens, thought_opening
+from recipe.models.decoding import common_head
 from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.reward.composition import compose
@@ -585,10 +586,8 @@ def completion_loss(
     """
     head = 0
     if share:
-        # What the first and the last prompt in order begin with, all begin with. The last token of a prompt is not
-        # shared: it is read with its completion, whose first token it predicts.
-        least, most, longest = min(map(list, prompts)), max(map(list, prompts)), min(map(len, prompts)) - 1
-        head = next((at for at in range(longest) if least[at] != most[at]), longest)
+        # The last token of a prompt is not shared: it is read with its completion, whose first token it predicts.
+        head = common_head(prompts)
     rest = [prompt[head:] for prompt in prompts]
     before, behind = max(map(len, rest)), max(map(len, completions))
     rows = list(zip(rest, completions, strict=True))
