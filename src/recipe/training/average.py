@@ -28,7 +28,7 @@ _OWN = ("README.md", CARD)
 def average_models(folders: Sequence[Path], output: Path, progress: Progress = SILENT) -> JsonObject:
     """Write the model whose weights are the means of those of several models of one shape; returns its card.
 
-    A folder is that of a model or of a finished run. Sums are in float32, one tensor at a time. Raises InputError for
+    A folder is that of a model or of a finished run. Sums are in float32, one file at a time. Raises InputError for
     fewer than two models, for one that is missing or damaged, and for models of other shapes or with another tokenizer;
     ComputeError for weights that are no numbers.
     """
