@@ -395,10 +395,10 @@ def _prefill(
             tokens = torch.tensor([distinct[0][:head]], device=model.device)
             _logits(model, tokens, torch.ones_like(tokens), torch.arange(head, device=model.device)[None], cache)
             cache.batch_select_indices(torch.zeros(len(distinct), dtype=torch.long, device=model.device))
-    # Padded before the rest, so that all prompts end in the last column.
+    # Padded on the left, so that all prompts end in the last column; the first ones hold the head, which is read.
     width = max(map(len, distinct))
     gaps = torch.tensor([width - len(prompt) for prompt in distinct], device=model.device)
-    padded = [[*prompt[:head], *[0] * (width - len(prompt)), *prompt[head:]] for prompt in distinct]
+    padded = [[0] * (width - len(prompt)) + list(prompt) for prompt in distinct]
     tokens = torch.tensor(padded, device=model.device)
     columns = torch.arange(width, device=model.device)
     mask = ((columns < head) | (columns >= head + gaps[:, None])).long()
