@@ -128,7 +128,7 @@ def composed(rows: Rows, ranker: str, count: int, run: Path) -> Rows:
     return measured([*first.values()], plans, verifier)
 
 
-def averaged(systems: Sequence[str], run: Path) -> Rows:
+def averaged(systems: Sequence[str], run: Path, verifier: Verifier) -> Rows:
     """Plans of the model whose weights are the means of those of several runs, as many as of each run."""
     folder = run / "averaged" / systems[0].rpartition("-")[0]
     asked = read_json(run / "stages" / f"plans-{systems[0]}.json")["identity"]["settings"]
@@ -140,9 +140,8 @@ def averaged(systems: Sequence[str], run: Path) -> Rows:
         subprocess.run([sys.executable, "-m", "recipe", *command], check=True)
     rows = {row["example_id"]: row for _, row in read_jsonl(run / "rows" / f"{systems[0]}.jsonl")}
     predictions = [one for one in read_predictions(folder / "plans.jsonl") if one.example_id in rows]
-    corpus = Corpus.open(run / "corpus")
     plans = [one.steps for one in predictions]
-    return measured([rows[one.example_id] for one in predictions], plans, Verifier(corpus, RewardConfig()))
+    return measured([rows[one.example_id] for one in predictions], plans, verifier)
 
 
 def measured(rows: Rows, plans: Sequence[tuple[str, ...]], verifier: Verifier) -> Rows:
@@ -205,11 +204,11 @@ def main() -> None:
     [base_rows] = runs[BASE]
     systems = {name: Prompts(own, goals) for name, own in runs.items()}
     base, gold = systems[BASE], systems.get(GOLD)
-    means = {
-        name: Prompts([averaged(own, asked.run)], goals)
-        for name, own in files.items()
-        if asked.average and len(own) > 1
-    }
+    means: dict[str, Prompts] = {}
+    if asked.average:
+        verifier = Verifier(Corpus.open(asked.run / "corpus"), RewardConfig())
+        several = {name: own for name, own in files.items() if len(own) > 1}
+        means = {name: Prompts([averaged(own, asked.run, verifier)], goals) for name, own in several.items()}
     values: dict[str, Any] = {"title": report["title"], "prompts": len(goals), "goals": len({*goals.values()})}
 
     def line(one: Prompts) -> dict[str, Any]:
@@ -249,21 +248,10 @@ def main() -> None:
     pairs = [(choice, picks, own, other) for own in ("self-trained", "grounded") for other in AGAINST if own != other]
     mine = "composed, grounded"
     pairs += [(choice, picks, mine, other) for other in picks if other != mine]
-    trained_on = [name for name in systems if name not in (BASE, GOLD)]
-    pairs += [
-        ("trained", systems, own, other)
-        for own in trained_on
-        if own.startswith(("self-trained", "covering"))
-        for other in trained_on
-        if other != own
-    ]
-    pairs += [
-        ("means of weights", means, own, other)
-        for own in means
-        if own.startswith(("self-trained", "covering"))
-        for other in means
-        if other not in (own, GOLD)
-    ]
+    for kind, found in (("trained", systems), ("means of weights", means)):
+        compared = [name for name in found if name not in (BASE, GOLD)]
+        mine_of = [name for name in compared if name.startswith(("self-trained", "covering"))]
+        pairs += [(kind, found, own, other) for own in mine_of for other in compared if other != own]
     for name, one in means.items():
         apart[f"{name}: mean of the weights minus the seeds"] = {
             NAMES[metric]: plain(one.minus(systems[name], metric)) for metric in base.measures

@@ -46,7 +46,7 @@ _ROOM = 32
 """Positions of free memory behind those that a cache holds."""
 
 _SHARED = 64
-"""Tokens that all prompts begin with from which on they are read once, as those of a worked example are."""
+"""The same first tokens of all prompts are read once where they are at least so many, as with a worked example."""
 _NONE = -100
 """In the place of a token where there is none."""
 
@@ -386,15 +386,15 @@ def _prefill(
     cache = DynamicCache(config=model.config)
     # A layer of another kind, such as one with a sliding window, stays as it is.
     cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
-    sees, head = hasattr(model.config, "vision_config"), 0
-    if read is None and not sees and all(type(layer) is _RoomyLayer for layer in cache.layers):
-        head = common_head(distinct)
-        if head < _SHARED or len(distinct) == 1:
-            head = 0
-        else:  # read once, by one row that all go on from
-            tokens = torch.tensor([distinct[0][:head]], device=model.device)
-            _logits(model, tokens, torch.ones_like(tokens), torch.arange(head, device=model.device)[None], cache)
-            cache.batch_select_indices(torch.zeros(len(distinct), dtype=torch.long, device=model.device))
+    sees = hasattr(model.config, "vision_config")
+    whole = read is None and not sees and all(type(layer) is _RoomyLayer for layer in cache.layers)
+    head = common_head(distinct) if whole and len(distinct) > 1 else 0
+    if head < _SHARED:
+        head = 0
+    else:  # read once, by one row that all go on from
+        tokens = torch.tensor([distinct[0][:head]], device=model.device)
+        _logits(model, tokens, torch.ones_like(tokens), torch.arange(head, device=model.device)[None], cache)
+        cache.batch_select_indices(torch.zeros(len(distinct), dtype=torch.long, device=model.device))
     # Padded on the left, so that all prompts end in the last column; the first ones hold the head, which is read.
     width = max(map(len, distinct))
     gaps = torch.tensor([width - len(prompt) for prompt in distinct], device=model.device)

@@ -1,10 +1,9 @@
 """The mean of the weights of several trained models, a model of its own (docs/training.md).
 
-What a run learns of the errors of its reward is another thing in each run, and what it learns of the task the same one:
-the mean keeps the second (Wortsman et al., Model soups, 2022; Ramé et al., WARM, 2024).
+Each run learns other errors of its reward, and the same task: the mean keeps the task (Wortsman et al., Model soups,
+2022; Ramé et al., WARM, 2024).
 """
 
-import json
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -15,13 +14,14 @@ from huggingface_hub import ModelCardData
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from recipe.artifacts import CARD, JsonObject, atomic_path, file_sha256, read_json
+from recipe.artifacts import CARD, JsonObject, atomic_path, file_sha256, read_json, write_json
 from recipe.errors import ComputeError, InputError, first_line
+from recipe.hub import README
 from recipe.progress import SILENT, Progress
 from recipe.training.policy import write_errors
 
 STAGE = "average"
-_OWN = ("README.md", CARD)
+_OWN = (README, CARD)
 """Files of a model's folder that are about its own training."""
 
 
@@ -55,12 +55,13 @@ def average_models(folders: Sequence[Path], output: Path, progress: Progress = S
         kept = {name: earlier.get(name) for name in ("stage", "seed", "step", "reward", "base_model", "inputs")}
         card["models"].append({"weights": " ".join(map(file_sha256, files)), **kept})
     with ExitStack() as stack, atomic_path(output) as partial, write_errors(output):
-        places = []
+        handles, places = [], []
         for model, files in zip(models, weights, strict=True):
             try:
                 opened = [stack.enter_context(safe_open(file, "pt")) for file in files]
             except (OSError, SafetensorError) as error:
                 raise InputError.at(model, f"its weights are damaged ({first_line(error)})", "train it anew") from None
+            handles.append(opened)
             places.append({name: held for held in opened for name in held.keys()})  # noqa: SIM118 - no mapping
         shapes = [{name: held.get_slice(name).get_shape() for name, held in own.items()} for own in places]
         for model, own in zip(models, shapes, strict=True):
@@ -70,19 +71,18 @@ def average_models(folders: Sequence[Path], output: Path, progress: Progress = S
                 )
         shutil.copytree(models[0], partial, ignore=shutil.ignore_patterns("*.safetensors", *_OWN))
         with progress.task("averaging weights", len(places[0])) as advance:
-            for file in weights[0]:
+            for file, held in zip(weights[0], handles[0], strict=True):
                 means = {}
-                with safe_open(file, "pt") as first:
-                    for name in first.keys():  # noqa: SIM118 - no mapping
-                        tensors = [own[name].get_tensor(name) for own in places]
-                        mean = torch.stack([tensor.float() for tensor in tensors]).mean(dim=0)
-                        if not torch.isfinite(mean).all():
-                            raise ComputeError(f"The mean of {name} is not finite; check the models.")
-                        means[name] = mean.to(tensors[0].dtype)
-                        advance(1)
+                for name in held.keys():  # noqa: SIM118 - no mapping
+                    tensors = [own[name].get_tensor(name) for own in places]
+                    mean = torch.stack([tensor.float() for tensor in tensors]).mean(dim=0)
+                    if not torch.isfinite(mean).all():
+                        raise ComputeError(f"The mean of {name} is not finite; check the models.")
+                    means[name] = mean.to(tensors[0].dtype)
+                    advance(1)
                 save_file(means, partial / file.name, metadata={"format": "pt"})
-        (partial / CARD).write_text(json.dumps(card, indent=2, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
-        (partial / "README.md").write_text(_readme(card), "utf-8")
+        write_json(partial / CARD, card)
+        (partial / README).write_text(_readme(card), "utf-8")
     return card
 
 

@@ -44,12 +44,12 @@ from recipe.artifacts import (
 from recipe.config import RewardTrainingSettings, SamplingConfig, Settings, TrainingSettings
 from recipe.corpus.encoders import licence_note
 from recipe.errors import ConfigError, InputError
+from recipe.hub import README
 from recipe.models.sampling import Decoding, decoding_of, read_decoding
 from recipe.models.smollm2 import HUB, NAME, smollm2_identity
 from recipe.prompting import PLAIN, PlannerPrompt, open_prompt, remembered_prompt
 from recipe.training import ranks
 
-README = "README.md"
 KEPT_CHECKPOINTS = 2
 VERSION = 3
 """Version of `run.json`."""
