@@ -503,3 +503,11 @@ def test_the_command_trains_and_the_reward_is_used_by_score_and_audit(
     written = [json.loads(line) for line in prompts.read_text().splitlines()]
     rebuilt = build_prompts(selection, StepEmbeddings(corpus.encoder).stacked)
     assert [row["example_id"] for row in written] == [prompt_id(prompt) for prompt in rebuilt]
+    samples = [tmp_path / "base.jsonl", tmp_path / "trained.jsonl"]
+    for file in samples:
+        file.write_text(
+            "".join(json.dumps({"example_id": row["example_id"], "steps": ["pour"]}) + "\n" for row in written)
+        )
+    flags = [*flags[:4], *(word for file in samples for word in ("--samples", str(file)))]
+    again = CliRunner().invoke(app, ["reward", "self-train", *flags, "--output", str(tmp_path / "again"), "--json"])
+    assert json.loads(again.stdout)["counts"]["samples"] == 2 * len(written)

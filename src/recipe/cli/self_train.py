@@ -31,7 +31,10 @@ def self_train(
         typer.Option(help="What narrations are: lists of steps, or speech. Default: found out from the corpus."),
     ] = None,
     samples: Annotated[
-        Path | None, typer.Option(help="Plans of a policy for the prompts, to learn from as well (--prompts-output).")
+        list[Path] | None,
+        typer.Option(
+            help="Plans of a policy for the prompts, to learn from as well (--prompts-output); repeat for each file."
+        ),
     ] = None,
     prompts_output: Annotated[
         Path | None, typer.Option(help="Write the prompts as examples for recipe plan, and end there.")
@@ -62,7 +65,7 @@ def self_train(
     require_writable(output / CARD if output.is_dir() else output)
     chosen = settings(config, "grounded", None)
     own = [procedure for path in tasks or () for procedure in read_procedures(path).procedures]
-    sampled = [] if samples is None else read_predictions(samples)
+    sampled = [prediction for path in samples or () for prediction in read_predictions(path)]
     LOADING.info("loading corpus %s ...", folder)
     corpus = Corpus.open(folder)
     if str(corpus.manifest["encoder"]["name"]).startswith("hash:"):
