@@ -1,5 +1,6 @@
 """The house rules that no linter checks: light imports, stable names, one set of documents."""
 
+import ast
 import importlib.metadata
 import importlib.util
 import subprocess
@@ -252,3 +253,28 @@ def test_an_unknown_key_names_the_nearest_known_one(tmp_path: Path) -> None:
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\nbeta = -1\n')
     with pytest.raises(ConfigError, match=r"key 'beta': .* 0 "):
         load_config(path, GRPOConfig)
+
+
+def bound_names(tree: ast.AST) -> dict[str, int]:
+    """Names that a module gives to variables, arguments, functions and classes, with a line of each."""
+    bound = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound[node.id] = node.lineno
+        elif isinstance(node, ast.arg):
+            bound[node.arg] = node.lineno
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound[node.name] = node.lineno
+    return bound
+
+
+def test_names_are_nouns_of_what_they_hold() -> None:
+    vague = {"one", "found", "told"}
+    assert bound_names(ast.parse("[one for one in told]\ndef found(told): told = 1")).keys() == vague
+    faults = [
+        f"{file.relative_to(ROOT)}:{line} {name}"
+        for file in SOURCE.rglob("*.py")
+        for name, line in bound_names(ast.parse(file.read_text("utf-8"))).items()
+        if name in vague
+    ]
+    assert faults == []

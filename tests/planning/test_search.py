@@ -17,7 +17,7 @@ from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.planner import PlanDraft, Planner, Request
 from recipe.planning.predictions import read_predictions, write_predictions
 from recipe.planning.rerank import rerank
-from recipe.planning.search import Composition, FoundPlan, PlanSearch
+from recipe.planning.search import Composition, PlanSearch, SearchedPlan
 from recipe.reward.scorer import PromptGroup, Steps, plain_reward
 from recipe.types import Example, Plan, Reward
 
@@ -272,4 +272,4 @@ def test_predictions_hold_the_search_and_its_cost(tmp_path: Path) -> None:
     answers = [one for one in ToyPlanner().answer(engine.asked) if isinstance(one, Answer)]
     assert again.record.tokens_out == sum(one.tokens_out for one in answers)
     assert again.record.tokens_in == sum(one.tokens_in for one in answers)
-    assert FoundPlan((), Answer("")).rank > FoundPlan(("a",), Answer("1. a")).rank > found.plans[0].rank
+    assert SearchedPlan((), Answer("")).rank > SearchedPlan(("a",), Answer("1. a")).rank > found.plans[0].rank

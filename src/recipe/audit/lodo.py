@@ -176,9 +176,8 @@ def leave_one_out(
         )
     else:
         choices = dict.fromkeys(chosen.values())
-        which = (
-            f"what is chosen on the other sources ({', '.join(f'{name} for {one}' for one, name in chosen.items())})"
-        )
+        by_source = ", ".join(f"{name} for {source}" for source, name in chosen.items())
+        which = f"what is chosen on the other sources ({by_source})"
         if len(choices) == 1:
             which = f"{next(iter(choices))}, chosen each time on the other sources,"
         in_words = ", ".join(f"{points(source_left.over_default)} on {source_left.source}" for source_left in worse)

@@ -167,10 +167,10 @@ def audited_prompts(
     ids = VideoIds(procedure.video_id for procedure in procedures)
     held, unclear = set[str](), set[str]()
     for name in (corpus.narration(index).video_id for index in range(len(corpus))):
-        if found := ids.find(name):
-            held.add(found)
-        elif found := ids.inside(name):
-            (held if YOUTUBE.fullmatch(found) else unclear).add(found)
+        if video_id := ids.find(name):
+            held.add(video_id)
+        elif video_id := ids.inside(name):
+            (held if YOUTUBE.fullmatch(video_id) else unclear).add(video_id)
     selection = select(procedures, extent.seed, extent.limit, held)
     selection = selection._replace(unclear=sum(procedure.video_id in unclear for procedure in selection.audited))
     if not selection.audited:

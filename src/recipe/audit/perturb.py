@@ -78,16 +78,15 @@ def select(
     """
     left_out = dict.fromkeys((REPEATED, IN_CORPUS, TOO_SHORT, TOO_LONG), 0)
     usable: dict[tuple[str, str], AuditProcedure] = {}
-    for procedure in procedures:
-        one = collapsed(procedure)
-        if (one.source, one.video_id) in usable:
+    for procedure in map(collapsed, procedures):
+        if (procedure.source, procedure.video_id) in usable:
             left_out[REPEATED] += 1
-        elif one.video_id in corpus_videos:
+        elif procedure.video_id in corpus_videos:
             left_out[IN_CORPUS] += 1
-        elif not FEWEST <= len(one.steps) <= MOST:
-            left_out[TOO_SHORT if len(one.steps) < FEWEST else TOO_LONG] += 1
+        elif not FEWEST <= len(procedure.steps) <= MOST:
+            left_out[TOO_SHORT if len(procedure.steps) < FEWEST else TOO_LONG] += 1
         else:
-            usable[one.source, one.video_id] = one
+            usable[procedure.source, procedure.video_id] = procedure
     drawn = {key: hashlib.sha256(json.dumps([seed, *key]).encode()).digest() for key in usable}
     sources: dict[str, list[AuditProcedure]] = {}
     for key in sorted(usable, key=lambda key: (key[0], drawn[key])):

@@ -318,7 +318,7 @@ def json_text(value: object) -> str:
     """A value as JSON that a terminal shows and does not obey."""
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     text = json.dumps(value, ensure_ascii=not unicode, indent=2)
-    return COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def print_lines(*lines: object) -> None:

@@ -140,17 +140,17 @@ def diff(
     stream, origin = source_for(folder, narrations, exclusions_of(exclude, exclude_split, ids), titles)
     corpus = Corpus.open(folder)
     require_exclusions(folder, corpus.manifest, origin)
-    found = difference(corpus, stream)
+    changes = difference(corpus, stream)
     kinds: dict[str, Sequence[str]] = {
-        "added": found.added,
-        "changed": found.changed,
-        "not among them": found.removed,
+        "added": changes.added,
+        "changed": changes.changed,
+        "not among them": changes.removed,
     }
-    lines = [f"{found.equal:,} narrations are in the corpus as they are"]
+    lines = [f"{changes.equal:,} narrations are in the corpus as they are"]
     for kind, videos in kinds.items():
         more = f", and {len(videos) - _NAMED:,} more" if len(videos) > _NAMED else ""
         lines.append(f"{kind}: {len(videos):,}" + (f" ({', '.join(videos[:_NAMED])}{more})" if videos else ""))
-    return CommandOutput({"corpus": str(folder), **found._asdict()}, lines)
+    return CommandOutput({"corpus": str(folder), **changes._asdict()}, lines)
 
 
 def _changed(folder: Path, change: "CorpusChange") -> CommandOutput:

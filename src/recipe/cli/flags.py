@@ -49,8 +49,8 @@ def setting_keys(*kinds: type[Settings], **tables: type[Settings]) -> dict[str, 
     for before, kind in levels:  # which grows by the tables below
         for name, of in kind.model_fields.items():
             members = [of.annotation, *get_args(of.annotation)]
-            inner = [one for one in members if isinstance(one, type) and issubclass(one, Settings)]
-            levels += [(f"{before}{name}.", one) for one in inner]
+            inner = [member for member in members if isinstance(member, type) and issubclass(member, Settings)]
+            levels += [(f"{before}{name}.", member) for member in inner]
             if not inner:
                 keys.setdefault(f"{before}{name}", "true" if bool in members else "VALUE")
     return keys

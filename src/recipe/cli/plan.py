@@ -225,7 +225,7 @@ def _plans(
     from recipe.planning.rerank import rerank
     from recipe.reward.coverage import sentence_of_plan
 
-    found, rows, lines = dict[str, Any](), list[dict[str, Any]](), list[str | Text]()
+    facts, rows, lines = dict[str, Any](), list[dict[str, Any]](), list[str | Text]()
     if search is None:
         answers = all_answered(planner.complete([request], count, console.progress())[0])
     else:
@@ -234,7 +234,7 @@ def _plans(
         if isinstance(outcome, Refusal):
             raise InputError(outcome.reason)
         answers = [plan.answer for plan in outcome.plans[:count]]
-        found["search"], line = _searched([outcome.record])
+        facts["search"], line = _searched([outcome.record])
         lines.append(line)
     plans = list(map(read_plan, answers))
     ranked = None
@@ -256,7 +256,7 @@ def _plans(
             narrations = {aligned.index: aligned.narration for aligned in explained.narrations}
             covered = explained.coverage
             if rank == 0 and verifier.config.aligns:
-                found["coverage"] = None if covered is None else covered._asdict()
+                facts["coverage"] = None if covered is None else covered._asdict()
                 known = covered is None or covered.state != "unknown"
                 lines.insert(0, sentence_of_plan(covered))
             evidence: list[dict[str, Any] | None] = []
@@ -303,7 +303,7 @@ def _plans(
                 moment = when(Segment(said["text"], said["start"], said["end"]))
                 lines.append(_evidence_line(said, moment))
         lines += _ending(row)
-    return CommandOutput({"goal": request.goal, "history": list(request.history), "plans": rows} | found, lines)
+    return CommandOutput({"goal": request.goal, "history": list(request.history), "plans": rows} | facts, lines)
 
 
 def _evidence_line(said: Mapping[str, Any], moment: str) -> Text:
@@ -402,7 +402,11 @@ def _planned(
         if cut
         else []
     )
-    if records := list({one.example_id: one.search for one in predictions if one.search is not None}.values()):
+    if records := list(
+        {
+            prediction.example_id: prediction.search for prediction in predictions if prediction.search is not None
+        }.values()
+    ):
         result["search"], line = _searched(records)
         lines.append(line)
     reasons = [f"absent: {name}" for name in missing]

@@ -71,16 +71,16 @@ def self_train(
     if str(corpus.manifest["encoder"]["name"]).startswith("hash:"):
         problem = "its encoder counts words and knows no meaning, so that nothing can be learned from it"
         raise InputError.at(folder, problem, "build the corpus with --encoder minilm, for example")
-    found = pseudo_set(corpus, chosen, tasks=own, count=prompts, kind=kind, samples=sampled, seed=seed)
+    prompt_set = pseudo_set(corpus, chosen, tasks=own, count=prompts, kind=kind, samples=sampled, seed=seed)
     if prompts_output is not None:
         require_writable(prompts_output)
-        count = write_examples(prompts_output, prompt_examples([one.prompt for one in found.prompts]))
+        count = write_examples(prompts_output, prompt_examples([prompt.prompt for prompt in prompt_set.prompts]))
         return CommandOutput(
             {"prompts": count, "output": str(prompts_output)}, [f"{count} prompts in {prompts_output}"]
         )
     work = output.with_name(f".{output.name}.work")
     with locked(work):
-        trained = self_train(corpus, chosen, found, seed=seed, work=work, progress=progress())
+        trained = self_train(corpus, chosen, prompt_set, seed=seed, work=work, progress=progress())
         card = trained.reward.write(output, trained.card)
     remove(work)
     return CommandOutput(card, _lines(card, trained.gate, output))

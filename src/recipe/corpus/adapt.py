@@ -211,8 +211,8 @@ def partners(
     queries = [segments.central(place) for place in range(len(side))]
     hits = corpus.search_batch(queries, min(len(corpus), _WIDER * (count + 1)))
     pairs: set[tuple[int, int]] = set()
-    for place, found in enumerate(hits):
-        near = [places[hit.narration] for hit in found if hit.narration in places]
+    for place, nearest in enumerate(hits):
+        near = [places[hit.narration] for hit in nearest if hit.narration in places]
         alike = titled.get((segments.titles[place], bool(side[place])), [place])
         # Those that follow in the list, so that all of a title are compared with equally many.
         turn = alike.index(place)
@@ -280,7 +280,7 @@ def learned_map(
     return np.asarray((np.eye(size) + added) @ without_mean)
 
 
-def found_share(vectors: Float32, pairs: StepPairs) -> float:
+def recall(vectors: Float32, pairs: StepPairs) -> float:
     """The share of pairs whose similarity only 5% of all pairs have with the nearest of their negatives."""
     first, second = vectors[pairs.pairs[:, 0]], vectors[pairs.pairs[:, 1]]
     others = [np.einsum("nd,nkd->nk", side, vectors[pairs.negatives]).max(axis=1) for side in (first, second)]
@@ -344,7 +344,7 @@ def adapt_encoder(
         )
     mapping = learned_map(segments, learned, config, progress)
     after = unit((segments.raw @ mapping.T).astype(np.float32))
-    gate = Gate(len(kept.pairs), found_share(segments.raw, kept), found_share(after, kept))
+    gate = Gate(len(kept.pairs), recall(segments.raw, kept), recall(after, kept))
     if gate.after < gate.before:
         raise ComputeError(
             f"the adapted encoder finds {gate.after:.1%} of the {gate.pairs:,} held-out pairs and its base "
@@ -378,8 +378,10 @@ def _model_folder(recorded: EncoderIdentity) -> Path:
             problem = f"gives {full} dimensions, of which the corpus keeps {recorded['dimension']}"
         elif not folder.is_dir():
             repository = name if "/" in name else f"sentence-transformers/{name}"
-            found = huggingface_hub.snapshot_download(repository, revision=recorded["revision"], local_files_only=True)
-            folder = Path(found)
+            snapshot = huggingface_hub.snapshot_download(
+                repository, revision=recorded["revision"], local_files_only=True
+            )
+            folder = Path(snapshot)
         if not problem and not (folder / "modules.json").is_file():
             problem = "has no modules.json"
     if problem:

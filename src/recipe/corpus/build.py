@@ -178,9 +178,9 @@ def _compare_finished(
     with locked(output):
         if changed:
             corpus = Corpus.open(output, config.encoder if encoder is None else None)
-            found = difference(corpus, narrations)
-            if found.added or found.changed or found.removed:
-                raise _other_narrations(output, found)
+            changes = difference(corpus, narrations)
+            if changes.added or changes.changed or changes.removed:
+                raise _other_narrations(output, changes)
             return True
         if origin is not None and _refreshed(_recorded_inputs(output)["files"], origin.files) is not None:
             return False  # the files say it, and need not be read
@@ -188,13 +188,13 @@ def _compare_finished(
         return True
 
 
-def _other_narrations(output: Path, found: CorpusDifference) -> CorpusError:
+def _other_narrations(output: Path, changes: CorpusDifference) -> CorpusError:
     """The error for a finished corpus of other narrations than those given."""
     return CorpusError(
         f"{output}: the folder holds a finished corpus of other narrations: of those given it lacks "
-        f"{len(found.added):,}, and has {len(found.changed):,} in other words; {len(found.removed):,} of its own are "
-        f"not given. Change it with `recipe corpus add {output} FILES` and `recipe corpus remove`, or choose another "
-        "folder."
+        f"{len(changes.added):,}, and has {len(changes.changed):,} in other words; {len(changes.removed):,} of its own "
+        f"are not given. Change it with `recipe corpus add {output} FILES` and `recipe corpus remove`, or choose "
+        "another folder."
     )
 
 
@@ -313,11 +313,11 @@ def _restage(
     if compared < len(recorded):
         problem = problem or "the input ends before this shard"
     if problem and finished:
-        found = difference(Corpus.open(output), rest)
+        changes = difference(Corpus.open(output), rest)
         same = sum(shard["narrations"] for shard in recorded[:compared])  # those before `rest`
-        found = found._replace(removed=found.removed[same:])
-        if found.added or found.changed or found.removed:
-            raise _other_narrations(output, found)
+        changes = changes._replace(removed=changes.removed[same:])
+        if changes.added or changes.changed or changes.removed:
+            raise _other_narrations(output, changes)
     if problem:
         raise CorpusError(
             f"{output / SHARDS / shard_name(compared)}: {problem}; "

@@ -52,14 +52,14 @@ def compared(corpus: Corpus, narrations: Iterable[Narration]) -> Iterator[HeldNa
 
 def difference(corpus: Corpus, narrations: Iterable[Narration]) -> CorpusDifference:
     """What the narrations would add to the corpus, change in it and leave out of it. Raises CorpusError."""
-    found = CorpusDifference([], [], 0, [])
+    changes = CorpusDifference([], [], 0, [])
     left, equal = dict.fromkeys(corpus.video_ids), 0
     for pair in compared(corpus, narrations):
         left.pop(pair.given.video_id, None)
         if pair.held is None:
-            found.added.append(pair.given.video_id)
+            changes.added.append(pair.given.video_id)
         elif pair.is_equal:
             equal += 1
         else:
-            found.changed.append(pair.given.video_id)
-    return found._replace(equal=equal, removed=list(left))
+            changes.changed.append(pair.given.video_id)
+    return changes._replace(equal=equal, removed=list(left))

@@ -40,7 +40,7 @@ class PublishedPart(NamedTuple):
     other_path: str = ""
     """Where some releases put it; `*` stands for any characters."""
 
-    def found(self, folder: Path) -> bool:
+    def is_in(self, folder: Path) -> bool:
         """Whether it is in the benchmark's folder."""
         return any(next(folder.glob(path), None) is not None for path in (self.path, self.other_path) if path)
 

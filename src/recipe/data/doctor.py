@@ -108,7 +108,7 @@ def examine(root: Path, has_video: HasVideo | None = None, progress: Progress = 
 def _diagnosis(folder: Path | None, name: str, benchmark: Benchmark, has_video: HasVideo | None) -> Diagnosis:
     if folder is None:
         return Diagnosis(name, None, "absent", benchmark.parts)
-    missing = tuple(part for part in benchmark.parts if not part.found(folder))
+    missing = tuple(part for part in benchmark.parts if not part.is_in(folder))
     try:
         procedures = benchmark.read(folder)
         set_aside = sum(map(len, benchmark.set_aside(folder).values())) if benchmark.set_aside else 0

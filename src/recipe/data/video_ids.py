@@ -188,8 +188,8 @@ class VideoIds:
         random = YOUTUBE.fullmatch(text) and not _WORDS.fullmatch(text)
         if text in self._parts:
             return self._parts[text]
-        if self._youtube and (found := next((part for part in _windows(text) if part in self._youtube), None)):
-            return found
+        if self._youtube and (youtube_id := next((part for part in _windows(text) if part in self._youtube), None)):
+            return youtube_id
         if not self._others:
             return None
         edges = [i == 0 or i == len(text) or not text[i - 1 : i + 1].isalnum() for i in range(len(text) + 1)]

@@ -182,19 +182,19 @@ class Measure:
         groups = [(scored, group) for scored in scores for group in distinct_groups(scored)]
         judged, against = scores[0].judge is not None, any(group.difference for _, group in groups)
         rows = []
-        for one, group in groups:
+        for scored, group in groups:
             cells = [cls.cell(name, group.values.get(name)) for name in metrics]
             cells += [cls.cell(cls.main, group.difference, signed=True)] if against else []
             counts = (group.counts.plans, group.counts.unscored, group.counts.missing)
-            judge = [one.judge.name] if one.judge else []
+            judge = [scored.judge.name] if scored.judge else []
             if group.kind == "control":
-                over = f"beside {one.system}"
+                over = f"beside {scored.system}"
                 rows.append(row(group_title(group), *judge, over, *cells, *counts, kind="control"))
             else:
-                rows.append(row(one.system, *judge, group_title(group), *cells, *counts))
+                rows.append(row(scored.system, *judge, group_title(group), *cells, *counts))
         columns = [*(["judge"] if judged else []), "over", *map(cls.metric_title, metrics)]
         columns += [*(["system minus control"] if against else []), "plans", "unscored", "missing"]
-        read = [(f"{one.system}, {group_title(group)}", group.readings) for one, group in groups]
+        read = [(f"{scored.system}, {group_title(group)}", group.readings) for scored, group in groups]
         table = Table(caption, "system", headings(*columns), tuple(rows), about="95% interval below")
         return [table, *readings_table(caption, read, cls.digits)]
 
@@ -294,7 +294,7 @@ def select_plans(
     planned: dict[str, list[Prediction]] = {example.example_id: [] for example in examples}
     for prediction in matched.predictions:
         planned[prediction.example_id].append(prediction)
-    plans = [one for name, some in planned.items() for one in some or [Prediction(name, ())]]
+    plans = [plan for name, some in planned.items() for plan in some or [Prediction(name, ())]]
     return PlanSelection([*examples], plans, frozenset(matched.missing), matched.elsewhere).of(examples, missing)
 
 
@@ -356,9 +356,9 @@ def summarise(
         group = _group(measure, name, "control", control, by_id, seed)
         if measure.beats_controls:
             ours, theirs = example_means(values), example_means(measure.plan_values(control))
-            if both := [one for one in ours if one in theirs]:
-                first, second = ([side[one][measure.main] for one in both] for side in (ours, theirs))
-                clusters = [measure.cluster_of(by_id[one]) for one in both]
+            if both := [name for name in ours if name in theirs]:
+                first, second = ([side[name][measure.main] for name in both] for side in (ours, theirs))
+                clusters = [measure.cluster_of(by_id[name]) for name in both]
                 group = replace(group, difference=paired_interval(first, second, clusters, seed))
         groups.append(group)
     samples = Counter(plan.example_id for plan in {row.plan for row in own})
@@ -367,7 +367,7 @@ def summarise(
     findings = measure.findings(rows, [*by_id.values()], seed)
     if measure.beats_controls:
         differences = [
-            Difference("", system, one.name, measure.main, one.difference) for one in groups if one.difference
+            Difference("", system, group.name, measure.main, group.difference) for group in groups if group.difference
         ]
         findings = [*control_sentences(differences), *findings]
     return Scores(

@@ -33,7 +33,7 @@ def plan_measure(settings: ValidationSettings) -> PlanMeasure | None:
     measure = measure_named(name).open(settings, lambda: open_encoder(EncoderConfig(name=settings.encoder)).encode)
 
     def values(examples: Sequence[Example], plans: Sequence[Sequence[str]]) -> list[float | None]:
-        known = {one.example_id: one for one in examples if measure.knows(one)}
+        known = {example.example_id: example for example in examples if measure.knows(example)}
         # An example comes with several plans: the place among all tells them apart.
         predictions = [
             Prediction(example.example_id, tuple(plan), index)

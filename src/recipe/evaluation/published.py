@@ -67,7 +67,7 @@ class PublishedTable:
         >>> published("main").value("Qwen2.5-7B", "RECIPE-RL", "zero-shot")
         46.1
         """
-        keys = [one.key for one in self.columns]
+        keys = [heading.key for heading in self.columns]
         lines = [line for line in self.rows if (line.group, line.name) == (group, row)]
         if not lines or column not in keys:
             raise InputError(f"{self.label} has no value for {group!r}, {row!r}, {column!r}; see its rows and columns.")

@@ -163,13 +163,13 @@ def _other_plans(
         done = aligned.history_end(len(history))
         rest.append(aligned.narration.segments[0 if done is None else done + 1 :])
     kinds = {"its steps in other orders": list(shuffled)}
-    for name, told in (
+    for name, narrations in (
         ("segments of narrations outside the pool", far),
         ("the next segments of the pool's best narrations", rest),
     ):
         kinds[name] = [
             tuple(segments[k * len(segments) // len(plan)].text for k in range(len(plan)))
-            for segments in told
+            for segments in narrations
             if len(segments) >= len(plan)
         ][:count]
     return {name: plans for name, plans in kinds.items() if plans}
@@ -245,7 +245,7 @@ def in_words(explanation: Explanation) -> list[str]:
         ]
         if summands:
             sentences.append(f"It is the sum of {', '.join(summands)}.")
-    if spoken := [one for one in explanation.spoken[:_SPOKEN] if abs(one[1]) >= _SMALL]:
+    if spoken := [pair for pair in explanation.spoken[:_SPOKEN] if abs(pair[1]) >= _SMALL]:
         moved = ", ".join(f"{words} ({_number(adds, sign=True)})" for words, adds in spoken)
         sentences.append(f"Beside an average plan, the net was moved most by {moved}.")
     if explanation.coverage is not None:

@@ -86,10 +86,10 @@ class PartOfCorpus:
 
     def search_batch(self, queries: Sequence[Vectors], k: int) -> list[list[Hit]]:
         """The k best of what is left, from so many more of the whole corpus as were left out."""
-        found = self._corpus.search_batch(queries, k + self._left_out)
+        ranked = self._corpus.search_batch(queries, k + self._left_out)
         return [
             [Hit(int(place), hit.score) for hit in hits if (place := self._place[hit.narration]) >= 0][:k]
-            for hits in found
+            for hits in ranked
         ]
 
 
@@ -142,7 +142,7 @@ def pseudo_procedures(
     most, baseline = min(count, len(corpus) // 4), SimilarityBaseline.of(corpus)
     for name in sorted(by_goal, key=lambda name: _digest(seed, name)):
         own = list[tuple[int, Procedure]]()
-        for number, narration, goal in sorted(by_goal[name], key=lambda one: _digest(seed, one[1].video_id)):
+        for number, narration, goal in sorted(by_goal[name], key=lambda entry: _digest(seed, entry[1].video_id)):
             if len(own) == min(_A_GOAL, most - len(taken)):
                 break
             chosen = [*range(len(narration.segments))]
@@ -161,7 +161,7 @@ def _goal_of(narration: Narration) -> str:
     if title := " ".join((narration.title or "").split()):
         return title
     said = (_HOW_TO.search(segment.text) for segment in narration.segments[:_OPENING])
-    return next((" ".join(found[1].split()).strip(" .!,") for found in said if found), "")
+    return next((" ".join(match[1].split()).strip(" .!,") for match in said if match), "")
 
 
 def _spoken_steps(
@@ -177,10 +177,10 @@ def _spoken_steps(
     vectors = centred(raw, baseline.mean)
     query = raw[np.linspace(0, len(raw) - 1, min(len(raw), _QUERIES)).astype(np.intp)]
     count = min(max(len(corpus) // _NEAR, 3), _NEAR)  # few of a small corpus, whose goals have few narrations
-    found = corpus.search_batch([query], count + 1)[0]
-    near = [hit.narration for hit in found if hit.narration != number][:count]
+    hits = corpus.search_batch([query], count + 1)[0]
+    near = [hit.narration for hit in hits if hit.narration != number][:count]
     others = set(range(len(corpus))).difference(near, [number]) if len(corpus) < 4 * _FAR else range(len(corpus))
-    far = [one for one in random.sample(sorted(others), min(_FAR, len(others))) if one not in (number, *near)]
+    far = [other for other in random.sample(sorted(others), min(_FAR, len(others))) if other not in (number, *near)]
     highest = highest_similarities(corpus, baseline, [*near, *far], vectors)
     support = highest[: len(near)].mean(axis=0) - _FAR_WEIGHT * highest[len(near) :].mean(axis=0)
 
@@ -202,7 +202,7 @@ def other_words(corpus: NarrationIndex, embed: Embed, steps: Sequence[str]) -> d
     distinct = list(dict.fromkeys(steps))
     vectors = embed(distinct)
     low, high = _OTHER_WORDS
-    found: dict[str, tuple[str, ...]] = {}
+    rewordings: dict[str, tuple[str, ...]] = {}
     hits = corpus.search_batch([vector[None] for vector in vectors], _SEARCHED)
     for step, vector, near in zip(distinct, vectors, hits, strict=True):
         said: dict[str, float] = {}
@@ -213,8 +213,8 @@ def other_words(corpus: NarrationIndex, embed: Embed, steps: Sequence[str]) -> d
                 text = corpus.narration(hit.narration).segments[best].text
                 if same_goal(text) != same_goal(step):
                     said[text] = float(cosines[best])
-        found[step] = tuple(sorted(said, key=lambda text: -said[text]))[:4]
-    return found
+        rewordings[step] = tuple(sorted(said, key=lambda text: -said[text]))[:4]
+    return rewordings
 
 
 class RankedPlan(NamedTuple):
@@ -301,14 +301,14 @@ def foreign_steps(prompts: Sequence[AuditPrompt], embed: Embed, seed: int = 0) -
     steps: dict[str, list[str]] = {}
     for prompt in prompts:
         steps.setdefault(same_goal(prompt.goal), []).extend((*prompt.history, *prompt.true))
-    found = []
+    foreign = []
     for prompt in prompts:
         own = goals.index(same_goal(prompt.goal))
         others = [goals[int(index)] for index in nearest[own] if int(index) != own]
         random = Random("/".join((str(seed), prompt.source, prompt.video_id, "foreign")))
         chosen = others[:3] + random.sample(others[3:], min(2, len(others[3:])))
-        found.append(tuple(dict.fromkeys(step for goal in chosen for step in steps[goal])))
-    return found
+        foreign.append(tuple(dict.fromkeys(step for goal in chosen for step in steps[goal])))
+    return foreign
 
 
 def _digest(seed: int, text: str) -> bytes:

@@ -117,7 +117,7 @@ def measure_quality(
     """
     embeddings = StepEmbeddings(corpus.encoder)
     videos = {procedure.video_id: procedure for procedure in procedures}
-    references = _references(mined, corpus, {f"{SOURCE}/{one.example_id}": one for one in examples}, videos)
+    references = _references(mined, corpus, {f"{SOURCE}/{example.example_id}": example for example in examples}, videos)
     order = [int(index) for index in np.random.default_rng(seed).permutation(len(mined.examples))]
     compared = sorted([index for index in order if references[index]][:COMPARED])
     shown = [index for index in order if references[index]] if compared else order
@@ -249,7 +249,7 @@ def _agreement(
         return {}
     nearest = NearestStep(embeddings.stacked, [step for steps in references for step in steps])
     nearest.learn([text for example in examples for text in example.continuation])
-    texts = [text for one, own in zip(examples, references, strict=True) for text in (*one.continuation, *own)]
+    texts = [text for example, own in zip(examples, references, strict=True) for text in (*example.continuation, *own)]
     likeness = Likeness(embeddings.stacked, calibrate(embeddings.stacked), texts)
     same = partners(examples, lambda item, other: item.goal == other.goal and video_of(item) != video_of(other))
     different = partners(examples, lambda item, other: item.goal != other.goal)

@@ -177,8 +177,12 @@ def pseudo_set(
             f"A self-trained reward needs {FEWEST_PROMPTS} pseudo-prompts, and {len(selection.audited)} of the "
             f"{len(corpus):,} narrations can be one; use a larger corpus, or add your own procedures with --tasks."
         )
-    told = VideoIds(procedure.video_id for procedure in tasks)
-    also = [number for number in range(len(corpus)) if told.may_be(corpus.narration(number).video_id)] if tasks else []
+    task_videos = VideoIds(procedure.video_id for procedure in tasks)
+    also = (
+        [number for number in range(len(corpus)) if task_videos.may_be(corpus.narration(number).video_id)]
+        if tasks
+        else []
+    )
     rest = PartOfCorpus(corpus, [*pseudo.numbers, *also])
     if problem := config.contrast_problem(len(rest)):
         raise InputError(f"Without the narrations of its pseudo-prompts the corpus is too small to train on. {problem}")
@@ -197,37 +201,37 @@ def pseudo_set(
         )
         for prompt, others in zip(prompts, foreign, strict=True)
     ]
-    found = PseudoSet(pseudo, rest, made, embeddings, sum(prompt.source != "pseudo" for prompt in prompts))
+    prompt_set = PseudoSet(pseudo, rest, made, embeddings, sum(prompt.source != "pseudo" for prompt in prompts))
     if samples:
-        add_samples(found, samples)
-    return found
+        add_samples(prompt_set, samples)
+    return prompt_set
 
 
-def add_samples(found: PseudoSet, samples: Sequence[Prediction]) -> None:
+def add_samples(prompt_set: PseudoSet, samples: Sequence[Prediction]) -> None:
     """Give each prompt the plans that a policy wrote for it, ranked by their likeness in order to the true one.
 
     Raises InputError where none is for a prompt.
     """
-    own, embeddings = {prompt_id(one.prompt): one for one in found.prompts}, found.embeddings
+    own, embeddings = {prompt_id(prompt.prompt): prompt for prompt in prompt_set.prompts}, prompt_set.embeddings
     sampled = [prediction for prediction in samples if prediction.example_id in own and prediction.steps]
     if not sampled:
         raise InputError(
             "no sample is for a pseudo-prompt; write the prompts with --prompts-output, with the same corpus, --tasks, "
             "--prompts and --seed, and plan for them."
         )
-    texts = [step for one in found.prompts for step in one.prompt.true] + [
-        step for one in sampled for step in one.steps
+    texts = [step for prompt in prompt_set.prompts for step in prompt.prompt.true] + [
+        step for prediction in sampled for step in prediction.steps
     ]
     likeness = Likeness(embeddings.stacked, calibrate(embeddings.stacked), texts)
     for prediction in sampled:
-        one = own[prediction.example_id]
-        ordered = ordered_likeness(likeness.between(prediction.steps, one.prompt.true))
-        quality = 2 * ordered / (len(prediction.steps) + len(one.prompt.true))
-        one.samples.append(RankedPlan(prediction.steps, quality))
+        prompt = own[prediction.example_id]
+        ordered = ordered_likeness(likeness.between(prediction.steps, prompt.prompt.true))
+        quality = 2 * ordered / (len(prediction.steps) + len(prompt.prompt.true))
+        prompt.samples.append(RankedPlan(prediction.steps, quality))
 
 
 def compute_numbers(
-    found: PseudoSet, corpus: NarrationIndex, config: RewardConfig, work: Path | None, progress: Progress = SILENT
+    prompt_set: PseudoSet, corpus: NarrationIndex, config: RewardConfig, work: Path | None, progress: Progress = SILENT
 ) -> Places:
     """Score all plans of all prompts against the rest of the corpus; returns the usual places that were learned.
 
@@ -235,33 +239,35 @@ def compute_numbers(
     `Verifier.score`.
     """
     base = config.grounded.model_copy(update={"self_trained": "", "self_trained_anyway": False})
-    method = GroundedMethod(found.rest, config.model_copy(update={"grounded": base}), backends.load("auto"))
-    places = Places.of(found.rest, method.centre)
+    method = GroundedMethod(prompt_set.rest, config.model_copy(update={"grounded": base}), backends.load("auto"))
+    places = Places.of(prompt_set.rest, method.centre)
     store, identity = None, list[Any]()
     if work is not None:
-        own = sorted(found.pseudo.numbers), len(found.rest)
+        own = sorted(prompt_set.pseudo.numbers), len(prompt_set.rest)
         store, identity = AnswerStore(work), [_VERSION, card_of(corpus), base_settings(config.grounded), own]
-    with progress.task("scoring plans of pseudo-prompts", len(found.prompts)) as advance:
-        for start in range(0, len(found.prompts), _TOGETHER):
-            batch, groups = found.prompts[start : start + _TOGETHER], list[PromptGroup]()
-            for one in batch:
-                ranked = [plan.steps for plan in (*one.edits, *one.samples)]
-                plans = list(dict.fromkeys([*one.prompt.variants.values(), *ranked, *one.repeats, *one.composed]))
-                one.places = {plan: row for row, plan in enumerate(plans)}
-                groups.append(PromptGroup(one.prompt.goal, one.prompt.history, plans))
+    with progress.task("scoring plans of pseudo-prompts", len(prompt_set.prompts)) as advance:
+        for start in range(0, len(prompt_set.prompts), _TOGETHER):
+            batch, groups = prompt_set.prompts[start : start + _TOGETHER], list[PromptGroup]()
+            for prompt in batch:
+                ranked = [plan.steps for plan in (*prompt.edits, *prompt.samples)]
+                plans = list(
+                    dict.fromkeys([*prompt.prompt.variants.values(), *ranked, *prompt.repeats, *prompt.composed])
+                )
+                prompt.places = {plan: row for row, plan in enumerate(plans)}
+                groups.append(PromptGroup(prompt.prompt.goal, prompt.prompt.history, plans))
             key = fingerprint([identity, groups])
             entry = None if store is None else store.find(key)
             if entry is None:
                 texts = [text for group in groups for text in method.texts(group)]
-                scored = method.numbered(groups, found.embeddings.by_text(texts), places)
+                scored = method.numbered(groups, prompt_set.embeddings.by_text(texts), places)
                 entry = {
                     "totals": [[reward.total for reward in rewards] for rewards, _ in scored],
                     "numbers": [numbers.tolist() for _, numbers in scored],
                 }
                 if store is not None:
                     store.keep(key, entry)
-            for one, totals, numbers in zip(batch, entry["totals"], entry["numbers"], strict=True):
-                one.totals, one.numbers = np.array(totals, np.float64), np.array(numbers, np.float64)
+            for prompt, totals, numbers in zip(batch, entry["totals"], entry["numbers"], strict=True):
+                prompt.totals, prompt.numbers = np.array(totals, np.float64), np.array(numbers, np.float64)
             advance(len(batch))
     return places
 
@@ -272,16 +278,16 @@ def train(
     """Nets on the pairs of these prompts, with their weight beside the grounded reward."""
     better, worse = list[Float64](), list[Float64]()
     weights, kind_of = list[float](), list[PairKind]()
-    for one in prompts:
-        true = one.places[one.prompt.true]
+    for prompt in prompts:
+        true = prompt.places[prompt.prompt.true]
         pairs: dict[PairKind, list[tuple[int, int, float]]] = {kind: [] for kind in PAIRS}
-        pairs["classes"] = [(true, row, _CLASS_WEIGHT) for row in one.rows(one.corrupted)]
-        pairs["edits"] = _ranked_pairs(one, [*one.edits, RankedPlan(one.prompt.true, 1.0)])
-        pairs["samples"] = _ranked_pairs(one, one.samples)
+        pairs["classes"] = [(true, row, _CLASS_WEIGHT) for row in prompt.rows(prompt.corrupted)]
+        pairs["edits"] = _ranked_pairs(prompt, [*prompt.edits, RankedPlan(prompt.prompt.true, 1.0)])
+        pairs["samples"] = _ranked_pairs(prompt, prompt.samples)
         for kind in kinds:
             for first, second, weight in pairs[kind]:
-                better.append(one.numbers[first])
-                worse.append(one.numbers[second])
+                better.append(prompt.numbers[first])
+                worse.append(prompt.numbers[second])
                 weights.append(weight)
                 kind_of.append(kind)
     counts = {kind: kind_of.count(kind) for kind in PAIRS}
@@ -289,19 +295,19 @@ def train(
     nets = train_nets(np.stack(better), np.stack(worse), weights, drawn, seed=seed)
 
     # Spread and range over the plans that hold steps.
-    held = [[row for plan, row in one.places.items() if plan] for one in prompts]
-    values = [nets.values(one.numbers[rows]) for one, rows in zip(prompts, held, strict=True)]
+    held = [[row for plan, row in prompt.places.items() if plan] for prompt in prompts]
+    values = [nets.values(prompt.numbers[rows]) for prompt, rows in zip(prompts, held, strict=True)]
     spread_of_net = float(np.mean([own.std() for own in values]))
-    spread_of_reward = float(np.mean([one.totals[rows].std() for one, rows in zip(prompts, held, strict=True)]))
+    spread_of_reward = float(np.mean([prompt.totals[rows].std() for prompt, rows in zip(prompts, held, strict=True)]))
     every = np.concatenate(values)
     return SelfTrained(
         nets, places, spread_of_reward / max(spread_of_net, 1e-9), float(every.min()), float(every.max())
     )
 
 
-def _ranked_pairs(one: PseudoPrompt, plans: Sequence[RankedPlan]) -> list[tuple[int, int, float]]:
+def _ranked_pairs(prompt: PseudoPrompt, plans: Sequence[RankedPlan]) -> list[tuple[int, int, float]]:
     """Rows of a better and a worse plan, and the weight of the pair."""
-    rows = one.rows([plan.steps for plan in plans])
+    rows = prompt.rows([plan.steps for plan in plans])
     return [
         (rows[i], rows[j], min(first.quality - second.quality, _HEAVIEST))
         for i, first in enumerate(plans)
@@ -310,13 +316,13 @@ def _ranked_pairs(one: PseudoPrompt, plans: Sequence[RankedPlan]) -> list[tuple[
     ]
 
 
-def rewards_of(one: PseudoPrompt, trained: SelfTrained) -> Float64:
+def rewards_of(prompt: PseudoPrompt, trained: SelfTrained) -> Float64:
     """R of each different plan of a prompt, [G]."""
-    shares = trained.shares(one.numbers)
-    for plan, row in one.places.items():
+    shares = trained.shares(prompt.numbers)
+    for plan, row in prompt.places.items():
         if not plan:
             shares[row] = 0.0
-    return np.clip(one.totals + shares, -1.0, 1.0)
+    return np.clip(prompt.totals + shares, -1.0, 1.0)
 
 
 def run_gate(
@@ -324,20 +330,20 @@ def run_gate(
 ) -> Gate:
     """The test on prompts of goals that the nets were not trained on."""
     folds = [
-        int.from_bytes(hashlib.sha256(f"{seed}/{same_goal(one.prompt.goal)}".encode()).digest()[:4], "big") % _FOLDS
-        for one in prompts
+        int.from_bytes(hashlib.sha256(f"{seed}/{same_goal(prompt.prompt.goal)}".encode()).digest()[:4], "big") % _FOLDS
+        for prompt in prompts
     ]
     shares: dict[str, list[tuple[float, float, str]]] = {measure: [] for measure in MEASURES}
     for fold in range(_FOLDS):
-        own = [one for one, place in zip(prompts, folds, strict=True) if place == fold]
-        others = [one for one, place in zip(prompts, folds, strict=True) if place != fold]
+        own = [prompt for prompt, place in zip(prompts, folds, strict=True) if place == fold]
+        others = [prompt for prompt, place in zip(prompts, folds, strict=True) if place != fold]
         if not own or not others:
             continue
         trained = train(others, places, seed=seed, kinds=kinds)
-        for one in own:
-            before, after = _shares(one, one.totals), _shares(one, rewards_of(one, trained))
+        for prompt in own:
+            before, after = _shares(prompt, prompt.totals), _shares(prompt, rewards_of(prompt, trained))
             for measure, share in before.items():
-                shares[measure].append((share, after[measure], same_goal(one.prompt.goal)))
+                shares[measure].append((share, after[measure], same_goal(prompt.prompt.goal)))
     rows = []
     for measure, triples in shares.items():
         if triples:
@@ -347,23 +353,23 @@ def run_gate(
     return Gate(tuple(rows), *verdict_of(rows))
 
 
-def _shares(one: PseudoPrompt, rewards: Float64) -> dict[str, float]:
+def _shares(prompt: PseudoPrompt, rewards: Float64) -> dict[str, float]:
     """The measures of one prompt, those that it has."""
-    true = float(rewards[one.places[one.prompt.true]])
-    found = {}
-    if pairs := _ranked_pairs(one, [*one.edits, RankedPlan(one.prompt.true, 1.0)]):
-        found["edits"] = float(np.mean([wins(float(rewards[a]), float(rewards[b])) for a, b, _ in pairs]))
-    if plans := one.corrupted:
-        found["classes"] = float(np.mean([wins(true, float(rewards[row])) for row in one.rows(plans)]))
-    if alternative := one.prompt.variants.get(ALTERNATIVE):
-        found["alternative"] = wins(true, float(rewards[one.places[alternative]]))
-    if one.composed:
-        found["best_of"] = wins(true, float(rewards[one.rows(one.composed)].max()))
-    if one.repeats:
-        found["repeats"] = float(np.mean([wins(true, float(rewards[row])) for row in one.rows(one.repeats)]))
-    if pairs := _ranked_pairs(one, one.samples):
-        found["samples"] = float(np.mean([wins(float(rewards[a]), float(rewards[b])) for a, b, _ in pairs]))
-    return found
+    true = float(rewards[prompt.places[prompt.prompt.true]])
+    shares = {}
+    if pairs := _ranked_pairs(prompt, [*prompt.edits, RankedPlan(prompt.prompt.true, 1.0)]):
+        shares["edits"] = float(np.mean([wins(float(rewards[a]), float(rewards[b])) for a, b, _ in pairs]))
+    if plans := prompt.corrupted:
+        shares["classes"] = float(np.mean([wins(true, float(rewards[row])) for row in prompt.rows(plans)]))
+    if alternative := prompt.prompt.variants.get(ALTERNATIVE):
+        shares["alternative"] = wins(true, float(rewards[prompt.places[alternative]]))
+    if prompt.composed:
+        shares["best_of"] = wins(true, float(rewards[prompt.rows(prompt.composed)].max()))
+    if prompt.repeats:
+        shares["repeats"] = float(np.mean([wins(true, float(rewards[row])) for row in prompt.rows(prompt.repeats)]))
+    if pairs := _ranked_pairs(prompt, prompt.samples):
+        shares["samples"] = float(np.mean([wins(float(rewards[a]), float(rewards[b])) for a, b, _ in pairs]))
+    return shares
 
 
 def verdict_of(rows: Sequence[GateRow]) -> tuple[bool, str]:
@@ -393,34 +399,34 @@ def verdict_of(rows: Sequence[GateRow]) -> tuple[bool, str]:
 def self_train(
     corpus: NarrationIndex,
     config: RewardConfig,
-    found: PseudoSet,
+    prompt_set: PseudoSet,
     *,
     seed: int = 0,
     work: Path | None = None,
     progress: Progress = SILENT,
 ) -> Trained:
     """Train and test a reward on pseudo-prompts. Raises as `compute_numbers`."""
-    places = compute_numbers(found, corpus, config, work, progress)
+    places = compute_numbers(prompt_set, corpus, config, work, progress)
     with progress.task("training and testing", _FOLDS + 1) as advance:
-        gate = run_gate(found.prompts, places, seed=seed)
+        gate = run_gate(prompt_set.prompts, places, seed=seed)
         advance(_FOLDS)
-        reward = train(found.prompts, places, seed=seed)
+        reward = train(prompt_set.prompts, places, seed=seed)
         advance(1)
     if not math.isfinite(reward.weight + reward.lowest + reward.highest):
         raise InputError("The nets did not converge to numbers; check the corpus with: recipe corpus verify.")
     card = card_of(corpus) | {
         "grounded": base_settings(config.grounded),
-        "kind": found.pseudo.kind,
+        "kind": prompt_set.pseudo.kind,
         "seed": seed,
         "nets": SEEDS,
         "counts": {
             "narrations": len(corpus),
-            "left_out": len(corpus) - len(found.rest),
-            "prompts": len(found.prompts),
-            "tasks": found.tasks,
-            "goals": len({same_goal(one.prompt.goal) for one in found.prompts}),
-            "plans": sum(len(one.places) for one in found.prompts),
-            "samples": sum(len(one.samples) for one in found.prompts),
+            "left_out": len(corpus) - len(prompt_set.rest),
+            "prompts": len(prompt_set.prompts),
+            "tasks": prompt_set.tasks,
+            "goals": len({same_goal(prompt.prompt.goal) for prompt in prompt_set.prompts}),
+            "plans": sum(len(prompt.places) for prompt in prompt_set.prompts),
+            "samples": sum(len(prompt.samples) for prompt in prompt_set.prompts),
         },
         "gate": [
             {"measure": row.measure, "grounded": row.grounded, "with_net": row.with_net.mean}

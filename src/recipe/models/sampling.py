@@ -49,7 +49,7 @@ class Decoding:
         'checkpoint: temperature unknown, top_p unknown, top_k'
         """
         by: dict[str, list[str]] = {}
-        for name, (value, setter) in sorted(self.settings().items(), key=lambda one: one[1].by == "ours"):
+        for name, (value, setter) in sorted(self.settings().items(), key=lambda item: item[1].by == "ours"):
             by.setdefault(setter, []).append(f"{name} {'unknown' if value is None else f'{value:g}'}")
         return "; ".join(f"{setter}: {', '.join(settings)}" for setter, settings in by.items())
 

@@ -37,7 +37,7 @@ _TOGETHER = 256
 
 
 @dataclass(frozen=True, slots=True)
-class FoundPlan:
+class SearchedPlan:
     """A whole plan that a search came upon."""
 
     steps: Steps
@@ -56,7 +56,7 @@ class FoundPlan:
 class Composition:
     """The plans that a search ended with."""
 
-    plans: tuple[FoundPlan, ...]
+    plans: tuple[SearchedPlan, ...]
     """Those that have a reward, the best first; the first that the model wrote where the budget allowed no reward."""
     record: SearchRecord
 
@@ -82,8 +82,8 @@ class _Search:
     """What the scorer reads."""
     begun: dict[Steps, str] = field(default_factory=lambda: {(): ""})
     """The beginnings that go on, all of one length, with their texts; the best first."""
-    found: dict[Steps, FoundPlan] = field(default_factory=dict)
-    sampled: list[FoundPlan] = field(default_factory=list)
+    plans: dict[Steps, SearchedPlan] = field(default_factory=dict)
+    sampled: list[SearchedPlan] = field(default_factory=list)
     """Of `recombine`, the plans whose steps are candidates."""
     texts: set[str] = field(default_factory=set)
     """Steps that were encoded."""
@@ -168,7 +168,7 @@ class PlanSearch:
         own_prompts = [(draft.request.goal, draft.request.history) for draft in drafts] if prompts is None else prompts
         requests = self._planner.requests(drafts)
         scorer = self.scorer
-        live = {place: _Search(*one) for place, one in enumerate(zip(drafts, requests, own_prompts, strict=True))}
+        live = {place: _Search(*parts) for place, parts in enumerate(zip(drafts, requests, own_prompts, strict=True))}
         beam, count = self.config.search == "beam", self._width * self.config.branch
         if not beam:
             searches = list(live.values())
@@ -190,7 +190,7 @@ class PlanSearch:
                     del live[place]
                     yield SearchLevel(place, (), search.refusal or self._composition(search))
 
-    def _written(self, searches: Sequence[_Search], count: int) -> list[list[FoundPlan]]:
+    def _written(self, searches: Sequence[_Search], count: int) -> list[list[SearchedPlan]]:
         """For each search `count` whole plans behind each of its beginnings, as the model writes them."""
         beam = self.config.search == "beam"
         asked = [
@@ -199,7 +199,7 @@ class PlanSearch:
             for text in search.begun.values()
             for number in range(count)
         ]
-        written: dict[int, list[FoundPlan]] = {id(search): [] for search in searches}
+        written: dict[int, list[SearchedPlan]] = {id(search): [] for search in searches}
         for (search, request), outcome in zip(
             asked, self._planner.engine.answer([request for _, request in asked]), strict=True
         ):
@@ -209,20 +209,22 @@ class PlanSearch:
                 whole = outcome._replace(text=request.begun + outcome.text)
                 plan = read_plan(whole)
                 steps = plan.steps if isinstance(plan, Plan) else ()
-                written[id(search)].append(FoundPlan(steps, whole))
+                written[id(search)].append(SearchedPlan(steps, whole))
             elif not request.begun:  # else the plan fills the model's context, and others may not
                 search.refusal = outcome
         return list(written.values())
 
-    def _reward(self, scorer: Scorer, searches: Sequence[_Search], candidates: Sequence[Iterable[FoundPlan]]) -> None:
+    def _reward(
+        self, scorer: Scorer, searches: Sequence[_Search], candidates: Sequence[Iterable[SearchedPlan]]
+    ) -> None:
         """Reward the plans that are new, in one call, as far as the budget of each search goes."""
         budget, asked, groups = self.config.budget, list[_Search](), list[PromptGroup]()
         for search, plans in zip(searches, candidates, strict=True):
             affordable = list[Steps]()
             for plan in plans:
-                if plan.steps in search.found:
+                if plan.steps in search.plans:
                     continue
-                search.found[plan.steps] = plan
+                search.plans[plan.steps] = plan
                 texts = search.texts.union(plan.steps)
                 if budget is not None and len(texts) > budget:
                     search.spent = True
@@ -235,13 +237,13 @@ class PlanSearch:
         rewards = [own for batch in batches(groups) for own in score_or_raise(scorer, batch)]
         for search, group, own in zip(asked, groups, rewards, strict=True):
             for steps, reward in zip(group.plans, own, strict=True):
-                search.found[steps] = replace(search.found[steps], reward=reward)
+                search.plans[steps] = replace(search.plans[steps], reward=reward)
 
     def _choose(self, search: _Search) -> None:
         """Choose the next step of the beginnings that go on; none goes on once the budget is spent."""
         beam, place = self.config.search == "beam", len(next(iter(search.begun)))
-        best: dict[Steps, FoundPlan] = {}
-        for plan in sorted(search.found.values(), key=lambda plan: plan.rank):
+        best: dict[Steps, SearchedPlan] = {}
+        for plan in sorted(search.plans.values(), key=lambda plan: plan.rank):
             # The model cannot go on with a plan that it has ended; other plans may begin with all of its steps.
             if len(plan.steps) > place + beam and plan.steps[:place] in search.begun and plan.reward is not None:
                 best.setdefault(plan.steps[: place + 1], plan)
@@ -250,7 +252,7 @@ class PlanSearch:
         search.begun = {steps: text for steps, text in texts if text}
 
     def _composition(self, search: _Search) -> Composition:
-        ranked = sorted(search.found.values(), key=lambda plan: plan.rank)
+        ranked = sorted(search.plans.values(), key=lambda plan: plan.rank)
         rewarded = [plan for plan in ranked if plan.reward is not None]
         config = self.config
         record = SearchRecord(
@@ -268,7 +270,7 @@ class PlanSearch:
         return Composition(tuple(rewarded or ranked[:1]), record)
 
 
-def _recombined(search: _Search) -> list[FoundPlan]:
+def _recombined(search: _Search) -> list[SearchedPlan]:
     """The beginnings of a search, each with the ends of sampled plans that may stand at about this place."""
     plans = []
     for begun in search.begun:
@@ -276,7 +278,7 @@ def _recombined(search: _Search) -> list[FoundPlan]:
         for sampled in search.sampled:
             for start in range(max(place - 1, 0), min(place + 2, len(sampled.steps))):
                 steps = (*begun, *sampled.steps[start:])
-                plans.append(FoundPlan(steps, Answer(format_plan(steps), decoding=sampled.answer.decoding)))
+                plans.append(SearchedPlan(steps, Answer(format_plan(steps), decoding=sampled.answer.decoding)))
     return plans
 
 

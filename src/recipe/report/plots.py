@@ -259,7 +259,12 @@ def curves(
             own = [line for line in lines if (line.panel, line.name) == (title, name)]
             tint = colours.get(name, INK)
             means = [
-                np.array([np.nan if one is None else one.mean if isinstance(one, Interval) else one for one in line.y])
+                np.array(
+                    [
+                        np.nan if value is None else value.mean if isinstance(value, Interval) else value
+                        for value in line.y
+                    ]
+                )
                 for line in own
             ]
             smooth = [running_mean(y, smoothing_window(len(y))) if smoothed else y for y in means]

@@ -22,7 +22,10 @@ def crossings(plans: Sequence[Steps]) -> list[Steps]:
     [('boil', 'pour', 'serve'), ('heat', 'pour')]
     """
     crossed = (
-        one[:cut] + other[cut:] for one in plans for other in plans for cut in range(1, min(len(one), len(other)) + 1)
+        plan[:cut] + other[cut:]
+        for plan in plans
+        for other in plans
+        for cut in range(1, min(len(plan), len(other)) + 1)
     )
     given = set(plans)
     return [plan for plan in dict.fromkeys(crossed) if plan not in given and len(set(plan)) == len(plan)]

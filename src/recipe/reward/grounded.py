@@ -503,7 +503,9 @@ class GroundedMethod(Method):
             b = np.array([floors[text] for text in own], np.float32)
             # A product for each plan, so that other plans change no digit of it.
             products = [x[h + plan] @ x[plan].T for plan in plans]
-            joined = np.concatenate([np.zeros((len(h), 0), np.float32), *(one[: len(h)] for one in products)], axis=1)
+            joined = np.concatenate(
+                [np.zeros((len(h), 0), np.float32), *(product[: len(h)] for product in products)], axis=1
+            )
             to_goal, to_history = joined[0] if group.goal.strip() else None, joined[len(h) - len(history) :].T
             columns = [number for row in (h, *plans) for number in row]
             members.append(_GroupTexts(x, products, to_goal, to_history, b, [h, *plans], history, columns))

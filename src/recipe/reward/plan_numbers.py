@@ -121,7 +121,7 @@ def plan_numbers(facts: GroupFacts, parts: Sequence[Mapping[str, float]], totals
     first = 1 if facts.goal and len(h) > 1 else 0  # the first step that is done; without a history the goal is it
     done = h[first:]
     # A plan has a few steps: numbers of Python are several times as fast there as arrays.
-    support, time = (column.tolist() for column in _told(facts))
+    support, time = (column.tolist() for column in _support_and_time(facts))
     floors, places = facts.floors.tolist(), facts.places.tolist()
     N = facts.precedence
     votes = ((N - N.T) / (N + N.T + 1.0)).tolist()
@@ -135,7 +135,7 @@ def plan_numbers(facts: GroupFacts, parts: Sequence[Mapping[str, float]], totals
         n, part = len(plan), parts[index]
         if not n:
             continue
-        found = {
+        values = {
             "length": log(n),
             "length_left": log(n / max(left, 0.5)),
             "length_done": log(n / len(done)),
@@ -145,13 +145,13 @@ def plan_numbers(facts: GroupFacts, parts: Sequence[Mapping[str, float]], totals
             "done_length": log(len(done)),
         }
         for name in ("gain", "background", "relevance", "goal_relevance"):
-            found |= {name: part[name] / (n + _LENGTHENED), f"{name}_a_step": part[name] / n}
+            values |= {name: part[name] / (n + _LENGTHENED), f"{name}_a_step": part[name] / n}
 
         s = [support[step] / level for step in plan]
-        found |= {"support": fmean(s), "support_least": min(s), "support_first": s[0], "support_last": s[-1]}
-        found["support_sum"] = sum(s) / (n + _LENGTHENED)
+        values |= {"support": fmean(s), "support_least": min(s), "support_first": s[0], "support_last": s[-1]}
+        values["support_sum"] = sum(s) / (n + _LENGTHENED)
         b = [floors[step] - floor for step in plan]
-        found |= {"common": fmean(b), "common_most": max(b), "common_least": min(b)}
+        values |= {"common": fmean(b), "common_most": max(b), "common_least": min(b)}
 
         # Likeness: to the goal, to what is done, to what comes earlier, to the next step.
         likeness = cosines.tolist()
@@ -159,7 +159,7 @@ def plan_numbers(facts: GroupFacts, parts: Sequence[Mapping[str, float]], totals
         nearest_done = [max(column) for column in zip(*to_done, strict=True)]
         earlier = [max((nearest_done[k], *(to_plan[j][k] for j in range(k)))) for k in range(n)]
         following = [to_plan[k][k + 1] for k in range(n - 1)] or [_NO_NEXT]
-        found |= {
+        values |= {
             "goal": fmean(to_goal) - goal_done if facts.goal else 0.0,
             "goal_most": max(to_goal) if facts.goal else 0.0,
             "done": fmean(value for row in to_done for value in row),
@@ -178,7 +178,7 @@ def plan_numbers(facts: GroupFacts, parts: Sequence[Mapping[str, float]], totals
         neighbours = list(pairwise(plan)) or pairs
         late = [[votes[before][step] for before in done] for step in plan]
         next_votes = [votes[before][step] for before, step in neighbours]
-        found |= {
+        values |= {
             "order": fmean(votes[before][step] for before, step in pairs),
             "order_next": fmean(next_votes),
             "order_worst": min(next_votes),
@@ -191,13 +191,13 @@ def plan_numbers(facts: GroupFacts, parts: Sequence[Mapping[str, float]], totals
         }
         u = [time[step] for step in plan]
         jumps = [later - sooner for sooner, later in pairwise((reached, *u))]
-        found |= {"time_last": u[-1], "time_most": max(u), "time_gap": max(jumps), "time_back": -min(jumps)}
-        found |= {"time_first": jumps[0], "time_jumps": fmean(map(abs, jumps))}
-        numbers[index] = [found[name] for name in NUMBERS]
+        values |= {"time_last": u[-1], "time_most": max(u), "time_gap": max(jumps), "time_back": -min(jumps)}
+        values |= {"time_first": jumps[0], "time_jumps": fmean(map(abs, jumps))}
+        numbers[index] = [values[name] for name in NUMBERS]
     return numbers
 
 
-def _told(facts: GroupFacts) -> tuple[Float64, Float64]:
+def _support_and_time(facts: GroupFacts) -> tuple[Float64, Float64]:
     """Of each column: how much of a narration's best segment it has on average, and when it is said, 0 to 1, [C]."""
     W, offsets, weights = facts.similarities, facts.offsets, facts.weights
     count = W.shape[1]

@@ -105,8 +105,8 @@ class Places(NamedTuple):
         x -= x.mean(axis=0)
         spread = x.T @ x / len(x)
         held = spread + _RIDGE * np.trace(spread) / len(spread) * np.eye(len(spread))
-        found = np.linalg.solve(held, x.T @ when / len(x))
-        return cls(found / max(float((x @ found).std()), 1e-9))
+        direction = np.linalg.solve(held, x.T @ when / len(x))
+        return cls(direction / max(float((x @ direction).std()), 1e-9))
 
     def __call__(self, vectors: Vectors) -> Float64:
         """The usual places [n] of texts from their centred vectors [n, d]."""

@@ -168,7 +168,7 @@ class CompletionRecord:
             raise refuse("no reward", "give a number, null, or an object with 'total'", field="reward")
         completion = Completion.of(row["completion"], cut=clipped)
         prefixes = row.get("prefix_rewards", [])
-        if not isinstance(prefixes, list) or any(type(one) not in (int, float, NoneType) for one in prefixes):
+        if not isinstance(prefixes, list) or any(type(prefix) not in (int, float, NoneType) for prefix in prefixes):
             remedy = "give a list of numbers and nulls, or leave it out"
             raise refuse("no list of rewards", remedy, field="prefix_rewards")
         earned = None

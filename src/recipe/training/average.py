@@ -92,8 +92,8 @@ def _readme(card: JsonObject) -> str:
         library_name="transformers", pipeline_tag="text-generation", tags=["procedural-planning", "recipe", STAGE]
     ).to_yaml()
     rows = [
-        f"| {one['stage'] or 'unknown'} | {one['seed']} | {one['reward'] or '-'} | `{one['weights']}` |"
-        for one in card["models"]
+        f"| {model['stage'] or 'unknown'} | {model['seed']} | {model['reward'] or '-'} | `{model['weights']}` |"
+        for model in card["models"]
     ]
     parts = [
         f"---\n{front.strip()}\n---",

@@ -102,10 +102,10 @@ def covered_examples(
         if not isinstance(scorer, Verifier):
             raise ConfigError(f"min_coverage = {least!r} needs the corpus here; give a number with a reward service.")
         states = scorer.coverage.of([TaskPrompt(example.goal, example.history) for example in examples])
-        told = {own.example_id: state for own, state in zip(examples, states, strict=True) if state is not None}
+        covered = {own.example_id: state for own, state in zip(examples, states, strict=True) if state is not None}
         enough = {"known"} if least == "known" else {"known", "partly"}
-        known = {name: state.match for name, state in told.items()}
-        left_out = {name: known[name] for name, state in told.items() if state.state not in enough}
+        known = {name: state.match for name, state in covered.items()}
+        left_out = {name: known[name] for name, state in covered.items() if state.state not in enough}
         reason = f": the corpus has fewer than {FEWEST} narrations"
     else:
         outcomes = prompt_outcomes(scorer, [(example.goal, example.history) for example in examples])

@@ -78,7 +78,7 @@ def _characters(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int], text:
 def _equal(first: Sequence[str], second: Sequence[str]) -> int:
     """How many items, or characters, both begin with."""
     pairs = enumerate(zip(first, second, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+    return next((place for place, (own, other) in pairs if own != other), min(len(first), len(second)))
 
 
 def step_advantages(

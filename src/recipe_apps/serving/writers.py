@@ -263,9 +263,9 @@ class EvidenceWorker(threading.Thread):
             published = self._published[run.id]
             for number in samples:
                 steps = plans[number]
-                found = [published.get((number, place), ("", {})) for place in range(1, len(steps) + 1)]
+                stored = [published.get((number, place), ("", {})) for place in range(1, len(steps) + 1)]
                 plan = {"plan": number, "steps": list(steps), "reward": totals[number], "adds": adds[number]}
-                rows = [row for step, (text, row) in zip(steps, found, strict=True) if text == step]
+                rows = [row for step, (text, row) in zip(steps, stored, strict=True) if text == step]
                 run.publish("plan", plan | {"samples": samples[number], "evidence": rows})
             # For each step the number, from 1, of the best plan's step that says the same.
             best = plans[order[0]]

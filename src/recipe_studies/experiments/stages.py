@@ -210,15 +210,15 @@ def self_train(folder: Path, settings: SelfTraining, progress: Progress) -> None
     from recipe.mining import self_training
 
     corpus, work = Corpus.open(folder / CORPUS), folder / f".{SELF_TRAINED}.work"
-    found = self_training.pseudo_set(corpus, settings.verifier, count=settings.prompts, seed=settings.seed)
+    prompt_set = self_training.pseudo_set(corpus, settings.verifier, count=settings.prompts, seed=settings.seed)
     if (policy := settings.policy) is not None:
         with open_stage_model(folder, policy.model, is_external=policy.is_external_model) as model:
             prompt = open_prompt(policy.prompt) if policy.prompt else model.prompt
-            examples = prompt_examples([one.prompt for one in found.prompts])
+            examples = prompt_examples([pseudo.prompt for pseudo in prompt_set.prompts])
             plans = Planner(model, policy.sampling, prompt).predict(examples, policy.samples, progress)
-        self_training.add_samples(found, plans)
+        self_training.add_samples(prompt_set, plans)
     trained = self_training.self_train(
-        corpus, settings.verifier, found, seed=settings.seed, work=work, progress=progress
+        corpus, settings.verifier, prompt_set, seed=settings.seed, work=work, progress=progress
     )
     trained.reward.write(folder / SELF_TRAINED, trained.card)
     remove(work)

@@ -199,8 +199,8 @@ def _panel(typing_context: Any, x: Any, d: Any, count: Any, steps: Any, excess: 
 
 def _splat(builder: Any, value: Any) -> Any:
     none = ir.Constant(_SUMS, ir.Undefined)
-    one = builder.insert_element(none, value, _I32(0))
-    return builder.shuffle_vector(one, none, ir.Constant(_SUMS, [0] * LANES))
+    first = builder.insert_element(none, value, _I32(0))
+    return builder.shuffle_vector(first, none, ir.Constant(_SUMS, [0] * LANES))
 
 
 def _advance(

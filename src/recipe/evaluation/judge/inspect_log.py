@@ -64,7 +64,7 @@ def inspect_log(
     for plan in plans:
         scored[plan.example_id] += [values[plan]] if plan in values else []
     of_example = {
-        name: {value: float(np.mean([one[value] for one in own])) for value in named}
+        name: {value: float(np.mean([verdict[value] for verdict in own])) for value in named}
         for name, own in scored.items()
         if own
     }

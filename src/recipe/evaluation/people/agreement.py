@@ -95,7 +95,7 @@ def agreement_of(
                     "`recipe evaluate compare`."
                 )
     raters = [judge_rater(name, judged, controls) for name, judged in judges.items()]
-    raters += human_raters(ratings, [one for judged in judges.values() for one in judged], controls)
+    raters += human_raters(ratings, [judgement for judged in judges.values() for judgement in judged], controls)
     # Each repeat of a judge is a rater of its own.
     within = {}
     for name, judged in judges.items():

@@ -341,7 +341,7 @@ def published_table(table: PublishedTable, title: str, notes: Sequence[str] = ()
     return Table(
         caption=f"{title}{f' · judge: {table.judge}' if table.judge else ''}",
         first="system",
-        headings=tuple(Heading(one.heading, groups.get(one.group, one.group)) for one in table.columns),
+        headings=tuple(Heading(column.heading, groups.get(column.group, column.group)) for column in table.columns),
         rows=tuple(rows),
         about=f"published, {table.label} of the paper",
         notes=(*notes, *table.notes),

@@ -150,7 +150,7 @@ def score_predictions(
     scored = []
     with progress.task("checking plans", total=len(predictions)) as advance:
         for start in range(0, len(predictions), _AT_ONCE):
-            block = [(known[one.example_id], one) for one in predictions[start : start + _AT_ONCE]]
+            block = [(known[prediction.example_id], prediction) for prediction in predictions[start : start + _AT_ONCE]]
             if reader is not None:  # the lines of a whole block are compared with steps in one call
                 reader.learn(
                     (example.goal, text)

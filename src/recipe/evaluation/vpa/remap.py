@@ -54,7 +54,8 @@ def remap(
     """
     cards = taxonomy.cards
     texts = {
-        goal: cards[goal] if within_goal else taxonomy.texts for goal in dict.fromkeys(one.goal for one in samples)
+        goal: cards[goal] if within_goal else taxonomy.texts
+        for goal in dict.fromkeys(sample.goal for sample in samples)
     }
     names = {goal: taxonomy.card(goal) if within_goal else taxonomy.actions for goal in texts}
 

@@ -287,7 +287,7 @@ class _Token(BaseModel):
     def likeliest(self) -> tuple[tuple[str, float], ...]:
         """Those tokens with their log-probabilities; none where they are not reported as the API has it."""
         reported = self.top_logprobs if isinstance(self.top_logprobs, list) else []
-        pairs = [(one.get("token"), one.get("logprob")) for one in reported if isinstance(one, dict)]
+        pairs = [(entry.get("token"), entry.get("logprob")) for entry in reported if isinstance(entry, dict)]
         return tuple((text, nats) for text, nats in pairs if isinstance(text, str) and isinstance(nats, int | float))
 
 
