@@ -91,6 +91,8 @@ _ROW: dict[str, Any] = {
     "clipped": bool, "chosen": bool, "reward": dict | NoneType,
 }  # fmt: skip
 """Of a line in a round's record."""
+_DIVERGED = 128
+"""Plans of a round whose divergence is measured, at most: its standard error is then a tenth of their spread."""
 _IGNORED = -100
 """In the place of a token that has no loss."""
 _RESTORE = "restore the file, or delete the run's folder to start over"
@@ -470,7 +472,7 @@ class Rounds:
         # Nats a plan from the policy to the reference, from the first plan of each prompt; before training it is 0.
         divergence = 0.0
         if number > 1:
-            examples = self._order[done * self._size : number * self._size]
+            examples = self._order[done * self._size : number * self._size][:_DIVERGED]
             first = {record.example_id: record.tokens for record in reversed(records)}
             plans = [first[example.example_id] for example in examples]
             divergence = fmean(divergences(self.model, self._rendered(examples), plans, config.temperature))
