@@ -387,6 +387,7 @@ def test_cut_plans_are_trained_on_or_never_chosen(
     cut, ended = tokenizer.encode("1. boil"), [*tokenizer.encode("1. boil the water"), tokenizer.eos_token_id]
     pair = [cut, ended if one_ends else cut]
     monkeypatch.setattr(best_of_n, "sample", lambda _model, prompts, *_, **__: pair * (len(prompts) // 2))
+    monkeypatch.setattr(best_of_n, "_MEASURED", 6)
     config = config.model_copy(update={"n": 2, "truncated": how})
     chosen = cut if how == "keep" else ended if one_ends else None
     if chosen is None:
@@ -395,6 +396,7 @@ def test_cut_plans_are_trained_on_or_never_chosen(
     else:
         train_best_of_n(config, WordScorer())
         assert rounds(config)[0]["clipped_ratio"] == (0.5 if one_ends else 1)
+        assert rounds(config)[1]["prompts"] == len(records(config, 2)) == 6
     assert [plan["tokens"] for plan in records(config, 1) if plan["chosen"]] == [chosen] * 12 * (chosen is not None)
 
 

@@ -91,8 +91,9 @@ _ROW: dict[str, Any] = {
     "clipped": bool, "chosen": bool, "reward": dict | NoneType,
 }  # fmt: skip
 """Of a line in a round's record."""
-_DIVERGED = 128
-"""Plans of a round whose divergence is measured, at most: its standard error is then a tenth of their spread."""
+_MEASURED = 128
+"""Prompts that the divergence, and after the last round the policy, is measured on, at most: with one plan of each a
+mean has a standard error of a tenth of their spread."""
 _IGNORED = -100
 """In the place of a token that has no loss."""
 _RESTORE = "restore the file, or delete the run's folder to start over"
@@ -314,7 +315,7 @@ class Rounds:
         Plans that were written before a kill are not written again.
         """
         file = self._record(number)
-        prompts = self._order[(number - 1) * self._size : number * self._size]
+        prompts = self._order[(number - 1) * self._size : number * self._size][: None if train else _MEASURED]
         if file.is_file():
             return _recorded(file, len(prompts) * n)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -472,7 +473,7 @@ class Rounds:
         # Nats a plan from the policy to the reference, from the first plan of each prompt; before training it is 0.
         divergence = 0.0
         if number > 1:
-            examples = self._order[done * self._size : number * self._size][:_DIVERGED]
+            examples = self._order[done * self._size : number * self._size][:_MEASURED]
             first = {record.example_id: record.tokens for record in reversed(records)}
             plans = [first[example.example_id] for example in examples]
             divergence = fmean(divergences(self.model, self._rendered(examples), plans, config.temperature))
