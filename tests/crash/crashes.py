@@ -83,7 +83,6 @@ ELSEWHERE = {
     "reproduce": "the stages of `run`: tests/reproduce/test_run.py",
     "publish": "tests/corpus/test_release.py",
     "corpus pull": "tests/corpus/test_release.py",
-    "corpus adapt": "one call of atomic_path at the end",
     "reward self-train": "numbers of plans are kept one prompt at a time: tests/reward/test_self_trained.py",
     "data reword": "one video at a time: tests/data/test_reword.py",
     "perceive": "one history at a time: tests/cli/test_perceive.py",

@@ -76,7 +76,6 @@ NOT_RUN = {
     "curl|hf download|recipe (publish|corpus pull) .*(hf|s3|https)://": "needs a network",
     "pip install|python3 -m venv|site=|mkdir|printf|:|.venv-vllm": "installs packages",
     "recipe corpus (build|search) .*/shared/": "needs a shared disk; tests/corpus/test_cluster.py runs a cluster",
-    "recipe corpus adapt|recipe corpus build .*--encoder encoders/": "needs many wordings; tests/corpus/test_adapt.py",
     "recipe reward explain .*--videos": "needs a model that sees; tests/reward/test_frames.py",
     "for n in": "needs four GPUs",
     "for seed in|recipe evaluate agreement judge-1.json": "a loop with names to fill in, and what reads its files",

@@ -74,6 +74,8 @@ class PlainCommand(TyperCommand):
                     ctx.fail(f"{option.opts[0]} is given {count} times and takes one value; give it once.")
             return super().parse_args(ctx, args)
         except Exception as error:  # of the Click in Typer, which does not export its class
+            if gone := _removed(ctx, given):
+                ctx.fail(gone)
             unknown: Any = error if hasattr(error, "option_name") and hasattr(error, "possibilities") else None
             keys: dict[str, str] = getattr(self.callback, "setting_keys", dict)() if unknown is not None else {}
             if keys and (sentence := _as_setting(unknown.option_name, given, keys, not unknown.possibilities)):
@@ -90,6 +92,13 @@ class PlainCommand(TyperCommand):
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _removed(ctx: Any, words: Sequence[str]) -> str | None:
+    """What to use in place of the first removed name among the words of a command."""
+    from recipe.config.removed import removed_option  # settings are not imported for a list of commands
+
+    return removed_option(ctx.command_path, words)
 
 
 def _as_setting(option: str, given: Sequence[str], keys: Mapping[str, str], near: bool) -> str:
@@ -130,6 +139,12 @@ class PlainGroup(TyperGroup):
     """Another group of entry points that name commands here."""
     _installed: dict[str, EntryPoint] | None = None
     """The commands of other packages."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names; one that was removed is answered by what to use instead."""
+        if self.get_command(ctx, args[0]) is None and (gone := _removed(ctx, args[:1])):
+            ctx.fail(gone)
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(dict.fromkeys((*self.places, *self.commands, *self._of_packages(ctx))))

@@ -11,7 +11,7 @@ import typer
 from recipe.cli.console import CommandGroup, CommandOutput, progress, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.served import Server, require_no_other, searched_there
-from recipe.config import AdaptationConfig, CorpusConfig, EncoderConfig
+from recipe.config import CorpusConfig, EncoderConfig
 from recipe.data.narrations import Duplicates, ReadingOptions
 from recipe.progress import LOADING
 
@@ -121,54 +121,6 @@ def build(
             output,
         )
     return _summary(corpus)
-
-
-@app.command()
-@with_settings(
-    adaptation=SettingsTable(
-        AdaptationConfig, ("narrations", "partners", "seed"), "How the encoder is adapted (docs/corpus.md)"
-    )
-)
-@shows
-def adapt(
-    folder: Folder,
-    output: Annotated[Path, typer.Option(help="Folder of the adapted encoder, which is to be new.")],
-    *,
-    adaptation: AdaptationConfig,
-) -> CommandOutput:
-    """Adapt a corpus's encoder on the corpus, without labels, so that it recognises a step in other words.
-
-    The result is a model folder; `recipe corpus build FOLDER --encoder ENCODER` encodes the corpus anew with it.
-
-    Example: recipe corpus adapt corpora/mine --output encoders/mine
-    """
-    from recipe.corpus.encoders import encoder_extra
-    from recipe.corpus.layout import open_manifest
-    from recipe.errors import require_packages
-
-    name = open_manifest(folder)["encoder"]["name"]
-    require_packages({"cpu": "corpus search", "encoder": "the adaptation of an encoder"} | encoder_extra(name))
-    LOADING.info("loading packages ...")
-    from recipe.corpus.adapt import adapt_encoder, cost
-    from recipe.corpus.store import Corpus
-
-    corpus = Corpus.open(folder)
-    _LOG.warning(cost(corpus, adaptation))
-    record = adapt_encoder(corpus, output, adaptation, progress())
-    gate = record.gate
-    lines = _pairs(
-        [
-            ("narrations", f"{record.narrations:,}, compared in {record.compared:,} pairs"),
-            ("same steps", f"{record.pairs:,} pairs of segments, without labels"),
-            (
-                "held out",
-                f"{gate.pairs:,} pairs; found at 5 % false ones: {gate.before:.1%} before, {gate.after:.1%} now",
-            ),
-            ("encoder", str(output)),
-        ]
-    )
-    lines.append(f"Encode the corpus anew: recipe corpus build {folder} --encoder {output} --output NEW")
-    return CommandOutput({"output": str(output), **vars(record), "gate": gate._asdict()}, lines)
 
 
 @app.command()

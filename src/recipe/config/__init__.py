@@ -13,7 +13,7 @@ from recipe.config.base import (
     parse_config,
     read_config,
 )
-from recipe.config.corpus import AdaptationConfig, CaptionConfig, CorpusConfig, EncoderConfig, MiningConfig
+from recipe.config.corpus import CaptionConfig, CorpusConfig, EncoderConfig, MiningConfig
 from recipe.config.models import (
     FrameConfig,
     JudgeConfig,
@@ -42,7 +42,6 @@ from recipe.config.training import (
 
 __all__ = [
     "FUNCTION_NAME",
-    "AdaptationConfig",
     "BaseModelConfig",
     "BestOfNConfig",
     "CaptionConfig",

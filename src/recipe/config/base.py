@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 from pydantic_core import ErrorDetails
 
+from recipe.config.removed import removed_setting
 from recipe.errors import ConfigError
 
 Positive = Annotated[int, Field(gt=0)]
@@ -198,6 +199,8 @@ def _explain(faults: Sequence[ErrorDetails], kind: type[Settings]) -> tuple[str,
         message = message.replace(python, toml)
     if not key:
         return key, f"{message}."
+    if first["type"] in ("extra_forbidden", "literal_error") and (gone := removed_setting(key, first["input"])):
+        return key, gone
     if first["type"] == "extra_forbidden":
         nearest = difflib.get_close_matches(names[-1], known, n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys are {', '.join(known)}."

@@ -51,25 +51,6 @@ class CaptionConfig(Settings):
     """Ours. With --engine none: the share of a narration's segments that stays, those with most support by others."""
 
 
-class AdaptationConfig(Settings):
-    """How an encoder is adapted on a corpus, so that it recognises a step in other words (docs/corpus.md)."""
-
-    narrations: Positive = 1500
-    """Narrations that are read, at most; a random part of a larger corpus."""
-    partners: Positive = 8
-    """Narrations of the same activity that each is compared with: those of its title, then the nearest."""
-    rank: Positive = 64
-    """Rank of what is added to the identity in the map of vectors."""
-    epochs: Positive = 4
-    """Times that each pair of segments is seen."""
-    temperature: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Of the contrast between a pair and the other segments of its two narrations."""
-    keep: Annotated[float, Field(ge=0)] = 0.3
-    """What a vector's move away from its place costs, so that what no pair tells of stays where it is."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Which narrations are read and held out, and in which order pairs are seen."""
-
-
 class MiningConfig(Settings):
     """How continuations are mined; the paper (section 4.3, SFT-HT100M) leaves the procedure open."""
 

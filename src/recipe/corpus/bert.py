@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -30,14 +29,9 @@ _AFTER_ATTENTION = (
 )
 """What a layer computes behind its attention, in order."""
 
-_VECTOR = "sentence_embedding"
-"""What sentence-transformers calls a text's vector."""
-
 
 class Bert:
     """The model of a sentence-transformers folder: word pieces, the layers of BERT, and the mean or the first vector.
-
-    Linear maps without bias may follow, as `recipe.corpus.adapt` writes one. Vectors are then not of unit norm.
 
     Texts are computed one behind the other in blocks of a fixed number of tokens. Every matrix product has one shape,
     so that a row of it is the same wherever it stands, and attention sees one text. So a text's vector does not depend
@@ -65,7 +59,7 @@ class Bert:
             and config.get("position_embedding_type", "absolute") == "absolute"
             and not (config.get("is_decoder") or (folder / "adapter_config.json").exists())
             and kinds[:2] == ["Transformer", "Pooling"]
-            and set(kinds[2:]) <= {"Dense", "Normalize"}
+            and set(kinds[2:]) <= {"Normalize"}
             and modules[0]["path"] == ""
             and modes in (["pooling_mode_mean_tokens"], ["pooling_mode_cls_token"])
             and not limits.get("do_lower_case")
@@ -75,7 +69,6 @@ class Bert:
         )
         if not expected:
             raise ValueError("another kind of model")
-        maps = [_linear_map(folder / module["path"]) for module in modules if module["type"].endswith("Dense")]
         self._mean = modes == ["pooling_mode_mean_tokens"]
         self._heads = config["num_attention_heads"]
         self._epsilon = config["layer_norm_eps"]
@@ -100,9 +93,6 @@ class Bert:
             read = [_pair(weights, f"{layer}.attention.self.{name}") for name in ("query", "key", "value")]
             joined = tuple(torch.cat(parts) for parts in zip(*read, strict=True))
             self._layers.append((joined, *(_pair(weights, f"{layer}.{name}") for name in _AFTER_ATTENTION)))
-
-        # A norm before a map without bias changes only the length of what comes out, so that all maps are one.
-        self._map = reduce(_composed, maps).to(device, torch.float32) if maps else None
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """The word pieces of texts, cut to the model's length."""
@@ -162,31 +152,10 @@ class Bert:
         for start, stop, count in groups:
             group = states[start:stop].view(count, -1, width)
             vectors.append(group.mean(dim=1) if self._mean else group[:, 0])
-        pooled = torch.cat(vectors)
-        if self._map is None:
-            return pooled
-        # Of one shape, like every product: a block has fewer texts than tokens.
-        filled = pooled.new_zeros(self._tokens, width)
-        filled[: len(pooled)] = pooled
-        return functional.linear(filled, self._map)[: len(pooled)]
+        return torch.cat(vectors)
 
     def _norm(self, states: torch.Tensor, pair: tuple[Any, Any]) -> torch.Tensor:
         return functional.layer_norm(states, states.shape[1:], *pair, self._epsilon)
-
-
-def _linear_map(folder: Path) -> torch.Tensor:
-    """The weights of a Dense module, float64 [out, in]. Raises ValueError for one that is more than a linear map."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    names = {config.get(key) or _VECTOR for key in ("module_input_name", "module_output_name")}
-    further = config["bias"] or config.get("use_residual") or names != {_VECTOR}
-    if further or not config["activation_function"].endswith(".Identity"):
-        raise ValueError("another kind of model")
-    return load_file(folder / "model.safetensors")["linear.weight"].double()
-
-
-def _composed(first: torch.Tensor, then: torch.Tensor) -> torch.Tensor:
-    """Two linear maps as one."""
-    return then @ first
 
 
 def _pair(weights: dict[str, torch.Tensor], name: str) -> tuple[torch.Tensor, torch.Tensor]:
