@@ -32,8 +32,6 @@ class Segment:
     text: str
     start: float | None = None
     end: float | None = None
-    speech: str | None = None
-    """What is said there, where the text is a caption that was made of it (`recipe corpus caption`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,6 @@ CASES = {
     "corpus add": Case("corpus add c m.jsonl", (SPOKEN, CORPUS, MORE)),
     "corpus remove": Case(REMOVE, (SPOKEN, CORPUS)),
     "corpus compact": Case("corpus compact c", (SPOKEN, f"{CORPUS}0", GROWN, "corpus add c g.jsonl")),
-    "corpus caption": Case("corpus caption n.jsonl --engine none --encoder hash:64 --output k.jsonl", (SPOKEN,)),
     "data prepare": Case("data prepare --procedures t.jsonl --output d.jsonl", ("procedures t.jsonl",)),
     "reward score": Case(
         "reward score --corpus c --input q.jsonl --output s.jsonl", (SPOKEN, CORPUS, "prompts q.jsonl")

@@ -92,15 +92,6 @@ def test_a_bad_caption_is_refused_or_left_out(tmp_path: Path, form: str) -> None
         assert report.lines() == [f"1 caption skipped: {reason}"]
 
 
-@pytest.mark.parametrize("speech", [7, ["so stir"], "half a pair \ud800"])
-def test_speech_that_is_no_text_is_a_fault_of_its_caption(tmp_path: Path, speech: Any) -> None:
-    segments = [{"text": "Wait"}, {"text": "Stir", "speech": speech}, {"text": "Pour", "speech": " "}]
-    (tmp_path / "n.jsonl").write_text(json.dumps({"video_id": "v", "segments": segments}))
-    with pytest.raises(InputError, match=r"n\.jsonl.*segments\[1\]\.speech"):
-        read(tmp_path / "n.jsonl")
-    assert read(tmp_path / "n.jsonl", bad="skip") == [Narration("v", (Segment("Wait"), Segment("Pour")))]
-
-
 @pytest.mark.parametrize("form", WRITERS)
 def test_a_narration_of_which_nothing_is_left_is_left_out(tmp_path: Path, form: str) -> None:
     folder = tmp_path / "all"

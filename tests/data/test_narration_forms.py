@@ -9,7 +9,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -321,15 +321,3 @@ def test_real_narrations_survive_as_subtitles(real: list[Narration], form: str, 
     for narration in some:
         expected = [Segment(" ".join(s.text.split()), round(s.start, 3), round(s.end, 3)) for s in narration.segments]
         assert found[narration.video_id].segments == tuple(sorted(expected, key=lambda s: (s.start, s.end)))
-
-
-def test_the_speech_of_captions_is_read_from_lines_and_tables(tmp_path: Path) -> None:
-    timed = Narration("a", (Segment("Stir it", 1.0, 2.0, "so now just stir"), Segment("Wait", 2.0, 3.0)), source="s")
-    untimed = Narration("b", (Segment("Pour", speech="and then it goes in"),))
-    write_jsonl(tmp_path / "n.jsonl", map(to_row, (timed, untimed)))
-    assert list(read_narrations(tmp_path / "n.jsonl")) == [timed, untimed]
-    pq.write_table(pa.Table.from_pylist([to_row(timed)]), tmp_path / "nested.parquet")
-    rows = [{"video_id": "a", "source": "s", **asdict(segment)} for segment in timed.segments]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    for name in ("nested.parquet", "rows.parquet"):
-        assert list(read_narrations(tmp_path / name)) == [timed]

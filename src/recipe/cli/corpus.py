@@ -28,7 +28,6 @@ app = CommandGroup(
         "list": "recipe.cli.corpus_changes:listing",
         "diff": "recipe.cli.corpus_changes:diff",
         "compact": "recipe.cli.corpus_changes:compact",
-        "caption": "recipe.cli.caption:caption",
     },
     help="Build, change, inspect and search an index of narrations.",
 )
@@ -249,7 +248,7 @@ def search(
                 match["step"],
                 Cell(match["similarity"], digits=3),
                 "untimed" if match["start"] is None else f"{match['start']:.1f}-{match['end']:.1f} s",
-                f"{match['text']} (said: {match['speech']})" if match["speech"] else match["text"],
+                match["text"],
             )
             for match in hit_row["matches"]
         )

@@ -138,7 +138,7 @@ def _prompt(
 
 def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Iterator[str | Text | Table]:
     """An explanation with `narrations` of its narrations."""
-    from recipe.explain.explain import in_words, parts, said, when
+    from recipe.explain.explain import in_words, parts, when
     from recipe.explain.opposites import says_opposite
 
     yield Text(f"{explanation.goal}, {after(explanation.history)}", "bold")
@@ -170,8 +170,6 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
         if ground is not None and ground.segment is not None and ground.similarity is not None:
             similarity, time = f"{ground.similarity:.2f}", when(ground.segment) or "untimed"
             segment = Text(ground.segment.text)
-            if ground.segment.speech:
-                segment.append(f" ({said(ground.segment)})", "dim")
             if says_opposite(step.text, ground.segment.text):
                 segment.append(" (the opposite)", "red")
         pool = f"{step.matched_in}/{len(explanation.narrations)}" if explanation.narrations else ""

@@ -13,7 +13,7 @@ from recipe.config.base import (
     parse_config,
     read_config,
 )
-from recipe.config.corpus import CaptionConfig, CorpusConfig, EncoderConfig, MiningConfig
+from recipe.config.corpus import CorpusConfig, EncoderConfig, MiningConfig
 from recipe.config.models import (
     FrameConfig,
     JudgeConfig,
@@ -44,7 +44,6 @@ __all__ = [
     "FUNCTION_NAME",
     "BaseModelConfig",
     "BestOfNConfig",
-    "CaptionConfig",
     "Config",
     "CorpusConfig",
     "EncoderConfig",

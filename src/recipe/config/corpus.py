@@ -38,19 +38,6 @@ class CorpusConfig(Settings):
     """Narrations in a shard."""
 
 
-class CaptionConfig(Settings):
-    """How speech becomes captions (docs/data.md, "Captions in place of speech")."""
-
-    words: Positive = 200
-    """Stated (HowToCaption). Words of speech that a model is shown at once; a segment is never divided."""
-    min_similarity: Annotated[float, Field(ge=-1, le=1)] = 0.4
-    """Ours. Least cosine of a caption with a segment of its window; a caption that no segment is like is left out."""
-    reasks: Annotated[int, Field(ge=0)] = 1
-    """How often an answer without captions that can be read is asked for again."""
-    keep: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Ours. With --engine none: the share of a narration's segments that stays, those with most support by others."""
-
-
 class MiningConfig(Settings):
     """How continuations are mined; the paper (section 4.3, SFT-HT100M) leaves the procedure open."""
 

@@ -371,11 +371,7 @@ def _content(batch: Sequence[Narration]) -> str:
     """SHA-256 over the texts and times of the narrations, independent of the table format."""
     digest = hashlib.sha256()
     for narration in batch:
-        # Speech only where there is some, so that what was hashed before captions had it stays what it was.
-        spoken = [
-            [segment.text, segment.start, segment.end, *filter(None, [segment.speech])]
-            for segment in narration.segments
-        ]
+        spoken = [[segment.text, segment.start, segment.end] for segment in narration.segments]
         values = [narration.video_id, narration.title, narration.source, spoken]
         line = json.dumps(values if narration.url is None else [*values, narration.url], ensure_ascii=False)
         try:

@@ -101,7 +101,7 @@ def _narrations(path: Path) -> list[ExcludedVideo]:
         ExcludedVideo(
             path.name,
             narration.video_id,
-            tuple(filter(None, (text for own in narration.segments for text in (own.text, own.speech)))),
+            tuple(own.text for own in narration.segments),
         )
         for narration in narrations
     ]

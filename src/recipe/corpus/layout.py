@@ -7,8 +7,7 @@
     shards/00000/bounds.npy           float32 [narrations, 3]: scale of the codes, largest residual, largest norm
     shards/00000/offsets.npy          int64 [narrations + 1], first segment of each narration
     shards/00000/narrations.parquet   video_id, title, source, first segment, count; url where any has one
-    shards/00000/segments.parquet     narration, start, end, text; times null where the source has none; speech where
-                                      any text is a caption made of it
+    shards/00000/segments.parquet     narration, start, end, text; times null where the source has none
 
 While a build is under way there are also
 
@@ -82,8 +81,6 @@ _SEGMENT_COLUMNS = pa.schema(
         pa.field("text", pa.string(), nullable=False),
     ]
 )
-_WITH_SPEECH = _SEGMENT_COLUMNS.append(pa.field("speech", pa.string()))
-"""The same of a shard without captions."""
 
 
 class BuildPlan(TypedDict):
@@ -211,12 +208,10 @@ def write_tables(folder: Path, narrations: Sequence[Narration]) -> None:
     }
     urls = [narration.url for narration in narrations]
     columns, extra = (_WITH_URL, {"url": urls}) if any(urls) else (_NARRATION_COLUMNS, {})
-    speech = [segment.speech for segment in segments]
-    spoken, said = (_WITH_SPEECH, {"speech": speech}) if any(speech) else (_SEGMENT_COLUMNS, {})
     write_array(folder / OFFSETS, np.asarray(offsets, dtype=np.int64))
     tables = {
         NARRATIONS: pa.table(table | extra, schema=columns),
-        SEGMENTS: pa.table(rows | said, schema=spoken),
+        SEGMENTS: pa.table(rows, schema=_SEGMENT_COLUMNS),
     }
     for name, content in tables.items():
         written = io.BytesIO()  # through memory, so that a full disk raises Python's OSError
@@ -258,7 +253,7 @@ def require_unchanged(folder: Path, shard: ShardRecord, names: Sequence[str]) ->
 
 def read_table(folder: Path, name: str, columns: Sequence[str]) -> pa.Table:
     """Some columns of a shard's table. Raises CorpusError where they cannot be read, or lack a value that must be."""
-    known = _WITH_URL if name == NARRATIONS else _WITH_SPEECH
+    known = _WITH_URL if name == NARRATIONS else _SEGMENT_COLUMNS
     schema = pa.schema([known.field(column) for column in columns])
     try:
         # `pq.read_table` would import pandas.
@@ -297,7 +292,7 @@ def read_narrations(folder: Path, shard: ShardRecord, rows: NDArray[np.int64] | 
     Raises CorpusError.
     """
     require_unchanged(folder, shard, (NARRATIONS, SEGMENTS))
-    segments = read_table(folder, SEGMENTS, ("text", "start", "end", "speech"))
+    segments = read_table(folder, SEGMENTS, ("text", "start", "end"))
     table = read_table(folder, NARRATIONS, _WITH_URL.names)
     firsts, counts = (table[name].to_numpy() for name in ("first_segment", "segments"))
     complete = (len(table), len(segments), counts.sum()) == (shard["narrations"], shard["segments"], shard["segments"])

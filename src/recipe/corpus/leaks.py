@@ -314,16 +314,10 @@ class Exclusions:
         if excluded := self._ids.find(narration.video_id) or (narration.url and self._ids.find(narration.url)):
             return Overlap(by_id=True, by_text=False, copies=(), excluded_id=excluded)
         copies = self._copies.find([segment.text for segment in narration.segments])
-        if any(segment.speech for segment in narration.segments):
-            # A caption in other words than an excluded text is still made of it where its speech is a near-copy.
-            said = self._copies.find([segment.speech or "" for segment in narration.segments])
-            copies = [own or of_speech for own, of_speech in zip(copies, said, strict=True)]
         copied = sum(copy is not None for copy in copies)
         by_text = copied == len(copies)
         if not by_text and copied >= COPIED_CAPTIONS:
-            comparable = sum(
-                is_comparable(segment.text) or is_comparable(segment.speech or "") for segment in narration.segments
-            )
+            comparable = sum(is_comparable(segment.text) for segment in narration.segments)
             by_text = 100 * copied >= COPIED_PERCENT * comparable
         return Overlap(False, by_text, copies, self._ids.inside(narration.video_id) or "", copied)
 

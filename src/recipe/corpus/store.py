@@ -55,7 +55,7 @@ _COMPARED = 100_000
 """Ids that an unknown one is compared with."""
 _SHOWN = 3
 """Hits that a repr names."""
-_SEGMENT = ("start", "end", "text", "speech")
+_SEGMENT = ("start", "end", "text")
 _DECODED_SHARDS = 8
 """Shards whose texts stay decoded, for lookups in random order."""
 
@@ -245,8 +245,7 @@ class Corpus:
         """A table of pandas with a row a segment, in corpus order.
 
         Columns: narration (its index in the corpus), video_id, title, source, url, segment (its index in the
-        narration), start, end, text, speech. Raises CorpusError, and MissingExtra
-        without pandas.
+        narration), start, end, text. Raises CorpusError, and MissingExtra without pandas.
         """
         if find_spec("pandas") is None:
             raise MissingExtra("tables of a corpus", "", "pip install pandas")
@@ -341,7 +340,7 @@ class Hits(list[Hit]):
         """Each hit as plain values: narration, score, video_id, title, source, url, and for each step its match.
 
         A match is the segment that covers the step best, in the order of the steps: step, segment, similarity, start,
-        end, text, speech. Raises CorpusError.
+        end, text. Raises CorpusError.
         """
         steps, queries = self._steps or ((), np.zeros((0, self._corpus.dimension), np.float32))
         rows = []

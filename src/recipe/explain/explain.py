@@ -323,15 +323,6 @@ def when(segment: Segment) -> str:
     return f"{clock(segment.start)}–{clock(segment.end)}"
 
 
-def said(segment: Segment) -> str:
-    """The speech that a caption was made of, in words; empty where the text is the speech itself.
-
-    >>> said(Segment("Stir it.", speech="so now we just stir")), said(Segment("so now we just stir"))
-    ('said: “so now we just stir”', '')
-    """
-    return f"said: “{segment.speech}”" if segment.speech else ""
-
-
 def _verdict(explanation: Explanation) -> str:
     reward, config = explanation.reward, explanation.config
     if reward.abstained:
@@ -360,11 +351,6 @@ def _verdict(explanation: Explanation) -> str:
         f"Reward {_number(reward.total)}, the alignment of history and plan with the best narration of the pool; "
         f"progress over the history is {_number(reward.rho)}{threshold}."
     )
-
-
-def _speech(segment: Segment | None) -> dict[str, str]:
-    """The field of a caption's speech; none for a segment that is speech itself."""
-    return {"speech": segment.speech} if segment is not None and segment.speech else {}
 
 
 def _number(value: float, digits: int = 3, *, sign: bool = False) -> str:
@@ -401,14 +387,13 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
                     "start": step.segment.start if step.segment else None,
                     "end": step.segment.end if step.segment else None,
                 }
-                | _speech(step.segment)
                 for step in explanation.grounded(aligned)
             ],
             "matches": [match._asdict() for match in aligned.matches],
             "unmatched_steps": list(aligned.unmatched_steps),
             "unmatched_segments": list(aligned.unmatched_segments),
             "segments": [
-                {"text": own.text, "start": own.start, "end": own.end, "link": links.of(narration, own)} | _speech(own)
+                {"text": own.text, "start": own.start, "end": own.end, "link": links.of(narration, own)}
                 for own in narration.segments
             ],
             "similarities": [list(row) for row in aligned.similarities],

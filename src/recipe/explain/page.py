@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from recipe.artifacts import write_text
 from recipe.clock import clock
 from recipe.errors import MissingExtra
-from recipe.explain.explain import in_words, parts, said, when
+from recipe.explain.explain import in_words, parts, when
 from recipe.explain.records import AlignedNarration, Explanation, Links
 from recipe.report.elements import Cell, NamedValues, Section, Table, headings, row
 from recipe.report.html import page_environment, template
@@ -104,7 +104,6 @@ def step_rows(explanation: Explanation, links: Links) -> Iterator[dict[str, Any]
             if len(strongest) < _GROUNDS and segment.text not in strongest:
                 strongest[segment.text] = {
                     "text": segment.text,
-                    "said": said(segment),
                     "opposite": ground.opposite,
                     "place": when(segment) or f"segment {ground.segment + 1}",
                     "similarity": ground.similarity,
@@ -145,7 +144,6 @@ def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> 
         {
             "y": picture.texts.get(k, 0.0),
             "text": segment.text,
-            "said": said(segment),
             "place": when(segment) or f"segment {k + 1}",
             "link": addresses[k] or None,
             "links": link_numbers(aligned, k),
@@ -189,13 +187,12 @@ def segment_note(aligned: AlignedNarration, segment: int, names: Sequence[str]) 
     """
     here = aligned.narration.segments[segment]
     position = when(here) or f"segment {segment + 1}"
-    quote = f"“{here.text}” ({said(here)})" if here.speech else f"“{here.text}”"
     if matches := [match for match in aligned.matches if match.segment == segment]:
         with_steps = ", ".join(f"{names[match.step]} ({match.similarity:.2f})" for match in matches)
-        return f"{position} {quote}: matched with {with_steps}"
+        return f"{position} “{here.text}”: matched with {with_steps}"
     nearest = aligned.closest_step(segment)
     near = f"; nearest is {names[nearest.step]} ({nearest.similarity:.2f})" if nearest else ""
-    return f"{position} {quote}: unmatched{near}"
+    return f"{position} “{here.text}”: unmatched{near}"
 
 
 class Span(NamedTuple):

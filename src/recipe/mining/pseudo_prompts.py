@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from recipe.audit.perturb import FEWEST, MOST, AuditPrompt, Embed, same_goal
 from recipe.errors import InputError
 from recipe.evaluation.matching import ordered_f1
-from recipe.mining.consensus import highest_similarities
 from recipe.mining.segments import StepLikeness
 from recipe.reward.baselines import centred
 from recipe.reward.embeddings import NarrationIndex, TextEncoder, Vectors
-from recipe.reward.grounded import SimilarityBaseline
+from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.scorer import Steps
 from recipe.types import Hit, Narration, Procedure, Step
 
@@ -181,7 +180,8 @@ def _spoken_steps(
     near = [hit.narration for hit in hits if hit.narration != number][:count]
     others = set(range(len(corpus))).difference(near, [number]) if len(corpus) < 4 * _FAR else range(len(corpus))
     far = [other for other in random.sample(sorted(others), min(_FAR, len(others))) if other not in (number, *near)]
-    highest = highest_similarities(corpus, baseline, [*near, *far], vectors)
+    similarities, offsets = baseline.similarities(corpus, [*near, *far], vectors)
+    highest = np.maximum.reduceat(calibrated(similarities, baseline.floors(vectors)), offsets[:-1], axis=0)
     support = highest[: len(near)].mean(axis=0) - _FAR_WEIGHT * highest[len(near) :].mean(axis=0)
 
     fewest, most = _SPOKEN_WORDS

@@ -243,7 +243,6 @@ class CorpusEvidence:
         said = narration.segments[segment]
         return {
             "text": said.text,
-            "speech": said.speech,
             "video_id": narration.video_id,
             "title": narration.title,
             "when": when(said),

@@ -15,8 +15,6 @@ class GroundState(BaseModel):
     """What one narration says of a step."""
 
     text: str
-    speech: str | None
-    """Of a caption: the speech that it was made of."""
     video_id: str
     title: str | None
     when: str

@@ -264,15 +264,13 @@ class Caption(NamedTuple):
     text: object
     start: object = None
     end: object = None
-    speech: object = None
-    """What is said there, where the text was made of it."""
 
 
 def caption(item: object) -> Caption | Fault:
-    """The caption of an object {"text", "start", "end"}, which may have the `speech` that it was made of."""
+    """The caption of an object {"text", "start", "end"}."""
     if not isinstance(item, dict):
         return Fault("not a caption", "not an object", 'give {"text", "start", "end"}')
-    return Caption(item.get("text"), item.get("start"), item.get("end"), item.get("speech"))
+    return Caption(item.get("text"), item.get("start"), item.get("end"))
 
 
 def caption_place(
@@ -330,7 +328,6 @@ _NO_UNICODE = Fault(
     "convert the text to UTF-8",
     "text",
 )
-_NO_SPEECH = Fault("speech that is no text", "not a string", "give 'speech' as a string or leave it out", "speech")
 _HALF = Fault("only one of start and end", "only one of 'start' and 'end' is given", "give both or none")
 _SOME = Fault(
     "times for some captions only",
@@ -447,22 +444,16 @@ def _segments(
 def _segment(caption: Caption | Fault) -> Segment | Fault:
     if isinstance(caption, Fault):
         return caption
-    text, start, end, speech = caption
+    text, start, end = caption
     if not isinstance(text, str) or not (text := text.strip()):
         return _BLANK
     if not text.isascii() and HALVES.search(text):
         return _NO_UNICODE
-    if speech is not None:
-        if not isinstance(speech, str):
-            return _NO_SPEECH
-        if HALVES.search(speech):
-            return _NO_UNICODE._replace(part="speech")
-        speech = speech.strip() or None
     # Almost all captions take this way: one chain of comparisons, which NaN and infinity fail.
     if type(start) in _NUMBERS and type(end) in _NUMBERS and 0 <= start <= end <= LATEST:  # type: ignore[operator]
-        return Segment(text, float(start), float(end), speech)  # type: ignore[arg-type]
+        return Segment(text, float(start), float(end))  # type: ignore[arg-type]
     if start is None and end is None:
-        return Segment(text, speech=speech)
+        return Segment(text)
     for part, value in (("start", start), ("end", end)):
         if value is None:
             return _HALF

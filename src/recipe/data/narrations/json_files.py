@@ -1,8 +1,8 @@
 """Narrations as JSON, lines and files of any size, and as the parallel lists that HowTo100M and HowToCaption share.
 
 JSON lines hold narrations in the project's own form, or procedures read as narrations. Narrations have two layouts,
-one object a line. `segments` is a list of {"text", "start", "end"}, with times for all of them or for none, and with
-`speech` where the text is a caption that was made of it; `sentences` is a list of texts without times. `title`,
+one object a line. `segments` is a list of {"text", "start", "end"}, with times for all of them or for none;
+`sentences` is a list of texts without times. `title`,
 `source` and `url` are optional, and fields that are not named here are ignored. No time is ever invented. Procedures
 are {"source", "video_id", "goal", "steps": [{"text", "start", "end"}]} (docs/data.md): each step becomes a segment and
 the goal the title. Where a procedure lacks the time of any step, all its steps are read without times, in their order.
@@ -181,15 +181,11 @@ def to_row(narration: Narration) -> JsonObject:
     for name in ("title", "source", "url"):
         if (value := getattr(narration, name)) is not None:
             row[name] = value
-    timed = narration.segments[0].start is not None
-    if not timed and all(segment.speech is None for segment in narration.segments):
+    if narration.segments[0].start is None:
         return row | {"sentences": [segment.text for segment in narration.segments]}
-    segments = []
-    for segment in narration.segments:
-        item: JsonObject = {"start": segment.start, "end": segment.end} if timed else {}
-        item["text"] = segment.text
-        segments.append(item if segment.speech is None else item | {"speech": segment.speech})
-    return row | {"segments": segments}
+    return row | {
+        "segments": [{"start": part.start, "end": part.end, "text": part.text} for part in narration.segments]
+    }
 
 
 def _source(row: JsonObject) -> str | None:

@@ -2,8 +2,7 @@
 
 A row a video: `video_id` and either `segments`, a list of {text, start, end}, or the lists `text`, `start` and `end`.
 A row a segment: `video_id`, `text`, `start`, `end`, all rows of a video together. `title`, `source` and `url` are
-optional, and so are the `speech` of a segment, and `start` and `end` for text without times. Tables with the columns of
-How2Mine are read as such.
+optional, and so are `start` and `end` for text without times. Tables with the columns of How2Mine are read as such.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +34,7 @@ from recipe.errors import InputError
 VIDEOS_AT_ONCE = 64
 SEGMENTS_AT_ONCE = 4096
 
-_COLUMNS = ("video_id", "segments", "text", "start", "end", "speech", "title", "source", "url")
+_COLUMNS = ("video_id", "segments", "text", "start", "end", "title", "source", "url")
 _NO_LIST = Fault("not a narration", "the list of segments is missing", "give the segments or remove the row")
 _NO_SEGMENT = Fault("not a caption", "the segment is missing", "give the segment or remove it")
 

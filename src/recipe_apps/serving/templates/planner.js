@@ -760,13 +760,11 @@ const addStep = (view, number) => {
   view.list.append(step.item);
   if (view.run.restored?.done?.includes(`${view.plan}.${number}`)) setDone(step, true);
 };
-const groundLine = ({ text, speech, video_id, title, when, link, similarity }) => {
+const groundLine = ({ text, video_id, title, when, link, similarity }) => {
   const place = readable([title || video_id, when].filter(Boolean).join(" · "), 300);
   const safe = /^https?:\/\//i.test(link ?? "");
   const source = safe ? make("a", { href: link, target: "_blank", rel: "noopener noreferrer" }, words(place)) : words(place);
-  // A caption stands with the speech that it was made of.
-  const said = speech ? [" · said: ", quoted(speech)] : [];
-  return make("li", {}, quoted(text), " ", make("span", { class: "meta" }, source, isNumber(similarity) ? ` · similarity ${similarity.toFixed(2)}` : "", ...said));
+  return make("li", {}, quoted(text), " ", make("span", { class: "meta" }, source, isNumber(similarity) ? ` · similarity ${similarity.toFixed(2)}` : ""));
 };
 // Changes only what differs, so that opened grounds stay open when the alignment is refined.
 const showEvidence = (step, row) => {
