@@ -4,8 +4,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,13 @@ import typer
 from typer.testing import CliRunner
 
 from recipe.audit.classes import CORRUPTIONS
-from recipe.audit.lodo import LeftOut, Lodo, SourceFigures
 from recipe.audit.page import render_audit
 from recipe.audit.results import AttackResult, Audit, CoverageResult, Padding, RewardAudit, SampleResult
 from recipe.cli import app
 from recipe.config import CorpusConfig, EncoderConfig, SamplingConfig
 from recipe.corpus.build import build_corpus
 from recipe.data.examples import read_examples
-from recipe.data.procedures import read_procedures, write_procedures
+from recipe.data.procedures import write_procedures
 from recipe.errors import InputError
 from recipe.models.protocol import Answer
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
@@ -203,29 +200,6 @@ def test_a_model_writes_samples_that_are_kept_beside_the_audit(
     assert rewards_of(again)["paper"]["samples"] == samples
 
 
-@pytest.mark.thorough
-def test_candidates_are_compared_on_each_source_left_out(corpus_folder: Path, tasks: Path, tmp_path: Path) -> None:
-    away = tmp_path / "away.jsonl"
-    write_procedures(away, [replace(one, source="away") for one in read_procedures(tasks).procedures])
-    config = tmp_path / "full.toml"
-    config.write_text('pool = "full"\n')
-    asked = ("--corpus", corpus_folder, "--procedures", tasks, "--procedures", away, "--protocol", "lodo")
-    candidates = ("--verifier", "paper", "--verifier", f"mine={config}", "--skip-attack")
-    found = json.loads(recipe(*asked, *candidates, "--json"))
-    assert [one["name"] for one in found["rewards"]] == ["paper", "mine", "length", "relevance"]
-    assert found["lodo"]["default"] == "paper"
-    assert [one["source"] for one in found["lodo"]["left_out"]] == ["away", "home"]
-    assert set(found["lodo"]["figures"]) == {"paper", "mine", "relevance"}
-    assert found["settings"]["verifiers"]["mine"]["pool"] == "full"
-    shown = recipe(*asked, *candidates, "--output", tmp_path / "mine")
-    assert "chosen on the others" in shown
-    page = (tmp_path / "mine" / "audit.html").read_text()
-    assert 'id="sources"' in page
-    assert escape(found["lodo"]["verdict"]) in page
-    with pytest.raises(InputError, match="needs two sources"):
-        recipe("--corpus", corpus_folder, "--procedures", tasks, "--protocol", "lodo", *candidates)
-
-
 def some_audit(**changes: Any) -> Audit:
     share = Interval(0.62, 0.55, 0.7, 40, 9)
     reward = RewardAudit(
@@ -251,9 +225,6 @@ def some_audit(**changes: Any) -> Audit:
         best_of=AttackResult(9, share, 0.5, {"goal": 1.0}, 0.0, 0.0, 1.0),
         samples={"<u>lm": SampleResult(share, 80, 0, 0.25, 1.5)},
     )
-    figures = SourceFigures(share, 0.1, "goal_half", None, None)
-    left_out = LeftOut("<s>home", "<b>mine", share, share)
-    compared = Lodo("<b>old", {"<b>mine": {"<s>home": figures}}, (left_out,), share, share, 40, False, "Not <p>.")
     parts: dict[str, Any] = {
         "settings": {"corpus": "corpora/<mine>", "procedures": ["a.jsonl", "b.jsonl"], "limit": None},
         "procedures": {"home": 40},
@@ -262,7 +233,6 @@ def some_audit(**changes: Any) -> Audit:
         "findings": ("One & two.",),
         "coverage": CoverageResult(share, {"home": share}, 0.3, 0.1),
         "rewards": (reward,),
-        "lodo": compared,
     }
     return Audit(**(parts | changes))
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from recipe.audit.attack import BEST_OF_LENGTH, LONGEST, best_plans, composition, greedy_plans, spread
 from recipe.audit.classes import CORRUPTIONS
-from recipe.audit.lodo import leave_one_out
 from recipe.audit.perturb import (
     ALTERNATIVE,
     FEWEST,
@@ -66,8 +65,6 @@ from recipe.reward.embeddings import NarrationIndex
 from recipe.stats import mean_interval
 from recipe.types import Procedure
 
-Protocol = Literal["pooled", "lodo"]
-
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -78,8 +75,6 @@ class Extent:
     seed: int = 0
     attacked: int = 40
     """Prompts that the attacks are run on; 0 leaves them out."""
-    protocol: Protocol = "pooled"
-    """`lodo` compares the rewards on each source left out, too; the first is the default."""
 
 
 _ALL = Extent()
@@ -120,10 +115,6 @@ def audit_rewards(
         coverage = measure_coverage(covered)
     beside = controls(prompts, embed)
     scored = {reward.name: score_prompts(reward, prompts, progress) for reward in (*beside, *audited)}
-    compared = None
-    if extent.protocol == "lodo":
-        candidates = {reward.name: scored[reward.name].prompts for reward in audited}
-        compared = leave_one_out(candidates, RELEVANCE, scored[RELEVANCE].prompts)
     attacked = spread(prompts, extent.attacked)
     attacks = {
         (reward.name, kind): measure_attack(reward, attacked, kind, extent.seed, progress)
@@ -150,12 +141,10 @@ def audit_rewards(
         findings=(
             *(f"{reward.name}: {reward.caution}" for reward in audited if reward.caution),
             *_cautions(selection, prompts, unused),
-            *([compared.verdict] if compared else []),
             *findings(rewards),
         ),
         coverage=coverage,
         rewards=rewards,
-        lodo=compared,
     )
 
 

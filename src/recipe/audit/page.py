@@ -8,7 +8,6 @@ from typing import Any, Literal
 from recipe.artifacts import atomic_path, read_json, to_json, write_json, write_text
 from recipe.audit.attack import BEST_OF, KINDS
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
-from recipe.audit.lodo import Lodo
 from recipe.audit.results import AttackResult, Audit, RewardAudit
 from recipe.audit.score import LENGTH, RELEVANCE
 from recipe.audit.shares import in_percent, percent
@@ -111,7 +110,6 @@ def render_audit(audit: Audit) -> str:
     settings = NamedValues(tuple(_named(audit.settings)))
     sections = [
         _classes_section(audit),
-        *_sources_section(audit.lodo),
         _measures_section(audit),
         Section("filler", "Padding the true continuation", "Padding", blocks=(figures["filler"],)),
         *_attack_section(audit, figures),
@@ -164,40 +162,6 @@ def _classes_section(audit: Audit) -> Section:
         Table("Each class of corrupted plans", "class", names, tuple(members), "percent", folded=True),
     )
     return Section("classes", "True against corrupted", "Classes", (paragraph,), tables)
-
-
-def _sources_section(lodo: Lodo | None) -> Iterator[Section]:
-    """What was chosen on the other sources, and the shares of each candidate by source."""
-    if lodo is None:
-        return
-    gains = [(choice.source, choice.chosen, choice.over_default, choice.over_relevance) for choice in lodo.left_out]
-    over = (Cell(in_percent(gain), signed=True) for gain in (lodo.over_default, lodo.over_relevance))
-    chosen = Table(
-        "Chosen without a source, tested on it",
-        "left out",
-        headings("chosen on the others", f"against {lodo.default}, points", "against relevance, points"),
-        (
-            *(
-                row(source, name, *(Cell(in_percent(gain), signed=True) for gain in (default, relevance)))
-                for source, name, default, relevance in gains
-            ),
-            row("mean over sources", "", *over, kind="total"),
-        ),
-    )
-    rows = []
-    sources = [choice.source for choice in lodo.left_out]
-    for name, by in lodo.figures.items():
-        own = [by[source] for source in sources]
-        rows.append(row(name, *(_share(figures.mean) for figures in own), kind="group"))
-        rows.append(row("worst class", *(_least(figures.worst, figures.worst_class) for figures in own), kind="member"))
-        gaming = (_least(figures.gaming_worst, figures.gaming_worst_class) for figures in own)
-        rows.append(row("worst of gaming", *gaming, kind="member"))
-    caption = (
-        "By source: the mean over the classes, the worst class, and the worst of the gaming classes, on the "
-        f"{lodo.prompts} prompts that all scored."
-    )
-    by_source = Table(caption, "reward", headings(*sources), tuple(rows), "percent")
-    yield Section("sources", "Each source left out", "Sources", (lodo.verdict,), (chosen, by_source))
 
 
 def _measures_section(audit: Audit) -> Section:

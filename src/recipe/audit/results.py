@@ -6,7 +6,6 @@ from typing import Any
 
 from recipe.audit.attack import BEST_OF
 from recipe.audit.classes import Group
-from recipe.audit.lodo import Lodo
 from recipe.audit.score import LENGTH, RELEVANCE
 from recipe.audit.shares import bounds, percent
 from recipe.report.numbers import MINUS
@@ -142,8 +141,6 @@ class Audit:
     findings: tuple[str, ...]
     coverage: CoverageResult | None
     rewards: tuple[RewardAudit, ...]
-    lodo: Lodo | None = None
-    """The rewards on each source left out, where that was asked for."""
 
 
 def answer(coverage: CoverageResult | None, problem: str = "") -> str:

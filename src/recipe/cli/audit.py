@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -49,10 +49,6 @@ def audit(
     seed: Annotated[int, typer.Option(help="Draws procedures, cuts and corruptions.")] = 0,
     attacked: Annotated[int, typer.Option("--attacked", min=1, help="Prompts that the attacks are run on.")] = 40,
     skip_attack: Annotated[bool, typer.Option("--skip-attack", help="Leave the attacks out.")] = False,
-    protocol: Annotated[
-        Literal["pooled", "lodo"],
-        typer.Option(help="lodo: leave each source out in turn; may the first verifier be changed for another?"),
-    ] = "pooled",
     samples: Annotated[
         list[str] | None,
         typer.Option(help="Predictions for the audited prompts, FILE or NAME=FILE; repeat for each system."),
@@ -76,9 +72,6 @@ def audit(
     The controls `length` and `relevance`, which read no corpus, are always audited beside the verifiers.
 
     Example: recipe reward audit --corpus corpora/mine --procedures tasks.jsonl --limit 100 --output audits/mine
-
-    Example: recipe reward audit --corpus corpora/mine --procedures coin.jsonl --procedures crosstask.jsonl --protocol
-    lodo --verifier grounded --verifier cheaper=cheaper.toml
     """
     names = verifiers or ["paper", "grounded"]
     if unknown := [name for name in names if not (name in NAMES or "=" in name or FUNCTION_NAME.fullmatch(name))]:
@@ -112,7 +105,7 @@ def audit(
     chosen, skipped = _read(procedures, skip_bad)
     corpus = Corpus.open(folder)
     embeddings = StepEmbeddings(corpus.encoder)
-    extent = Extent(limit, seed, 0 if skip_attack else attacked, protocol)
+    extent = Extent(limit, seed, 0 if skip_attack else attacked)
     if prompts_output is not None:
         require_writable(prompts_output)
         _, prompts = audited_prompts(corpus, chosen, embeddings.stacked, extent)
@@ -185,7 +178,6 @@ def _lines(audited: "Audit") -> "Iterator[str | Table]":
     """The sentences, then a table with rewards as columns, then what holds without each source."""
     from recipe.audit.attack import BEST_OF
     from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
-    from recipe.audit.lodo import points
     from recipe.report.elements import Cell, Table, headings, row
 
     yield from (f"- {sentence}" for sentence in (audited.answer, *audited.findings))
@@ -230,19 +222,4 @@ def _lines(audited: "Audit") -> "Iterator[str | Table]":
         rows.append(row(name, *cells, section="other figures"))
     yield Table(
         "How often the true continuation earns more", "", headings(*(reward.name for reward in rewards)), tuple(rows)
-    )
-    if (lodo := audited.lodo) is None:
-        return
-    chosen = [
-        row(fold.source, fold.chosen, points(fold.over_default), points(fold.over_relevance)) for fold in lodo.left_out
-    ]
-    chosen.append(row("mean", "", points(lodo.over_default), points(lodo.over_relevance)))
-    columns = headings("chosen on the others", "against the default", "against relevance")
-    yield Table("", "left out", columns, tuple(chosen))
-    rows = []
-    for name, by in lodo.figures.items():
-        figures = ([own.mean.mean, own.worst, own.gaming_worst] for own in (by[fold.source] for fold in lodo.left_out))
-        rows.append(row(name, *(" / ".join("–" if x is None else f"{100 * x:.0f}" for x in own) for own in figures)))
-    yield Table(
-        "", "mean / worst class / worst of gaming", headings(*(fold.source for fold in lodo.left_out)), tuple(rows)
     )

@@ -9,6 +9,7 @@ REMOVED: Mapping[str, str] = {
     "recipe corpus adapt": "rewards gained nothing from an adapted encoder; build the corpus with a general one "
     "(--encoder minilm)",
     "recipe corpus caption": "captions in place of speech gained nothing; build the corpus from the speech itself",
+    "recipe reward audit --protocol": "leaving one source out is a script now; run benchmarks/lodo.py of the project",
     "adaptation": "it belonged to `recipe corpus adapt`, from which rewards gained nothing; leave it out",
 }
 """Keyed by what a user writes: a command, a command with an option or with an option and its value, a key of the

@@ -1,5 +1,8 @@
 """Leave one dataset out: is it warranted to change the default verifier?
 
+    python benchmarks/lodo.py --corpus CORPUS --procedures coin.jsonl --procedures crosstask.jsonl \\
+        --verifier grounded --verifier cheaper=cheaper.toml
+
 A verifier that was chosen on the procedures it is shown on looks better than it is, and what leads on some sources may
 fall behind on another. So each source is left out in turn. The candidate whose MEAN, averaged over the other sources,
 is highest is chosen, and its figures on the source that is left out count: paired with those of the default, which is
@@ -14,20 +17,27 @@ saw that source; each source is scored by its own scorer. Where it is compared o
 scorers have seen the source that is left out, but not the one that they score.
 """
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF
-from recipe.audit.perturb import AuditPrompt, Embed, same_goal
+from recipe.audit.perturb import AuditPrompt, Embed, build_prompts, same_goal, select
 from recipe.audit.score import NamedScorer, ScoredPrompt, controls, score_prompts
 from recipe.audit.shares import Array, key_of, prompt_means, win_table
+from recipe.config import RewardConfig, load_config
+from recipe.corpus.store import Corpus
+from recipe.data.procedures import read_procedures
 from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.report.numbers import MINUS
+from recipe.reward.embeddings import StepEmbeddings
 from recipe.reward.scorer import Scorer
+from recipe.reward.verifier import Verifier
 from recipe.stats import Interval, macro_interval, mean_interval
 
 
@@ -228,3 +238,39 @@ def points(gain: Interval) -> str:
     if gain.low is not None and gain.high is not None:
         ends = f" [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
     return f"{100 * gain.mean:+.1f}{ends}".replace("-", MINUS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, required=True)
+    parser.add_argument("--procedures", type=Path, action="append", required=True, help="a file; repeat")
+    parser.add_argument(
+        "--verifier", action="append", required=True, help="NAME, or NAME=CONFIG.toml; the first is the default"
+    )
+    parser.add_argument("--limit", type=int, default=100, help="procedures of each source")
+    arguments = parser.parse_args()
+    corpus = Corpus.open(arguments.corpus)
+    embeddings = StepEmbeddings(corpus.encoder)
+    candidates = []
+    for given in arguments.verifier:
+        name, _, file = given.partition("=")
+        config = load_config(Path(file), RewardConfig) if file else RewardConfig(verifier=name)
+        candidates.append(NamedScorer(name, Verifier(corpus, config, embeddings=embeddings)))
+    procedures = [row for file in arguments.procedures for row in read_procedures(file, "skip").procedures]
+    prompts = build_prompts(select(procedures, limit=arguments.limit), embeddings.stacked)
+    compared = lodo(candidates, prompts, embeddings.stacked)
+    print(compared.verdict)
+    for fold in compared.left_out:
+        print(
+            f"{fold.source}: {fold.chosen}, {points(fold.over_default)} against the default, "
+            f"{points(fold.over_relevance)} against R0"
+        )
+    for name, by_source in compared.figures.items():
+        for source, own in by_source.items():
+            print(
+                f"{name} on {source}: mean {100 * own.mean.mean:.1f}, worst {100 * own.worst:.1f} ({own.worst_class})"
+            )
+
+
+if __name__ == "__main__":
+    main()
