@@ -298,10 +298,7 @@ def test_the_model_is_the_adapter_of_the_last_checkpoint_with_a_card(finished: B
 def test_prompts_without_a_reward_are_skipped_and_a_round_of_them_is_an_error(config: BestOfNConfig) -> None:
     with pytest.raises(ComputeError, match=r"Round 1: not one of 48 completions"):
         train_best_of_n(config, WordScorer(("make tea", "plant a tree", "change a tyre")))
-    heard: list[float] = []
-    question = [("make tea", ("boil the water",))], ["1. pour"]
-    train_best_of_n(config, WordScorer(("make tea",)), use_likelihood=lambda of: heard.extend(of(*question)))
-    assert heard[0] < 0
+    train_best_of_n(config, WordScorer(("make tea",)))
     [first, _] = rounds(config)
     assert first["unscored"] == pytest.approx(1 / 3)
     assert (first["prompts"], first["skipped"], first["chosen"]) == (12, 4, 8)

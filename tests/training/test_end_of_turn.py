@@ -8,23 +8,21 @@ from typing import Any
 
 import fake_vllm
 import pytest
-from peft import get_peft_model
 from trl.generation import vllm_generation
 
 from recipe.artifacts import read_json, read_jsonl
-from recipe.config import BestOfNConfig, GRPOConfig, LoraSettings, ModelConfig, SamplingConfig, SFTConfig
+from recipe.config import BestOfNConfig, GRPOConfig, ModelConfig, SamplingConfig, SFTConfig
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.models.checkpoints import load_checkpoint
 from recipe.models.local import LocalEngine
 from recipe.models.model import open_model
 from recipe.models.protocol import Answer, ModelRequest
-from recipe.reward.language_model import open_likelihood
 from recipe.text import format_plan, planner_messages
 from recipe.training.best_of_n import train_best_of_n
 from recipe.training.grpo import train_grpo
 from recipe.training.loop import quiet
-from recipe.training.policy import load_policy, lora_config, reference_likelihood
+from recipe.training.policy import load_policy
 from recipe.training.preflight import check_run
 from recipe.training.runs import open_run
 from recipe.training.sft import sft_trainer
@@ -102,14 +100,6 @@ def test_a_plan_ends_with_its_turn(base: Path, base_model: Path, engine: str, te
 def test_the_likelihood_of_a_plan_holds_the_end_of_its_turn(base: Path, base_model: Path) -> None:
     plans = [format_plan(("boil the water", "wait a while"))] * len(CHATS)
     assert LocalEngine(base).log_likelihood(CHATS, plans) == LocalEngine(base_model).log_likelihood(CHATS, plans)
-    prompts = [("make tea", ("boil the water",))]
-    assert open_likelihood(str(base))(prompts, plans[:1]) == open_likelihood(str(base_model))(prompts, plans[:1])
-    references = []
-    for model in (base, base_model):
-        policy = load_policy(str(model))
-        adapted = get_peft_model(policy.model, lora_config(LoraSettings(), policy.model))
-        references.append(reference_likelihood(adapted, policy)(prompts, plans[:1]))
-    assert references[0] == references[1]
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

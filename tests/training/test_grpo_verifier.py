@@ -57,28 +57,3 @@ def test_rewards_of_a_run_are_those_of_the_verifier(
     # The same command on the finished run changes nothing.
     assert train_grpo(config, verifier) == model
     assert all(torch.equal(weight, load_file(model / "model.safetensors")[name]) for name, weight in after.items())
-
-
-@pytest.mark.thorough
-def test_the_language_model_of_a_run_is_the_model_before_training(world_run: dict[str, Any], tmp_path: Path) -> None:
-    """`policy` gives what the same model gives from its folder, at every step, whatever the adapters have learned."""
-    grounded = {"language_model": "policy", "permutations": 2, "model_order": 0.7}
-    reward = RewardConfig.model_validate({"verifier": "grounded", "grounded": grounded})
-    config = GRPOConfig(**world_run | {"learning_rate": 0.005}, output=tmp_path / "policy", reward=reward)
-    verifier = Verifier(Corpus.open(config.corpus), reward)
-    train_grpo(config, verifier, use_likelihood=verifier.use_likelihood)
-
-    named = {"verifier": "grounded", "grounded": grounded | {"language_model": str(config.model)}}
-    fresh = Verifier(Corpus.open(config.corpus), RewardConfig.model_validate(named))
-    files = sorted((config.output / "completions").glob("*.jsonl"))
-    orders = []
-    for _, record in (row for file in files for row in read_jsonl(file)):
-        [wanted] = fresh.score(
-            history=record["history"],
-            continuations=[plan_steps(record["completion"], cut=record["clipped"])],
-            goal=record["goal"],
-        )
-        assert record["reward"]["parts"]["language_model"] == pytest.approx(wanted.parts["language_model"], abs=1e-4)
-        assert record["reward"]["total"] == pytest.approx(wanted.total, abs=1e-4)
-        orders.append(wanted.parts["language_model"])
-    assert len(set(orders)) > 2

@@ -182,11 +182,10 @@ def _trainer(stage: "Stage", settings: Any) -> Callable[[], Path]:
         from recipe.training.sft import train_sft
 
         return lambda: train_sft(settings, progress())
-    verifier = measure = use = None
+    verifier = measure = None
     if ranks.main() and settings.corpus is not None:  # otherwise a service scores
         from recipe.corpus.store import Corpus
         from recipe.data.examples import read_training_examples
-        from recipe.reward.language_model import POLICY
         from recipe.reward.verifier import Verifier
 
         verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
@@ -194,8 +193,6 @@ def _trainer(stage: "Stage", settings: Any) -> Callable[[], Path]:
             validated = [] if settings.validation is None else [settings.validation.examples]
             for file in (settings.examples, *validated):
                 verifier.show(read_training_examples(file))
-        if verifier.config.grounded.language_model == POLICY:
-            use = verifier.use_likelihood
     if ranks.main() and settings.validation is not None:
         from recipe.evaluation.plan_measures import plan_measure
 
@@ -203,10 +200,10 @@ def _trainer(stage: "Stage", settings: Any) -> Callable[[], Path]:
     if stage == "grpo":
         from recipe.training.grpo import train_grpo
 
-        return lambda: train_grpo(settings, verifier, progress(), use_likelihood=use, measure=measure)
+        return lambda: train_grpo(settings, verifier, progress(), measure=measure)
     from recipe.training.best_of_n import train_best_of_n
 
-    return lambda: train_best_of_n(settings, verifier, progress(), use, measure)
+    return lambda: train_best_of_n(settings, verifier, progress(), measure)
 
 
 def _run(stage: "Stage | None", path: Path, changes: Sequence[str], dry_run: bool) -> CommandOutput:

@@ -10,6 +10,9 @@ REMOVED: Mapping[str, str] = {
     "(--encoder minilm)",
     "recipe corpus caption": "captions in place of speech gained nothing; build the corpus from the speech itself",
     "recipe reward audit --protocol": "leaving one source out is a script now; run benchmarks/lodo.py of the project",
+    "grounded.language_model": "the order of steps by a language model gained nothing on average; leave it out",
+    "grounded.model_order": "it was the weight of `language_model`, which was removed too; leave it out",
+    "grounded.permutations": "it belonged to `language_model`, which was removed too; leave it out",
     "adaptation": "it belonged to `recipe corpus adapt`, from which rewards gained nothing; leave it out",
 }
 """Keyed by what a user writes: a command, a command with an option or with an option and its value, a key of the

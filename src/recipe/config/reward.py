@@ -46,16 +46,9 @@ class GroundedConfig(Settings):
     """Share of a step's similarities that it loses where it repeats a step that is done or planned."""
     order: Annotated[float, Field(ge=0)] = 1.0
     """lambda, weight of the vote of the corpus on the order of steps."""
-    language_model: str = ""
-    """Model folder, hub id or `smollm2` whose likelihoods judge the order of a plan too; `policy` is the reference of a
-    training run, that is, the model before training. Empty: none."""
-    model_order: Annotated[float, Field(ge=0)] = 0.5
-    """mu, weight of the language model's judgement of order."""
-    permutations: Positive = 3
-    """Random orders of a plan that the language model compares with it."""
     trust: tuple[float, float] | None = None
-    """Coverages of a prompt between which the corpus replaces what is assumed without it: relevance, the language
-    model's order, and that repeats and lines near the goal count less in narrations. None: at no coverage."""
+    """Coverages of a prompt between which the corpus replaces what is assumed without it: relevance, and that repeats
+    and lines near the goal count less in narrations. None: at no coverage."""
     self_trained: str = ""
     """Folder of `recipe reward self-train`: a net trained on this corpus is added to the reward. Empty: none."""
     self_trained_anyway: bool = False

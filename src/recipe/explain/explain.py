@@ -51,7 +51,6 @@ _GROUNDED = {
     "price": "what each step costs",
     "relevance": "how close the steps are to the goal and the history, without the corpus",
     "goal_relevance": "the part of relevance that likeness to the goal gives",
-    "language_model": "how far the language model prefers this order of the steps to others",
     "net": "what the net that was trained on the corpus adds",
 }
 _FRAMES = "how new the steps are to the frames of the history, and how ready the first one"
@@ -69,7 +68,6 @@ _SOURCES = {
     "goal": "likeness to the goal",
     "history": "likeness to the history",
     "relevance": "likeness to goal and history",
-    "language model": "the language model",
     "price": "the price of steps",
     "frames": "the frames of the history",
     "net": "the net that was trained on the corpus",

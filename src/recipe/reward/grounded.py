@@ -3,8 +3,8 @@
 A plan is worth what it adds to the history by narrations of the same activity, less what it adds by narrations of
 anything else, in an order that many narrations confirm:
 
-    R(c) = [(G_P(c) - G_Q(c) + rho' r(c)) (1 + lambda O(c)) (1 + mu' L(c)) - phi gamma(h) |c|] / (|c| + H)
-    rho' = rho (1 - theta(h)), mu' = mu (1 - theta(h))
+    R(c) = [(G_P(c) - G_Q(c) + rho' r(c)) (1 + lambda O(c)) - phi gamma(h) |c|] / (|c| + H)
+    rho' = rho (1 - theta(h))
 
 The goal counts as a step that is done: h begins with it. A step that restates the goal adds nothing, and one that
 repeats a step that is done or planned adds a little less than a new one. P are narrations near the goal and the
@@ -23,8 +23,7 @@ the history is better evidence for what follows.
     O(c) = mean over i < j of (N_ij - N_ji) / (N_ij + N_ji + 1),   N_ij = sum_P sum_{k < l} W_ik W_jl
 
 is the vote of the pool on the order of each pair of steps: an order statistic of many narrations, where B and A read
-each narration alone. L(c) is the judgement of order by a language model where one is at hand, else 0
-(`recipe.reward.language_model`). r(c) is relevance to goal and history and needs no corpus (`recipe.reward.baselines`),
+each narration alone. r(c) is relevance to goal and history and needs no corpus (`recipe.reward.baselines`),
 so that a corpus that does not cover the activity leaves a reward that still depends on the topic; a step that is like
 the goal counts as a repeat in r too. gamma(h) is the mean gain of a step of the history, and phi the share of it that
 each step of the plan costs. |c| + H, with H about the number of steps of a plan, makes the reward a Dice coefficient: a
@@ -32,7 +31,7 @@ division by |c| would reward short plans, no division long ones.
 
 theta(h), in [0, 1], is how far the corpus is trusted. It is 0 by default; with the setting `trust` it rises with the
 coverage of the prompt between two thresholds. What is assumed of any prompt then gives way where narrations tell this
-one: relevance, L, that repeats count less, and that lines near the goal count less. Speech repeats itself and names its
+one: relevance, that repeats count less, and that lines near the goal count less. Speech repeats itself and names its
 goal all the time; step lists do neither, and their true steps may repeat or be named like the goal.
 
 All vectors are centred by the mean of the corpus, because sentence embeddings share a large common part.
@@ -53,10 +52,9 @@ from numpy.typing import ArrayLike, NDArray
 from recipe.alignment.backends import Backend, Float32, FreeAlignment, Int64
 from recipe.alignment.reference import free_matching
 from recipe.config import GroundedConfig, RewardConfig
-from recipe.errors import ComputeError, ConfigError
+from recipe.errors import ComputeError
 from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, relevance_texts, unlike
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
-from recipe.reward.language_model import POLICY, Likelihood, PlanOrder, open_likelihood
 from recipe.reward.plan_numbers import GroupFacts, plan_numbers
 from recipe.reward.scorer import Method, Prompt, PromptGroup, Steps
 from recipe.reward.self_trained import Places, SelfTrained
@@ -172,8 +170,8 @@ def order_agreement(precedence: ArrayLike) -> float:
 def grounded_reward(parts: Mapping[str, float], steps: int, config: GroundedConfig) -> float:
     """R of a plan of `steps` steps, -1 to 1, from its parts; 0 without steps.
 
-    The parts are gain, background, relevance, that to the goal alone, order (lambda O), price, and language_model
-    (mu L) and net where there are any.
+    The parts are gain, background, relevance, that to the goal alone, order (lambda O) and price, and net where
+    there is one.
 
     >>> parts = dict(gain=3.0, background=1.0, relevance=0.0, goal_relevance=0.0, order=0.0, price=0.0)
     >>> grounded_reward(parts, 4, GroundedConfig(horizon=4))
@@ -184,20 +182,17 @@ def grounded_reward(parts: Mapping[str, float], steps: int, config: GroundedConf
 
 
 def grounded_terms(parts: Mapping[str, float], steps: int, config: GroundedConfig) -> dict[str, float]:
-    """R of a plan by where it comes from: corpus, goal, history, language model, price, net; the sum is R, unclipped.
+    """R of a plan by where it comes from: corpus, goal, history, price, net; the sum is R, unclipped.
 
-    Relevance without order is that of goal and history; what gain and order add is the corpus's, and what the language
-    model's factor changes in their sum is the language model's. Empty without steps, and for parts of another reward.
+    Relevance without order is that of goal and history; what gain and order add is the corpus's. Empty without steps,
+    and for parts of another reward.
     """
     if not steps or not {"gain", "background", "relevance", "goal_relevance", "order", "price"} <= parts.keys():
         return {}
     contrast, order = parts["gain"] - parts["background"], parts["order"]
     to_goal = parts["goal_relevance"]
     terms = {"goal": config.relevance * to_goal, "history": config.relevance * (parts["relevance"] - to_goal)}
-    relevant = config.relevance * parts["relevance"]
-    terms["corpus"] = contrast * (1.0 + order) + relevant * order
-    if "language_model" in parts:
-        terms["language model"] = (contrast + relevant) * (1.0 + order) * parts["language_model"]
+    terms["corpus"] = contrast * (1.0 + order) + config.relevance * parts["relevance"] * order
     terms["price"] = -parts["price"] * steps
     shared = {name: value / (steps + config.horizon) for name, value in terms.items()}
     return shared | ({"net": parts["net"]} if "net" in parts else {})
@@ -358,12 +353,8 @@ class GroundedMethod(Method):
 
     def __init__(self, corpus: NarrationIndex, config: RewardConfig, backend: Backend) -> None:
         self._corpus, self._config, self._backend = corpus, config.grounded, backend
-        model = self._config.language_model
-        self._plan_order: PlanOrder | None = None
         folder = self._config.self_trained
         self._trained = SelfTrained.open(Path(folder), corpus, self._config) if folder else None
-        if model and model != POLICY:
-            self.use_likelihood(open_likelihood(model))
         self._pools_kept = LruCache[Prompt, NarrationPools](_PROMPTS_KEPT)
         self._hits_kept = LruCache[Steps, list[Hit]](_PROMPTS_KEPT)
         self._floors_kept = LruCache[str, np.float32](_FLOORS_KEPT)
@@ -376,10 +367,6 @@ class GroundedMethod(Method):
     def centre(self) -> NDArray[np.float32]:
         """The mean [d] of the corpus, by which vectors are centred."""
         return self._baseline.mean
-
-    def use_likelihood(self, likelihood: Likelihood) -> None:
-        """Judge the order of plans by this model's likelihood."""
-        self._plan_order = PlanOrder(likelihood, self._config.permutations)
 
     texts = staticmethod(relevance_texts)
 
@@ -416,14 +403,10 @@ class GroundedMethod(Method):
         self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors], places: Places | None = None
     ) -> list[tuple[list[Reward], Float32]]:
         """The rewards without a net, and with `places` the numbers [G, 49] of a group's plans. Raises as `rewards`."""
-        if self._config.language_model and self._plan_order is None:
-            problem = f"grounded.language_model = {POLICY!r} is the reference of a training run"
-            raise ConfigError(f"{problem}; name a model folder or hub id here.")
         pools = self._pools(groups, vectors)
-        orders = self._plan_order(groups) if self._plan_order else [None] * len(groups)
         return [
-            self._group_rewards(pools[group.goal, group.history], texts, order, places)
-            for group, texts, order in zip(groups, self._texts(groups, vectors), orders, strict=True)
+            self._group_rewards(pools[group.goal, group.history], texts, places)
+            for group, texts in zip(groups, self._texts(groups, vectors), strict=True)
         ]
 
     def alignments(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[PooledAlignment]]:
@@ -549,7 +532,6 @@ class GroundedMethod(Method):
         self,
         pools: NarrationPools,
         texts: _GroupTexts,
-        plan_orders: Sequence[float] | None,
         places: Places | None,
     ) -> tuple[list[Reward], Float32]:
         bounds = np.cumsum([len(row) for row in texts.rows])
@@ -580,8 +562,6 @@ class GroundedMethod(Method):
             }
             if abstained:
                 parts |= {"gain": 0.0, "background": 0.0, "order": 0.0, "price": 0.0}
-            if plan_orders is not None:
-                parts["language_model"] = self._config.model_order * (1.0 - theta) * plan_orders[row - 1]
             best = aligned.matched[row]
             reward = Reward(
                 total=grounded_reward(parts, len(plan), self._config),

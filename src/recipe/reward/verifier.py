@@ -16,7 +16,6 @@ from recipe.reward.coverage import CorpusCoverage
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
 from recipe.reward.frames import FrameQuestions
 from recipe.reward.grounded import GroundedMethod
-from recipe.reward.language_model import Likelihood
 from recipe.reward.own import FunctionReward, pinned_reward
 from recipe.reward.paper import PaperMethod
 from recipe.reward.scorer import Method, Outcome, PromptGroup
@@ -70,11 +69,6 @@ class Verifier:
         self.frames = None if config.frames is None else FrameQuestions(config.frames)
         self.coverage = CorpusCoverage(corpus, self.embed)
         """How far the corpus knows a task, whatever the reward is."""
-
-    def use_likelihood(self, likelihood: Likelihood) -> None:
-        """Let this language model judge the order of plans; the paper's reward does without."""
-        if isinstance(self._method, GroundedMethod):
-            self._method.use_likelihood(likelihood)
 
     def show(self, examples: Sequence[Example], clips: "Clips | None" = None) -> None:
         """Let the frames of these examples be read, where the settings have `frames` (`FrameQuestions.show`)."""

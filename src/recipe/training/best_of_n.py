@@ -26,7 +26,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -50,7 +50,6 @@ from recipe.models.decoding import common_head
 from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.reward.composition import compose
-from recipe.reward.language_model import Likelihood
 from recipe.reward.scorer import Scorer, Steps, score_prefixes, totals_or_none
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, copied_share, step_statistics
 from recipe.text import Completion, format_plan
@@ -60,7 +59,6 @@ from recipe.training.policy import (
     load_adapter,
     load_policy,
     lora_config,
-    reference_likelihood,
     sample,
     trained_in_float32,
     write_errors,
@@ -103,12 +101,11 @@ def train_best_of_n(
     config: BestOfNConfig,
     scorer: Scorer | None,
     progress: Progress = SILENT,
-    use_likelihood: Callable[[Likelihood], None] | None = None,
     measure: Measure | None = None,
 ) -> Path:
     """Train adapters in rounds on the plans that the scorer rewards most, and merge them; returns the model's folder.
 
-    Scorer, reward service, `use_likelihood` and `measure` are as in `train_grpo`. A finished run returns at once, a
+    Scorer, reward service and `measure` are as in `train_grpo`. A finished run returns at once, a
     killed one resumes with the same result. Raises InputError for a model or examples that cannot be read, ConfigError
     for a run folder of other settings and in one of several processes, ComputeError where a round has no reward or
     where training diverges, ServiceUnavailable.
@@ -136,8 +133,6 @@ def train_best_of_n(
             stack.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}"))
 
         rounds = Rounds(config, policy, examples, scorer, run, log, on_finding, progress, measure)
-        if use_likelihood is not None:
-            use_likelihood(reference_likelihood(rounds.model, policy, run_prompt(config)))
         try:
             with run.on_disk(), write_errors(run.checkpoints), memory_errors():
                 rounds.train()

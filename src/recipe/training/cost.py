@@ -100,16 +100,13 @@ def measure(config: AnyTraining) -> StepMeasurement:
     from recipe.training import ranks  # noqa: PLC0415 - loads torch
 
     ranks.single("recipe train check --measure")
-    clock, scorer, use = _TwoSteps(), None, None
+    clock, scorer = _TwoSteps(), None
     examples = len(read_training_examples(config.examples, config.split))
     if isinstance(config, RewardTrainingSettings) and config.corpus is not None:
         from recipe.corpus.store import Corpus  # noqa: PLC0415
-        from recipe.reward.language_model import POLICY  # noqa: PLC0415
         from recipe.reward.verifier import Verifier  # noqa: PLC0415
 
         scorer = Verifier(Corpus.open(config.corpus, devices=config.corpus_devices), config.reward)
-        if config.reward.grounded.language_model == POLICY:
-            use = scorer.use_likelihood
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory(prefix="recipe-measure-") as folder, suppress(_Measured):
@@ -134,11 +131,11 @@ def measure(config: AnyTraining) -> StepMeasurement:
         elif isinstance(config, GRPOConfig):
             from recipe.training.grpo import train_grpo  # noqa: PLC0415
 
-            train_grpo(short, scorer, clock, use_likelihood=use)
+            train_grpo(short, scorer, clock)
         else:
             from recipe.training.best_of_n import train_best_of_n  # noqa: PLC0415
 
-            train_best_of_n(short, scorer, clock, use)
+            train_best_of_n(short, scorer, clock)
     memory = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     if torch.cuda.is_available():
         memory = float(torch.cuda.max_memory_reserved())

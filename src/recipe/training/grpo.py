@@ -28,14 +28,13 @@ from recipe.errors import ComputeError, ConfigError
 from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening
 from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
-from recipe.reward.language_model import Likelihood
 from recipe.reward.scorer import Scorer
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, read_records, replay
 from recipe.text import Completion, planner_messages
 from recipe.training import ranks
 from recipe.training.kl_budget import KLBudget, unmet_budget
 from recipe.training.loop import MetricsLog, Row, SilentGRPOTrainer, fit, quiet, renamed, shared_arguments
-from recipe.training.policy import RollOuts, load_policy, lora_config, reference_likelihood
+from recipe.training.policy import RollOuts, load_policy, lora_config
 from recipe.training.rewards import (
     PART,
     OnFinding,
@@ -82,14 +81,12 @@ def train_grpo(
     scorer: Scorer | None,
     progress: Progress = SILENT,
     histories: Histories | None = None,
-    use_likelihood: Callable[[Likelihood], None] | None = None,
     measure: Measure | None = None,
 ) -> Path:
     """Train adapters on the scorer's rewards and merge them; returns the model's folder.
 
     Of several processes (`recipe.training.ranks`) the first one scores for all; the others need no scorer. With
     `reward_service` the service is the scorer of all, and `scorer` is None.
-    `use_likelihood` receives the likelihood of the reference policy before the first step, for a scorer that reads it.
     `measure` computes what validation chooses by, where that is not the reward.
     With `input = "video"`, `histories` show the examples' histories in place of the videos of `config.videos`. A
     finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
@@ -130,9 +127,6 @@ def train_grpo(
             examples = ranks.from_main(lambda: covered_examples(config, scorer, everything, run))
             shown.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered"))
         trainer = grpo_trainer(config, policy, examples, reward, run, source)
-        if use_likelihood is not None:
-            model = trainer.accelerator.unwrap_model(trainer.model)
-            use_likelihood(reference_likelihood(model, policy, run_prompt(config)))
         if config.kl_budget is not None:
             trainer.kl_budget = KLBudget(trainer, config.kl_budget, config.beta)
             trainer.add_callback(trainer.kl_budget)

@@ -17,13 +17,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from recipe.artifacts import atomic_path
 from recipe.config import LoraSettings
 from recipe.errors import ConfigError, InputError, first_line
-from recipe.models.checkpoints import Checkpoint, end_of_turn, load_checkpoint, thought_opening
-from recipe.models.decoding import complete, draws, log_likelihood, uniforms
+from recipe.models.checkpoints import Checkpoint, load_checkpoint
+from recipe.models.decoding import complete, draws, uniforms
 from recipe.models.local import Prompts
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
-from recipe.prompting import PLAIN, PlannerPrompt
-from recipe.reward.language_model import Likelihood
-from recipe.reward.scorer import Prompt
 from recipe.text import planner_messages
 
 ADAPTER = "adapter_model.safetensors"
@@ -31,8 +28,6 @@ ADAPTER = "adapter_model.safetensors"
 MERGER = "merger"
 """The projector from vision to text of a Qwen2.5-VL."""
 _DECODER = "language_model"
-_ROWS = 32
-"""Plans whose likelihood is computed at once."""
 
 
 def load_policy(name: str, revision: str | None = None, *, bf16: bool = False) -> Checkpoint:
@@ -105,36 +100,6 @@ def sample(
             return complete(model, prompts, choose, ends=ends, longest=longest, clips=clips)
     finally:
         model.train(training)
-
-
-def reference_likelihood(model: PeftModel, policy: Checkpoint, prompt: PlannerPrompt = PLAIN) -> Likelihood:
-    """The likelihood of the reference policy, the model with its adapter switched off, for rewards that read one.
-
-    `prompt` is the run's.
-    """
-    end, opening = end_of_turn(policy.tokenizer).id, thought_opening(policy.tokenizer)
-
-    def likelihood(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
-        chats = [prompt.chat(*goal_and_history) for goal_and_history in prompts]
-        rendered = policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)
-        read, bare = rendered["input_ids"], [text.removeprefix(opening) for text in texts]
-        written = [
-            tokens if end is None else [*tokens, end]
-            for tokens in policy.tokenizer(bare, add_special_tokens=False)["input_ids"]
-        ]
-        totals: list[float] = []
-        training = model.training
-        model.eval()
-        try:
-            with torch.no_grad(), model.disable_adapter():
-                for first in range(0, len(written), _ROWS):
-                    rows = slice(first, first + _ROWS)
-                    totals += log_likelihood(model.get_base_model(), read[rows], written[rows])
-        finally:
-            model.train(training)
-        return totals
-
-    return likelihood
 
 
 def row_keys(trainer: Any, count: int) -> list[str]:

@@ -104,8 +104,6 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
             findings.append(Requirement("reward", "note", asked))
         if config.reward.is_function:
             findings.append(check("reward", lambda: f"{pinned_reward(config.reward).verifier} is there"))
-        if (model := config.reward.grounded.language_model) not in ("", "policy") and installed:
-            findings += model_findings(model, None, [], "reward.language_model")
         if isinstance(config, BestOfNConfig) and config.plans is not None:
             plans = config.plans / "completions" / "round-01.jsonl"
             findings.append(check("plans", lambda: _file(plans)))
