@@ -199,30 +199,6 @@ def test_log_probabilities_are_asked_for_and_told(tmp_path: Path) -> None:
         assert [body.get("logprobs") for body in server.requests] == [True, None]
 
 
-FIRST = [{"token": "Yes", "logprob": -0.25, "bytes": [89]}, {"token": " no", "logprob": -2.0}]
-
-
-@pytest.mark.parametrize(
-    ("reported", "found"),
-    [
-        (FIRST, (("Yes", -0.25), (" no", -2.0))),
-        ([*FIRST, {"token": None, "logprob": -3.0}, "no"], (("Yes", -0.25), (" no", -2.0))),
-        ({"Yes": -0.25}, ()),
-        (None, ()),
-    ],
-)
-def test_first_tokens_are_asked_for_and_kept(tmp_path: Path, reported: object, found: object) -> None:
-    told = json.loads(completion("Yes").body)
-    told["choices"][0]["logprobs"] = {"content": [{"token": "Yes", "logprob": -0.25, "top_logprobs": reported}]}
-    with engine_asking(lambda body, before: Reply(body=json.dumps(told)), tmp_path) as (server, engine):
-        for cached in (False, True):
-            [answer] = engine.answer([ModelRequest(CHATS[0], SAMPLING, first_tokens=7)])
-            assert isinstance(answer, Answer)
-            assert (answer.text, answer.first_tokens, answer.cached) == ("Yes", found, cached)
-        engine.answer([ModelRequest(CHATS[0], SAMPLING)])
-    assert [(body.get("logprobs"), body.get("top_logprobs")) for body in server.requests] == [(True, 7), (None, None)]
-
-
 def test_a_host_without_log_probabilities_answers_without() -> None:
     with engine_asking(Picky("json_object")) as (server, engine):
         found = engine.outcomes(CHATS, 1, SAMPLING, logprobs=True, schema=SCHEMA)

@@ -1,6 +1,5 @@
 """The local engine on a tiny random model: the sampling law, and that batching changes nothing."""
 
-import math
 import shutil
 from pathlib import Path
 
@@ -210,27 +209,6 @@ def test_answers_are_weighed_at_temperature_one(
     plain = engine.outcomes(CHATS, 2, asked)
     assert [[one.logprob for one in group] for group in plain] == [[None] * 2] * len(CHATS)
     assert [[one.text for one in group] for group in plain] == [[one.text for one in group] for group in found]
-
-
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_first_tokens_are_the_likeliest_of_the_model(engine: LocalEngine, tiny_model: Path, batch_size: int) -> None:
-    asked = sampling(temperature=0, max_tokens=1, batch_size=batch_size)
-    found = engine.answer([ModelRequest(chat, asked, first_tokens=4) for chat in CHATS])
-    checkpoint = load_checkpoint(str(tiny_model))
-    for chat, answer in zip(CHATS, found, strict=True):
-        assert isinstance(answer, Answer)
-        assert answer.logprob is None
-        prompt = checkpoint.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-        with torch.no_grad():
-            nats = torch.log_softmax(checkpoint.model(torch.tensor([prompt])).logits[0, -1].double(), -1)
-        likeliest = nats.topk(4)
-        assert [text for text, _ in answer.first_tokens] == [
-            checkpoint.tokenizer.decode([token]) for token in likeliest.indices.tolist()
-        ]
-        assert [value for _, value in answer.first_tokens] == pytest.approx(likeliest.values.tolist(), abs=1e-4)
-    whole = engine.answer([ModelRequest(CHATS[0], asked, first_tokens=999)])[0]
-    assert isinstance(whole, Answer)
-    assert sum(math.exp(value) for _, value in whole.first_tokens) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_completions_written_side_by_side_are_those_of_answer(engine: LocalEngine) -> None:

@@ -100,18 +100,6 @@ def test_log_probabilities_are_those_of_temperature_1(tiny_model: Path) -> None:
     assert answer.logprob == pytest.approx(expected.logprob, abs=1e-5)
 
 
-def test_first_tokens_are_those_of_the_other_engine(tiny_model: Path) -> None:
-    requests = [ModelRequest(chat, sampling(temperature=0), first_tokens=5) for chat in CHATS]
-    with opened(tiny_model) as model:
-        found = model.answer(requests)
-    for answer, expected in zip(found, LocalEngine(tiny_model).answer(requests), strict=True):
-        assert isinstance(answer, Answer)
-        assert isinstance(expected, Answer)
-        assert [text for text, _ in answer.first_tokens] == [text for text, _ in expected.first_tokens]
-        nats = [nats for _, nats in expected.first_tokens]
-        assert [nats for _, nats in answer.first_tokens] == pytest.approx(nats, abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("structured", "held", "called"),
     [

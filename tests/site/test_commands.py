@@ -76,7 +76,6 @@ NOT_RUN = {
     "curl|hf download|recipe (publish|corpus pull) .*(hf|s3|https)://": "needs a network",
     "pip install|python3 -m venv|site=|mkdir|printf|:|.venv-vllm": "installs packages",
     "recipe corpus (build|search) .*/shared/": "needs a shared disk; tests/corpus/test_cluster.py runs a cluster",
-    "recipe reward explain .*--videos": "needs a model that sees; tests/reward/test_frames.py",
     "for n in": "needs four GPUs",
     "for seed in|recipe evaluate agreement judge-1.json": "a loop with names to fill in, and what reads its files",
     "accelerate launch --multi_gpu|torchrun .*--nproc-per-node 4": "needs several GPUs, one of them two machines",
@@ -129,7 +128,6 @@ CODE_NOT_RUN = {
     ("trainers", "with listen("): "serves until it is ended; tests/reward/test_service_process.py",
     ("trainers", "ServiceClient("): "needs a service; tests/reward/test_client.py",
     ("training", "recipe.train_grpo("): "a training run of days; tests/training/test_grpo.py",
-    ("video", "verifier.frames.seen("): "needs a model that sees; tests/reward/test_frames.py",
     ("video", "train_sft("): "needs a video model; tests/training/video/test_video_sft.py",
 }
 """Blocks that cannot run here, by page and by what stands in them, and why."""
@@ -139,7 +137,6 @@ INSTEAD = {
 }
 """What takes the place of a text: the devices and the trained models that are not here."""
 OWN = {
-    "audit": "train_without",
     "corpus": "my_narrations queries",
     "judge": "examples predictions",
     "planning": "verifier request chats texts predictions",
@@ -147,7 +144,7 @@ OWN = {
     "statistics": "values videos datasets first second",
     "trainers": "examples model args scorer",
     "training": "verifier reward",
-    "video": "examples frames_of",
+    "video": "config examples frames_of",
 }
 """Names that the pages leave to their reader."""
 STEPS = ["fill the kettle with water", "boil the water", "warm the pot", "pour the water", "drink the tea"]

@@ -19,7 +19,6 @@ from recipe.text import plan_steps
 
 if TYPE_CHECKING:
     from recipe.explain.records import Explanation, Links
-    from recipe.types import Example
 
 _WIDE = 100
 """Columns of a terminal from which on there are bars."""
@@ -39,10 +38,6 @@ def explain(
         Path | None, typer.Option(help="Take the plan from this predictions file; else the example's own.")
     ] = None,
     sample: Annotated[int, typer.Option(min=0, help="Which plan for the example in --predictions.")] = 0,
-    videos: Annotated[
-        Path | None,
-        typer.Option(help="With --examples and `frames` in --config: folder of the videos whose frames are evidence."),
-    ] = None,
     method: Method = None,
     pool: Pool = None,
     config: Config = None,
@@ -65,32 +60,23 @@ def explain(
     from recipe.explain.records import Links
 
     links = Links(link)
-    prompt, shown = _prompt(goal, history or [], continuation, examples, example, predictions, sample)
+    prompt = _prompt(goal, history or [], continuation, examples, example, predictions, sample)
     if html is not None:
         from recipe.explain.page import write_page
 
         require_writable(html)
-    frames = None
     if server:
         own = method is not None and FUNCTION_NAME.fullmatch(method) is not None
-        require_no_other({"--config": config, "--videos": videos, f"--verifier {method}": own})
+        require_no_other({"--config": config, f"--verifier {method}": own})
         explanation = explained_there(server, folder, method, pool, prompt)
     else:
-        verifier = open_verifier(folder, config, method, pool, videos)
-        verifier.show(shown)
+        verifier = open_verifier(folder, config, method, pool)
         explanation = explanation_of(verifier, prompt.history, prompt.plans[0], prompt.goal, others=OTHERS)
-        frames = verifier.frames
     if html is not None:
         write_page(explanation, html, links, narrations)
     picture = [] if html is None else ["", f"picture: {html}"]
-    value, asked = as_row(explanation, links), list[str]()
-    if frames is not None and shown:
-        counts = frames.model.ledger.to_json()
-        value["frames"] = {"model": frames.config.model} | counts
-        paid = "" if counts["cost"] is None else f", which cost {counts['cost']:.4g}"
-        words = f"{counts['answers']} answers about frames now and {counts['cached']} from the cache{paid}"
-        asked = ["", f"{frames.config.model}: {words}"]
-    return CommandOutput(value, [*_lines(explanation, links, narrations), *asked, *picture])
+    value = as_row(explanation, links)
+    return CommandOutput(value, [*_lines(explanation, links, narrations), *picture])
 
 
 def _prompt(
@@ -101,11 +87,8 @@ def _prompt(
     example: str,
     predictions: Path | None,
     sample: int,
-) -> "tuple[PromptGroup, list[Example]]":
-    """The plan of the options, the one that was sampled for an example, or the example's own, and the example.
-
-    Raises InputError.
-    """
+) -> PromptGroup:
+    """The plan of the options, the plan that was sampled for an example, or the example's own. Raises InputError."""
     if examples is None:
         if predictions is not None or example:
             raise InputError("--predictions and --example go with --examples, which holds the goal and the history.")
@@ -114,7 +97,7 @@ def _prompt(
                 raise InputError(f"{option} is missing or empty; give it a text.")
         if continuation is None:
             raise InputError("--continuation is missing; give the plan, one step a line.")
-        return PromptGroup(goal, tuple(history), [plan_steps(continuation)]), []
+        return PromptGroup(goal, tuple(history), [plan_steps(continuation)])
     if goal or history or continuation is not None:
         raise InputError("A plan comes from --examples or from --goal, --history, --continuation; not from both.")
     from recipe.data.examples import read_examples
@@ -133,7 +116,7 @@ def _prompt(
             listed = ", ".join(map(str, sorted(sampled))) or "none"
             raise InputError.at(predictions, problem, f"samples of it in the file: {listed}")
         plan = sampled[sample]
-    return PromptGroup(chosen.goal, chosen.history, [plan]), [chosen]
+    return PromptGroup(chosen.goal, chosen.history, [plan])
 
 
 def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Iterator[str | Text | Table]:
@@ -152,11 +135,9 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
     # One row a step: what it adds, how often the pool matches it, and its segment in the best narration.
     best = explanation.best
     where = f"in {escape(best.narration.video_id)}" if best else "segment"
-    seen = [step.seen for step in explanation.evidence]
-    probabilities = ("done", "next") if any(seen) else ()
     # Where there is little room, the texts need that of the bars.
     bars = ("",) if out.width >= _WIDE else ()
-    table = Table("", "step", "adds", *bars, *probabilities, "pool", "similar", "time", where, box=None, padding=(0, 1))
+    table = Table("", "step", "adds", *bars, "pool", "similar", "time", where, box=None, padding=(0, 1))
     grounded = explanation.steps or (None,) * len(explanation.evidence)
     longest = max((abs(step.contribution or 0) for step in explanation.evidence), default=0)
     history = len(explanation.history)
@@ -173,8 +154,7 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
             if says_opposite(step.text, ground.segment.text):
                 segment.append(" (the opposite)", "red")
         pool = f"{step.matched_in}/{len(explanation.narrations)}" if explanation.narrations else ""
-        frames = [f"{value:.2f}" for value in step.seen or ()]
-        table.add_row(name, Text(step.text), adds, *([bar] if bars else []), *frames, pool, similarity, time, segment)
+        table.add_row(name, Text(step.text), adds, *([bar] if bars else []), pool, similarity, time, segment)
         if number == history:
             table.add_row("", Text("the history ends here", "dim italic"), end_section=True)
     for column in table.columns:  # the texts fold, and no figure is cut

@@ -107,8 +107,6 @@ def plan(
         chosen, missing = _examples(examples, split, videos, histories, plan.skip_missing)
         require_writable(output)
         verifier = None if corpus is None else open_verifier(corpus, plan.config, method)
-        if verifier is not None:
-            verifier.show(chosen)
         with opened(beside(model, output), frames) as writer:
             planner = Planner(writer, sampling, template)
             searching = _search(planner, verifier, search)

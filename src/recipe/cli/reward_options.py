@@ -53,22 +53,12 @@ def settings(config: Path | None, method: str | None, pool: str | None) -> "Rewa
     return pinned_reward(chosen.model_copy(update=options))
 
 
-def open_verifier(
-    corpus: Path, config: Path | None, method: str | None, pool: str | None = None, videos: Path | None = None
-) -> "Verifier":
-    """The verifier on a corpus folder, by the options; `videos` is the folder of the frames that it asks about.
-
-    Raises ConfigError, CorpusError, InputError for videos that no model is to look at.
-    """
+def open_verifier(corpus: Path, config: Path | None, method: str | None, pool: str | None = None) -> "Verifier":
+    """The verifier on a corpus folder, by the options. Raises ConfigError and CorpusError."""
     from recipe.corpus.store import Corpus
-    from recipe.errors import InputError
     from recipe.reward.verifier import Verifier
 
-    chosen = settings(config, method, pool)
-    if videos is not None:
-        if chosen.frames is None:
-            raise InputError("--videos goes with a model that looks at them; name one as frames.model in --config.")
-        chosen = chosen.model_copy(update={"frames": chosen.frames.model_copy(update={"videos": videos})})
+    chosen = settings(config, method, pool)  # before a corpus is opened
     return Verifier(Corpus.open(corpus), chosen)
 
 

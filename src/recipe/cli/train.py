@@ -185,14 +185,9 @@ def _trainer(stage: "Stage", settings: Any) -> Callable[[], Path]:
     verifier = measure = None
     if ranks.main() and settings.corpus is not None:  # otherwise a service scores
         from recipe.corpus.store import Corpus
-        from recipe.data.examples import read_training_examples
         from recipe.reward.verifier import Verifier
 
         verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
-        if verifier.frames is not None:  # a reward that looks at frames, of training and of validation
-            validated = [] if settings.validation is None else [settings.validation.examples]
-            for file in (settings.examples, *validated):
-                verifier.show(read_training_examples(file))
     if ranks.main() and settings.validation is not None:
         from recipe.evaluation.plan_measures import plan_measure
 

@@ -24,7 +24,7 @@ from recipe.config.models import (
     SamplingConfig,
 )
 from recipe.config.planning import PlanConfig, SearchConfig
-from recipe.config.reward import FrameQuestionsConfig, GroundedConfig, RewardConfig
+from recipe.config.reward import GroundedConfig, RewardConfig
 from recipe.config.training import (
     BaseModelConfig,
     BestOfNConfig,
@@ -50,7 +50,6 @@ __all__ = [
     "FineTuningSettings",
     "Fraction",
     "FrameConfig",
-    "FrameQuestionsConfig",
     "GRPOConfig",
     "GroundedConfig",
     "JudgeConfig",

@@ -190,7 +190,7 @@ def check_table(raw: Mapping[str, Any], kind: type[Settings], origin: str) -> No
 def _explain(faults: Sequence[ErrorDetails], kind: type[Settings]) -> tuple[str, str]:
     """Key and sentence of the first error; an unknown key goes first: a misspelt one leaves another missing."""
     first = min(faults, key=lambda fault: fault["type"] != "extra_forbidden")
-    names, known = _walk(kind, first["loc"])
+    names, table = _walk(kind, first["loc"])
     context = first.get("ctx", {})
     if first["type"].startswith("union_tag"):
         names.append(context["discriminator"].strip("'"))
@@ -199,9 +199,12 @@ def _explain(faults: Sequence[ErrorDetails], kind: type[Settings]) -> tuple[str,
         message = message.replace(python, toml)
     if not key:
         return key, f"{message}."
-    if first["type"] in ("extra_forbidden", "literal_error") and (gone := removed_setting(key, first["input"])):
-        return key, gone
+    if first["type"] in ("extra_forbidden", "literal_error"):
+        given = first["input"] if first["type"] == "literal_error" else None
+        if gone := removed_setting(table.__name__, names[-1], given):
+            return key, f"{key if given is None else f'{key} = {given!r}'} was removed: {gone}."
     if first["type"] == "extra_forbidden":
+        known = sorted(table.model_fields)
         nearest = difflib.get_close_matches(names[-1], known, n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys are {', '.join(known)}."
         return key, f"unknown key {key!r}; {hint}"
@@ -212,8 +215,8 @@ def _explain(faults: Sequence[ErrorDetails], kind: type[Settings]) -> tuple[str,
     return key, f"key {key!r}: {message[0].lower()}{message[1:]} (given: {first['input']!r})."
 
 
-def _walk(kind: type[Settings], location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
-    """The keys that lead to `location`, and all keys of the table that it lies in."""
+def _walk(kind: type[Settings], location: tuple[int | str, ...]) -> tuple[list[str], type[Settings]]:
+    """The keys that lead to `location`, and the class of the table that it lies in."""
     here, names = kind, list[str]()
     tagged: dict[str, type[Settings]] = {}
     for part in map(str, location):
@@ -228,4 +231,4 @@ def _walk(kind: type[Settings], location: tuple[int | str, ...]) -> tuple[list[s
                 tagged = {get_args(kind.model_fields[field.discriminator].annotation)[0]: kind for kind in members}
             elif members:
                 here = members[0]
-    return names, sorted(here.model_fields)
+    return names, here

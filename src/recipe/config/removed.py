@@ -10,30 +10,23 @@ REMOVED: Mapping[str, str] = {
     "(--encoder minilm)",
     "recipe corpus caption": "captions in place of speech gained nothing; build the corpus from the speech itself",
     "recipe reward audit --protocol": "leaving one source out is a script now; run benchmarks/lodo.py of the project",
-    "grounded.language_model": "the order of steps by a language model gained nothing on average; leave it out",
-    "grounded.model_order": "it was the weight of `language_model`, which was removed too; leave it out",
-    "grounded.permutations": "it belonged to `language_model`, which was removed too; leave it out",
-    "adaptation": "it belonged to `recipe corpus adapt`, from which rewards gained nothing; leave it out",
+    "GroundedConfig.language_model": "the order of steps by a language model gained nothing on average; leave it out",
+    "GroundedConfig.model_order": "it was the weight of `language_model`, which was removed too; leave it out",
+    "GroundedConfig.permutations": "it belonged to `language_model`, which was removed too; leave it out",
+    "RewardConfig.frames": "frames as evidence gained nothing in the reward; leave the table out",
+    "recipe reward explain --videos": "it belonged to frames as evidence, from which the reward gained nothing",
 }
-"""Keyed by what a user writes: a command, a command with an option or with an option and its value, a key of the
-settings with its table, or a key with a value (`search=beam`)."""
+"""Keyed by what a user wrote: a command; a command with an option, or with an option and its value; a class of settings
+with a key, or with a key and its value (`SearchConfig.search=beam`)."""
 
 
-def removed_setting(key: str, value: object = None) -> str | None:
-    """The sentence for a dotted key, or for this value of it; None where neither was removed.
+def removed_setting(table: str, key: str, value: object = None) -> str | None:
+    """What happened to a key of a class of settings, or to this value of it; None where neither was removed.
 
-    The table may lie in other tables: `reward.grounded.x` is answered by `grounded.x`.
-
-    >>> removed_setting("corpus.adaptation")[:44]
-    "'corpus.adaptation' was removed: it belonged"
+    >>> removed_setting("GroundedConfig", "permutations")
+    'it belonged to `language_model`, which was removed too; leave it out'
     """
-    parts = key.split(".")
-    for start in range(len(parts)):
-        name = ".".join(parts[start:])
-        for row, shown in ((name, key), (f"{name}={value}", f"{key}={value}")):
-            if row in REMOVED:
-                return f"{shown!r} was removed: {REMOVED[row]}."
-    return None
+    return REMOVED.get(f"{table}.{key}") or REMOVED.get(f"{table}.{key}={value}")
 
 
 def removed_option(command: str, words: Sequence[str]) -> str | None:

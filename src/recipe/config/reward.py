@@ -1,12 +1,10 @@
 """Settings of the verifier."""
 
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
 from recipe.config.base import FUNCTION_NAME, Fraction, Positive, Settings
-from recipe.config.models import FrameConfig, ModelConfig
 
 BUILT_IN = ("paper", "grounded", "r0", "length")
 """The rewards that have a name of their own."""
@@ -62,37 +60,14 @@ class GroundedConfig(Settings):
         return value
 
 
-class FrameQuestionsConfig(ModelConfig):
-    """A vision-language model that is asked about the frames of a history (docs/video.md); `model` and the other keys
-    of a model say which, and how it is asked.
-    """
-
-    weight: Annotated[float, Field(ge=0)] = 0.0
-    """w, weight of what the frames say in the reward. 0: they are evidence in explanations and change no reward."""
-    videos: Path | None = None
-    """Folder of the examples' videos, <video_id>.<ext> or <source>/<video_id>.<ext>."""
-    clip: FrameConfig = FrameConfig(max_pixels=128 * 28 * 28)
-    """Which frames of the history are shown, and how large; as Phi's."""
-    prompt: Path | None = None
-    """File of the questions, in place of the packaged one and with its sections (docs/video.md)."""
-    first_tokens: Annotated[int, Field(ge=2, le=20)] = 20
-    """Likeliest first tokens of an answer among which yes and no are looked for; some hosts give 5 at most."""
-    batch_size: Positive = 16
-    """Questions that a model on this machine reads at once."""
-
-
 class RewardConfig(Settings):
     """The verifier (paper, section 3.2 and appendix A.3)."""
-
-    written_if_set: ClassVar[frozenset[str]] = frozenset({"frames"})
 
     verifier: VerifierName = "paper"
     """The reward: `paper`, to which all settings below belong, `grounded` with its own, or `module:function`, a
     function of yours (docs/own.md); records have the hash of its source file behind it. `r0` (relevance to goal and
     history) and `length` (number of steps) read no narrations: they are controls, and no rewards to use."""
     grounded: GroundedConfig = GroundedConfig()
-    frames: FrameQuestionsConfig | None = None
-    """A model that looks at the history's video: which steps are done in it, and which can be next. None: no frames."""
     pool: Literal["history", "full", "own"] = "history"
     """Which steps retrieve the pool: those of h for both scores, those of h + c for both, or each its own."""
     pool_size: Positive = 25
@@ -134,15 +109,13 @@ class RewardConfig(Settings):
     @property
     def scale(self) -> str:
         """What the number of a reward means, in a few words."""
-        weight = 0.0 if self.frames is None else self.frames.weight
-        frames = f", with up to {weight:g} by the frames of the history" if weight else ""
         if self.is_function:
-            return f"as this function of yours says{frames}"
+            return "as this function of yours says"
         if not self.aligns:
-            return f"a control that reads no corpus{frames}"
+            return "a control that reads no corpus"
         if self.verifier == "grounded":
-            return f"0 is a plan that adds nothing{frames}"
-        return f"at most {1 + weight:g}{frames}" + ("; below 0 the gate refuses the plan" if self.gate == "on" else "")
+            return "0 is a plan that adds nothing"
+        return "at most 1" + ("; below 0 the gate refuses the plan" if self.gate == "on" else "")
 
     @property
     def aligns(self) -> bool:

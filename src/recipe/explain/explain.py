@@ -3,7 +3,7 @@
 No narration decides alone, so the evidence for a step is the whole pool's.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -53,8 +53,6 @@ _GROUNDED = {
     "goal_relevance": "the part of relevance that likeness to the goal gives",
     "net": "what the net that was trained on the corpus adds",
 }
-_FRAMES = "how new the steps are to the frames of the history, and how ready the first one"
-"""What the part of a reward that looks at frames says, in words."""
 """Parts of the two rewards, in words."""
 _SPOKEN = 3
 """Numbers of a net that the summary names."""
@@ -94,18 +92,16 @@ def explain(
 ) -> Explanation:
     """The reward of one continuation, what each of its steps adds, and how the pool aligns with it.
 
-    A step adds R(c) - R(c without it), all scored in one call: with n steps that costs n + 1 rewards. Where the frames
-    of the history are known (`Verifier.show`), each step of h + c is asked about. With `others` as many plans of each
-    kind of `_other_plans` are scored, too: a reward means something only beside others of its prompt. Raises as
-    `Verifier.score`.
+    A step adds R(c) - R(c without it), all scored in one call: with n steps that costs n + 1 rewards. With `others` as
+    many plans of each kind of `_other_plans` are scored, too: a reward means something only beside others of its
+    prompt. Raises as `Verifier.score`.
     """
     h, plan = as_steps(history), as_steps(continuation)
     shorter = [plan[:i] + plan[i + 1 :] for i in range(len(plan))]
     reward, *without = verifier.score(history=h, continuations=[plan, *shorter], goal=goal)
     pool = verifier.align(history=h, continuation=plan, goal=goal)
     narrations = tuple(pooled_narration(verifier.corpus, pooled) for pooled in pool)
-    frames, evidence = verifier.frames, []
-    seen = frames.seen(goal, h, h + plan) if frames is not None and frames.shows(goal, h) else [None] * len(h + plan)
+    evidence = []
     for i, text in enumerate(h + plan):
         missing = without[i - len(h)] if i >= len(h) else None
         grounds = step_grounds(i, text, pool, verifier.corpus)
@@ -118,7 +114,6 @@ def explain(
             matched_in=len(grounds),
             mean_similarity=sum(ground.similarity for ground in grounds) / len(grounds) if grounds else None,
             grounds=grounds,
-            seen=seen[i],
         )
         evidence.append(step)
     caution = verifier.config.contrast_problem(len(verifier.corpus)) or ""
@@ -128,8 +123,8 @@ def explain(
     numbers = verifier.spoken(history=h, continuation=plan, goal=goal) if trained else {}
     spoken = tuple((NUMBERS[name], added) for name, added in numbers.items())
     beside = list[OtherPlans]()
-    # A control reads no narrations, and frames would cost a question for each step.
-    if others and plan and verifier.config.aligns and frames is None:
+    # A control reads no narrations.
+    if others and plan and verifier.config.aligns:
         drawn = _other_plans(verifier.corpus, narrations, h, plan, others)
         scored = iter(verifier.score(history=h, continuations=[p for own in drawn.values() for p in own], goal=goal))
         for name, own in drawn.items():
@@ -207,7 +202,7 @@ def parts(explanation: Explanation) -> list[RewardTerm]:
     total = RewardTerm("reward", reward.total, explanation.config.scale)
     if not explanation.config.aligns:
         return [total]
-    meanings = (_GROUNDED if explanation.config.verifier == "grounded" else _PAPER) | {"frames": _FRAMES}
+    meanings = _GROUNDED if explanation.config.verifier == "grounded" else _PAPER
     named = [
         total,
         RewardTerm("history alone", reward.aligned_history, meanings["A(h)"]),
@@ -234,8 +229,6 @@ def in_words(explanation: Explanation) -> list[str]:
         sentences.append(f"For comparison, after the same history: {'; '.join(earned)}.")
     if config.verifier == "grounded" and explanation.continuation:
         terms = grounded_terms(reward.parts, reward.steps, config.grounded)
-        if config.frames is not None and "frames" in reward.parts:
-            terms["frames"] = config.frames.weight * reward.parts["frames"]
         summands = [
             f"{_number(value, sign=True)} from {_SOURCES[name]}"
             for name, value in sorted(terms.items(), key=lambda term: -abs(term[1]))
@@ -286,28 +279,7 @@ def in_words(explanation: Explanation) -> list[str]:
                 f"The plan would earn more without {costs} of its {_count(len(added), 'step')}, "
                 f"most without {named[1]}."
             )
-    return [*sentences, *_frames_in_words(explanation), *filter(None, [explanation.caution])]
-
-
-def _frames_in_words(explanation: Explanation) -> Iterator[str]:
-    """What the frames of the history say: of the history, which shows whether the model reads them, and of the plan."""
-    done, planned = (
-        [(step, step.seen) for step in explanation.evidence if step.seen is not None and step.in_history == in_history]
-        for in_history in (True, False)
-    )
-    if done:
-        mean = sum(seen.done for _, seen in done) / len(done)
-        yield (
-            f"By the frames of the history, the {_count(len(done), 'step')} of it are done with a mean probability of "
-            f"{mean:.2f}; a low one says that the model does not read these frames."
-        )
-    if planned:
-        mean = sum(seen.done for _, seen in planned) / len(planned)
-        most, probable = max(planned, key=lambda pair: pair[1].done)
-        yield (
-            f"The plan's steps are done already with a mean probability of {mean:.2f}, most likely “{most.text}” "
-            f"({probable.done:.2f}); its first step can be next with {planned[0][1].next:.2f}."
-        )
+    return [*sentences, *filter(None, [explanation.caution])]
 
 
 def when(segment: Segment) -> str:
@@ -415,7 +387,6 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
                 "mean_similarity": step.mean_similarity,
                 "grounds": grounds,
             }
-            | ({} if step.seen is None else {"frames": step.seen._asdict()})
         )
     grounded = config.verifier == "grounded"
     return {

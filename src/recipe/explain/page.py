@@ -54,8 +54,6 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
         settings = {"verifier": config.verifier}
     elif config.verifier == "grounded":
         settings = {"verifier": config.verifier} | config.grounded.model_dump()
-    if config.frames is not None:
-        settings |= {"frames": config.frames.model, "frames.weight": config.frames.weight}
     values = {
         "explanation": explanation,
         "parts": [(part, round(abs(part.value) / largest, 4)) for part in named],

@@ -10,7 +10,6 @@ from recipe.data.narrations.drafts import web_address
 from recipe.errors import InputError
 from recipe.report.html import notebook_table
 from recipe.reward.coverage import PromptCoverage
-from recipe.reward.frames import SeenStep
 from recipe.types import Narration, Reward, Segment
 
 YOUTUBE = "https://www.youtube.com/watch?v={video_id}&t={start}s"
@@ -169,8 +168,6 @@ class StepEvidence:
     """Mean over those narrations; None where there are none."""
     grounds: tuple[Ground, ...]
     """The segments it is matched with, one for each of those narrations, most similar first."""
-    seen: SeenStep | None = None
-    """What the frames of the history say of it; None where no frames were looked at."""
 
 
 class OtherPlans(NamedTuple):

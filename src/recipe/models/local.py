@@ -54,7 +54,6 @@ from recipe.types import Frames
 try:
     import torch
     from jinja2 import TemplateError
-    from transformers import PreTrainedTokenizerBase
 except ModuleNotFoundError as error:
     raise MissingExtra("planning with a local model", "encoder") from error
 
@@ -257,15 +256,15 @@ class LocalEngine(Engine):
         """
         rendered = self._prompts.render_requests(requests, refusals)
         outcomes: list[Answer | Refusal | None] = [item if isinstance(item, Refusal) else None for item in rendered]
-        groups: dict[tuple[SamplingConfig, bool, int, bool], list[tuple[int, EncodedPrompt]]] = {}
+        groups: dict[tuple[SamplingConfig, bool, bool], list[tuple[int, EncodedPrompt]]] = {}
         for place, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
             if isinstance(prompt, EncodedPrompt):
-                wanted = request.sampling, request.logprobs, request.first_tokens, request.continued
+                wanted = request.sampling, request.logprobs, request.continued
                 groups.setdefault(wanted, []).append((place, prompt))
-        for (sampling, logprobs, first_tokens, continued), asked in groups.items():
+        for (sampling, logprobs, continued), asked in groups.items():
             places = [place for place, _ in asked]
             rows = [(requests[place].sample, prompt) for place, prompt in asked]
-            for at, answer in self._written(rows, sampling, logprobs, first_tokens, continued, progress):
+            for at, answer in self._written(rows, sampling, logprobs, continued, progress):
                 outcomes[places[at]] = answer
                 if on_answer:
                     on_answer(places[at], answer)
@@ -276,7 +275,6 @@ class LocalEngine(Engine):
         rows: Sequence[tuple[int, EncodedPrompt]],
         sampling: SamplingConfig,
         logprobs: bool,
-        first_tokens: int,
         continued: bool,
         progress: Progress,
     ) -> Iterator[tuple[int, Answer]]:
@@ -294,8 +292,8 @@ class LocalEngine(Engine):
                 prompts = [rows[row][1] for row in batch]
                 keys = [f"{sampling.seed} {rows[row][0]} {rows[row][1].key}" for row in batch]
                 draw = _draws(keys, prompts, sampling, card, self._device)
-                seen = _LogProbabilities(draw, len(batch), self._device, first_tokens)
-                choose = seen if logprobs or first_tokens else draw
+                seen = _LogProbabilities(draw, len(batch), self._device)
+                choose = seen if logprobs else draw
                 with torch.inference_mode():
                     written = complete(
                         self.module,
@@ -311,12 +309,10 @@ class LocalEngine(Engine):
                 texts = self._decode(written, prompts)
                 seconds = round((time.monotonic() - began) / len(batch), 3)
                 means = seen.means() if logprobs else [None] * len(batch)
-                firsts = seen.first(self._tokenizer) if first_tokens else [()] * len(batch)
-                answered = zip(batch, prompts, written, texts, means, firsts, strict=True)
-                for row, prompt, tokens, text, mean, first in answered:
+                answered = zip(batch, prompts, written, texts, means, strict=True)
+                for row, prompt, tokens, text, mean in answered:
                     count, finish = len(prompt.tokens), "stop" if tokens and tokens[-1] in self._ends else "length"
-                    answer = Answer(text, count, len(tokens), seconds, logprob=mean, finish=finish, decoding=card)
-                    yield row, answer._replace(first_tokens=first)
+                    yield row, Answer(text, count, len(tokens), seconds, logprob=mean, finish=finish, decoding=card)
 
     def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
         """As the base class; the texts are those of `answer`, written in batches in the order of requests.
@@ -458,13 +454,10 @@ def _draws(
 
 
 class _LogProbabilities:
-    """Chooses as another function does, sums the log-probabilities of the chosen tokens, and keeps the likeliest of
-    the first tokens.
-    """
+    """Chooses as another function does, and sums the log-probabilities of the chosen tokens."""
 
-    def __init__(self, choose: Choose, rows: int, device: torch.device, first_tokens: int = 0) -> None:
-        self._choose, self._first_tokens = choose, first_tokens
-        self._likeliest: tuple[list[list[float]], list[list[int]]] = [], []
+    def __init__(self, choose: Choose, rows: int, device: torch.device) -> None:
+        self._choose = choose
         self._total = torch.zeros(rows, dtype=torch.float64, device=device)
         self._tokens = torch.zeros(rows, dtype=torch.float64, device=device)
 
@@ -474,18 +467,8 @@ class _LogProbabilities:
         nats = every.gather(-1, chosen[:, None]).squeeze(-1)
         self._total[rows] += nats.double()
         self._tokens[rows] += 1
-        if step == 0 and self._first_tokens:  # all rows are still there, in order
-            likeliest = every.topk(min(self._first_tokens, every.shape[-1]), dim=-1)
-            self._likeliest = likeliest.values.tolist(), likeliest.indices.tolist()
         return chosen
 
     def means(self) -> list[float | None]:
         """Mean log-probability in nats of a token of each row."""
         return [*(self._total / self._tokens).tolist()]
-
-    def first(self, tokenizer: PreTrainedTokenizerBase) -> list[tuple[tuple[str, float], ...]]:
-        """The likeliest first tokens of each row as texts, with their log-probabilities in nats."""
-        return [
-            tuple(zip(map(tokenizer.decode, tokens), nats, strict=True))
-            for nats, tokens in zip(*self._likeliest, strict=True)
-        ]

@@ -131,7 +131,6 @@ def local_fields(request: ModelRequest, name: Name, identity: Mapping[str, objec
     optional = {
         "schema": request.schema,
         "logprobs": request.logprobs or None,
-        "first_tokens": request.first_tokens or None,
         "begun": request.begun or None,
     }
     fields |= {name: value for name, value in optional.items() if value is not None}

@@ -48,9 +48,6 @@ class Answer(NamedTuple):
     """The thought that an endpoint keeps apart from the answer: recorded, and never read."""
     decoding: Decoding | None = None
     """How it was sampled; None where that is not known."""
-    first_tokens: tuple[tuple[str, float], ...] = ()
-    """The likeliest first tokens, each with its log-probability in nats at temperature 1; empty unless they were
-    requested and reported."""
 
     @property
     def cut(self) -> bool:
@@ -76,8 +73,6 @@ class ModelRequest:
     """A name and a JSON schema, {"name": str, "schema": object}, that the answer follows where the engine can."""
     logprobs: bool = False
     """Whether `Answer.logprob` is wanted."""
-    first_tokens: int = 0
-    """How many of the likeliest first tokens are wanted, as `Answer.first_tokens`."""
     begun: str = ""
     """How the answer begins: the model goes on behind it, where its engine `continues`, and the answer holds what it
     adds."""

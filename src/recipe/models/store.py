@@ -99,5 +99,4 @@ def parse_answer(entry: JsonObject) -> Answer:
     words = {name: entry.get(name, "") for name in ("structured", "finish", "refusal", "reasoning")}
     card = entry.get("decoding")
     decoding = None if card is None else read_decoding(card)
-    first = tuple((text, nats) for text, nats in entry.get("first_tokens", ()))
-    return Answer(*fields, cached=True, logprob=entry.get("logprob"), decoding=decoding, first_tokens=first, **words)
+    return Answer(*fields, cached=True, logprob=entry.get("logprob"), decoding=decoding, **words)

@@ -202,7 +202,7 @@ class VllmEngine(Engine):
             **sampling_fields(decoding_of(sampling, self._checkpoint)),
             seed=seed_of(f"{sampling.seed} {request.sample} {prompt.key}"),
             stop_token_ids=self._ends,
-            logprobs=request.first_tokens if request.logprobs or request.first_tokens else None,
+            logprobs=0 if request.logprobs else None,
             detokenize=False,
             **held,
         )
@@ -215,9 +215,7 @@ class VllmEngine(Engine):
         counts, finish = (len(prompt.tokens), len(tokens)), str(completion.finish_reason or "")
         text, seconds = self._decode(tokens, prompt), round(seconds, 3)
         made = Answer(text, *counts, seconds, logprob=logprob, structured=structured, finish=finish)
-        first = completion.logprobs[0].items() if request.first_tokens else ()
-        likeliest = tuple((self._tokenizer.decode(token), known.logprob) for token, known in first)
-        return made._replace(decoding=decoding_of(request.sampling, self._checkpoint), first_tokens=likeliest)
+        return made._replace(decoding=decoding_of(request.sampling, self._checkpoint))
 
     def _decode(self, tokens: Sequence[int], prompt: EncodedPrompt) -> str:
         bare = tokens[:-1] if tokens and tokens[-1] in self._ends else tokens

@@ -14,15 +14,14 @@ from recipe.functions import Function
 from recipe.reward.baselines import LengthMethod, RelevanceMethod
 from recipe.reward.coverage import CorpusCoverage
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
-from recipe.reward.frames import FrameQuestions
 from recipe.reward.grounded import GroundedMethod
 from recipe.reward.own import FunctionReward, pinned_reward
 from recipe.reward.paper import PaperMethod
 from recipe.reward.scorer import Method, Outcome, PromptGroup
-from recipe.types import Example, Plan, PooledAlignment, Reward
+from recipe.types import Plan, PooledAlignment, Reward
 
 if TYPE_CHECKING:
-    from recipe.perception.frames import Clips
+    pass
 
 _PAPER = RewardConfig()
 
@@ -66,14 +65,8 @@ class Verifier:
         self.embeddings = embeddings or StepEmbeddings(corpus.encoder)
         """Of steps, which another verifier on the corpus may share."""
         self._method: Method = own or _METHODS[config.verifier](corpus, config, backends.load(backend))
-        self.frames = None if config.frames is None else FrameQuestions(config.frames)
         self.coverage = CorpusCoverage(corpus, self.embed)
         """How far the corpus knows a task, whatever the reward is."""
-
-    def show(self, examples: Sequence[Example], clips: "Clips | None" = None) -> None:
-        """Let the frames of these examples be read, where the settings have `frames` (`FrameQuestions.show`)."""
-        if self.frames is not None:
-            self.frames.show(examples, clips)
 
     def score_groups(self, groups: Sequence[PromptGroup]) -> Sequence[Sequence[Outcome]]:
         """The reward of each plan, in order; all steps are encoded in one call, all pools found in one scan.
@@ -81,10 +74,7 @@ class Verifier:
         Raises as `score`, for all groups; `recipe.reward.scorer.outcomes_of` finds the plans that the error concerns.
         A plan that a function of the user's own fails on has the failure in place of its reward.
         """
-        rewards = self._method.rewards(groups, self._vectors(groups))
-        if self.frames is None or self.frames.config.weight == 0:
-            return rewards
-        return self.frames.mixed(groups, rewards)
+        return self._method.rewards(groups, self._vectors(groups))
 
     def score(
         self, *, goal: str, history: Sequence[str], continuations: Sequence[Sequence[str] | Plan]

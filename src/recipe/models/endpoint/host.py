@@ -223,7 +223,7 @@ class Host:
     async def stream(self, request: ModelRequest, hand_on: Callable[[str], None]) -> Answer:
         """Hand on the pieces of an answer as they come, and return it whole; raises any error of the connection."""
         fields = await self._fields(request)
-        sent = self.fields.of(replace(request, schema=None, logprobs=False, first_tokens=0), fields)
+        sent = self.fields.of(replace(request, schema=None, logprobs=False), fields)
         body, headers = body_and_headers(sent | {"stream": True}, request.sample, 0)
         began, finish, tokens = time.monotonic(), None, (0, 0)
         text = refusal = reasoning = ""

@@ -53,8 +53,6 @@ def answer_fields(request: ModelRequest, name: Callable[[Frames], str], config: 
         fields["schema"] = request.schema
     if request.logprobs:
         fields["logprobs"] = True
-    if request.first_tokens:
-        fields["first_tokens"] = request.first_tokens
     if request.begun:
         fields["begun"] = request.begun
     if config.extra_body:
@@ -178,10 +176,8 @@ class OptionalFields:
             body[_FORMAT] = {"type": "json_schema", "json_schema": {"strict": True} | request.schema}
         elif _FORMAT not in fields and request.schema is not None and self.structured == "json_object":
             body[_FORMAT] = {"type": "json_object"}
-        if (request.logprobs or request.first_tokens) and self.logprobs:
+        if request.logprobs and self.logprobs:
             body[_LOGPROBS] = True
-            if request.first_tokens:
-                body["top_logprobs"] = request.first_tokens
         return body
 
     def answered(self, sent: JsonObject) -> None:
@@ -280,15 +276,6 @@ def _text_of(parts: object, kind: str) -> str:
 
 class _Token(BaseModel):
     logprob: float
-    top_logprobs: Any = None
-    """The likeliest tokens at its place. Hosts report it in several forms, so that a wrong one spoils no answer."""
-
-    @property
-    def likeliest(self) -> tuple[tuple[str, float], ...]:
-        """Those tokens with their log-probabilities; none where they are not reported as the API has it."""
-        reported = self.top_logprobs if isinstance(self.top_logprobs, list) else []
-        pairs = [(entry.get("token"), entry.get("logprob")) for entry in reported if isinstance(entry, dict)]
-        return tuple((text, nats) for text, nats in pairs if isinstance(text, str) and isinstance(nats, int | float))
 
 
 class _LogProbs(BaseModel):
@@ -357,7 +344,6 @@ def parse_completion(body: bytes, seconds: float) -> Answer:
         finish=choice.finish_reason or "",
         refusal=message.refusal or "",
         reasoning=message.thought,
-        first_tokens=tokens[0].likeliest if tokens else (),
     )
 
 
