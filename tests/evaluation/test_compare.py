@@ -191,23 +191,20 @@ def test_checked_plans_cluster_by_goal(tmp_path: Path) -> None:
 
 def test_visual_planning_by_horizon(tmp_path: Path) -> None:
     ids = ActionIds(Taxonomy({"g": ("a", "b", "c", "d", "x")}))
-    rows = [(["a", "b", "c", "x"], (1, 3, 4)), (["b", "a", "c"], (1, 3)), (["b"], (1,))]
-    samples = [
-        Sample(f"s{n}", f"v{n}", "1", "g", (), ("a", "b", "c", "d"), None, horizons=horizons)
-        for n, (_, horizons) in enumerate(rows)
-    ]
-    for name, plans in (("ours", [plan for plan, _ in rows]), ("floor", [["x"] * 4] * 3)):
-        measured = measure_plans(samples, ids, [ids.of(plans, 4)], (1, 3, 4)).metrics
+    ours = [["a", "b", "c", "x"], ["b", "a", "c"], ["b"]]
+    samples = [Sample(f"s{n}", f"v{n}", "1", "g", (), ("a", "b", "c", "d"), None) for n in range(3)]
+    for name, plans in (("ours", ours), ("floor", [["x"] * 4] * 3)):
+        measured = measure_plans(samples, ids, [ids.of(plans, 4)], (1, 3, 4))
         told = [Row(one.sample_id, own, cluster=one.video_id) for one, own in zip(samples, measured, strict=True)]
-        plain_file(tmp_path / f"{name}.json", "vpa", {"protocol": "separate"}, told)
+        plain_file(tmp_path / f"{name}.json", "vpa", {"protocol": "shared"}, told)
     found = compare_systems(gather([tmp_path / "ours.json", tmp_path / "floor.json"]))
     first = {row.metric: row.result.first for row in found.rows}
     assert tuple(first) == measure_named("vpa").compared
     assert first["1.accuracy"] == pytest.approx(100 / 3)
-    assert first["3.success_rate"] == 50
-    assert first["3.accuracy"] == pytest.approx(100 * (1 + 1 / 3) / 2)
-    assert first["3.iou"] == 100
-    assert first["4.iou"] == pytest.approx(100 * 3 / 5)
+    assert first["3.success_rate"] == pytest.approx(100 / 3)
+    assert first["3.accuracy"] == pytest.approx(100 * (1 + 1 / 3) / 3)
+    assert first["3.iou"] == pytest.approx(100 * (1 + 1 + 1 / 3) / 3)
+    assert first["4.iou"] == pytest.approx(100 * (3 / 5 + 3 / 4 + 1 / 4) / 3)
     assert found.clusters == "video"
 
 

@@ -15,43 +15,17 @@ from recipe.errors import InputError, listed
 from recipe.prompting import visible
 
 if TYPE_CHECKING:
-    from recipe.data.crosstask import StepOrder
-    from recipe.evaluation.vpa.protocol import Protocol, Rule
     from recipe.planning.vidassist.methods import Demonstrations, Models
     from recipe.planning.vidassist.search import ActionsOf
     from recipe.types import Example
 
     Samples = tuple[list[Example], ActionsOf, Demonstrations]
 
-_PANEL, _SAMPLES = "Protocol", "The samples to plan for"
+_SAMPLES = "The samples to plan for"
 _LONGEST = 4
 """The largest T of the paper."""
 
 CrossTask = Annotated[Path, typer.Option(help="CrossTask's folder, or the folder that holds it as crosstask/.")]
-ProtocolName = Annotated[
-    Literal["shared", "separate"],
-    typer.Option("--protocol", help="One sample set for every T, or one for each.", rich_help_panel=_PANEL),
-]
-RuleName = Annotated[
-    Literal["vlamp", "true-steps", "observed"],
-    typer.Option(
-        "--rule",
-        help="Cuts that make samples: the end counts as an action (VLaMP), steps only, at least one step observed.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Order = Annotated[
-    Literal["file", "time"],
-    typer.Option(
-        "--order", help="Steps as the annotation files have them (VLaMP), or by time.", rich_help_panel=_PANEL
-    ),
-]
-TaxonomyName = Annotated[
-    Literal["105", "133"],
-    typer.Option(
-        "--taxonomy", help="Actions: 105 different strings, or the 133 steps of the 18 tasks.", rich_help_panel=_PANEL
-    ),
-]
 
 
 class SampleSource(NamedTuple):
@@ -65,9 +39,6 @@ class SampleSource(NamedTuple):
     card: bool
     """Only the actions of the goal's card are admissible: another, easier setting."""
     encoder: str
-    protocol: "Protocol" = "shared"
-    rule: "Rule" = "vlamp"
-    order: "StepOrder" = "file"
 
 
 def read_samples(source: SampleSource, config: VidAssistConfig) -> "Samples":
@@ -79,7 +50,7 @@ def read_samples(source: SampleSource, config: VidAssistConfig) -> "Samples":
     from recipe.corpus.encoders import open_encoder
     from recipe.data.examples import read_examples
     from recipe.data.histories import read_histories, with_histories
-    from recipe.evaluation.vpa.protocol import HORIZONS, cut_samples, read_release
+    from recipe.evaluation.vpa.protocol import cut_samples, read_release
     from recipe.planning.admissible import AdmissibleActions
     from recipe.planning.vidassist.methods import demonstrations
 
@@ -87,13 +58,12 @@ def read_samples(source: SampleSource, config: VidAssistConfig) -> "Samples":
         raise InputError("give --root, CrossTask as published; or --examples with --actions, a file of actions.")
     if source.root is None and (source.card or config.few_shot):
         raise InputError("--card and --few-shot need --root, whose cards and training videos they take.")
-    release = None if source.root is None else read_release(source.root, source.order)
+    release = None if source.root is None else read_release(source.root)
     if source.examples is not None:
         examples = read_examples(source.examples)
     else:
         assert release is not None
-        horizons = sorted({*HORIZONS, config.horizon})
-        samples = cut_samples(release.split("test"), release.cards, source.protocol, source.rule, horizons)
+        samples = cut_samples(release.split("test"), release.cards, max(_LONGEST, config.horizon))
         examples = [sample.example() for sample in samples]
     if source.histories is not None:
         examples = with_histories(examples, read_histories(source.histories))
@@ -107,10 +77,10 @@ def read_samples(source: SampleSource, config: VidAssistConfig) -> "Samples":
 
     embed = open_encoder(EncoderConfig(name=source.encoder)).encode
     if source.card and release is not None:
-        taxonomy = release.taxonomy()
-        if unknown := [goal for goal in dict.fromkeys(goals) if goal not in taxonomy.cards]:
+        cards = release.taxonomy().cards
+        if unknown := [goal for goal in dict.fromkeys(goals) if goal not in cards]:
             raise InputError(f"no card of CrossTask is for {listed(unknown)}; leave out --card.")
-        by_goal = {goal: AdmissibleActions(embed, taxonomy.card(goal)) for goal in dict.fromkeys(goals)}
+        by_goal = {goal: AdmissibleActions(embed, cards[goal]) for goal in dict.fromkeys(goals)}
         return examples, by_goal.__getitem__, shown
     if source.actions is None:
         assert release is not None
@@ -194,8 +164,10 @@ def _ablations(
     columns = [f"{horizon}.{name}" for horizon in HORIZONS for name in short if horizon > 1 or name == "accuracy"]
     predictions = {result["name"]: read_predictions(Path(result["predictions"])) for result in results}
     planned_for = {plan.example_id for plan in predictions["as given"]}
-    task = open_task(source.root, source.protocol, source.rule, source.order)
+    task = open_task(source.root)
     task = replace(task, samples=[sample for sample in task.samples if sample.sample_id in planned_for])
+    if not task.samples:
+        raise InputError("none of --examples is a sample of the protocol; make them by `recipe vpa examples`.")
     examples = [sample.example() for sample in task.samples]
 
     def no_encoder() -> Any:
@@ -229,9 +201,6 @@ def examples(
     root: CrossTask,
     output: Annotated[Path, typer.Option(help="Examples file to write, JSON lines.")],
     split: Annotated[Literal["train", "val", "test"], typer.Option(help="Videos of this list.")] = "test",
-    protocol: ProtocolName = "shared",
-    rule: RuleName = "vlamp",
-    order: Order = "file",
 ) -> CommandOutput:
     """Write the samples of Visual Planning for Assistance for `recipe plan --examples` and `recipe perceive`.
 
@@ -244,8 +213,8 @@ def examples(
     from recipe.evaluation.vpa.protocol import cut_samples, read_release
 
     require_writable(output)
-    release = read_release(root, order)
-    samples = cut_samples(release.split(split), release.cards, protocol, rule)
+    release = read_release(root)
+    samples = cut_samples(release.split(split), release.cards)
     written = write_examples(output, (sample.example() for sample in samples))
     videos = len({sample.video_id for sample in samples})
     start = sum(not sample.history for sample in samples)
@@ -286,9 +255,6 @@ def plan(
         bool, _sample_option("Only the actions of the goal's card: easier, not comparable.", "--card")
     ] = False,
     encoder: Annotated[str, _sample_option("Maps words to actions: minilm, hash:256, hub id or folder.")] = "minilm",
-    protocol: ProtocolName = "shared",
-    rule: RuleName = "vlamp",
-    order: Order = "file",
     ablations: Annotated[
         bool,
         typer.Option("--ablations", help="Also each value function left out, other proposers and beams, baselines."),
@@ -318,7 +284,7 @@ def plan(
     target = trace or trace_of(output)
     require_writable(output)
     require_writable(target)
-    source = SampleSource(root, examples, actions, histories, limit, card, encoder, protocol, rule, order)
+    source = SampleSource(root, examples, actions, histories, limit, card, encoder)
     settings, recipe = beside(model, output), None
     if recipe_model is not None:
         named = {"model": recipe_model, "endpoint": recipe_endpoint, "revision": recipe_revision}

@@ -33,8 +33,6 @@ class ScorerSettings(Settings):
     """With `graphs`: least similarity of a line to its step; left out: measured."""
     root: Path | None = None
     """Folder with CrossTask of `vpa`, on the workers."""
-    protocol: Literal["shared", "separate"] = "shared"
-    """Of `vpa`: one sample set for all horizons, or one for each."""
 
 
 class TrackSettings(Settings):

@@ -168,7 +168,6 @@ def write_others(folder: Path) -> list[Path]:
                 {"history": "oracle"},
                 extras={
                     "remap": {"mean_margin": 0.2},
-                    "further": {"3": {"iou_batch_256": 99.0, "edit_distance": 0.5}},
                     "supervised": False,
                 },
             ),

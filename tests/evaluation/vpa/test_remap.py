@@ -11,7 +11,7 @@ from recipe.evaluation.vpa.remap import MappedPlan, remap
 from recipe.planning.admissible import Embed
 
 CARDS = {"Brew Mint Tea": ("boil water", "pour tea", "stir"), "Patch a Kite": ("cut tape", "stir")}
-TEXTS, TASKS = Taxonomy(CARDS), Taxonomy(CARDS, by_task=True)
+TAXONOMY = Taxonomy(CARDS)
 
 
 def embed(texts: Sequence[str]) -> NDArray[np.float32]:
@@ -39,10 +39,10 @@ TEA, KITE = "Brew Mint Tea", "Patch a Kite"
 
 
 def one(
-    steps: Sequence[str], taxonomy: Taxonomy = TEXTS, goal: str = TEA, within: bool = False, width: int = 3,
+    steps: Sequence[str], goal: str = TEA, within: bool = False, width: int = 3,
     open_embed: Callable[[], Embed] = opened,
 ) -> MappedPlan:  # fmt: skip
-    return remap(samples(goal), {"s0": steps}, taxonomy, open_embed, width, within).plans[0]
+    return remap(samples(goal), {"s0": steps}, TAXONOMY, open_embed, width, within).plans[0]
 
 
 def test_actions_are_themselves_and_need_no_encoder() -> None:
@@ -66,15 +66,10 @@ def test_the_goals_card_alone_is_a_setting_of_its_own() -> None:
     assert within.margins[1] is not None  # an action of another card is mapped like any text
 
 
-def test_by_task_a_shared_string_is_the_goals_own() -> None:
-    assert one(["stir", "swirl", "cut tape"], TASKS).actions == (f"{TEA}: stir", f"{TEA}: stir", f"{KITE}: cut tape")
-    assert one(["stir", f"{TEA}: stir"], TASKS, KITE).actions == (f"{KITE}: stir", f"{TEA}: stir")
-
-
 def test_measures_count_what_became_of_the_plans() -> None:
     goals = [TEA, TEA, TEA, KITE]
     plans = {"s0": ["boil water"], "s1": [], "s3": ["swirl", "bring water", "stir", "stir"]}
-    mapped = remap(samples(*goals), plans, TEXTS, opened, 2, low_margin=0.5)
+    mapped = remap(samples(*goals), plans, TAXONOMY, opened, 2, low_margin=0.5)
     assert [plan.missing for plan in mapped.plans] == [False, False, True, False]
     assert mapped.plans[3].actions == ("stir", "boil water")
     margins = [margin for margin in mapped.plans[3].margins if margin is not None]
@@ -88,7 +83,7 @@ def test_measures_count_what_became_of_the_plans() -> None:
         "share_below_margin": 0.0,
         "margin_asked_for": 0.5,
     }
-    assert "mean_margin" not in remap(samples(TEA), {}, TEXTS, unopened, 2).measures
+    assert "mean_margin" not in remap(samples(TEA), {}, TAXONOMY, unopened, 2).measures
 
 
 def test_only_the_first_steps_are_read_however_many_and_long_there_are() -> None:

@@ -8,7 +8,7 @@ import typer
 from recipe.cli import console
 from recipe.cli.console import CommandOutput
 from recipe.cli.evaluate.runner import PlanOptions, measure_command, open_embed
-from recipe.cli.vpa import CrossTask, Order, ProtocolName, RuleName, TaxonomyName
+from recipe.cli.vpa import CrossTask
 
 if TYPE_CHECKING:
     from recipe.evaluation.scores import Scores
@@ -38,10 +38,6 @@ def vpa(
     margin: Annotated[float, typer.Option(min=0, max=2, help="Report the share of steps mapped by less.")] = 0.05,
     history: Annotated[str, typer.Option(help="Where the planner's histories are from, for the table.")] = "oracle",
     supervised: Annotated[bool, typer.Option("--supervised", help="The planner was trained on CrossTask.")] = False,
-    protocol: ProtocolName = "shared",
-    rule: RuleName = "vlamp",
-    order: Order = "file",
-    taxonomy: TaxonomyName = "105",
     training: Annotated[
         Literal["train", "train+validation"], typer.Option(help="Videos that baselines are counted in.")
     ] = "train+validation",
@@ -72,7 +68,7 @@ def vpa(
         raise typer.BadParameter("give one of --baseline and --predictions.", param_hint="--baseline")
 
     embed = partial(open_embed, encoder, progress=console.progress())
-    task, seed = open_task(root, protocol, rule, order, taxonomy == "133", training), plans.seed
+    task, seed = open_task(root, training), plans.seed
     examples, decoding = [sample.example() for sample in task.samples], tuple[Decoding, ...]()
     if baseline is not None:
         past = "oracle" if baseline.endswith("bigram") else ""
@@ -140,9 +136,8 @@ def _table(scores: "Scores", references: "VpaReferences", show_published: bool) 
         shorter = f"{counts['shorter_plans']:,.0f} shorter than the largest T: missing positions are wrong"
         notes.append(f"{missing} plans, {shorter}")
 
-    identity = scores.identity
     return Table(
-        caption=f"CrossTask, {identity['protocol']} protocol, {identity['taxonomy']} actions, percent",
+        caption=f"CrossTask, {scores.identity['taxonomy']} actions, percent",
         first="system",
         headings=tuple(Heading(_MEASURES[column.key.partition(".")[2]], column.group) for column in columns),
         rows=tuple(rows),

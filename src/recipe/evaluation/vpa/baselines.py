@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from recipe.evaluation.published import PublishedTable
-from recipe.evaluation.vpa.measures import ActionIds, Ids, Positions
+from recipe.evaluation.vpa.measures import MEASURES, ActionIds, Ids, Positions
 from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
 from recipe.types import Procedure
 
@@ -101,7 +101,7 @@ def floor_plans(
     after: dict[tuple[str, str], Counter[str]] = {}
     for procedure in training:
         goal = procedure.goal if by_goal else ""
-        steps = [taxonomy.action(step.text, procedure.goal) for step in procedure.steps]
+        steps = [step.text for step in procedure.steps]
         single.setdefault(goal, Counter()).update(steps)
         for last, following in zip([_START, *steps], [*steps, END], strict=True):
             after.setdefault((goal, last), Counter())[following] += 1
@@ -115,7 +115,7 @@ def floor_plans(
     made: dict[tuple[str, str], tuple[str, ...]] = {}
     plans = []
     for sample in samples:
-        last = taxonomy.action(sample.history[-1], sample.goal) if sample.history else _START
+        last = sample.history[-1] if sample.history else _START
         goal = sample.goal if by_goal else ""
         if (key := (goal, last)) not in made:
             frequent = ranked.get(goal, [])
@@ -135,9 +135,9 @@ class Calibration(NamedTuple):
     """By the keys of the published columns, `horizon.measure`."""
     published: dict[str, float]
     apart: float
-    """The largest difference of a figure, infinite where one is missing."""
+    """The largest difference of a figure."""
     calibrated: bool
-    """Whether every figure lies within the tolerance, over the published actions."""
+    """Whether every figure lies within the tolerance."""
     sentence: str
     """The consequence for the run."""
 
@@ -148,28 +148,23 @@ def calibrate(samples: Sequence[Sample], ids: ActionIds, table: PublishedTable) 
     row = next(row for row in table.rows if row.name == ROW)
     columns = zip(table.columns, row.values, strict=True)
     published = {column.key: value for column, value in columns if value is not None}
-    apart = float("inf")
-    if published.keys() <= figures.keys():
-        apart = max((abs(figures[key] - value) for key, value in published.items()), default=float("inf"))
-    calibrated = apart <= TOLERANCE and not ids.taxonomy.by_task
-    by = f"{apart:.2f} points from" if apart < float("inf") else "without a figure of"
-    sentence = f"protocol not calibrated: random-goal lies {by} the published row; do not compare with published rows"
-    if calibrated:
-        sentence = f"calibrated: random-goal lies within {apart:.2f} points of the published row"
-    elif apart <= TOLERANCE:  # the row does not tell the two sets of actions apart
-        sentence = "protocol not calibrated: published rows count a string once, and here each task's step is an action"
+    apart = max(abs(figures[key] - value) for key, value in published.items())
+    calibrated = apart <= TOLERANCE
+    sentence = f"calibrated: random-goal lies within {apart:.2f} points of the published row"
+    if not calibrated:
+        by = f"random-goal lies {apart:.2f} points from the published row"
+        sentence = f"protocol not calibrated: {by}; do not compare with published rows"
     return Calibration(figures, published, apart, calibrated, sentence)
 
 
 def expected_figures(
     samples: Sequence[Sample], ids: ActionIds, keys: Sequence[str], with_goal: bool
 ) -> dict[str, float]:
-    """Exact means of random plans in percent by key, `horizon.measure`; those of a horizon without samples absent."""
+    """Exact means of random plans in percent by key, `horizon.measure`."""
     figures: dict[str, float] = {}
     for horizon in dict.fromkeys(int(key.partition(".")[0]) for key in keys):
-        held = [sample for sample in samples if horizon in sample.horizons]
-        if held:
-            success, accuracy, iou = expected(held, ids, horizon, with_goal)
-            means = {"success_rate": success.mean(), "accuracy": accuracy.mean(), "iou": iou.mean()}
-            figures |= {f"{horizon}.{name}": 100 * float(value) for name, value in means.items()}
-    return {key: figures[key] for key in keys if key in figures}
+        values = expected(samples, ids, horizon, with_goal)
+        figures |= {
+            f"{horizon}.{name}": 100 * float(value.mean()) for name, value in zip(MEASURES, values, strict=True)
+        }
+    return {key: figures[key] for key in keys}

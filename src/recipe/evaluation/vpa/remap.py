@@ -52,52 +52,47 @@ def remap(
 
     A sample without a plan is missing, which the measures count. The encoder is opened only where a step is no action.
     """
-    cards = taxonomy.cards
-    texts = {
-        goal: cards[goal] if within_goal else taxonomy.texts
-        for goal in dict.fromkeys(sample.goal for sample in samples)
-    }
-    names = {goal: taxonomy.card(goal) if within_goal else taxonomy.actions for goal in texts}
+    # Without `within_goal` every goal has the same actions, under an empty name.
+    admissible = taxonomy.cards if within_goal else {"": taxonomy.actions}
 
-    # The first steps of each plan that hold something to read, and the action that each is as it stands.
+    # The first steps of each plan that hold something to read, and those of them that are no action.
     read: dict[str, tuple[str, ...]] = {}
-    exact: dict[tuple[str, str], str | None] = {}
     unknown: dict[str, dict[str, None]] = {}
     for sample in samples:
         if sample.sample_id not in plans:
             continue
         visible_steps = (visible(step[:_LONGEST]).strip() for step in plans[sample.sample_id])
         steps = read[sample.sample_id] = tuple(islice((step for step in visible_steps if step), width))
+        goal = sample.goal if within_goal else ""
         for step in steps:
-            action = step if step == END or step in names[sample.goal] else None
-            if step != END and step in texts[sample.goal]:
-                action = taxonomy.action(step, sample.goal)
-            exact[sample.goal, step] = action
-            if action is None:
-                unknown.setdefault(sample.goal if within_goal else "", {})[step] = None
+            if step != END and step not in admissible[goal]:
+                unknown.setdefault(goal, {})[step] = None
 
     # The nearest action of each step that is none; all texts are embedded in one call.
     nearest: dict[str, dict[str, ActionMatch]] = {}
     if unknown:
-        rows = {text: row for row, text in enumerate(dict.fromkeys(chain(taxonomy.texts, *unknown.values())))}
+        rows = {text: row for row, text in enumerate(dict.fromkeys(chain(taxonomy.actions, *unknown.values())))}
         vectors = open_embed()(list(rows))
         for goal, steps_of_goal in unknown.items():
-            admissible = cards[goal] if within_goal else taxonomy.texts
-            actions = AdmissibleActions(lambda wanted: vectors[[rows[text] for text in wanted]], admissible)
+            actions = AdmissibleActions(lambda wanted: vectors[[rows[text] for text in wanted]], admissible[goal])
             nearest[goal] = dict(zip(steps_of_goal, actions.map(list(steps_of_goal)), strict=True))
 
     mapped = []
     for sample in samples:
         steps = read.get(sample.sample_id, ())
         others = nearest.get(sample.goal if within_goal else "", {})
-        matches = [others[step] if exact[sample.goal, step] is None else None for step in steps]
-        taken = (
-            (exact[sample.goal, step] or "") if match is None else taxonomy.action(match.action, sample.goal)
-            for step, match in zip(steps, matches, strict=True)
+        matches = [others.get(step) for step in steps]
+        mapped.append(
+            MappedPlan(
+                steps=steps,
+                actions=tuple(
+                    step if match is None else match.action for step, match in zip(steps, matches, strict=True)
+                ),
+                similarities=tuple(None if match is None else match.similarity for match in matches),
+                margins=tuple(None if match is None else match.margin for match in matches),
+                missing=sample.sample_id not in read,
+            )
         )
-        similarities = tuple(None if match is None else match.similarity for match in matches)
-        margins = tuple(None if match is None else match.margin for match in matches)
-        mapped.append(MappedPlan(steps, tuple(taken), similarities, margins, sample.sample_id not in read))
 
     known = [margin for plan in mapped for margin in plan.margins if margin is not None]
     count = sum(len(plan.steps) for plan in mapped)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from recipe.data.crosstask import StepOrder
+import numpy as np
+
 from recipe.data.supervision import cut_at
 from recipe.errors import InputError
 from recipe.evaluation.judge.plans import MISSING
@@ -28,7 +29,7 @@ from recipe.evaluation.vpa.baselines import (
     random_plans,
 )
 from recipe.evaluation.vpa.measures import MEASURES, ActionIds, Ids, measure_plans
-from recipe.evaluation.vpa.protocol import HORIZONS, Protocol, Rule, Sample, cut_samples, read_release
+from recipe.evaluation.vpa.protocol import HORIZONS, Sample, cut_samples, read_release
 from recipe.evaluation.vpa.remap import LOW_MARGIN, MappedPlan, remap
 from recipe.planning.admissible import Embed
 from recipe.planning.predictions import Prediction, match_predictions
@@ -58,24 +59,16 @@ class VpaTask:
     """Videos that floors are counted in."""
     ids: ActionIds
     calibration: Calibration
-    protocol: Protocol
     settings: dict[str, str]
 
 
-def open_task(
-    root: Path,
-    protocol: Protocol = "shared",
-    rule: Rule = "vlamp",
-    order: StepOrder = "file",
-    by_task: bool = False,
-    training: Training = "train+validation",
-) -> VpaTask:
+def open_task(root: Path, training: Training = "train+validation") -> VpaTask:
     """CrossTask under `root`, cut for its test videos. Raises InputError."""
-    release = read_release(root, order)
+    release = read_release(root)
     tested = release.split("test")
     splits = ("train",) if training == "train" else ("train", "val")
-    samples = cut_samples(tested, release.cards, protocol, rule)
-    ids = ActionIds(release.taxonomy(by_task))
+    samples = cut_samples(tested, release.cards)
+    ids = ActionIds(release.taxonomy())
     calibration = calibrate(samples, ids, published("vpa"))
     return VpaTask(
         samples=samples,
@@ -83,8 +76,7 @@ def open_task(
         training=[procedure for procedure in release.procedures if procedure.split in splits],
         ids=ids,
         calibration=calibration,
-        protocol=protocol,
-        settings={"rule": rule, "step order": order, "calibration": calibration.sentence, "training": training},
+        settings={"calibration": calibration.sentence, "training": training},
     )
 
 
@@ -97,8 +89,8 @@ class VpaMeasure(Measure):
         "SR is the share of samples whose first T actions all equal the reference in order, mAcc the share of "
         "positions that do. mIoU here is per sample: the intersection over the union of the sets of predicted and "
         "reference actions of one sample, then the mean over samples. The paper does not define its mIoU, and "
-        "published code computes four different quantities under that name (per sample, over a batch, cumulative, "
-        "bitwise): rows of different origin may not be comparable in it."
+        "published code computes four different quantities under that name: rows of different origin may not be "
+        "comparable in it."
     )
     main = "3.accuracy"
     compared = ("1.accuracy", *(f"{horizon}.{name}" for horizon in (3, 4) for name in MEASURES))
@@ -122,26 +114,21 @@ class VpaMeasure(Measure):
         self.task, self._embed, self._within_goal, self._low_margin = task, embed, within_goal, low_margin
         self._extras: dict[str, Any] = {"supervised": supervised}
         held = {"encoder": encoder} if encoder else {}
-        self.identity = {
-            "protocol": task.protocol,
-            "taxonomy": str(len(task.ids.taxonomy.actions)),
-            **{name: task.settings[name] for name in ("rule", "step order")},
-            **held,
-        }
-        self.settings = {"history": history} | {
-            name: value for name, value in task.settings.items() if name not in self.identity
-        }
+        # One sample set serves every T, the end of a video is an action, and steps are in the order of the file.
+        cut = {"rule": "vlamp", "step order": "file"}
+        self.identity = {"protocol": "shared", "taxonomy": str(len(task.ids.taxonomy.actions)), **cut, **held}
+        self.settings = {"history": history, **task.settings}
         if encoder:
             del self.settings["training"]
             self.settings["admissible actions"] = "the goal's card" if within_goal else "all"
 
     @classmethod
     def open(cls, settings: Any, embed: Callable[[], Embed], model: Any = None) -> "VpaMeasure":
-        return cls(open_task(settings.root, settings.protocol), embed, settings.encoder)
+        return cls(open_task(settings.root), embed, settings.encoder)
 
     def require(self, examples: Sequence[Example]) -> None:
         if [sample.sample_id for sample in self.task.samples] != [example.example_id for example in examples]:
-            problem = f"the examples are not the samples of VPA's protocol {self.task.protocol!r}"
+            problem = "the examples are not the samples of VPA's protocol"
             raise InputError(f"{problem}; make them by `recipe vpa examples` from the same CrossTask.")
 
     def rows(
@@ -187,14 +174,13 @@ class VpaMeasure(Measure):
 
     def _rows(self, draws: Iterable[Ids], plans: Sequence[MappedPlan]) -> list[Row]:
         measured = measure_plans(self.task.samples, self.task.ids, draws, HORIZONS)
-        self._extras["further"] = measured.further
         rows = []
-        for sample, plan, metrics in zip(self.task.samples, plans, measured.metrics, strict=True):
-            gold = [self.task.ids.taxonomy.action(step, sample.goal) for step in sample.target[:WIDTH]]
+        for sample, plan, metrics in zip(self.task.samples, plans, measured, strict=True):
+            gold = sample.target[:WIDTH]
             details = {
                 "goal": sample.goal,
                 "history": list(sample.history),
-                "gold": gold,
+                "gold": list(gold),
                 "predicted": list(plan.actions[: len(gold)]),
                 "steps": list(plan.steps),
                 "similarities": list(plan.similarities),
@@ -205,7 +191,7 @@ class VpaMeasure(Measure):
         return rows
 
     def extras(self, rows: Sequence[Row], seed: int) -> dict[str, Any]:
-        """Further measures by horizon, what is to be known of the mapping, and whether the planner was supervised."""
+        """What is to be known of the mapping, and whether the planner was supervised."""
         return self._extras
 
     @classmethod
@@ -219,24 +205,11 @@ class VpaMeasure(Measure):
 
     @classmethod
     def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
-        """The published rows, further measures and the mapping of steps, beside the rest."""
+        """The published rows and the mapping of steps, beside the rest."""
         from recipe.evaluation.scoreboard.accuracy import published_table  # noqa: PLC0415
 
         [section] = super().sections(scores, every)
-        more = dict.fromkeys(name for scored in scores for own in scored.extras["further"].values() for name in own)
-        rows = tuple(
-            row(scored.system, f"T={horizon}", *(Cell(own.get(name), 2) for name in more))
-            for scored in scores
-            for horizon, own in scored.extras["further"].items()
-        )
-        note = (
-            "`batch`, `cumulative` and `bitwise` are other quantities that are called mIoU; none is comparable with "
-            "the mean over samples."
-        )
-        tables = [
-            published_table(published("vpa"), "Published results on CrossTask"),
-            Table("Further measures", "system", headings("T", *more), rows, notes=(note,), folded=True),
-        ]
+        tables = [published_table(published("vpa"), "Published results on CrossTask")]
         if remapped := dict.fromkeys(name for scored in scores for name in scored.extras.get("remap", {})):
             cells = ((Cell(scored.extras.get("remap", {}).get(name), 3) for name in remapped) for scored in scores)
             own = tuple(row(scored.system, *line) for scored, line in zip(scores, cells, strict=True))
@@ -249,9 +222,8 @@ class VpaMeasure(Measure):
                 )
             if (sentence := scored.settings.get("calibration", "")) and not sentence.startswith("calibrated"):
                 warnings.append(f"{scored.system}: {sentence}.")
-        if len({(scored.identity["protocol"], scored.identity["taxonomy"]) for scored in scores}) > 1:
-            sentence = "The systems differ in protocol or taxonomy: rows that differ there are not comparable."
-            warnings.append(sentence)
+        if len({scored.identity["taxonomy"] for scored in scores}) > 1:
+            warnings.append("The systems differ in their number of actions: rows that differ there are not comparable.")
         return [replace(section, blocks=(*section.blocks, *tables), warnings=tuple(warnings))]
 
     @classmethod
@@ -308,8 +280,9 @@ def references(task: VpaTask, system: str) -> VpaReferences:
     ]
     for name in _FLOORS if task.training else ():
         if name != system:
-            figures = measure_plans(task.samples, task.ids, [floor(task, name)], HORIZONS).figures()
-            rows.append(ReferenceRow("floor", name, {key: figures[key] for key in keys if key in figures}))
+            measured = measure_plans(task.samples, task.ids, [floor(task, name)], HORIZONS)
+            figures = {key: float(np.mean([metrics[key] for metrics in measured])) for key in keys}
+            rows.append(ReferenceRow("floor", name, figures))
     for line in table.rows:
         figures = {key: value for key, value in zip(keys, line.values, strict=True) if value is not None}
         rows.append(ReferenceRow(line.group, line.name, figures, published=True))
