@@ -31,7 +31,6 @@ from recipe.data.procedures import read_procedures
 from recipe.data.task_graphs import read_task_graphs
 from recipe.errors import RecipeError
 from recipe.evaluation.diversity import judges
-from recipe.evaluation.judge.critical import FailurePrompt
 from recipe.evaluation.judge.rubric import six_criteria
 from recipe.evaluation.judge.verdicts import CRITERIA, read_verdicts
 from recipe.evaluation.people.ratings import read_ratings
@@ -137,14 +136,9 @@ GRAPH = {"goal": "g", "steps": {"0": "START", "1": "a", "2": "b", "3": "END"}, "
 SIX = dict.fromkeys(CRITERIA, 3)
 VERDICT = {"example_id": "a", "scores": SIX, "judge": "j", "sample": 0, "repeat": 0}
 RATING = {"example_id": "a", "rater": "r", "system": "s", **SIX}
-FAILED = {
-    "example_id": "a",
-    "critical_failures": [{"failure": "f", "L1_steps": [1], "L2_steps": [2]}],
-    "reasoning": "r",
-}
 ROLLOUT = {"step": 1, "goal": "g", "history": ["a"], "completion": "1. b", "reward": {"total": 0.5, "gated": False}}
 TASK = {"source": "s", "goal": "g", "steps": [{"text": "a"}, {"text": "b"}], "video_id": "v"}
-WEB = {"title": "t", "url": "https://example.org", "steps": ["a", "b"]}
+OWN = {"goal": "t", "url": "https://example.org", "steps": ["a", "b"]}
 TRANSCRIPTS: tuple[object, ...] = (
     {
         "wireMagic": "pb3",
@@ -218,7 +212,7 @@ def targets() -> Mapping[str, Target]:
     """All targets by name."""
     members = (("a.vtt", SUBTITLES), ("b.jsonl", lines(SAID)), ("c.csv", TABLE))
     readers: dict[str, tuple[Callable[[Path], object], str, tuple[bytes, ...]]] = {
-        "narrations": (_narrations, "n.jsonl", (lines(TIMED, SAID), lines(STEPS), lines(WEB, WEB))),
+        "narrations": (_narrations, "n.jsonl", (lines(TIMED, SAID), lines(STEPS), lines(OWN, OWN))),
         "howto100m": (_narrations, "raw_caption.json", (json.dumps(CAPTIONS).encode(),)),
         "align": (_narrations, "htm_align.json", (b'{"v": [[1, 0.5, 2.5, "add oil"], [0, 3, 4, "stir"]]}',)),
         "whisperx": (_narrations, "w.json", (json.dumps({"segments": TIMED["segments"], "language": "en"}).encode(),)),
@@ -257,7 +251,6 @@ def targets() -> Mapping[str, Target]:
         "tasks": (read_tasks, "t.jsonl", (lines(EXAMPLE), lines(TASK))),
         "graphs": (read_task_graphs, "g.json", (json.dumps(GRAPH).encode(), json.dumps([GRAPH]).encode())),
         "verdicts": (read_verdicts, "v.jsonl", (lines(VERDICT),)),
-        "failures": (read_verdicts, "f.jsonl", (lines(FAILED),)),
         "ratings": (read_ratings, "r.jsonl", (lines(RATING),)),
         "rating table": (
             read_ratings,
@@ -277,7 +270,6 @@ def targets() -> Mapping[str, Target]:
             "v.txt",
             (b'Goal: 4\n{"goal": 4, "order": "3/5"}', b"**Order:** 3"),
         ),
-        "failure text": (_text(FailurePrompt.parse), "v.txt", (b'{"failures": [{"step": 1, "why": "x"}]}',)),
         "level text": (_text(judges.parse), "v.txt", (b'{"score": 0.25}', b"**Score:** 1")),
         "number text": (_text(read_score), "v.txt", (b"0.5", b"Score: 7/10")),
         "plan text": (

@@ -6,7 +6,7 @@ history to a *plan*; the verifier maps a plan to a *reward* by aligning it with 
 
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -242,22 +242,6 @@ class Grades:
     """Their mean on that scale, 0 at its lowest and 100 at its highest value."""
     rules: tuple[str, ...] = ()
     """Rules of the rubric that hold and capped scores."""
-
-
-class CriticalFailure(NamedTuple):
-    """What keeps a plan from reaching its goal, with the steps that it is about, counted from 1."""
-
-    failure: str
-    reference_steps: tuple[int, ...]
-    plan_steps: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CriticalFailures:
-    """A judge's list of critical failures of one plan; empty where it has none (arXiv 2602.08808, How2Score)."""
-
-    failures: tuple[CriticalFailure, ...]
-    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

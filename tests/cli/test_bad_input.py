@@ -118,9 +118,8 @@ def test_benchmark_folders(recipe: Recipe) -> None:
     prepare = ("data", "prepare", "--output", "new", "--root")
     recipe.refuses(*prepare, "missing", because="missing: .*does not exist")
     recipe.refuses(*prepare, "empty", because="empty: .*does not exist")
-    recipe.refuses(
-        *prepare, "folder", because="coin, crosstask, captaincook4d, egoprocel, niv, .*, how2bench not found here"
-    )
+    because = "coin, crosstask, captaincook4d, egoprocel, niv, egoexo4d, egoper not found here"
+    recipe.refuses(*prepare, "folder", because=because)
     coin = recipe.folder / "folder" / "coin" / "COIN.json"
     coin.parent.mkdir()
     coin.write_text('{"database": ')

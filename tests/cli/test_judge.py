@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("scipy")
 from tests.cli.conftest import Recipe, write_lines
-from tests.models.endpoint_server import Reply, completion, serving
+from tests.models.endpoint_server import completion, serving
 
 from recipe.evaluation.judge.verdicts import CRITERIA, read_verdicts
 from recipe.evaluation.scores import Scores, read_scores
@@ -169,67 +169,6 @@ def test_hostile_plans_are_judged(files: Recipe) -> None:
     assert rows["e4"].steps[:2] == ("茶を注ぐ", "می\u200cخواهم")
     assert rows["e2"].steps == ("[2J     pour",)
     assert rows["e5"].how == "rule"
-
-
-FAILURES = ("--rubric", "critical-failures", "--prompt", "prompt.txt")
-
-
-def failing(body: dict[str, Any], _: int) -> Reply:
-    text = body["messages"][-1]["content"].split("PLAN")[1]
-    failures = [] if "steep" in text or "wheel" in text else [{"failure": "x", "L1_steps": [1], "L2_steps": []}]
-    return completion(json.dumps({"reasoning": "r", "critical_failures": failures}))
-
-
-@pytest.mark.thorough
-def test_critical_failures_from_a_prompt_file_to_table_report_and_comparison(files: Recipe) -> None:
-    pytest.importorskip("openai")
-    pytest.importorskip("jinja2")
-    (files.folder / "prompt.txt").write_text("{goal}\n{reference_steps}\nPLAN\n{steps}\n")
-    shown = files(*ASK, *FAILURES, "--show-prompt")
-    assert shown.code == 0, shown
-    assert "Return only valid json." in shown.out
-    planned = files(*ASK, *FAILURES, "--dry-run", "--split", "test", "--controls", 0).out
-    assert "11 calls" in planned
-    assert "1 plans fail by rule" in planned
-    other = [{"example_id": f"e{n}", "steps": ["something else"]} for n in range(13)]
-    write_lines(files.folder / "other.jsonl", *other)
-    with serving(failing) as server:
-        at = ("--endpoint", server.url, "--split", "test", "--controls", 2, "--cache", "cache")
-        outcome = files(*ASK, *FAILURES, *at, "--judge", "how2judge", "--output", "cf.json")
-        assert outcome.code == 0, outcome
-        assert 4096 in server.requests[0].values()
-        assert server.requests[0]["response_format"]["json_schema"]["name"] == "critical_failures"
-        asked = len(server.requests)
-        assert files(*ASK, *FAILURES, *at, "--judge", "how2judge", "--output", "again.json").code == 0
-        assert len(server.requests) == asked
-        ask = ("evaluate", "judge", "other.jsonl", "--examples", "examples.jsonl", *FAILURES, *at)
-        assert files(*ask, "--judge", "how2judge", "--output", "other.json", "--json").code == 0
-    scores = read_scores(files.folder / "cf.json")
-    assert scores.overall.values["without_failure"].mean == pytest.approx(100 * 11 / 12)
-    assert (scores.overall.counts.plans, scores.overall.counts.missing) == (12, 1)
-    for words in ("plans without a critical failure", "empty", "by rule"):
-        assert words in " ".join(outcome.out.split())
-    compared = files("evaluate", "compare", "cf.json", "other.json", "--examples", "examples.jsonl", "--json")
-    assert compared.code == 0, compared
-    first = json.loads(compared.out)["rows"][0]
-    assert first["metric"] == "without_failure"
-    report = files("report", "cf.json", "other.json", "--examples", "examples.jsonl", "--output", "report")
-    assert report.code == 0, report
-
-
-def test_the_rubric_of_critical_failures_needs_a_prompt_and_a_model(files: Recipe) -> None:
-    (files.folder / "prompt.txt").write_text("{goal} {steps}")
-    at = ("--endpoint", "http://localhost:9/v1", "--output", "cf.json")
-    for arguments, words in (
-        (("--rubric", "critical-failures"), "--prompt is missing"),
-        (("--prompt", "prompt.txt"), "--prompt goes with --rubric"),
-        (FAILURES, "{reference_steps} is missing"),
-        ((*FAILURES, "--judge", "proxy"), "proxy has no rubric"),
-    ):
-        outcome = files(*ASK, *at, *arguments)
-        assert outcome.code == 1
-        assert words in outcome.err
-    assert not (files.folder / "cf.json").exists()
 
 
 @pytest.mark.thorough

@@ -132,7 +132,6 @@ def test_a_function_judges_by_a_rubric_or_by_the_six_criteria(files: Recipe) -> 
         (("--judge", "own_judge:six", "--rubric", "lab.toml"), "safety"),
         (("--judge", "proxy", "--rubric", "lab.toml"), "lab.toml"),
         (("--judge", "own_judge:six", "--rubric", "absent.toml"), "absent.toml"),
-        (("--judge", "own_judge:six", "--rubric", "critical-failures"), "own_judge:six"),
         (("--judge", "own_judge:six", "--dry-run"), "own_judge:six"),
     ],
 )

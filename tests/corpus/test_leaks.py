@@ -17,7 +17,8 @@ from recipe.corpus.leaks import ExclusionReport, Exclusions, leakage
 from recipe.corpus.near_copies import NearCopies, words_of
 from recipe.corpus.store import Corpus
 from recipe.data.examples import write_examples
-from recipe.data.procedures import write_procedures
+from recipe.data.narrations import read_narrations
+from recipe.data.procedures import read_procedures, write_procedures
 from recipe.errors import CorpusError, InputError
 from recipe.types import Example, Narration, Procedure, Segment, Step
 
@@ -176,6 +177,19 @@ def test_inputs_of_every_kind_are_told_apart(tmp_path: Path) -> None:
     assert json.loads(json.dumps(every.identity)) == every.identity
 
 
+def test_procedures_of_ones_own_are_kept_out_by_id_and_by_text(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    rows = [{"goal": "t", "steps": [LONG, "stir"]}, {"video_id": "v", "goal": "t", "steps": [OTHER], "topic": "x"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = read_procedures(path, on_bad="skip").procedures[0].video_id
+    exclusions, report = Exclusions.read([path]), ExclusionReport()
+    assert exclusions.video_ids == {made, "v"}
+    corpus = [*read_narrations(path), narration("reupload", LONG.upper(), "chop")]
+    assert [one.video_id for one in corpus[:2]] == [made, "v"]
+    assert [segment.text for one in exclusions.filter(corpus, report) for segment in one.segments] == ["chop"]
+    assert (report.narrations_by_id, report.captions_by_text) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -189,7 +203,7 @@ def test_inputs_of_every_kind_are_told_apart(tmp_path: Path) -> None:
             b'{"source": "s", "video_id": "v", "goal": "g", "steps": [{"text": "x"}]}',
             "no procedure is in split",
         ),
-        ("p.jsonl", b'{"video_id": "v", "split": "test", "steps": ["x"]}', r"line 1, field 'steps\[0\]'"),
+        ("p.jsonl", b'{"video_id": "v", "split": "test", "steps": [3]}', r"line 1, field 'steps\[0\]'"),
         (
             "p.jsonl",
             b'{"video_id": "v", "split": "test", "steps": [{"text": " "}]}',

@@ -295,31 +295,6 @@ def egoprocel(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def how2bench(tmp_path: Path) -> Path:
-    folder = tmp_path / "root" / "how2bench"
-    folder.mkdir(parents=True)
-    rows = [
-        {
-            "source_example_id": "doc-2",
-            "topic": "Food",
-            "goal": "Make tea",
-            "steps": ["Boil.", " ", "Pour."],
-            "url": "",
-        },
-        {
-            "source_example": {"id": "doc-1", "url": "https://a.example"},
-            "final_procedure": {"goal": "Sew", "steps": ["Cut."]},
-        },
-        {"source_example_id": "doc-3", "goal": " ", "steps": ["Boil."]},
-        {"source_example_id": None, "goal": "Wait", "steps": ["Sit."]},
-        {"id": 4, "goal": "Wait", "steps": [" "]},
-    ]
-    (folder / "how2bench.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    (folder / "README.md").write_text("A card.")
-    return folder
-
-
-@pytest.fixture
 def seven(
     coin: Path,
     crosstask: Path,
@@ -328,7 +303,6 @@ def seven(
     niv: Path,
     egoexo4d: Path,
     egoper: Path,
-    how2bench: Path,
 ) -> Path:
-    """The folder of all benchmarks: the paper's seven, and one for tests only."""
+    """The folder of all benchmarks."""
     return coin.parent

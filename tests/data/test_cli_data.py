@@ -32,15 +32,14 @@ def test_list_tells_of_every_benchmark_there_is(recipe: Recipe, seven: Path) -> 
         ("niv", 3, 6, 2, 4, {"train": 2, "test": 1}, 0),
         ("egoexo4d", 3, 5, 1, 2, {"train": 1, "test": 2}, 1),
         ("egoper", 3, 6, 2, 4, {"train": 1, "test": 2}, 2),
-        ("how2bench", 2, 3, 2, 3, {"test": 2}, 3),
     ]
     assert [row["folder"] for row in rows] == [str(seven / row["name"]) for row in rows]
-    assert [row["role"] for row in rows] == ["in-domain"] * 4 + ["zero-shot"] * 3 + ["test only"]
-    assert [row["task_graphs"] for row in rows] == [None, None, 1, *[None] * 5]
+    assert [row["role"] for row in rows] == ["in-domain"] * 4 + ["zero-shot"] * 3
+    assert [row["task_graphs"] for row in rows] == [None, None, 1, *[None] * 4]
     code, out, _ = recipe("list", "--root", seven)
     assert code == 0
     assert "absent" not in out
-    assert out.count("left out") == 4
+    assert out.count("left out") == 3
     lines = out.splitlines()
     place = next(index for index, line in enumerate(lines) if line == f"CaptainCook4D: {seven / 'captaincook4d'}")
     assert lines[place + 2] == "  licence: MIT"

@@ -122,7 +122,6 @@ def test_annotated_videos_with_a_file_are_counted(seven: Path) -> None:
         "niv": 1,
         "egoexo4d": 2,
         "egoper": 2,
-        "how2bench": 2,
     }
 
 

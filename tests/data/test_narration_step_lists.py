@@ -41,6 +41,16 @@ def test_steps_are_segments_and_the_goal_is_the_title(tmp_path: Path) -> None:
     assert read(tmp_path / "procedures.jsonl", format="procedures") == [expected]
 
 
+def test_a_procedure_of_ones_own_is_a_goal_and_texts(tmp_path: Path) -> None:
+    rows = [{"goal": " brew tea ", "steps": ["boil ", "pour"]}, {"video_id": "v", "goal": "sew", "steps": ["cut"]}]
+    path, report = written(tmp_path, *rows), ReadingReport()
+    own = [Narration(p.video_id, tuple(Segment(s.text) for s in p.steps), p.goal) for p in read_procedures(path)[0]]
+    assert read(path, report) == own
+    assert report.files == {"procedures": 1}
+    with pytest.raises(InputError, match="line 1, field 'video_id'"):
+        read(written(tmp_path, {"goal": "", "steps": ["boil"]}))
+
+
 @pytest.mark.parametrize("goal", ["", "  ", None])
 def test_an_empty_goal_is_no_title_and_is_counted(tmp_path: Path, goal: str | None) -> None:
     path = written(tmp_path, GOOD, {**GOOD, "video_id": "v2", "goal": goal})
@@ -67,7 +77,7 @@ def test_steps_of_a_procedure_that_lacks_a_time_are_read_without_times(tmp_path:
         ({"goal": 3}, "goal", "bad goal"),
         ({"source": 3}, "source", "bad source"),
         ({"video_id": ""}, "video_id", "no video id"),
-        ({"steps": ["boil"]}, "steps[0]", "not a caption"),
+        ({"steps": [3]}, "steps[0]", "not a caption"),
         ({"steps": [{"text": " ", "start": 1, "end": 2}]}, "steps[0].text", "blank text"),
         ({"steps": [{"text": "a", "start": 3, "end": 2}]}, "steps[0].end", "end before start"),
         (

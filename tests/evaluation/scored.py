@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from recipe.evaluation.judge.measures import CriticalFailuresMeasure, RubricMeasure
+from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.verdicts import Judgement, verdict_rows
 from recipe.evaluation.measures import summarise
 from recipe.evaluation.scores import Group, JudgeIdentity, Scores
@@ -21,13 +21,6 @@ def judge_scores(
 ) -> Scores:
     """By the six criteria."""
     return summarise(RubricMeasure(judge), system, verdict_rows(judged), examples, seed, ledger, left_out)
-
-
-def critical_scores(
-    system: str, judge: JudgeIdentity, examples: Sequence[Example], judged: Sequence[Judgement]
-) -> Scores:
-    """By critical failures."""
-    return summarise(CriticalFailuresMeasure(judge), system, verdict_rows(judged), examples)
 
 
 def accuracy(group: Group) -> Interval:

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("scipy")
 from tests.evaluation.conftest import Recipe
-from tests.evaluation.scored import critical_scores, judge_scores
+from tests.evaluation.scored import judge_scores
 
 from recipe.artifacts import to_json
 from recipe.config import SamplingConfig
@@ -38,7 +38,7 @@ from recipe.evaluation.vpa.measures import ActionIds, measure_plans
 from recipe.evaluation.vpa.protocol import Sample, Taxonomy
 from recipe.models.sampling import decoding_of, distinct_decodings
 from recipe.report.elements import Table
-from recipe.types import CriticalFailure, CriticalFailures, Example, Unscored, Verdict
+from recipe.types import Example, Unscored, Verdict
 
 JUDGE = JudgeIdentity("J", "llm", "owner/J", "hash", {"temperature": "0"})
 EXAMPLES = [
@@ -132,19 +132,10 @@ def test_what_is_missing_is_read_as_0_and_within_bounds(folder: Path) -> None:
     assert same.readings["lowest"].mean == pytest.approx(-read["highest"])
 
 
-def test_failures_and_diversity_are_read_so_too(tmp_path: Path) -> None:
-    failed = CriticalFailures((CriticalFailure("x", (), ()),))
-    for name, outcomes in (("a", (CriticalFailures(()), Unscored("no"))), ("b", (failed, CriticalFailures(())))):
-        rows = [Judgement(f"e{n}", outcome) for n, outcome in enumerate(outcomes)]
-        examples = [Example(f"e{n}", "s", f"v{n}", "make tea", (), ("pour it",), 0) for n in range(2)]
-        write_scores(tmp_path / f"{name}.json", critical_scores(name, JUDGE, examples, rows))
-        write_verdicts(rows_path(tmp_path / f"{name}.json"), rows)
-        pair_file(tmp_path / f"{name}-d.json", [("e", n, None if n == 2 and name == "a" else 0.5) for n in (1, 2)])
-    without, failures = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows
-    read = {name: one.mean for name, one in without.readings.items()}
-    assert read == {"lowest": 0, "missing_as_0": 0, "missing_left_out": 100, "highest": 50}
-    assert failures.readings == {}
-    [diverse] = compare_systems(gather([tmp_path / "a-d.json", tmp_path / "b-d.json"])).rows
+def test_diversity_is_read_so_too(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        pair_file(tmp_path / f"{name}.json", [("e", n, None if n == 2 and name == "a" else 0.5) for n in (1, 2)])
+    [diverse] = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows
     read = {name: one.mean for name, one in diverse.readings.items()}
     assert read == {"lowest": -0.25, "missing_as_0": -0.25, "missing_left_out": 0, "highest": 0.25}
 

@@ -65,8 +65,8 @@ def test_a_rating_of_a_person_needs_no_more_than_id_and_scores(tmp_path: Path) -
     ("row", "message"),
     [
         (f'{{"scores": {SCORES}}}', "line 1, field 'example_id'"),
-        ('{"example_id": "a"}', "not one of scores, critical"),
-        (f'{{"example_id": "a", "scores": {SCORES}, "unscored": "x"}}', "not one of scores, critical"),
+        ('{"example_id": "a"}', "not one of scores and unscored"),
+        (f'{{"example_id": "a", "scores": {SCORES}, "unscored": "x"}}', "not one of scores and unscored"),
         ('{"example_id": "a", "unscored": " "}', "field 'unscored'"),
         ('{"example_id": "a", "scores": {"clarity": 3}}', "the scores are not the six criteria"),
         (f'{{"example_id": "a", "scores": {SCORES.replace("3", "6", 1)}}}', "logical_progression is 6"),

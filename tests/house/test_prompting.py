@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.evaluation.judge.critical import _line
 from recipe.evaluation.judge.rubric import as_data
 from recipe.prompting import fence, fill, json_object, visible
 
@@ -61,9 +60,6 @@ def test_data_of_a_judge_stays_data_for_a_reader_who_normalises(text: str) -> No
         assert json.loads(read) == {"prediction": [json.loads(read)["prediction"][0]]}
         assert not {*"<>"} & {*read}
         assert read.count("[") == read.count("]") == 1
-        line = normalize(form, _line(text))
-        assert "<|" not in line.replace("\u200d", "")
-        assert "[/INST]" not in line
 
 
 def test_prompts_of_ordinary_text_stay_as_they_were() -> None:
@@ -71,7 +67,6 @@ def test_prompts_of_ordinary_text_stay_as_they_were() -> None:
     text = "Gieße 2–3 Löffel 「水」 über den „Käse“ ‑ ½ l … ’s ｜ ok"
     assert fence(text) == f"```\n{text}\n```"
     assert as_data({"goal": text}) == "{\n " + f'"goal": {json.dumps(text, ensure_ascii=False)}' + "\n}"
-    assert _line(text) == text
     assert as_data({"goal": "<a>[b]"}) == '{\n "goal": "\\u003ca\\u003e\\u005bb\\u005d"\n}'
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 pytest.importorskip("openai")
 from recipe.config import JudgeConfig, SamplingConfig
 from recipe.evaluation.diversity.judges import LlmDiversityJudge, Question
-from recipe.evaluation.judge.critical import FailurePrompt
 from recipe.evaluation.judge.llm import LlmJudge
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.verdicts import CRITERIA
@@ -25,7 +24,7 @@ from recipe.planning.vidassist.methods import ModelProposer, assess
 from recipe.planning.vidassist.search import Candidate, State
 from recipe.reward.watchdog import CompletionRecord
 from recipe.text import plan_steps
-from recipe.types import CriticalFailures, Example, Plan, Verdict
+from recipe.types import Example, Plan, Verdict
 
 STEPS = ("rinse the rice", "simmer it", "fluff it")
 OTHERS = ("grill the fish", "salt it")
@@ -52,12 +51,6 @@ class Fixed(Engine):
 def judged(answer: Answer) -> int | None:
     [row, *_] = LlmJudge(Fixed(answer), "m", JudgeConfig()).judge([Case(EXAMPLE, STEPS)])
     return row.outcome.total if isinstance(row.outcome, Verdict) else None
-
-
-def failures(answer: Answer) -> int | None:
-    prompt = FailurePrompt("", ())
-    [row, *_] = LlmJudge(Fixed(answer), "m", rubric=prompt).judge([Case(EXAMPLE, STEPS)])
-    return len(row.outcome.failures) if isinstance(row.outcome, CriticalFailures) else None
 
 
 def level(answer: Answer) -> float | None:
@@ -140,12 +133,6 @@ READERS = {
     "verdict": Reader(judged, json.dumps(dict.fromkeys(CRITERIA, 4)), 24, json.dumps(dict.fromkeys(CRITERIA, 1))),
     "verdict in words": Reader(
         judged, "\n".join(f"{name}: 4" for name in CRITERIA), 24, "\n".join(f"{name}: 1" for name in CRITERIA)
-    ),
-    "critical failures": Reader(
-        failures,
-        '{"reasoning": "fine", "critical_failures": []}',
-        0,
-        '{"reasoning": "no", "critical_failures": [{"failure": "x", "L1_steps": [1], "L2_steps": [1]}]}',
     ),
     "diversity": Reader(level, '{"score": 0.75}', 0.75, '{"score": 0.25}'),
     "diversity in words": Reader(level, "Score: 0.75", 0.75, "Score: 0.25"),

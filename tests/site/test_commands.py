@@ -102,12 +102,6 @@ PAGES: dict[str, tuple[str, ...]] = {
     "production": (),
 }
 """Pages, and commands that belong to a page but stand in no block of it."""
-BEFORE = {
-    "recipe evaluate compare failures": "recipe evaluate judge base-plans.jsonl --examples how2bench.jsonl "
-    "--rubric critical-failures --prompt judge.txt --judge how2everything/how2judge "
-    "--endpoint http://localhost:8000/v1 --output base-failures.json"
-}
-"""What a person has run before a command, in another folder or with another model."""
 SLOW = "recipe train .*-vl-|recipe plan .*-vl-"
 """Commands of pages that only the slow part runs."""
 CODE = {
@@ -174,10 +168,8 @@ def of(command: str, table: dict[str, str]) -> str:
 
 
 def answer(body: dict[str, Any], _before: int) -> Reply:
-    """What a judge, How2Judge or Phi would say."""
+    """What a judge or Phi would say."""
     asked = json.dumps(body["messages"])
-    if "critical_failures" in asked:
-        return completion(json.dumps({"reasoning": "It works.", "critical_failures": []}))
     if "safety" in asked:
         return completion(json.dumps({"safety": 7, "economy": 9, "wrong_goal": False}))
     if "semantic_alignment" in asked:
@@ -233,12 +225,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, serv
     for name, steps in (("plans", STEPS[2:]), ("base-plans", STEPS[3:])):
         plans = [{"example_id": row["example_id"], "steps": steps} for row in rows]
         write(path / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in plans))
-    web = [{"example_id": row["example_id"], "goal": "brew tea", "history": [], "continuation": STEPS} for row in rows]
     write(path / "held-out.txt", "dQw4w9WgXcQ\n")
     niv = rows[0] | {"example_id": "niv/changing_tire_0003/2", "source": "niv", "video_id": "changing_tire_0003"}
     write(path / "niv.jsonl", json.dumps(niv) + "\n")
     write(path / "niv-youtube.csv", "benchmark_id,video_id\nchanging_tire_0003,dQw4w9WgXcQ\n")
-    write(path / "how2bench.jsonl", "".join(json.dumps(row) + "\n" for row in web))
     roles = ("judge", "assessor", "frontier.asked")
     models = "".join(f'[{role}]\nmodel = "m"\nendpoint = "{server.url}"\n' for role in roles)
     write(path / "models.toml", models)
@@ -255,7 +245,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, serv
     own = (ROOT / "docs" / "own.md").read_text(encoding="utf-8")
     for name, text in re.findall(r"^```\w+\n(?=# ([\w-]+\.\w+)\n)(.*?)^```$", own, re.MULTILINE | re.DOTALL):
         write(path / name, text)
-    write(path / "judge.txt", "Goal: {goal}\nL1: {reference_steps}\nL2: {steps}\nList critical_failures.\n")
     return path
 
 
@@ -334,9 +323,6 @@ def test_the_commands_of_a_page_run_as_written(
     if page in {"studies", "video"} and not (folder / "data" / "examples.jsonl").exists():
         listed = [*commands("training"), *listed]
     for command in listed:
-        if before := of(command, BEFORE):
-            code, printed = typed(before)
-            assert code == 0, f"{before}\n{printed}"
         if not whole and re.match(SLOW, command):
             continue
         if of(command, NOT_RUN):

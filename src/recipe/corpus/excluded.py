@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from recipe.artifacts import not_a_file, read_text
 from recipe.data.examples import read_examples
 from recipe.data.narrations import ReadingOptions, read_narrations
-from recipe.data.narrations.how2mine import is_web_procedure
+from recipe.data.procedures import made_id
 from recipe.errors import InputError
-from recipe.rows import Text, read_rows
+from recipe.rows import Stripped, Text, read_rows
 
 _FIRST_LINE = 1 << 20
 """Bytes that are read to tell what a file holds; a published corpus can be one line of gigabytes."""
@@ -67,12 +67,17 @@ def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
             key = (example.source or path.name, example.video_id, "" if example.video_id else example.example_id)
             texts.setdefault(key, {}).update(dict.fromkeys((*example.history, *example.continuation)))
         return [ExcludedVideo(source, video, tuple(steps)) for (source, video, _), steps in texts.items()]
-    if isinstance(row, dict) and "steps" in row and not is_web_procedure(row, row["steps"]):
-        for _, procedure in read_rows(path, _Annotated, unknown="ignore"):
+    if isinstance(row, dict) and "steps" in row:
+        for line, procedure in read_rows(path, _Annotated, unknown="ignore"):
+            goal = procedure.goal.strip() if isinstance(procedure.goal, str) else ""
+            if not procedure.video_id and not goal:
+                problem = "the field is missing beside steps without a goal"
+                raise InputError.at(path, problem, "give the id of the video", line=line, field="video_id")
             if split in ("", procedure.split):
                 named = isinstance(procedure.source, str) and procedure.source
                 source = procedure.source if named else path.name
-                videos.append(ExcludedVideo(source, procedure.video_id, tuple(step.text for step in procedure.steps)))
+                steps = tuple(step.text for step in procedure.steps)
+                videos.append(ExcludedVideo(source, procedure.video_id or made_id(goal, steps), steps))
         if not videos:
             raise InputError.at(path, f"no procedure is in split {split!r}", "name a split of the file, or none")
         return videos
@@ -84,14 +89,19 @@ class _StepText:
     text: Text
 
 
+def _step(value: object) -> object:
+    return {"text": value} if isinstance(value, str) else value
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Annotated:
     """What is needed of a procedure: a video with an empty goal is kept out like any other."""
 
     source: Any = None
-    video_id: Text
+    video_id: Stripped = ""
+    goal: Any = None
     split: Any = None
-    steps: Annotated[tuple[_StepText, ...], Field(fail_fast=True)]
+    steps: Annotated[tuple[Annotated[_StepText, BeforeValidator(_step)], ...], Field(fail_fast=True)]
 
 
 def _narrations(path: Path) -> list[ExcludedVideo]:

@@ -14,7 +14,6 @@ from recipe.data.egoexo4d import headings, read_egoexo4d
 from recipe.data.egoper import ANNOTATIONS as EGOPER_ANNOTATIONS
 from recipe.data.egoper import RECIPES, additions_and_corrections, read_egoper
 from recipe.data.egoprocel import COLLECTIONS, read_egoprocel
-from recipe.data.how2bench import incomplete_rows, read_how2bench
 from recipe.data.niv import read_niv
 from recipe.data.procedures import SPLITS
 from recipe.data.task_graphs import count_task_graphs
@@ -25,8 +24,8 @@ from recipe.types import Procedure
 SetAside = Mapping[str, tuple[str, ...]]
 """Video id to the entries of its annotation that are in no procedure."""
 
-Role = Literal["in-domain", "zero-shot", "test only"]
-"""What the paper does with a benchmark: train and test on it, or only test; `test only` are tests of others."""
+Role = Literal["in-domain", "zero-shot"]
+"""What the paper does with a benchmark: train and test on it, or only test."""
 
 
 class PublishedPart(NamedTuple):
@@ -38,11 +37,11 @@ class PublishedPart(NamedTuple):
     needed: bool = True
     """Whether nothing can be read without it."""
     other_path: str = ""
-    """Where some releases put it; `*` stands for any characters."""
+    """Where some releases put it."""
 
     def is_in(self, folder: Path) -> bool:
         """Whether it is in the benchmark's folder."""
-        return any(next(folder.glob(path), None) is not None for path in (self.path, self.other_path) if path)
+        return any((folder / path).exists() for path in (self.path, self.other_path) if path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Benchmark:
     """What to fetch and how to lay it out in the benchmark's folder."""
     parts: tuple[PublishedPart, ...]
     markers: tuple[str, ...]
-    """Paths in its folder, by any of which it is recognised; `*` stands for any characters."""
+    """Paths in its folder, by any of which it is recognised."""
     read: Callable[[Path], list[Procedure]]
     """From its folder to its procedures; raises InputError."""
     set_aside: Callable[[Path], SetAside] | None = None
@@ -195,26 +194,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         set_aside=additions_and_corrections,
         set_aside_as="additions and corrections, which no recipe asks for",
     ),
-    "how2bench": Benchmark(
-        title="How2Bench",
-        role="test only",
-        split="all procedures are for tests",
-        licence="see the data set's card; the texts are of web pages",
-        home="https://github.com/lilakk/how2everything",
-        download=(
-            "the files of huggingface.co/datasets/how2everything/how2bench, named how2bench*.jsonl, .jsonl.zst, "
-            ".parquet or .arrow"
-        ),
-        parts=(PublishedPart("how2bench.jsonl", "all procedures", other_path="how2bench*.*"),),
-        markers=("how2bench*.jsonl*", "how2bench*.parquet", "how2bench*.arrow"),
-        read=read_how2bench,
-        published=7_000,
-        set_aside=incomplete_rows,
-        set_aside_as="rows without id, goal or steps",
-    ),
 }
-PAPERS = tuple(name for name, benchmark in BENCHMARKS.items() if benchmark.role != "test only")
-"""The benchmarks that the paper reports on."""
 
 
 def has_own_id(source: str, video_id: str) -> bool:
@@ -242,11 +222,7 @@ class Summary(NamedTuple):
 def find_benchmark(root: Path, name: str) -> Path | None:
     """The folder of a benchmark: `root`/`name`, or `root` itself; None where neither holds its files."""
     markers = BENCHMARKS[name].markers
-    places = (
-        folder
-        for folder in (root / name, root)
-        if any(next(folder.glob(marker), None) is not None for marker in markers)
-    )
+    places = (folder for folder in (root / name, root) if any((folder / marker).exists() for marker in markers))
     return next(places, None)
 
 

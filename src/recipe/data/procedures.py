@@ -12,7 +12,7 @@ All other fields are optional (docs/data.md). `read_procedures` reads a row as a
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -74,9 +74,14 @@ class ProcedureRow:
 
     def procedure(self) -> Procedure:
         """The whole procedure; one without ids is named by a hash of its goal and steps."""
-        video_id = self.video_id or fingerprint([self.goal, self.texts])[:12]
+        video_id = self.video_id or made_id(self.goal, self.texts)
         timed = None if self.steps is None else tuple(Step(step.text, step.start, step.end) for step in self.steps)
         return Procedure(self.source or OWN, video_id, self.goal, timed or tuple(map(Step, self.texts)), self.split)
+
+
+def made_id(goal: str, steps: Sequence[str]) -> str:
+    """The id of a procedure whose row has none: a hash of its goal and steps."""
+    return fingerprint([goal, steps])[:12]
 
 
 class SkippedRow(NamedTuple):

@@ -3,7 +3,6 @@
 MEASURES = {
     "judge": "recipe.evaluation.judge.measures:RubricMeasure",
     "proxy": "recipe.evaluation.judge.measures:ProxyMeasure",
-    "critical-failures": "recipe.evaluation.judge.measures:CriticalFailuresMeasure",
     "diversity": "recipe.evaluation.diversity.scores:DiversityMeasure",
     "validity": "recipe.evaluation.validity.scores:ValidityMeasure",
     "match": "recipe.evaluation.match:MatchMeasure",

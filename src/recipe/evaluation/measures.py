@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from recipe.data.benchmarks import BENCHMARKS, PAPERS
+from recipe.data.benchmarks import BENCHMARKS
 from recipe.errors import InputError, listed
 from recipe.evaluation import MEASURES
 from recipe.evaluation.controls import control_sentences
@@ -227,8 +227,8 @@ def measures() -> dict[str, EntryPoint]:
 
 
 def board_measures() -> list[str]:
-    """The measures that a board's settings can open: not those that need a prompt file or several plans."""
-    return [name for name in measures() if name not in ("critical-failures", "diversity")]
+    """The measures that a board's settings can open: not the one that needs several plans."""
+    return [name for name in measures() if name != "diversity"]
 
 
 def measure_named(name: str) -> type[Measure]:
@@ -464,7 +464,7 @@ def role_of(dataset: str) -> str:
     >>> role_of("niv"), role_of("my-kitchen")
     ('zero-shot', '')
     """
-    return BENCHMARKS[dataset].role if dataset in PAPERS else ""
+    return BENCHMARKS[dataset].role if dataset in BENCHMARKS else ""
 
 
 def distinct_groups(scores: Scores) -> list[Group]:

@@ -26,7 +26,7 @@ from typing import Any
 from recipe.artifacts import file_sha256, fingerprint
 from recipe.config import BaseModelConfig, ModelConfig, parse_config
 from recipe.config.planning import VidAssistConfig
-from recipe.data.benchmarks import BENCHMARKS, PAPERS, find_benchmark, read_benchmarks, require_benchmarks
+from recipe.data.benchmarks import BENCHMARKS, find_benchmark, read_benchmarks, require_benchmarks
 from recipe.errors import InputError, listed
 from recipe.perception.videos import VideoFolder
 from recipe.planning.vidassist.trace import manifest_of, trace_of
@@ -216,7 +216,7 @@ def expand(study: PaperStudy, name: str) -> ScaleRuns:
     needed_regimes((), study.regimes)
     missing = list(check_inputs(study, scale))
     if study.data is not None:
-        absent = [benchmark for benchmark in PAPERS if find_benchmark(study.data, benchmark) is None]
+        absent = [benchmark for benchmark in BENCHMARKS if find_benchmark(study.data, benchmark) is None]
         missing += [f"Dataset {benchmark} is not in {study.data}: {_origin(benchmark)}" for benchmark in absent]
     possible: list[PaperTable] = []
     for paper in TABLES:
@@ -318,7 +318,7 @@ def _add_text(
             stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), (NARRATIONS,))
     else:
         root = study.data.resolve()
-        benchmarks = tuple(name for name in PAPERS if find_benchmark(root, name) is not None)
+        benchmarks = tuple(name for name in BENCHMARKS if find_benchmark(root, name) is not None)
         if not any(BENCHMARKS[name].role == "in-domain" for name in benchmarks):
             named = listed([name for name, own in BENCHMARKS.items() if own.role == "in-domain"])
             remedy = f"add one of {named}; see `recipe data list`"

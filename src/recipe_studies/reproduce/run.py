@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from recipe.artifacts import locked, read_json, read_jsonl, to_json, write_json
-from recipe.data.benchmarks import PAPERS, find_benchmark
+from recipe.data.benchmarks import BENCHMARKS, find_benchmark
 from recipe.data.examples import read_examples
 from recipe.planning.predictions import read_predictions
 from recipe.progress import Progress
@@ -162,7 +162,7 @@ def _notes(study: PaperStudy, made: ScaleRuns, folder: Path) -> Iterator[str]:
     if data is None or not (data / HISTORIES).is_file():
         yield "The histories that the planner is told at test time are made with the same errors."
     if data is not None:
-        held = [name for name in PAPERS if find_benchmark(data, name) is not None]
+        held = [name for name in BENCHMARKS if find_benchmark(data, name) is not None]
         yield f"Datasets: {', '.join(held)}."
     yield from left_out_sentences([*example_counts(folder)])
     if (folder / QUALITY).is_dir():

@@ -10,9 +10,6 @@ from typing import Any
 from recipe.cli.console import CommandGroup, PlainGroup
 from recipe.evaluation import MEASURES
 
-_BY_JUDGE = ("proxy", "critical-failures")
-"""Measures that `recipe evaluate judge` takes by an option."""
-
 
 class MeasureGroup(PlainGroup):
     """The commands, and one for each measure of an installed package."""
@@ -28,7 +25,7 @@ class MeasureGroup(PlainGroup):
 
 
 app = CommandGroup(
-    {name: place for name, place in MEASURES.items() if name not in _BY_JUDGE}
+    {name: place for name, place in MEASURES.items() if name != "proxy"}  # `judge --judge proxy`
     | {
         "judge": "recipe.cli.evaluate.judge:judge",
         "diversity": "recipe.cli.evaluate.judge:diversity",

@@ -17,14 +17,11 @@ from recipe.config import FUNCTION_NAME, JudgeConfig, ModelConfig
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
-    from recipe.evaluation.judge.critical import FailurePrompt
     from recipe.models.model import Model
     from recipe.types import Example
 
 PROXY = "proxy"
 """The judge that needs no model to ask."""
-FAILURES = "critical-failures"
-"""The rubric of How2Score."""
 SIX = "six-criteria"
 """The paper's rubric."""
 PAPERS = "meta-llama/Llama-3.3-70B-Instruct"
@@ -73,14 +70,9 @@ def judge(
         str,
         typer.Option(
             metavar="NAME|FILE.toml",
-            help="six-criteria, the paper's; critical-failures, How2Score: the share of plans without a critical "
-            "failure; or a file with criteria, scale and prompt of your own (docs/own.md).",
+            help="six-criteria, the paper's; or a file with criteria, scale and prompt of your own (docs/own.md).",
         ),
     ] = "six-criteria",
-    prompt: Annotated[
-        Path | None,
-        typer.Option(help="With critical-failures: the publisher's prompt file, prompts/judge.txt (docs/judge.md)."),
-    ] = None,
     encoder: Encoder = "minilm",
     samples: Annotated[
         Literal["first", "all"], typer.Option(help="The first sample of each example (Score@1), or every one.")
@@ -102,15 +94,11 @@ def judge(
     Example: recipe evaluate judge plans.jsonl --examples test.jsonl --endpoint http://localhost:8000/v1 --output j.json
 
     Example: recipe evaluate judge plans.jsonl --examples test.jsonl --judge proxy --output proxy.json
-
-    Example: recipe evaluate judge plans.jsonl --examples how2bench.jsonl --rubric critical-failures --prompt judge.txt
-    --endpoint http://localhost:8000/v1 --judge how2everything/how2judge --output failures.json
     """
     from recipe.artifacts import fingerprint
     from recipe.data.examples import read_examples
-    from recipe.evaluation.judge.critical import MAX_TOKENS
     from recipe.evaluation.judge.llm import Judge, LlmJudge, estimate
-    from recipe.evaluation.judge.measures import CriticalFailuresMeasure, RubricMeasure
+    from recipe.evaluation.judge.measures import RubricMeasure
     from recipe.evaluation.judge.own import FunctionJudge
     from recipe.evaluation.judge.plans import cases_of, control_cases
     from recipe.evaluation.judge.proxy import ProxyJudge
@@ -125,20 +113,15 @@ def judge(
     asks = not (dry_run or show_prompt)
     # A model at an endpoint may have such a name, too.
     is_function = model.endpoint is None and not model.replay and FUNCTION_NAME.fullmatch(model.model) is not None
-    if is_function and rubric == FAILURES:
-        raise InputError(f"--judge {model.model} scores criteria; leave --rubric {FAILURES} out, or name a model.")
     if is_function and not asks:
         raise InputError(
             f"--judge {model.model} is a function and gets no prompt; leave --dry-run or --show-prompt out."
         )
-    failures = _failure_prompt(rubric, prompt, model)
-    criteria = six_criteria() if rubric == SIX or failures is not None else read_rubric(Path(rubric))
+    criteria = six_criteria() if rubric == SIX else read_rubric(Path(rubric))
     if model.model == PROXY and not criteria.is_papers:
         raise InputError(
             f"--judge proxy computes the six criteria; leave --rubric {rubric} out, or name another judge."
         )
-    if failures is not None and "max_tokens" not in judge.model_fields_set:
-        judge = judge.model_copy(update={"max_tokens": MAX_TOKENS})  # as long as the publisher allows
     if asks and plans.output is None:
         raise InputError("--output is missing: the scores file to write; or give --dry-run or --show-prompt.")
     chosen = read_judged(plans.examples, plans.split, histories, judge.history)
@@ -148,7 +131,7 @@ def judge(
     chosen = list({case.example.example_id: case.example for case in own.cases}.values())  # with the history shown
     cases = own.cases + control_cases(chosen, controls, judge.seed)
     if not asks:
-        costs = estimate(cases, judge, failures or criteria)
+        costs = estimate(cases, judge, criteria)
         if show_prompt:
             parts = (part for message in costs.first for part in (f"--- {message['role']} ---", message["content"]))
             return CommandOutput(costs.first, parts)
@@ -156,7 +139,7 @@ def judge(
         priced = "" if cost is None else f", at a cost of about {cost:,.2f} before answers"
         line = (
             f"{costs.calls:,} calls, about {costs.prompt_tokens:,} tokens of prompts{priced}; "
-            f"{costs.by_rule:,} plans {'get the lowest score' if failures is None else 'fail'} by rule."
+            f"{costs.by_rule:,} plans get the lowest score by rule."
         )
         counted = {"calls": costs.calls, "prompt_tokens": costs.prompt_tokens, "by_rule": costs.by_rule, "cost": cost}
         return CommandOutput(counted, [line])
@@ -164,7 +147,7 @@ def judge(
     assert plans.output is not None
     spent: dict[str, float | None] = {}
     asking: Judge
-    if failures is None and model.model == PROXY:
+    if model.model == PROXY:
         asking = ProxyJudge(open_embed(encoder), encoder, judge.history)
         judged = asking.judge(cases, console.progress())
     elif is_function:
@@ -172,7 +155,7 @@ def judge(
         judged = asking.judge(cases, console.progress())
     else:
         with asked_model(beside(model, plans.output)) as engine:
-            asking = LlmJudge(engine, model.model or PAPERS, judge, failures or criteria)
+            asking = LlmJudge(engine, model.model or PAPERS, judge, criteria)
             judged = asking.judge(cases, console.progress())
             spent = engine.ledger.numbers()
     identity = asking.identity
@@ -180,29 +163,13 @@ def judge(
         # Verdicts on other references, in a model's words, are not comparable with these.
         texts = [[example.example_id, example.goal, example.history, example.continuation] for example in chosen]
         identity = replace(identity, settings=identity.settings | {"worded references": fingerprint(texts)[:12]})
-    measure = RubricMeasure(identity) if failures is None else CriticalFailuresMeasure(identity)
+    measure = RubricMeasure(identity)
     left_out = {"other splits": own.other_splits, "further samples": own.unused}
     decoding = distinct_decodings(plan.decoding for plan in planned)
     system = plans.system or plans.predictions.stem
     scores = summarise(measure, system, verdict_rows(judged), chosen, judge.seed, spent, left_out, decoding)
     write_verdicts(rows_path(plans.output), judged)
     return plans.show(scores)
-
-
-def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "FailurePrompt | None":
-    """The prompt of the rubric of critical failures; None for the six criteria. Raises InputError."""
-    if rubric != FAILURES:
-        if path is not None:
-            raise InputError(f"--prompt goes with --rubric {FAILURES}; put another prompt into a --rubric FILE.toml.")
-        return None
-    from recipe.evaluation.judge.critical import FailurePrompt
-
-    if settings.model == PROXY:
-        raise InputError(f"--judge proxy has no rubric {FAILURES}; name a model or an endpoint.")
-    if path is None:
-        remedy = "download prompts/judge.txt of github.com/lilakk/how2everything and give its path"
-        raise InputError(f"--prompt is missing: the file that asks for critical failures; {remedy}.")
-    return FailurePrompt.read(path)
 
 
 @measure_command(

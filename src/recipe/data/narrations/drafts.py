@@ -96,7 +96,6 @@ Duplicates = Literal["error", "keep-first"]
 FormatName = Literal[
     "jsonl",
     "procedures",
-    "how2mine",
     "howtocaption",
     "howto100m",
     "howto100m-csv",

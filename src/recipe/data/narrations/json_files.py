@@ -4,8 +4,9 @@ JSON lines hold narrations in the project's own form, or procedures read as narr
 one object a line. `segments` is a list of {"text", "start", "end"}, with times for all of them or for none;
 `sentences` is a list of texts without times. `title`,
 `source` and `url` are optional, and fields that are not named here are ignored. No time is ever invented. Procedures
-are {"source", "video_id", "goal", "steps": [{"text", "start", "end"}]} (docs/data.md): each step becomes a segment and
-the goal the title. Where a procedure lacks the time of any step, all its steps are read without times, in their order.
+are {"source", "video_id", "goal", "steps": ["text" or {"text", "start", "end"}]} (docs/data.md): each step becomes a
+segment and the goal the title. Where a procedure lacks the time of any step, all its steps are read without times, in
+their order. One with a goal and without an id is named by a hash of its goal and steps.
 
 Of files of HowTo100M, HTM-Align and WhisperX objects are decoded a member at a time: the standard library's decoder
 moves along the text, with one member in memory. ijson would be shorter, but one NaN, which Python writes into JSON,
@@ -36,6 +37,7 @@ from recipe.data.narrations.drafts import (
     caption_place,
 )
 from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, blocks, lines, too_long, whole
+from recipe.data.procedures import made_id
 from recipe.data.unpickle import unpickled
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError
@@ -201,7 +203,7 @@ BAD_GOAL = Fault("bad goal", "not a string", "give 'goal' as a string or leave i
 def read_step_lists(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """One draft a line; blank lines are skipped. Raises InputError for a line that is not a JSON object."""
     for number, row in objects(file, options.encoding):
-        place, goal = Place(file.label, number), row.get("goal")
+        place, video, goal = Place(file.label, number), row.get("video_id"), row.get("goal")
         title = (goal.strip() or None) if isinstance(goal, str) else None
         captions: Sequence[Caption | Fault] | Fault
         steps = row.get("steps")
@@ -212,13 +214,15 @@ def read_step_lists(file: SourceFile, options: ReadingOptions, report: ReadingRe
         elif not isinstance(steps, list) or not steps:
             captions = NO_STEPS
         else:
-            captions = [caption(step) for step in steps]
+            captions = [Caption(step) if isinstance(step, str) else caption(step) for step in steps]
             if not all(isinstance(item, Fault) or None not in (item.start, item.end) for item in captions):
                 captions = [item if isinstance(item, Fault) else Caption(item.text) for item in captions]
+            if video is None and title is not None:
+                video = made_id(title, [str(item.text).strip() for item in captions if isinstance(item, Caption)])
         report.no_goal += title is None and not isinstance(captions, Fault)
         where = partial(caption_place, place, "steps[{n}]{dot}", None)
         url = row.get("url")
-        yield Draft(place, row.get("video_id"), captions, where, title, _source(row), ordered=True, url=url, steps=True)
+        yield Draft(place, video, captions, where, title, _source(row), ordered=True, url=url, steps=True)
 
 
 _SPACE = re.compile(r"[ \t\r\n]*")

@@ -2,17 +2,16 @@
 
 A row a video: `video_id` and either `segments`, a list of {text, start, end}, or the lists `text`, `start` and `end`.
 A row a segment: `video_id`, `text`, `start`, `end`, all rows of a video together. `title`, `source` and `url` are
-optional, and so are `start` and `end` for text without times. Tables with the columns of How2Mine are read as such.
+optional, and so are `start` and `end` for text without times.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from recipe.data.narrations.drafts import (
@@ -26,7 +25,6 @@ from recipe.data.narrations.drafts import (
     caption_place,
 )
 from recipe.data.narrations.files import SourceFile
-from recipe.data.narrations.how2mine import is_web_procedure, read_how2mine
 from recipe.data.narrations.json_files import Lists, list_drafts
 from recipe.data.narrations.reading import VideoLog
 from recipe.errors import InputError
@@ -47,12 +45,6 @@ def read_parquet(file: SourceFile, options: ReadingOptions, report: ReadingRepor
         schema = table.schema_arrow
         kinds = {name: schema.field(name).type for name in schema.names}
         lists = {name for name, kind in kinds.items() if pa.types.is_list(kind) or pa.types.is_large_list(kind)}
-        texts = (pa.types.is_string, pa.types.is_large_string)
-        # A value such as the column `steps` has where it holds lists of texts.
-        steps = [""] if "steps" in lists and any(of(kinds["steps"].value_type) for of in texts) else []
-        if is_web_procedure(schema.names, steps):
-            yield from read_how2mine(file, options, report)
-            return
         spoken = "segments" if "segments" in kinds else "text"
         for name in ("video_id", spoken):
             if name not in kinds:
@@ -60,7 +52,7 @@ def read_parquet(file: SourceFile, options: ReadingOptions, report: ReadingRepor
                 raise InputError.at(file.label, f"the file has no column {name!r}", remedy)
         captions: Sequence[Caption | Fault] | Fault
         if spoken not in lists:  # a row a segment, those of a video together
-            rows = _rows(table, _COLUMNS, SEGMENTS_AT_ONCE)
+            rows = _rows(table, SEGMENTS_AT_ONCE)
             with VideoLog() as videos:
                 for video_id, group in groupby(rows, key=lambda numbered: numbered[1]["video_id"]):
                     members = list(group)
@@ -75,7 +67,7 @@ def read_parquet(file: SourceFile, options: ReadingOptions, report: ReadingRepor
                     title, source, url = first.get("title"), _source(first, options), first.get("url")
                     yield Draft(place, video_id, captions, where, title, source, url=url)
             return
-        for number, row in _rows(table, _COLUMNS, VIDEOS_AT_ONCE):
+        for number, row in _rows(table, VIDEOS_AT_ONCE):
             place = Place(file.label, field=f"row {number}")
             video_id, title, source = row["video_id"], row.get("title"), _source(row, options)
             if "segments" in row:
@@ -93,61 +85,25 @@ def read_parquet(file: SourceFile, options: ReadingOptions, report: ReadingRepor
             yield from (draft._replace(url=row.get("url")) for draft in parsed)
 
 
-def rows_of(file: SourceFile, columns: Iterable[str]) -> Iterator[tuple[int, _Row]]:
-    """Number, from 1 on, and columns of each row of a Parquet or an Arrow file; those it lacks are left out.
-
-    `a.b` is the field b of the column a. Raises InputError for a damaged file and for one in an archive.
-    """
-    with _opened(file) as table:
-        yield from _rows(table, columns, VIDEOS_AT_ONCE)
-
-
 @contextmanager
-def _opened(file: SourceFile) -> Iterator[Any]:
+def _opened(file: SourceFile) -> Iterator[pq.ParquetFile]:
     """The table of a file; damage that shows while it is open is an InputError."""
-    kind = "Parquet" if file.stream.peek(4)[:4] == b"PAR1" else "Arrow"
     if file.path is None:
-        problem = f"{kind} files cannot be read from an archive or compressed"
+        problem = "Parquet files cannot be read from an archive or compressed"
         raise InputError.at(file.label, problem, "unpack it and give the file")
     try:
-        if kind == "Parquet":
-            with pq.ParquetFile(file.path, pre_buffer=False) as table:
-                yield table
-        else:
-            with pa.memory_map(str(file.path)) as source:
-                yield _ArrowFile(source)
+        with pq.ParquetFile(file.path, pre_buffer=False) as table:
+            yield table
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise InputError.at(file.label, f"the {kind} file is damaged ({reason})", "fetch or write it again") from None
+        raise InputError.at(file.label, f"the Parquet file is damaged ({reason})", "fetch or write it again") from None
 
 
-class _ArrowFile:
-    """An Arrow file, read as a `ParquetFile` is."""
-
-    def __init__(self, source: Any) -> None:
-        self._reader = pa.ipc.open_file(source)
-        self.schema_arrow = self._reader.schema
-
-    def iter_batches(self, batch_size: int, columns: Sequence[str], **_: Any) -> Iterator[Any]:
-        """The rows of the named columns, a batch at a time; a part of a column brings the whole column."""
-        names = list(dict.fromkeys(name.partition(".")[0] for name in columns))
-        for number in range(self._reader.num_record_batches):
-            batch = self._reader.get_batch(number).select(names)
-            for start in range(0, batch.num_rows, batch_size):
-                yield batch.slice(start, batch_size)
-
-
-def _rows(table: Any, columns: Iterable[str], at_once: int) -> Iterator[tuple[int, _Row]]:
+def _rows(table: pq.ParquetFile, at_once: int) -> Iterator[tuple[int, _Row]]:
     """Number, from 1 on, and columns of each row."""
-    chosen = []
-    for name in columns:
-        column, _, part = name.partition(".")
-        if column in table.schema_arrow.names:
-            kind = table.schema_arrow.field(column).type
-            if not part or (pa.types.is_struct(kind) and kind.get_field_index(part) >= 0):
-                chosen.append(name)
+    columns = [name for name in _COLUMNS if name in table.schema_arrow.names]
     number = 0
-    for batch in table.iter_batches(batch_size=at_once, columns=chosen, use_threads=False):
+    for batch in table.iter_batches(batch_size=at_once, columns=columns, use_threads=False):
         for row in batch.to_pylist():
             number += 1
             yield number, row

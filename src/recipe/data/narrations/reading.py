@@ -25,7 +25,6 @@ from recipe.data.narrations.drafts import (
     clean,
 )
 from recipe.data.narrations.files import HEAD, SourceFile, encoding_of, file_names, source_files
-from recipe.data.narrations.how2mine import is_web_procedure
 from recipe.data.narrations.subtitles import is_subtitles
 from recipe.data.video_ids import VideoName, is_metadata, normalised, video_name
 from recipe.errors import InputError, listed
@@ -131,12 +130,9 @@ _LINES = (".jsonl", ".ndjson")
 _SUBTITLES = (
     ".vtt", ".srt", ".sbv", ".ass", ".ssa", ".lrc", ".ttml", ".dfxp", ".srv1", ".srv2", ".srv3", ".smi", ".scc",
 )  # fmt: skip
-_LONG_PROCEDURE = re.compile(r'\{\s*"(source_example|final_procedure)"\s*:\s*\{')
-"""A row of How2Mine's export whose end lies beyond what is looked at, because it holds the text of its page."""
 FORMATS: dict[FormatName, Format] = {
     "jsonl": Format("json_files.read_json_lines", _LINES),
     "procedures": Format("json_files.read_step_lists", _LINES),
-    "how2mine": Format("how2mine.read_how2mine", (*_LINES, ".parquet", ".arrow")),
     "howtocaption": Format("json_files.read_howtocaption", (".pkl", ".pickle")),
     "howto100m": Format("json_files.read_howto100m", (".json",)),
     "howto100m-csv": Format("tables.read_howto100m_csv", (".csv",), one_video=True),
@@ -255,19 +251,13 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
     head = file.stream.peek(HEAD)[:HEAD]
     if head[:4] == b"PAR1":
         return "parquet"
-    if head[:6] == b"ARROW1":
-        return "how2mine"
     file_name = file.name.lower()
     if file_name.endswith(FORMATS["howtocaption"].suffixes) or re.match(rb"\x80[\x02-\x05]", head):
         return "howtocaption"
     text = head.decode(encoding_of(head, encoding), "replace").lstrip("\ufeff \t\r\n")
-    if _LONG_PROCEDURE.match(text):
-        return "how2mine"
     row = None
     with suppress(ValueError, RecursionError):
         row = json.loads(text.partition("\n")[0]) if text.startswith("{") else None
-    if isinstance(row, dict) and is_web_procedure(row, row.get("steps")):
-        return "how2mine"
     # Procedures have a goal, steps, and nothing that narrations have.
     if isinstance(row, dict) and row.keys() >= {"goal", "steps"} and not row.keys() & {"segments", "sentences"}:
         return "procedures"

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
 from recipe.evaluation.judge.plans import EMPTY, MISSING, Case, actionable, bounded
-from recipe.evaluation.judge.rubric import ParsedVerdict, Rubric, six_criteria
+from recipe.evaluation.judge.rubric import CriteriaRubric, ParsedVerdict, six_criteria
 from recipe.evaluation.judge.verdicts import NOTHING, Judgement
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.models.model import Model
 from recipe.models.protocol import Answer, Chat, Engine, Refusal, unanswered
 from recipe.progress import SILENT, Progress
-from recipe.types import CriticalFailures, Grades, Unscored, Verdict
+from recipe.types import Grades, Unscored, Verdict
 
 if TYPE_CHECKING:
     from recipe.evaluation.diversity.judges import DiversityRating
@@ -132,7 +132,7 @@ class LlmJudge(LanguageModelJudge):
     """A language model that is shown goal, history, reference and prediction, and gives a verdict by a rubric."""
 
     def __init__(
-        self, engine: Engine, model: str, config: JudgeConfig | None = None, rubric: Rubric | None = None
+        self, engine: Engine, model: str, config: JudgeConfig | None = None, rubric: CriteriaRubric | None = None
     ) -> None:
         """`model` is its name at the endpoint, a hub id or a folder; without a rubric, the paper's is asked for."""
         self._rubric = rubric or six_criteria()
@@ -171,7 +171,7 @@ class LlmJudge(LanguageModelJudge):
         return rows
 
 
-def by_rule(case: Case, judge: str, nothing: Verdict | Grades | CriticalFailures = NOTHING) -> Judgement:
+def by_rule(case: Case, judge: str, nothing: Verdict | Grades = NOTHING) -> Judgement:
     """The judgement by rule of a plan without an actionable step."""
     return Judgement(
         example_id=case.example.example_id,
@@ -198,7 +198,7 @@ class JudgingCost:
     """The first prompt, empty where none is asked."""
 
 
-def estimate(cases: Sequence[Case], config: JudgeConfig, rubric: Rubric | None = None) -> JudgingCost:
+def estimate(cases: Sequence[Case], config: JudgeConfig, rubric: CriteriaRubric | None = None) -> JudgingCost:
     """The requests that an LLM judge would make for these cases, without asking; the paper's rubric by default."""
     ask = (rubric or six_criteria()).ask
     chats = [ask(bounded(case, config)) for case in cases if actionable(case.steps)]

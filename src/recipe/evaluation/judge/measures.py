@@ -1,4 +1,4 @@
-"""Plans judged by a rubric of criteria, the paper's or another, and by their critical failures."""
+"""Plans judged by a rubric of criteria, the paper's or another."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,15 +21,21 @@ from recipe.report.elements import Section
 from recipe.types import Example
 
 
-class JudgedMeasure(Measure):
-    """A measure whose rows are verdicts, beside those on control plans that show how far to trust the judge."""
+class RubricMeasure(Measure):
+    """Accuracy by the paper's six criteria, or by those of a rubric that the judge's identity names.
 
+    Rows are verdicts, beside those on control plans that show how far to trust the judge.
+    """
+
+    name = "judge"
+    title = "accuracy"
+    main = "accuracy"
+    further = CRITERIA
+    bounds = {"accuracy": (0.0, 100.0)} | dict.fromkeys(CRITERIA, (0.0, float(HIGHEST)))
     unit = "%"
     digits = 1
     scale = (0.0, 100.0)
     controls = tuple(CONTROLS)
-    checked = tuple(CONTROLS)
-    """Controls that findings compare."""
 
     def __init__(self, identity: JudgeIdentity, judge: Judge | None = None) -> None:
         """`judge` gives the verdicts; without it others make the rows."""
@@ -67,19 +73,9 @@ class JudgedMeasure(Measure):
                 example: metrics[self.main]
                 for example, metrics in example_means(self.plan_values(controls[name])).items()
             }
-            for name in self.checked
+            for name in self.controls
         }
         return control_findings(by_id, values, controls, seed)
-
-
-class RubricMeasure(JudgedMeasure):
-    """Accuracy by the paper's six criteria, or by those of a rubric that the judge's identity names."""
-
-    name = "judge"
-    title = "accuracy"
-    main = "accuracy"
-    further = CRITERIA
-    bounds = {"accuracy": (0.0, 100.0)} | dict.fromkeys(CRITERIA, (0.0, float(HIGHEST)))
 
     @classmethod
     def open(cls, settings: Any, embed: Callable[[], Any], model: Any = None) -> "RubricMeasure":
@@ -148,21 +144,3 @@ class ProxyMeasure(RubricMeasure):
         opened = cls(judge.identity, judge)
         opened.identity = to_json(judge.identity)
         return opened
-
-
-class CriticalFailuresMeasure(JudgedMeasure):
-    """The share of plans without a critical failure (How2Score, arXiv 2602.08808)."""
-
-    name = "critical-failures"
-    title = "plans without a critical failure"
-    about = (
-        "A judge compares each plan with the reference and lists what keeps it from reaching the goal (How2Score, "
-        "arXiv 2602.08808). The score is the share of plans without a critical failure. A plan without a step that "
-        "says anything has one by rule; a plan without a judgement is left out, and a table says what difference "
-        "that can make."
-    )
-    main = "without_failure"
-    compared = ("without_failure", "failures")
-    # A number of failures has no highest value that could stand in for a missing one.
-    bounds = {"without_failure": (0.0, 100.0)}  # noqa: RUF012
-    checked = tuple(name for name in CONTROLS if name != "verbose")

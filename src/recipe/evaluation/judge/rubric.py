@@ -27,7 +27,7 @@ from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 from string import Template
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from recipe.artifacts import JsonObject, fingerprint
@@ -39,7 +39,7 @@ from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.models.protocol import Answer, Chat, unanswered
 from recipe.prompting import fill, packaged, visible
 from recipe.text import final_answer
-from recipe.types import CriticalFailures, Grades, Unscored, Verdict
+from recipe.types import Grades, Unscored, Verdict
 
 PAPERS = "six-criteria"
 """The name of the paper's rubric."""
@@ -108,39 +108,8 @@ def code_of(data: str) -> str:
 class ParsedVerdict(NamedTuple):
     """A verdict, and whether it was read as `json` or by `regex`; or why there is none."""
 
-    outcome: Verdict | Grades | CriticalFailures | Unscored
+    outcome: Verdict | Grades | Unscored
     how: str = ""
-
-
-class Rubric(Protocol):
-    """How a judge is asked for a verdict, and how its answer is read."""
-
-    @property
-    def prompt(self) -> str:
-        """SHA-256 of all that the data and the judge do not decide: texts, criteria, scale, rules, schema."""
-        ...
-
-    @property
-    def schema(self) -> JsonObject:
-        """The form of an answer, for endpoints that take a schema."""
-        ...
-
-    @property
-    def nothing(self) -> Verdict | Grades | CriticalFailures:
-        """The verdict by rule on a plan without an actionable step."""
-        ...
-
-    def described(self) -> dict[str, str]:
-        """What a judge's settings say of it; nothing of the paper's rubric."""
-        ...
-
-    def ask(self, case: Case) -> Chat:
-        """The chat that asks for the verdict on a case."""
-        ...
-
-    def parse(self, text: str) -> ParsedVerdict:
-        """The verdict in a judge's answer."""
-        ...
 
 
 class CriteriaRubric:

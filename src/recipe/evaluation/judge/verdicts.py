@@ -2,8 +2,8 @@
 
 A file of verdicts holds what judges, proxies and people gave each plan, one object a line. `example_id` is required,
 and one of `scores`, an integer from 0 to 5 for each of the six criteria, or with their `percent` the scores by another
-rubric and the `rules` that capped them; `critical_failures` with their `reasoning`; or `unscored`, the reason that
-there is neither. `sample` (0), `repeat` (0), `control`, `how`, `judge`, `steps`, `flags` and `text` are optional.
+rubric and the `rules` that capped them; and `unscored`, the reason that there are none. `sample` (0), `repeat` (0),
+`control`, `how`, `judge`, `steps`, `flags` and `text` are optional.
 
 A plan's accuracy is its total over 30, in percent: the mean over its repeats first, then over the samples of its
 example, then over the examples of a dataset, then over the datasets of a split.
@@ -25,7 +25,7 @@ from recipe.evaluation.scores import PlanId, Row
 from recipe.report.numbers import MINUS
 from recipe.rows import Count, Text, read_rows
 from recipe.stats import paired_interval, video_of
-from recipe.types import CriticalFailure, CriticalFailures, Example, Grades, Unscored, Verdict
+from recipe.types import Example, Grades, Unscored, Verdict
 
 CRITERIA = tuple(field.name for field in fields(Verdict))
 """The six criteria of the rubric, in its order."""
@@ -35,8 +35,6 @@ FULL = len(CRITERIA) * HIGHEST
 NOTHING = Verdict(*(0 for _ in CRITERIA))
 """The verdict of 0 on all six, which is also that of the fatal rule."""
 _SCORES = f"give an integer from 0 to {HIGHEST} for each of {', '.join(CRITERIA)}"
-_FAILURES = "give a list of objects with failure, L1_steps and L2_steps, numbers from 1, and the reasoning"
-_REMEDY = f"{_SCORES}; or critical_failures with their reasoning; or the reason as unscored"
 
 _OPTIONAL = ("sample", "repeat", "control", "judge", "how", "steps", "flags", "text")
 
@@ -46,7 +44,7 @@ class Judgement:
     """One judgement of one plan."""
 
     example_id: str
-    outcome: Verdict | Grades | CriticalFailures | Unscored
+    outcome: Verdict | Grades | Unscored
     sample: int = 0
     repeat: int = 0
     control: str = ""
@@ -78,16 +76,9 @@ def write_verdicts(path: Path, judged: Iterable[Judgement]) -> int:
             row = replace(row, unscored=outcome.reason)
         elif isinstance(outcome, Verdict):
             row = replace(row, scores=to_json(outcome))
-        elif isinstance(outcome, Grades):
+        else:
             row = replace(row, scores=outcome.scores, percent=outcome.percent, rules=outcome.rules)
             kept |= {"percent"}
-        else:
-            failures = tuple(
-                {"failure": failure.failure, "L1_steps": failure.reference_steps, "L2_steps": failure.plan_steps}
-                for failure in outcome.failures
-            )
-            row = replace(row, critical_failures=failures, reasoning=outcome.reasoning)
-            kept |= {"critical_failures", "reasoning"}  # an empty list of failures is a verdict
         rows.append({name: value for name, value in to_json(row).items() if value or name in kept})
     return write_jsonl(path, rows)
 
@@ -100,19 +91,12 @@ def read_verdicts(path: Path) -> list[Judgement]:
     """
     judged = []
     for line, row in read_rows(path, _Line, unique=("example_id", "sample", "control", "judge", "repeat")):
-        outcome: Verdict | Grades | CriticalFailures | Unscored
-        if sum(value is not None for value in (row.scores, row.critical_failures, row.unscored)) != 1:
-            raise InputError.at(path, "it has not one of scores, critical_failures, unscored", _REMEDY, line=line)
+        outcome: Verdict | Grades | Unscored
+        if (row.scores is None) == (row.unscored is None):
+            remedy = f"{_SCORES}; or the reason as unscored"
+            raise InputError.at(path, "it has not one of scores and unscored", remedy, line=line)
         if row.unscored is not None:
             outcome = Unscored(row.unscored)
-        elif row.critical_failures is not None:
-            failures = []
-            for item in row.critical_failures:
-                plain = {key.lower(): value for key, value in item.items()} if isinstance(item, dict) else item
-                if (failure := critical_failure(plain)) is None:
-                    raise InputError.at(path, "no list of failures", _FAILURES, line=line, field="critical_failures")
-                failures.append(failure)
-            outcome = CriticalFailures(tuple(failures), row.reasoning)
         elif row.scores is not None and row.percent is not None:
             numbers = [row.percent / 100, *row.scores.values()]
             if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
@@ -137,8 +121,6 @@ class _Line:
     scores: dict[str, Any] | None = None
     percent: float | None = None
     rules: tuple[str, ...] = ()
-    critical_failures: tuple[Any, ...] | None = None
-    reasoning: str = ""
     unscored: Text | None = None
     sample: Count = 0
     repeat: Count = 0
@@ -150,21 +132,8 @@ class _Line:
     text: str = ""
 
 
-def critical_failure(item: object) -> CriticalFailure | None:
-    """The failure that an object of an answer or a row is, its keys in lower case; None where it is none."""
-    if not isinstance(item, dict) or not isinstance(item.get("failure"), str) or not item["failure"].strip():
-        return None
-    numbers = item.get("l1_steps"), item.get("l2_steps")
-    if not all(
-        isinstance(side, list) and all(type(number) is int and number > 0 for number in side) for side in numbers
-    ):
-        return None
-    first, second = numbers
-    return CriticalFailure(item["failure"].strip(), tuple(first or ()), tuple(second or ()))
-
-
 def verdict_rows(judged: Iterable[Judgement]) -> list[Row]:
-    """A row for each judgement: accuracy in percent and the criteria, or what there is of critical failures."""
+    """A row for each judgement: accuracy in percent and the criteria."""
     rows = []
     for judgement in judged:
         outcome, metrics = judgement.outcome, dict[str, float]()
@@ -172,8 +141,6 @@ def verdict_rows(judged: Iterable[Judgement]) -> list[Row]:
             metrics = {"accuracy": accuracy_of(outcome)} | outcome.scores
         elif isinstance(outcome, Grades):
             metrics = {"accuracy": outcome.percent} | outcome.scores
-        elif isinstance(outcome, CriticalFailures):
-            metrics = {"without_failure": 100.0 * (not outcome.failures), "failures": float(len(outcome.failures))}
         rows.append(
             Row(
                 example_id=judgement.example_id,
