@@ -1,13 +1,13 @@
 """Search while planning against best of N at equal cost: exact validity by tokens written and steps encoded.
 
     python benchmarks/search_while_planning.py demo --model runs/demo/base/model --corpus runs/demo/corpus \\
-        --examples runs/demo/data/test.jsonl --systems beam:1:4 recombine:8:4 --work runs/search
+        --examples runs/demo/data/test.jsonl --systems recombine:8:4 --work runs/search
 
 The base samples 32 plans for each prompt. Of n of them, drawn without replacement, the one that the verifier likes best
 has an expected validity, reward and number of different steps: those of all draws, in closed form. A search is compared
 with the n whose plans cost as many tokens, and with the n whose plans hold as many different steps; both pairs by
-prompt, with 95% intervals over goals. `beam:WIDTH:BRANCH` and `recombine:SAMPLES:WIDTH` are the searches. What is
-finished is kept in --work, so that a run that was ended goes on.
+prompt, with 95% intervals over goals. `recombine:SAMPLES:WIDTH` is a search. What is finished is kept in --work, so
+that a run that was ended goes on.
 """
 
 import argparse
@@ -115,10 +115,9 @@ def searched(search: PlanSearch, examples: Sequence[Example]) -> dict[str, Any]:
 
 
 def config_of(system: str) -> SearchConfig:
-    """The settings that a name such as `beam:4:2` stands for."""
-    kind, first, second = system.split(":")
-    values = {"width": first, "branch": second} if kind == "beam" else {"samples": first, "width": second}
-    return SearchConfig.model_validate({"search": kind} | {name: int(value) for name, value in values.items()})
+    """The settings that a name such as `recombine:8:4` stands for."""
+    search, samples, width = system.split(":")
+    return SearchConfig.model_validate({"search": search, "samples": int(samples), "width": int(width)})
 
 
 def main() -> None:
@@ -127,9 +126,7 @@ def main() -> None:
     parser.add_argument("world", help="what is measured, such as demo: part of the name of the result")
     for name in ("model", "corpus", "examples", "work"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument(
-        "--systems", nargs="*", default=["recombine:4:4", "recombine:8:4", "recombine:16:4", "beam:1:4"]
-    )
+    parser.add_argument("--systems", nargs="*", default=["recombine:4:4", "recombine:8:4", "recombine:16:4"])
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--title", default="")
@@ -218,8 +215,7 @@ def main() -> None:
         body=[
             f"Exact validity of the plan that the grounded reward likes best; {len(examples)} prompts, 95% intervals "
             f"over goals, temperature {asked.temperature}. Tokens written, encodings (different steps) and steps are "
-            "means of a prompt; seconds are those of all prompts, on a busy machine. `beam:WIDTH:BRANCH`, "
-            "`recombine:SAMPLES:WIDTH`.",
+            "means of a prompt; seconds are those of all prompts, on a busy machine. `recombine:SAMPLES:WIDTH`.",
             table(systems, "system"),
             table(differences, "system", title="Minus the best of n at the same cost, and at the same reward"),
         ],

@@ -163,7 +163,7 @@ def test_answers_of_an_endpoint_say_how_they_ended(recipe: Recipe, examples: Pat
 
 @pytest.fixture
 def lists(tmp_path: Path) -> tuple[Path, Path]:
-    """A corpus, and a cache of the answers of a model that is begun, which need no model."""
+    """A corpus, and a cache of the answers of a model, which need no model."""
     said = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
     narrations = [Narration(f"video-{n}", tuple(Segment(text) for text in said[n:])) for n in range(3)]
     build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:32")))
@@ -174,21 +174,20 @@ def test_a_plan_is_composed_step_by_step(recipe: Recipe, tiny_model: Path, lists
     corpus, cache = lists
     model = open_model(ModelConfig(model=str(tiny_model), cache=cache, replay=True))
     recorded, chat = AnswerStore(cache), Request("w1").chat(model.prompt)
-    written = {"": ["1. w1 w2\n2. w8", "1. w9\n2. w8"], "1. w1 w2\n": ["2. w3 w4", "2. w9"], "1. w9\n": ["2. w1"] * 2}
-    for begun, texts in written.items():
-        for sample, text in enumerate(texts):
-            request = ModelRequest(chat, SamplingConfig(), sample, begun=begun)
-            recorded.keep(model.key(request), Answer(text, 3, 4, finish="stop")._asdict())
+    for sample, text in enumerate(("1. w1 w2\n2. w8", "1. w9\n2. w3 w4")):
+        request = ModelRequest(chat, SamplingConfig(), sample)
+        recorded.keep(model.key(request), Answer(text, 3, 4, finish="stop")._asdict())
     replayed = ("--set", "model.replay=true", "--set", f"model.cache={cache}")
     asked = ("plan", "--model", tiny_model, "--goal", "w1", *replayed, "--corpus", corpus)
-    search = ("--search", "beam", "--width", 1, "--branch", 2)
-    found = recipe.json(*asked, *search, "--count", 9)
-    plans = [["w1 w2", "w8"], ["w9", "w8"], ["w1 w2", "w3 w4"], ["w1 w2", "w9"]]
-    assert sorted(plan["steps"] for plan in found["plans"]) == sorted(plans)
+    search = ("--search", "recombine", "--width", 1, "--samples", 2)
+    found = recipe.json(*asked, *search, "--count", 99)
+    plans = [plan["steps"] for plan in found["plans"]]
+    assert all(plan in plans for plan in (["w1 w2", "w8"], ["w9", "w3 w4"], ["w1 w2", "w3 w4"]))
     rewards = [plan["reward"] for plan in found["plans"]]
     assert rewards == sorted(rewards, reverse=True)
-    assert [plan["steps"] for plan in recipe.json(*asked, *search)["plans"]] == [found["plans"][0]["steps"]]
-    assert found["search"] == {"tokens_in": 12, "tokens_out": 16, "encodings": 4, "rewards": 4, "spent": 0}
+    assert [plan["steps"] for plan in recipe.json(*asked, *search)["plans"]] == plans[:1]
+    cost = {"tokens_in": 6, "tokens_out": 8, "encodings": 4, "rewards": len(plans), "spent": 0}
+    assert found["search"] == cost
     code, out, _ = recipe(*asked, *search, "--count", 2, "--budget", 3)
     assert (code, "the budget was spent for 1 of 1 prompts" in out) == (0, True)
     assert "tokens" in out
@@ -212,13 +211,12 @@ def test_tokens_that_nobody_counted_are_not_shown(recipe: Recipe, tiny_model: Pa
     corpus, cache = lists
     model = open_model(ModelConfig(model=str(tiny_model), cache=cache, replay=True))
     recorded, chat = AnswerStore(cache), Request("w1").chat(model.prompt)
-    for begun, text in (("", "1. w1 w2\n2. w8"), ("1. w1 w2\n", "2. w8")):
-        for sample in range(2):
-            request = ModelRequest(chat, SamplingConfig(), sample, begun=begun)
-            recorded.keep(model.key(request), Answer(text, finish="stop")._asdict())
+    for sample in range(2):
+        request = ModelRequest(chat, SamplingConfig(), sample)
+        recorded.keep(model.key(request), Answer("1. w1 w2\n2. w8", finish="stop")._asdict())
     replayed = ("--set", "model.replay=true", "--set", f"model.cache={cache}")
     asked = ("plan", "--model", tiny_model, "--goal", "w1", *replayed, "--corpus", corpus)
-    search = ("--search", "beam", "--width", 1, "--branch", 2)
+    search = ("--search", "recombine", "--samples", 2)
     found = recipe.json(*asked, *search)["search"]
     assert (found["tokens_in"], found["tokens_out"]) == (None, None)
     assert "tokens" not in recipe(*asked, *search).out
@@ -234,7 +232,7 @@ def test_examples_are_composed(
     assert found["predictions"] == len(predictions) == 3
     for one in predictions:
         assert one.search is not None
-        assert (one.search.search, one.search.samples, one.search.branch) == ("recombine", 3, None)
+        assert (one.search.search, one.search.samples, one.search.width) == ("recombine", 3, 4)
         assert one.reward is not None
         assert one.decoding == decoding_of(SamplingConfig(max_tokens=8))
     assert found["search"]["rewards"] == sum(one.search.rewards for one in predictions if one.search)
@@ -246,8 +244,8 @@ def test_examples_are_composed(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--search", "beam"), "--search beam goes with --corpus"),
-        (("--width", 2), "--width goes with --search"),
+        (("--search", "recombine"), "--search recombine goes with --corpus"),
+        (("--width", 2), "--width goes with --search recombine"),
         (("--search", "none", "--samples", 2), "--samples goes with --search"),
     ],
 )

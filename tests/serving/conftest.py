@@ -76,9 +76,7 @@ class SlowEngine(Engine):
 
 
 class SteppedEngine(Engine):
-    """Goes on with any plan by the rest of one of these, which it chooses by the sample."""
-
-    continues = True
+    """Writes one of these plans, which it chooses by the sample."""
 
     def __init__(self, plans: Sequence[Sequence[str]]) -> None:
         self.plans = plans
@@ -86,12 +84,11 @@ class SteppedEngine(Engine):
     def answer(self, requests: Sequence[ModelRequest], *_: Any, **__: Any) -> list[Answer | Refusal]:
         answers = list[Answer | Refusal]()
         for request in requests:
-            plan, done = self.plans[request.sample % len(self.plans)], request.begun.count("\n")
+            plan = self.plans[request.sample % len(self.plans)]
             if "too long" in json.dumps(request.chat):
                 answers.append(Refusal("the prompt is too long; shorten the history."))
                 continue
-            lines = plan_text(plan).splitlines(keepends=True)[done:]
-            answers.append(Answer("".join(lines), 3, 4 * len(lines)))
+            answers.append(Answer(plan_text(plan), 3, 4 * len(plan)))
         return answers
 
 

@@ -651,7 +651,7 @@ def test_the_page_works_with_the_service_itself(browser: Browser, serve: Any, tm
 
 def test_composed_plans_are_shown_as_their_steps_are_chosen(browser: Browser, serve: Any, evidence: Any) -> None:
     planner = Planner(SteppedEngine((TEA, SALAD)))
-    search = PlanSearch(planner, evidence.verifier, SearchConfig(search="beam", width=2, branch=2))
+    search = PlanSearch(planner, evidence.verifier, SearchConfig(search="recombine", width=2, samples=2))
     page = browser.new_page()
     with serve(planner=planner, search=search) as site:
         page.goto(site.url)

@@ -73,7 +73,7 @@ def test_a_server_writes_the_plans(serve: Any, monkeypatch: pytest.MonkeyPatch) 
             answered("plan", "--server", page.url, "--goal", "too long")
         for option, value in (
             ("--corpus", "corpus"), ("--verifier", "paper"), ("--temperature", "0"), ("--endpoint", "http://localhost:1/v1"),
-            ("--split", "test"), ("--search", "beam"),
+            ("--split", "test"), ("--search", "recombine"),
         ):  # fmt: skip
             with pytest.raises(InputError, match=option):
                 answered(*words, option, value)

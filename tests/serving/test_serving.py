@@ -573,9 +573,9 @@ def test_new_runs_ask_the_corpus_that_is_there_now_and_old_ones_theirs(
 def test_a_composed_plan_appears_as_its_steps_are_chosen(serve: Any, evidence: Any) -> None:
     engine = SteppedEngine((SALAD, TEA))
     planner = Planner(engine)
-    search = PlanSearch(planner, evidence.verifier, SearchConfig(search="beam", width=2, branch=2))
+    search = PlanSearch(planner, evidence.verifier, SearchConfig(search="recombine", width=2, samples=2))
     with serve(planner=planner, search=search) as page:
-        assert page.client.get("/api/info").json()["search"]["search"] == "beam"
+        assert page.client.get("/api/info").json()["search"]["search"] == "recombine"
         events = page.events(page.begin(history=["boil the water"], plans=2))
         assert kinds(events)[-2:] == ["ranking", "done"]
         plans = [event.data for event in events if event.kind == "plan"]
@@ -584,7 +584,7 @@ def test_a_composed_plan_appears_as_its_steps_are_chosen(serve: Any, evidence: A
         steps = [event.data for event in events if event.kind == "step"]
         assert {step["plan"] for step in steps} == {0, 1}
         assert steps[0]["number"] == 1
-        assert max(step["number"] for step in steps) < 5, "the last step comes with the plans, ranked"
+        assert max(step["number"] for step in steps) > 1
         done = events[-1].data
         assert done["tokens"] == done["search"]["tokens_out"] > 0
         assert done["search"]["encodings"] == len({*TEA, *SALAD})

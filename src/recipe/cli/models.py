@@ -23,7 +23,7 @@ MODEL = SettingsTable(ModelConfig, FLAGS, ASKED)
 JUDGE = SettingsTable(ModelConfig, FLAGS, ASKED, names={"model": "--model --judge"}, defaults={"model": ""})
 """Of a command whose judge may be a model."""
 
-SEARCH = SettingsTable(SearchConfig, ("search", "width", "branch", "samples", "budget"), "Search while planning")
+SEARCH = SettingsTable(SearchConfig, ("search", "width", "samples", "budget"), "Search while planning")
 """Of a command that plans."""
 
 
@@ -34,7 +34,7 @@ def require_searchable(search: SearchConfig, corpus: Path | None) -> None:
             f"--search {search.search} goes with --corpus, whose verifier chooses the steps; give the folder."
         )
     if search.search == "none" and (given := sorted(search.model_fields_set - {"search"})):
-        raise InputError(f"--{given[0]} goes with --search beam or recombine; give one of them.")
+        raise InputError(f"--{given[0]} goes with --search recombine; give both.")
 
 
 def beside(settings: ModelConfig, output: Path | None) -> ModelConfig:

@@ -110,9 +110,6 @@ class ModelConfig(Settings):
     structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
     """How answers are held to a schema: by the schema, as any JSON object, or in words only. `auto` begins with the
     first and takes the next where the host refuses it. Without --endpoint: by --engine vllm only."""
-    continues: bool = False
-    """The endpoint goes on with an answer that is begun (`continue_final_message`, as vLLM does); a search by `beam`
-    needs it. Models on this machine do so anyway."""
     extra_body: Annotated[dict[str, Any], BeforeValidator(_request_fields)] = Field(default_factory=dict)
     """Further fields of every request as a JSON object, such as {"chat_template_kwargs": {"enable_thinking": false}}.
     They are sent to the endpoint; a model on this machine takes chat_template_kwargs alone."""

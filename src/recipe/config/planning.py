@@ -37,15 +37,12 @@ class PlanConfig(Settings):
 class SearchConfig(Settings):
     """Whether plans are composed step by step by a verifier, and how (docs/planning.md)."""
 
-    search: Literal["none", "beam", "recombine"] = "none"
-    """`recombine`: a plan is composed of the steps of whole plans that are sampled once. `beam`: the model goes on with
-    the steps that are chosen so far. `none`: whole plans."""
-    width: Positive | None = None
-    """Beginnings of plans that are kept. Left out: 1 for `beam`, 4 for `recombine`."""
-    branch: Positive = 4
-    """Ends that `beam` samples for each of them; for the first step as many for each of `width`."""
+    search: Literal["none", "recombine"] = "none"
+    """`recombine`: a plan is composed of the steps of whole plans that are sampled once. `none`: whole plans."""
+    width: Positive = 4
+    """Beginnings of plans that are kept."""
     samples: Positive = 8
-    """Whole plans that `recombine` samples."""
+    """Whole plans that are sampled."""
     budget: Positive | None = None
     """Different steps that may be encoded for a prompt; once they are, the best plan so far is taken. Left out: no
     bound."""

@@ -6,7 +6,6 @@ clip, for a Qwen2.5-VL: a clip is encoded once, whichever prompts show it.
 """
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -39,9 +38,6 @@ Choose = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 _COMPACT = 0.2
 """Rows are taken out of the batch once this share of it has ended: taking out copies the cache."""
 
-_BLOCK = 8
-"""Tokens to whose multiples a beginning of a text is known that was read."""
-
 _ROOM = 32
 """Positions of free memory behind those that a cache holds."""
 
@@ -71,18 +67,16 @@ def complete(
     longest: int,
     context: int | None = None,
     clips: Clips | None = None,
-    read: "ReadTexts | None" = None,
     advance: Advance = lambda _: None,
 ) -> list[list[int]]:
     """One completion of each prompt, in order, as token ids.
 
     A completion holds at most `longest` tokens, includes the token of `ends` that ended it, and stops where it
-    and its prompt fill the `context`. What is `read` need not be read again, and takes what is read now. `advance`
-    receives at every token the number of completions that ended. Raises InputError where a prompt holds other video
-    tokens than its clip has.
+    and its prompt fill the `context`. `advance` receives at every token the number of completions that ended. Raises
+    InputError where a prompt holds other video tokens than its clip has.
     """
     written: list[list[int]] = [[] for _ in prompts]
-    for step in steps(model, prompts, choose, ends=ends, longest=longest, context=context, clips=clips, read=read):
+    for step in steps(model, prompts, choose, ends=ends, longest=longest, context=context, clips=clips):
         for row, token in zip(step.completions, step.tokens, strict=True):
             written[row].append(token)
         advance(sum(step.ended))
@@ -108,11 +102,9 @@ def steps(
     longest: int,
     context: int | None = None,
     clips: Clips | None = None,
-    read: "ReadTexts | None" = None,
 ) -> Iterator[DecodingStep]:
     """What `complete` writes, a token of each completion at a time, as soon as it is chosen."""
-    rows, logits = _prefill(model, prompts, clips, read)
-    texts = [list(prompt) for prompt in prompts]
+    rows, logits = _prefill(model, prompts, clips)
     stops = torch.tensor(ends, device=model.device)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
     for step in range(longest):
@@ -122,13 +114,7 @@ def steps(
             goes_on &= lengths[rows.completions] + step + 1 < context
         if step + 1 == longest:
             goes_on = torch.zeros_like(goes_on)
-        made = DecodingStep(rows.completions.tolist(), chosen.tolist(), (~goes_on).tolist())
-        if read is not None:
-            for row, completion, token, ended in zip(rows.live.tolist(), *made, strict=True):
-                if ended:
-                    read.keep(texts[completion], rows.cache, row)
-                texts[completion].append(token)
-        yield made
+        yield DecodingStep(rows.completions.tolist(), chosen.tolist(), (~goes_on).tolist())
         if not bool(goes_on.any()):
             break
         logits = rows.read(model, chosen, goes_on)
@@ -330,53 +316,8 @@ class _Rows:
         return logits if len(self.live) == len(logits) else logits[self.live]
 
 
-class ReadTexts:
-    """Keys and values of texts that a model has read, for prompts that begin with them: what is behind them is read.
-
-    They are those of a decoder whose layers all keep whole texts, and of texts without a clip. A plan that is composed
-    step by step is written from many beginnings, most of which were read before.
-    """
-
-    def __init__(self, most: int) -> None:
-        """Texts are forgotten, those used longest ago first, beyond `most` bytes."""
-        self._most, self._held = most, 0
-        self._texts: OrderedDict[tuple[int, ...], torch.Tensor] = OrderedDict()
-        """Keys and values of each text, [layers, 2, heads, tokens, width]."""
-        self._begin: dict[tuple[int, ...], tuple[int, ...]] = {}
-        """A text for each beginning of one, of a multiple of _BLOCK tokens."""
-
-    def keep(self, text: Sequence[int], cache: DynamicCache, row: int) -> None:
-        """Keep a text, whose tokens are the last of a row of a cache."""
-        whole = tuple(text)
-        if whole in self._texts or not all(type(layer) is _RoomyLayer for layer in cache.layers):
-            return
-        pairs = [(layer.keys[row, :, -len(text) :], layer.values[row, :, -len(text) :]) for layer in cache.layers]
-        kept = torch.stack([torch.stack(pair) for pair in pairs])
-        self._texts[whole] = kept
-        self._begin |= dict.fromkeys(_beginnings(whole), whole)
-        self._held += kept.nbytes
-        while self._held > self._most:
-            old, tensor = self._texts.popitem(last=False)
-            self._held -= tensor.nbytes
-            for beginning in _beginnings(old):
-                if self._begin.get(beginning) == old:
-                    del self._begin[beginning]
-
-    def longest(self, prompt: Sequence[int]) -> torch.Tensor | None:
-        """Keys and values of the longest known beginning of a prompt, not of the whole prompt."""
-        for beginning in reversed(_beginnings(tuple(prompt[:-1]))):
-            if (text := self._begin.get(beginning)) is not None:
-                self._texts.move_to_end(text)
-                return self._texts[text][..., : len(beginning), :]
-        return None
-
-
-def _beginnings(text: tuple[int, ...]) -> list[tuple[int, ...]]:
-    return [text[:length] for length in range(_BLOCK, len(text) + 1, _BLOCK)]
-
-
 def _prefill(
-    model: PreTrainedModel, prompts: Sequence[Sequence[int]], clips: Clips | None, read: ReadTexts | None = None
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], clips: Clips | None
 ) -> tuple[_Rows, torch.Tensor]:
     """A row for every prompt, behind one pass over the distinct ones, and its logits [prompts, vocabulary]."""
     pairs = [(tuple(prompt), clip) for prompt, clip in zip(prompts, clips or [None] * len(prompts), strict=True)]
@@ -387,7 +328,7 @@ def _prefill(
     # A layer of another kind, such as one with a sliding window, stays as it is.
     cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     sees = hasattr(model.config, "vision_config")
-    whole = read is None and not sees and all(type(layer) is _RoomyLayer for layer in cache.layers)
+    whole = not sees and all(type(layer) is _RoomyLayer for layer in cache.layers)
     head = common_head(distinct) if whole and len(distinct) > 1 else 0
     if head < _SHARED:
         head = 0
@@ -411,22 +352,7 @@ def _prefill(
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         last = positions[:, -1]
     embedded = _embedded(model, tokens, shown) if any(shown) else None
-    if read is not None and embedded is None and positions.dim() == 2:
-        known = [read.longest(prompt) for prompt, _ in row_of]
-        lengths = [0 if kept is None else kept.shape[-2] for kept in known]
-        # All rows are read from the same column on: that of the row of which the least is known.
-        column = min(width - len(prompt) + length for (prompt, _), length in zip(row_of, lengths, strict=True))
-        if column > 0 and (some := next((kept for kept in known if kept is not None), None)) is not None:
-            layers, two, heads, _, size = some.shape
-            held = some.new_zeros(len(row_of), layers, two, heads, column, size)
-            for row, ((prompt, _), kept) in enumerate(zip(row_of, known, strict=True)):
-                own = max(column - (width - len(prompt)), 0)
-                if kept is not None and own:
-                    held[row, ..., column - own :, :] = kept[..., :own, :]
-            for layer in range(layers):
-                cache.update(held[:, layer, 0], held[:, layer, 1], layer)
-            tokens, positions = tokens[:, column:], positions[:, column:]
-    elif head:
+    if head:
         tokens, positions = tokens[:, head:], positions[:, head:]
     logits = _logits(model, tokens, mask, positions, cache, embedded=embedded)[:, -1]
     cache.batch_select_indices(source)

@@ -11,7 +11,7 @@ import functools
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from recipe.models.checkpoints import (
     sampling_settings,
     thought_opening,
 )
-from recipe.models.decoding import Choose, ReadTexts, complete, draws, log_likelihood, steps, uniforms
+from recipe.models.decoding import Choose, complete, draws, log_likelihood, steps, uniforms
 from recipe.models.devices import open_device
 from recipe.models.protocol import (
     Answer,
@@ -58,8 +58,6 @@ except ModuleNotFoundError as error:
     raise MissingExtra("planning with a local model", "encoder") from error
 
 
-_READ = 1 << 29
-"""Bytes of texts that need not be read again, of answers that are continued."""
 Item = TypeVar("Item")
 
 
@@ -69,7 +67,7 @@ class EncodedPrompt:
 
     tokens: list[int]
     key: str
-    """The chat as JSON, its clip by digest, and how the answer begins."""
+    """The chat as JSON, its clip by digest."""
     clip: str | None = None
     """Digest of the clip, if it shows one."""
     frames: Frames | None = None
@@ -107,22 +105,15 @@ class Prompts:
         return prompts
 
     def render_requests(self, requests: Sequence[ModelRequest], refusals: Refusals) -> list[EncodedPrompt | Refusal]:
-        """The prompt of each request, with how its answer begins, or a refusal where it fills the context; as
-        `refusals` says, raises InputError in place of one.
+        """The prompt of each request, or a refusal where it fills the context; as `refusals` says, raises InputError in
+        place of one.
         """
         chats = {id(request.chat): request.chat for request in requests}
         of = dict(zip(chats, self.render_all(list(chats.values())), strict=True))
-        prompts = [self._begun(of[id(request.chat)], request.begun) for request in requests]
+        prompts = [of[id(request.chat)] for request in requests]
         if refusals == "raise":
             self.require_room(prompts)
         return [Refusal(problem) if (problem := self.overflow(prompt)) else prompt for prompt in prompts]
-
-    def _begun(self, prompt: EncodedPrompt, begun: str) -> EncodedPrompt:
-        """A prompt with the beginning of its answer behind it."""
-        if not begun:
-            return prompt
-        more = self._tokenizer(begun.removeprefix(prompt.opening), add_special_tokens=False)["input_ids"]
-        return replace(prompt, tokens=[*prompt.tokens, *more], key=json.dumps([prompt.key, begun]), opening="")
 
     def require_room(self, prompts: Sequence[EncodedPrompt]) -> None:
         """Raises InputError where the longest prompt fills the model's context."""
@@ -210,8 +201,6 @@ class ClipPatches:
 class LocalEngine(Engine):
     """Completes chats with a causal language model; bfloat16 on a GPU, float32 on the CPU."""
 
-    continues = True
-
     def __init__(
         self,
         model: str | Path,
@@ -236,7 +225,6 @@ class LocalEngine(Engine):
         self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
         self._prompts = Prompts(str(model), checkpoint, self._video, template=template)
         self.reads_video = self._video is not None
-        self._read = ReadTexts(_READ)
         self._end = end_of_turn(self._tokenizer).id
         self._ends = end_tokens(self.module.generation_config, self._tokenizer)
         self._context: int = self.module.config.get_text_config().max_position_embeddings
@@ -256,15 +244,14 @@ class LocalEngine(Engine):
         """
         rendered = self._prompts.render_requests(requests, refusals)
         outcomes: list[Answer | Refusal | None] = [item if isinstance(item, Refusal) else None for item in rendered]
-        groups: dict[tuple[SamplingConfig, bool, bool], list[tuple[int, EncodedPrompt]]] = {}
+        groups: dict[tuple[SamplingConfig, bool], list[tuple[int, EncodedPrompt]]] = {}
         for place, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
             if isinstance(prompt, EncodedPrompt):
-                wanted = request.sampling, request.logprobs, request.continued
-                groups.setdefault(wanted, []).append((place, prompt))
-        for (sampling, logprobs, continued), asked in groups.items():
+                groups.setdefault((request.sampling, request.logprobs), []).append((place, prompt))
+        for (sampling, logprobs), asked in groups.items():
             places = [place for place, _ in asked]
             rows = [(requests[place].sample, prompt) for place, prompt in asked]
-            for at, answer in self._written(rows, sampling, logprobs, continued, progress):
+            for at, answer in self._written(rows, sampling, logprobs, progress):
                 outcomes[places[at]] = answer
                 if on_answer:
                     on_answer(places[at], answer)
@@ -275,7 +262,6 @@ class LocalEngine(Engine):
         rows: Sequence[tuple[int, EncodedPrompt]],
         sampling: SamplingConfig,
         logprobs: bool,
-        continued: bool,
         progress: Progress,
     ) -> Iterator[tuple[int, Answer]]:
         """The place of each row, a sample of a prompt that fits the context, and its answer, as batches end."""
@@ -303,7 +289,6 @@ class LocalEngine(Engine):
                         longest=sampling.max_tokens,
                         context=self._context,
                         clips=clips.of(prompts),
-                        read=self._read if continued and self._video is None else None,
                         advance=advance,
                     )
                 texts = self._decode(written, prompts)

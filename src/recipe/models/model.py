@@ -94,8 +94,6 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
     budget = budget or Budget(config.max_calls, config.max_tokens_total)
     around: dict[str, Any] = {"identity": identity, "note": note, "ledger": ledger, "budget": budget}
     model = Model(engine, fields, config.cache, decoding=decoding, **around)
-    if config.replay:
-        model.continues = endpoint is None or config.continues
     if endpoint is None:  # of a replay, too, which reads the folder only
         model.prompt = remembered_prompt(config.model)
     return model
@@ -131,7 +129,6 @@ def local_fields(request: ModelRequest, name: Name, identity: Mapping[str, objec
     optional = {
         "schema": request.schema,
         "logprobs": request.logprobs or None,
-        "begun": request.begun or None,
     }
     fields |= {name: value for name, value in optional.items() if value is not None}
     return [fingerprint(fields), request.sample]
@@ -163,7 +160,7 @@ class Model(Engine):
         """
         self.engine, self.identity, self.prompt = engine, identity or {}, engine.prompt
         self.decoding = functools.cache(decoding)
-        self.reads_video, self.continues = engine.reads_video, engine.continues
+        self.reads_video = engine.reads_video
         self.ledger, self.budget = ledger or Ledger(), budget or Budget()
         self.store = None if cache is None else AnswerStore(cache)
         self._fields = fields or functools.partial(local_fields, identity=self.identity)

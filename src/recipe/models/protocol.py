@@ -73,11 +73,6 @@ class ModelRequest:
     """A name and a JSON schema, {"name": str, "schema": object}, that the answer follows where the engine can."""
     logprobs: bool = False
     """Whether `Answer.logprob` is wanted."""
-    begun: str = ""
-    """How the answer begins: the model goes on behind it, where its engine `continues`, and the answer holds what it
-    adds."""
-    continued: bool = False
-    """Whether other requests will begin with this answer or a part of it: an engine may remember what it has read."""
     content: JsonObject | None = None
     """Key of the answer in the cache, in place of chat and sampling: for chats that are slow to make."""
     note: JsonObject | None = None
@@ -131,8 +126,6 @@ class Engine(ABC):
     """What its model was trained to be asked as a planner."""
     reads_video = False
     """Whether it is known to take chats that show a clip."""
-    continues = False
-    """Whether it is known to take requests with `begun`."""
 
     @abstractmethod
     def answer(

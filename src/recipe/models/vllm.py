@@ -60,8 +60,6 @@ Job = tuple[dict[str, Any], Any]
 class VllmEngine(Engine):
     """Completes chats with a causal language model; bfloat16 on a GPU, float32 on the CPU."""
 
-    continues = True
-
     def __init__(self, config: ModelConfig, frames: FrameConfig | None = None) -> None:
         """Load the model of the settings; raises InputError where there is none, and where vLLM cannot run it.
 

@@ -36,7 +36,6 @@ class SearchRecord:
 
     search: str
     width: Count
-    branch: Count | None = None
     samples: Count | None = None
     budget: Count | None = None
     spent: bool = False
@@ -47,7 +46,7 @@ class SearchRecord:
     encodings: Count = 0
     """Different steps that the scorer was shown."""
     rewards: Count = 0
-    """Different plans and beginnings of plans that it rewarded."""
+    """Different plans that it rewarded."""
 
 
 @dataclass(frozen=True, slots=True)

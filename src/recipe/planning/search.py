@@ -1,21 +1,17 @@
 """Plans composed step by step: a verifier chooses each next step by the best whole plan that begins with it.
 
-At the level k each plan that is kept has k steps that are chosen, and is given whole plans that begin with them. The
-verifier rewards these. A beginning of k + 1 steps is worth as much as the best plan that was found to begin so, and the
-`width` best go on. At the end the plan of the highest reward is taken, of all that were found. The whole plans come
-from one of two sources:
-
-    beam       the model goes on with the chosen steps to its own end, `branch` times
-    recombine  `samples` whole plans are sampled once. Behind k chosen steps stands what is behind one of their steps
-               k - 1, k or k + 1, with that step, to the end of its plan
+The model samples `samples` whole plans once. At the level k each beginning that is kept has k chosen steps. Behind them
+stands what is behind a step k - 1, k or k + 1 of a sampled plan, with that step, to the end of the plan. The verifier
+rewards these whole plans. A beginning of k + 1 steps is worth as much as the best plan that was found to begin so, and
+the `width` best go on. At the end the plan of the highest reward is taken, of all that were found.
 
 Every plan that is rewarded ends where the model ended one. A beginning itself is not rewarded: the verifier would
 choose the step that adds most by itself, leave out what comes before it, and end too early (docs/planning.md has the
 figures).
 
 Plans with the same steps are one plan, whatever wrote them. A step that is done or planned already is a candidate as
-any other: the verifier decides. A candidate's random numbers belong to the seed, the sample and the text before it, so
-that what is composed does not depend on what else is composed beside it, up to rounding.
+any other: the verifier decides. A sampled plan's random numbers belong to the seed, the sample and the prompt, so that
+what is composed does not depend on what else is composed beside it, up to rounding.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +25,7 @@ from recipe.planning.planner import PlanDraft, Planner, Request
 from recipe.planning.predictions import Prediction, SearchRecord
 from recipe.progress import SILENT, Advance, Progress
 from recipe.reward.scorer import Prompt, PromptGroup, Scorer, Steps, batches, score_or_raise
-from recipe.text import final_answer, first_list, format_plan
+from recipe.text import format_plan
 from recipe.types import Example, Plan, Reward
 
 _TOGETHER = 256
@@ -80,11 +76,11 @@ class _Search:
     request: ModelRequest
     prompt: Prompt
     """What the scorer reads."""
-    begun: dict[Steps, str] = field(default_factory=lambda: {(): ""})
-    """The beginnings that go on, all of one length, with their texts; the best first."""
+    begun: tuple[Steps, ...] = ((),)
+    """The beginnings that go on, all of one length; the best first."""
     plans: dict[Steps, SearchedPlan] = field(default_factory=dict)
     sampled: list[SearchedPlan] = field(default_factory=list)
-    """Of `recombine`, the plans whose steps are candidates."""
+    """The plans that the model wrote, whose steps are candidates."""
     texts: set[str] = field(default_factory=set)
     """Steps that were encoded."""
     tokens_in: int = 0
@@ -98,16 +94,9 @@ class PlanSearch:
     """Composes plans of what a planner writes by the rewards of a scorer."""
 
     def __init__(self, planner: Planner, scorer: Scorer, config: SearchConfig) -> None:
-        """Raises InputError for `beam` where the planner's engine cannot go on with a text that is begun."""
         self._planner, self.config = planner, config
         self.scorer = scorer
         """May be replaced; searches under way keep theirs."""
-        self._width = config.width or (1 if config.search == "beam" else 4)
-        if config.search == "beam" and not planner.engine.continues:
-            raise InputError(
-                "this model is not known to go on with an answer that is begun, as --search beam needs; take --search "
-                "recombine, or --set model.continues=true for an endpoint of vLLM."
-            )
 
     def compose(
         self, drafts: Sequence[PlanDraft], prompts: Sequence[Prompt] | None = None, advance: Advance = lambda _: None
@@ -169,50 +158,39 @@ class PlanSearch:
         requests = self._planner.requests(drafts)
         scorer = self.scorer
         live = {place: _Search(*parts) for place, parts in enumerate(zip(drafts, requests, own_prompts, strict=True))}
-        beam, count = self.config.search == "beam", self._width * self.config.branch
-        if not beam:
-            searches = list(live.values())
-            sampled = self._written(searches, self.config.samples)
-            self._reward(scorer, searches, sampled)
-            for search, plans in zip(searches, sampled, strict=True):
-                search.sampled = plans
+        searches = list(live.values())
+        self._sample(searches)
+        self._reward(scorer, searches, [search.sampled for search in searches])
         while live := {place: search for place, search in live.items() if not stopped(place)}:
-            # The level of all searches at once: one call of the engine, and one of the scorer.
+            # The level of all searches at once, in one call of the scorer.
             searches = list(live.values())
-            candidates = self._written(searches, count) if beam else list(map(_recombined, searches))
-            self._reward(scorer, searches, candidates)
-            count = self.config.branch
+            self._reward(scorer, searches, [_recombined(search) for search in searches])
             for place, search in list(live.items()):
                 self._choose(search)
                 if search.begun and search.refusal is None:
-                    yield SearchLevel(place, tuple(search.begun))
+                    yield SearchLevel(place, search.begun)
                 else:
                     del live[place]
                     yield SearchLevel(place, (), search.refusal or self._composition(search))
 
-    def _written(self, searches: Sequence[_Search], count: int) -> list[list[SearchedPlan]]:
-        """For each search `count` whole plans behind each of its beginnings, as the model writes them."""
-        beam = self.config.search == "beam"
+    def _sample(self, searches: Sequence[_Search]) -> None:
+        """Give each search the whole plans that the model writes, in one call of the engine."""
+        count = self.config.samples
         asked = [
-            (search, replace(search.request, sample=search.draft.sample * count + number, begun=text, continued=beam))
+            (search, replace(search.request, sample=search.draft.sample * count + number))
             for search in searches
-            for text in search.begun.values()
             for number in range(count)
         ]
-        written: dict[int, list[SearchedPlan]] = {id(search): [] for search in searches}
-        for (search, request), outcome in zip(
-            asked, self._planner.engine.answer([request for _, request in asked]), strict=True
-        ):
+        outcomes = self._planner.engine.answer([request for _, request in asked])
+        for (search, _), outcome in zip(asked, outcomes, strict=True):
             if isinstance(outcome, Answer):
                 search.tokens_in += outcome.tokens_in
                 search.tokens_out += outcome.tokens_out
-                whole = outcome._replace(text=request.begun + outcome.text)
-                plan = read_plan(whole)
+                plan = read_plan(outcome)
                 steps = plan.steps if isinstance(plan, Plan) else ()
-                written[id(search)].append(SearchedPlan(steps, whole))
-            elif not request.begun:  # else the plan fills the model's context, and others may not
+                search.sampled.append(SearchedPlan(steps, outcome))
+            else:
                 search.refusal = outcome
-        return list(written.values())
 
     def _reward(
         self, scorer: Scorer, searches: Sequence[_Search], candidates: Sequence[Iterable[SearchedPlan]]
@@ -241,15 +219,12 @@ class PlanSearch:
 
     def _choose(self, search: _Search) -> None:
         """Choose the next step of the beginnings that go on; none goes on once the budget is spent."""
-        beam, place = self.config.search == "beam", len(next(iter(search.begun)))
+        place = len(search.begun[0])
         best: dict[Steps, SearchedPlan] = {}
         for plan in sorted(search.plans.values(), key=lambda plan: plan.rank):
-            # The model cannot go on with a plan that it has ended; other plans may begin with all of its steps.
-            if len(plan.steps) > place + beam and plan.steps[:place] in search.begun and plan.reward is not None:
+            if len(plan.steps) > place and plan.steps[:place] in search.begun and plan.reward is not None:
                 best.setdefault(plan.steps[: place + 1], plan)
-        chosen = [] if search.spent else list(best.items())[: self._width]
-        texts = [(steps, _beginning(plan.answer.text, steps) if beam else format_plan(steps)) for steps, plan in chosen]
-        search.begun = {steps: text for steps, text in texts if text}
+        search.begun = () if search.spent else tuple(best)[: self.config.width]
 
     def _composition(self, search: _Search) -> Composition:
         ranked = sorted(search.plans.values(), key=lambda plan: plan.rank)
@@ -257,9 +232,8 @@ class PlanSearch:
         config = self.config
         record = SearchRecord(
             search=config.search,
-            width=self._width,
-            branch=config.branch if config.search == "beam" else None,
-            samples=config.samples if config.search == "recombine" else None,
+            width=config.width,
+            samples=config.samples,
             budget=config.budget,
             spent=search.spent,
             tokens_in=search.tokens_in,
@@ -280,13 +254,3 @@ def _recombined(search: _Search) -> list[SearchedPlan]:
                 steps = (*begun, *sampled.steps[start:])
                 plans.append(SearchedPlan(steps, Answer(format_plan(steps), decoding=sampled.answer.decoding)))
     return plans
-
-
-def _beginning(text: str, steps: Steps) -> str:
-    """The lines of a text up to the last of these steps, with which its list begins; empty where no line ends it."""
-    end = 0
-    for line in text.splitlines(keepends=True):
-        end += len(line)
-        if line.endswith("\n") and first_list(final_answer(text[:end]) or "") == steps:
-            return text[:end]
-    return ""

@@ -45,7 +45,7 @@ class EndpointEngine(Engine):
 
     def __init__(self, config: ModelConfig, ledger: Ledger | None = None) -> None:
         """Prepare to ask; nothing is sent. Raises InputError for an address or a key that cannot be used."""
-        self.config, self.continues = config, config.continues
+        self.config = config
         self._host = Host(config, ledger or Ledger())
         self._slots = asyncio.Semaphore(config.concurrency)
         self._ends: WeakSet[asyncio.Event] = WeakSet()

@@ -53,8 +53,6 @@ def answer_fields(request: ModelRequest, name: Callable[[Frames], str], config: 
         fields["schema"] = request.schema
     if request.logprobs:
         fields["logprobs"] = True
-    if request.begun:
-        fields["begun"] = request.begun
     if config.extra_body:
         fields["extra_body"] = config.extra_body
     return fields
@@ -86,9 +84,6 @@ def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
             else:
                 raise InputError(f"a message holds a part of type {part['type']!r}; give text and video.")
         messages.append({"role": message["role"], "content": content if isinstance(content, str) else parts})
-    if request.begun:
-        messages.append({"role": "assistant", "content": request.begun})
-        beside |= {"add_generation_prompt": False, "continue_final_message": True}
     fields: JsonObject = {"model": config.model, "messages": messages}
     for name, (value, _) in decoding_of(request.sampling).settings().items():
         if value is not None:  # else it is the checkpoint's
