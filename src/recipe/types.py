@@ -153,8 +153,6 @@ class Reward:
     """The narration of the pool that attains A(h + c); None when nothing was aligned."""
     coverage: float | None = None
     """How far the corpus covers the prompt, whatever is completed; None where the verifier does not say."""
-    abstained: bool = False
-    """True where the corpus covers the prompt too little for the verifier to use it."""
     parts: dict[str, float] = field(default_factory=dict)
     """Further named parts of the total."""
 
@@ -167,12 +165,11 @@ class Reward:
             "rho": self.rho,
             "gated": float(self.gated),
             "steps": float(self.steps),
-            "abstained": float(self.abstained),
         }
         return numbers | ({} if self.coverage is None else {"coverage": self.coverage}) | self.parts
 
     def __repr__(self) -> str:
-        notes = [*(["gated"] if self.gated else []), *(["abstained"] if self.abstained else [])]
+        notes = ["gated"] if self.gated else []
         return f"<Reward {', '.join([*(f'{name} {value}' for name, value in self._figures()), *notes])}>"
 
     def _repr_html_(self) -> str:

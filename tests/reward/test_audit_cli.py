@@ -215,7 +215,6 @@ def some_audit(**changes: Any) -> Audit:
         gated=0.25,
         gated_corrupted=0.5,
         coverage=0.3,
-        abstained=0.0,
         mean_by_coverage=(0.5, 0.6, 0.7),
         filler_curve=tuple(Padding(n, Interval(0.1 * n, 0.1 * n - 1, 0.1 * n + 1), 0.5) for n in (0, 4, 16)),
         attack=AttackResult(

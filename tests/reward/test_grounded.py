@@ -235,15 +235,6 @@ def test_coverage_tells_whether_the_corpus_knows_the_activity(verifier: Verifier
     assert known.coverage > foreign.coverage
 
 
-def test_below_the_threshold_only_relevance_is_left(corpus: Any) -> None:
-    config = GroundedConfig(pool_size=3, background_size=2, abstain_below=1.5)
-    [reward] = Verifier(corpus, RewardConfig(verifier="grounded", grounded=config)).score(
-        history=HISTORY, continuations=[TEA], goal=GOAL
-    )
-    assert reward.abstained
-    assert reward.total == pytest.approx(0.25 * reward.parts["relevance"] / (3 + config.horizon))
-
-
 def test_where_the_corpus_is_trusted_nothing_is_assumed(corpus: Any) -> None:
     """theta is 0 below both coverages, 1 above both, and moves relevance between."""
     plans = [TEA, TYRE, [GOAL]]

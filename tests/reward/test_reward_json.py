@@ -24,7 +24,6 @@ rewards = st.builds(
     pool=st.lists(st.builds(Hit, st.integers(0, 10**6), numbers), max_size=3).map(tuple),
     best_narration=st.none() | st.integers(0, 10**6),
     coverage=st.none() | numbers,
-    abstained=st.booleans(),
     parts=st.dictionaries(st.text(max_size=5), numbers, max_size=3),
 )
 
@@ -48,4 +47,4 @@ def test_a_row_that_cannot_be_read_names_its_field(field: str, value: object) ->
 def test_numbers_leave_out_a_coverage_that_is_not_reported() -> None:
     reward = Reward(0.5, 0.1, 0.2, 0.3, True, 2, (), None, parts={"gain": 0.4})
     parts = {"aligned_history": 0.1, "aligned_full": 0.2, "rho": 0.3, "gated": 1.0}
-    assert reward.numbers == parts | {"steps": 2.0, "abstained": 0.0, "gain": 0.4}
+    assert reward.numbers == parts | {"steps": 2.0, "gain": 0.4}

@@ -70,7 +70,6 @@ def test_one_plan_in_every_form(client: Any) -> None:
             "gated": False,
             "steps": 2,
             "coverage": 0.75,
-            "abstained": False,
             "parts": {"gain": 0.2},
             "best_narration": 7,
             "pool": [{"narration": 7, "score": 0.5}],
@@ -179,7 +178,7 @@ def test_openrlhf_response_without_prompt_and_marks(client: Any, response: str, 
     answer = client.post("/get_reward", json=openrlhf(CHAT, response, label))
     assert answer.status_code == 200, answer.text
     expected = number("make tea", ["boil water"], plan)
-    logged = {"aligned_history": 0.25, "aligned_full": 0.5, "rho": 0.1, "abstained": 0.0, "coverage": 0.75, "gain": 0.2}
+    logged = {"aligned_history": 0.25, "aligned_full": 0.5, "rho": 0.1, "coverage": 0.75, "gain": 0.2}
     logged |= {"gated": float(not plan), "steps": float(len(plan))}
     assert answer.json() == {
         "rewards": [expected],

@@ -238,7 +238,6 @@ def measure(
         gated=float(np.mean([reward.gated for reward in truths])),
         gated_corrupted=float(np.mean([reward.gated for reward in corrupted])),
         coverage=float(np.mean(coverages)) if coverages else None,
-        abstained=float(np.mean([reward.abstained for reward in truths])),
         mean_by_coverage=tuple(float(prompt_means(table[rows]).mean()) for rows in thirds),
         filler_curve=tuple(
             Padding(

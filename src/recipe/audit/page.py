@@ -178,7 +178,6 @@ def _measures_section(audit: Audit) -> Section:
     ]
     if any(reward.coverage is not None for reward in rewards):
         rows.append(row("coverage, as it reports", *(Cell(reward.coverage, 2) for reward in rewards)))
-        rows.append(row("prompts declined, percent", *(Cell(100 * reward.abstained, 0) for reward in rewards)))
     if rewards[0].mean_by_coverage:
         for index, third in enumerate(("least", "medium", "most")):
             means = (

@@ -90,8 +90,6 @@ class RewardAudit:
     """The same of corrupted ones."""
     coverage: float | None
     """Mean coverage that the reward itself reports."""
-    abstained: float
-    """Share of prompts in which it declined."""
     mean_by_coverage: tuple[float, ...]
     """`mean` in the third of prompts that the corpus covers least, the middle third and the best third."""
     filler_curve: tuple[Padding, ...]

@@ -38,8 +38,6 @@ class GroundedConfig(Settings):
     """H, steps that a plan is expected to have."""
     price: Annotated[float, Field(ge=0)] = 0.04
     """phi, cost of each step of a plan, as a share of the score of a step of the history."""
-    abstain_below: float | None = None
-    """Coverage of a prompt below which the corpus is not used; the reward is then relevance alone."""
     repeats: Fraction = 0.1
     """Share of a step's similarities that it loses where it repeats a step that is done or planned."""
     order: Annotated[float, Field(ge=0)] = 1.0

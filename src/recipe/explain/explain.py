@@ -295,8 +295,6 @@ def when(segment: Segment) -> str:
 
 def _verdict(explanation: Explanation) -> str:
     reward, config = explanation.reward, explanation.config
-    if reward.abstained:
-        return f"Reward {_number(reward.total)}, without the corpus: it covers this prompt too little to judge by."
     if not explanation.continuation:
         return f"Reward {_number(reward.total)}: the plan holds no steps."
     if config.is_function:

@@ -128,19 +128,13 @@ def coverage_of(relevant: Gains, background: Gains, steps: int) -> float | None:
     return float(relevant.matched[0] - background.matched[0]) / steps if steps else None
 
 
-def abstains(coverage: float | None, config: GroundedConfig) -> bool:
-    """Whether the corpus tells too little of a prompt of this coverage to be asked about its plans."""
-    threshold = config.abstain_below
-    return threshold is not None and coverage is not None and coverage < threshold
-
-
 def trusted(coverage: float | None, config: GroundedConfig) -> float:
-    """theta of a prompt of this coverage, 0 to 1; 0 for a prompt that the reward abstains from.
+    """theta of a prompt of this coverage, 0 to 1.
 
     >>> round(trusted(0.25, GroundedConfig(trust=(0.2, 0.3))), 6)
     0.5
     """
-    if config.trust is None or coverage is None or abstains(coverage, config):
+    if config.trust is None or coverage is None:
         return 0.0
     low, high = config.trust
     return float(np.clip((coverage - low) / (high - low), 0.0, 1.0))
@@ -381,8 +375,7 @@ class GroundedMethod(Method):
         for own, numbers in self.numbered(groups, vectors, self._trained.places):
             rewards.append([])
             for reward, share in zip(own, self._trained.shares(numbers), strict=True):
-                # A net judges by the corpus too: where that covers a prompt too little, nothing is added.
-                parts = reward.parts | {"net": 0.0 if reward.abstained or not reward.steps else float(share)}
+                parts = reward.parts | {"net": float(share) if reward.steps else 0.0}
                 rewards[-1].append(
                     replace(reward, parts=parts, total=grounded_reward(parts, reward.steps, self._config))
                 )
@@ -393,10 +386,8 @@ class GroundedMethod(Method):
         if self._trained is None:
             return [{} for _ in groups]
         return [
-            self._trained.spoken(numbers[0]) if group.plans[0] and not rewards[0].abstained else {}
-            for group, (rewards, numbers) in zip(
-                groups, self.numbered(groups, vectors, self._trained.places), strict=True
-            )
+            self._trained.spoken(numbers[0]) if group.plans[0] else {}
+            for group, (_, numbers) in zip(groups, self.numbered(groups, vectors, self._trained.places), strict=True)
         ]
 
     def numbered(
@@ -546,7 +537,6 @@ class GroundedMethod(Method):
         relevant, background = contrast(aligned, apart)
         h = texts.rows[0]
         coverage = coverage_of(relevant, background, len(h))
-        abstained = abstains(coverage, self._config)
         price = max(relevant.history - background.history, 0.0) / max(len(h), 1) * self._config.price
         close, close_goal = (new * near for near in closeness(texts.to_goal, texts.to_history))
         rewards = []
@@ -560,8 +550,6 @@ class GroundedMethod(Method):
                 "price": price,
                 "goal_relevance": float(close_goal[own].sum()) * (1.0 - theta),
             }
-            if abstained:
-                parts |= {"gain": 0.0, "background": 0.0, "order": 0.0, "price": 0.0}
             best = aligned.matched[row]
             reward = Reward(
                 total=grounded_reward(parts, len(plan), self._config),
@@ -573,7 +561,6 @@ class GroundedMethod(Method):
                 pool=pools.relevant,
                 best_narration=pools.relevant[int(best.argmax())].narration if len(best) and best.max() > 0 else None,
                 coverage=coverage,
-                abstained=abstained,
                 parts=parts,
             )
             rewards.append(reward)

@@ -59,10 +59,7 @@ _FIELDS = (
     }
     | {"clip_ratio/region_mean": "clip_ratio", "completions/mean_length": "completion_tokens"}
     | {"completions/clipped_ratio": "clipped_ratio", "frac_reward_zero_std": "zero_std"}
-    | {
-        name: name
-        for name in ("copied", "repeated", "length_growth", "length_pay", "coverage", "abstained", "corpus_share")
-    }
+    | {name: name for name in ("copied", "repeated", "length_growth", "length_pay", "coverage", "corpus_share")}
     | {
         "sampling/sampling_logp_difference/mean": "engine_gap",
         "sampling/sampling_logp_difference/max": "engine_gap_max",

@@ -176,8 +176,7 @@ def reward_metrics(records: Sequence[CompletionRecord], config: GroundedConfig) 
     scored = [reward for _, reward in known]
     means |= {name: fmean(getattr(reward, name) for reward in scored) for name in PARTS}
     covered = [reward.coverage for reward in scored if reward.coverage is not None]
-    if covered:
-        means |= {"coverage": fmean(covered), "abstained": fmean(reward.abstained for reward in scored)}
+    means |= {"coverage": fmean(covered)} if covered else {}
     named = dict.fromkeys(name for reward in scored for name in reward.parts)
     gains = [
         after - before

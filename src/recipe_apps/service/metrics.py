@@ -19,7 +19,6 @@ class ServiceMetrics(WebMetrics):
         self.batch_seconds = self.histogram("batch_seconds", "Time of scoring a batch.", SECONDS)
         self._plans = self.counter("plans", "Plans scored.")
         self._gated = self.counter("gated", "Rewards below the gate.")
-        self._abstained = self.counter("abstained", "Rewards without the corpus, which covers the prompt too little.")
         self._empty = self.counter("empty", "Plans without steps.")
         self._total = self.histogram("total", "Rewards.", _SHARES)
         self._coverage = self.histogram("coverage", "How far the corpus covers the prompts.", _SHARES)
@@ -31,7 +30,6 @@ class ServiceMetrics(WebMetrics):
         """Plans of one prompt were scored."""
         self._plans.inc(len(rewards))
         self._gated.inc(sum(reward.gated for reward in rewards))
-        self._abstained.inc(sum(reward.abstained for reward in rewards))
         self._empty.inc(sum(reward.steps == 0 for reward in rewards))
         for reward in rewards:
             self._total.observe(reward.total)
