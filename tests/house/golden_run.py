@@ -45,9 +45,9 @@ def record(folder: Path, runs: bool) -> None:
             digests = {str(file.relative_to(work / name)): sha256(file) for file in files}
             write_json(folder / f"files-{name}.json", digests)
         results = json.loads((work / "reproduce" / "results.json").read_text())
-        write_json(folder / "cells-reproduce.json", {"tables": results["tables"], "findings": results["findings"]})
+        write_json(folder / "cells-reproduce.json", dict(cells(results["scales"], "")))
         report = json.loads((work / "demo" / "report.json").read_text())
-        write_json(folder / "cells-demo.json", {"scores": report["scores"], "summary": report["summary"]})
+        write_json(folder / "cells-demo.json", dict(cells({key: report[key] for key in ("scores", "differences")}, "")))
 
 
 def help_texts(command: Any, name: str, parent: typer.Context | None = None) -> Iterator[tuple[str, str]]:
@@ -56,6 +56,16 @@ def help_texts(command: Any, name: str, parent: typer.Context | None = None) -> 
     yield context.command_path, command.get_help(context)
     for below in command.list_commands(context) if hasattr(command, "list_commands") else ():
         yield from help_texts(command.get_command(context, below), below, context)
+
+
+def cells(value: object, path: str) -> Iterator[tuple[str, object]]:
+    """Every number and text below a value of JSON, by its path."""
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if below is None:
+        yield path, value
+    for key, inner in below or ():
+        if key not in ("seconds", "costs", "provenance"):  # of the machine
+            yield from cells(inner, f"{path}/{key}")
 
 
 Prompt = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]

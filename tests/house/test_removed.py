@@ -26,13 +26,11 @@ def test_a_removed_command_or_option_is_wrong_usage_with_its_sentence(row: str) 
 
 
 def test_an_option_of_another_command_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(REMOVED, "recipe plan --search beam", "it lost; use recombine")  # type: ignore[misc]
-    assert removed_option("recipe plan", ["--goal", "beam", "--search", "recombine"]) is None
-    assert removed_option("recipe serve", ["--search", "beam"]) is None
-    for words in (["--search", "beam"], ["--goal", "tea", "--search=beam"]):
-        assert (
-            removed_option("recipe plan", words) == "`recipe plan --search beam` was removed: it lost; use recombine."
-        )
+    monkeypatch.setitem(REMOVED, "recipe fry --fat lard", "it burnt; use oil")  # type: ignore[misc]
+    assert removed_option("recipe fry", ["--goal", "lard", "--fat", "oil"]) is None
+    assert removed_option("recipe bake", ["--fat", "lard"]) is None
+    for words in (["--fat", "lard"], ["--goal", "tea", "--fat=lard"]):
+        assert removed_option("recipe fry", words) == "`recipe fry --fat lard` was removed: it burnt; use oil."
 
 
 @pytest.mark.parametrize("row", SETTINGS)

@@ -5,28 +5,46 @@ The only trace of them in the code. Whoever gives such a name gets its sentence 
 
 from collections.abc import Mapping, Sequence
 
+_ONE_PROTOCOL = "no published row needs another one than VLaMP's, which is always used; leave it out"
+_VPA = ("recipe evaluate vpa", "recipe vpa examples", "recipe vpa plan")
+
 REMOVED: Mapping[str, str] = {
+    # Commands and options.
     "recipe corpus adapt": "rewards gained nothing from an adapted encoder; build the corpus with a general one "
     "(--encoder minilm)",
     "recipe corpus caption": "captions in place of speech gained nothing; build the corpus from the speech itself",
     "recipe reward audit --protocol": "leaving one source out is a script now; run benchmarks/lodo.py of the project",
+    "recipe reward explain --videos": "it belonged to frames as evidence, from which the reward gained nothing",
+    "recipe evaluate judge --rubric critical-failures": "it is not in the paper; use --rubric six-criteria or a rubric "
+    "file of your own",
+    "recipe evaluate judge --prompt": "it belonged to the rubric of critical failures; put a prompt of your own into "
+    "the file of --rubric",
+    "recipe plan --search beam": "at equal tokens it was worse than recombine; use --search recombine",
+    "recipe plan --branch": "it belonged to the search by beam; --samples sets how many plans recombine samples",
+    "recipe serve --search beam": "at equal tokens it was worse than recombine; use --search recombine",
+    "recipe serve --branch": "it belonged to the search by beam; --samples sets how many plans recombine samples",
+    **{f"{command} {option}": _ONE_PROTOCOL for command in _VPA for option in ("--rule", "--protocol", "--order")},
+    "recipe evaluate vpa --taxonomy": "actions are always the 105 different texts; leave it out",
+    # Settings.
     "GroundedConfig.language_model": "the order of steps by a language model gained nothing on average; leave it out",
     "GroundedConfig.model_order": "it was the weight of `language_model`, which was removed too; leave it out",
     "GroundedConfig.permutations": "it belonged to `language_model`, which was removed too; leave it out",
+    "GroundedConfig.abstain_below": "abstaining lost quality; leave it out, and use min_coverage to train on covered "
+    "prompts only",
     "RewardConfig.frames": "frames as evidence gained nothing in the reward; leave the table out",
-    "recipe reward explain --videos": "it belonged to frames as evidence, from which the reward gained nothing",
+    "ModelConfig.continues": "it belonged to the search by beam; leave it out",
+    "SearchConfig.search=beam": "at equal tokens it was worse than recombine; use recombine",
+    "SearchConfig.branch": "it belonged to the search by beam; samples sets how many plans recombine samples",
 }
 """Keyed by what a user wrote: a command; a command with an option, or with an option and its value; a class of settings
 with a key, or with a key and its value (`SearchConfig.search=beam`)."""
 
 
-def removed_setting(table: str, key: str, value: object = None) -> str | None:
-    """What happened to a key of a class of settings, or to this value of it; None where neither was removed.
-
-    >>> removed_setting("GroundedConfig", "permutations")
-    'it belonged to `language_model`, which was removed too; leave it out'
-    """
-    return REMOVED.get(f"{table}.{key}") or REMOVED.get(f"{table}.{key}={value}")
+def removed_setting(kind: type, key: str, value: object = None) -> str | None:
+    """What happened to a key of a class of settings or of its bases, or to this value of it; None where nothing did."""
+    names = [f"{table.__name__}.{key}" for table in kind.__mro__]
+    rows = (REMOVED.get(row) for name in names for row in (name, f"{name}={value}"))
+    return next((row for row in rows if row is not None), None)
 
 
 def removed_option(command: str, words: Sequence[str]) -> str | None:
