@@ -16,7 +16,7 @@ DATA ?= ../shared/data
 # The Python of an environment with vLLM; docs/training.md#several-gpus-and-machines says how it is made.
 VLLM ?= .venv-vllm/bin/python
 
-.PHONY: install lock demo demo-video narrations reproduce test test-thorough test-portable test-newest fuzz release vllm lint types contracts docs site check bench clean
+.PHONY: closure install lock demo demo-video narrations reproduce test test-thorough test-portable test-newest fuzz release vllm lint types contracts docs site check bench clean
 
 install: $(INSTALLED)
 
@@ -125,7 +125,11 @@ docs: $(INSTALLED) site
 site: $(INSTALLED)
 	$(BIN)/zensical build --strict
 
-check: test test-thorough lint types contracts docs
+# What one job makes a reader open; red above its budget.
+closure: $(INSTALLED)
+	$(BIN)/python tests/house/closure.py
+
+check: test test-thorough lint types contracts closure docs
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/alignment.py

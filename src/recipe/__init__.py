@@ -10,7 +10,6 @@
     plans = recipe.plan("runs/demo/best-of-n/model", goal=goal, history=history, count=8)
     verifier = recipe.Verifier(corpus, recipe.RewardConfig(verifier="grounded"))
     rewards = verifier.score(goal=goal, history=history, continuations=plans)
-    verifier.explain(goal=goal, history=history, continuation=plans[0])
     recipe.audit_rewards(corpus, "tasks.jsonl").findings
 
 `recipe.train_grpo` and `recipe.train_best_of_n` train a planner (docs/training.md).

@@ -20,7 +20,15 @@ from recipe.artifacts import locked
 from recipe.config import CorpusConfig, EncoderConfig, GroundedConfig, RewardConfig
 from recipe.corpus import change
 from recipe.corpus.build import build_corpus
-from recipe.corpus.change import add_narrations, compact_corpus, ids_of, remove_narrations, source_for
+from recipe.corpus.change import (
+    add_narrations,
+    add_to,
+    compact_corpus,
+    ids_of,
+    remove_from,
+    remove_narrations,
+    source_for,
+)
 from recipe.corpus.comparison import difference
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.excluded import ExcludedVideo
@@ -270,7 +278,7 @@ def test_what_is_added_passes_the_exclusions_of_the_build(tmp_path: Path) -> Non
     other = change.exclude(POOL[12:16], Exclusions(["v15"], []))
     with pytest.raises(CorpusError, match="other videos or texts were kept out"):
         add_narrations(corpus, other.narrations, origin=other.origin)
-    opened = Corpus.open(corpus).add([*POOL[12:16], reworded(POOL[3], text)], exclusions=exclusions)
+    opened = add_to(Corpus.open(corpus), [*POOL[12:16], reworded(POOL[3], text)], exclusions=exclusions)
     assert list(opened.video_ids)[12:] == ["v12", "v13", "v15"]
     assert opened.narration("v3") == POOL[3]  # the near-copy is not in it, and the rest is what was there
     [entry] = (opened.manifest["read"] or {})["changes"]
@@ -281,7 +289,7 @@ def test_what_is_added_passes_the_exclusions_of_the_build(tmp_path: Path) -> Non
     assert add_narrations(corpus, both, origin=of_both).added == 2
     plain = build_corpus(POOL[:3], tmp_path / "plain", CONFIG)
     with pytest.raises(CorpusError, match="nothing was kept out when this corpus was built"):
-        Corpus.open(plain).add(POOL[12:16], exclusions=exclusions)
+        add_to(Corpus.open(plain), POOL[12:16], exclusions=exclusions)
 
 
 def test_a_build_into_a_corpus_of_others_names_what_it_lacks_before_an_encoder_is_loaded(
@@ -340,10 +348,10 @@ def test_from_python(folder: Path) -> None:
     pandas = pytest.importorskip("pandas")
     corpus = Corpus.open(folder)
     _ = corpus.encoder
-    grown = corpus.add([*POOL[12:14], reworded(POOL[0])])
+    grown = add_to(corpus, [*POOL[12:14], reworded(POOL[0])])
     assert (len(corpus), len(grown)) == (12, 14)
     assert grown.encoder is corpus.encoder
-    smaller = grown.remove(["v2"])
+    smaller = remove_from(grown, ["v2"])
     np.testing.assert_array_equal(smaller.encode(QUERY), corpus.encoder.encode(QUERY))
     table = smaller.to_pandas()
     assert isinstance(table, pandas.DataFrame)

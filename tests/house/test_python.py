@@ -18,6 +18,7 @@ from recipe.audit.measure import Extent
 from recipe.config import EncoderConfig, GroundedConfig
 from recipe.data.procedures import write_procedures
 from recipe.errors import ConfigError, InputError
+from recipe.explain.explain import explain
 from recipe.models.protocol import ReplayEngine
 from recipe.prompting import PLAIN
 from recipe.types import Procedure, Step
@@ -111,7 +112,7 @@ def test_plans_are_scored_as_their_steps(corpus: recipe.Corpus) -> None:
     as_plans = [recipe.Plan(tuple(TEA)), recipe.Plan(tuple(TYRE))]
     found = verifier.score(goal=GOAL, history=HISTORY, continuations=as_plans)
     assert found == verifier.score(goal=GOAL, history=HISTORY, continuations=[TEA, TYRE])
-    explained = verifier.explain(goal=GOAL, history=HISTORY, continuation=as_plans[0])
+    explained = explain(verifier, goal=GOAL, history=HISTORY, continuation=as_plans[0])
     assert explained.continuation == tuple(TEA)
 
 
@@ -136,7 +137,7 @@ def test_a_path_is_no_corpus(corpus: recipe.Corpus) -> None:
 def test_reprs_are_one_line_and_html_is_escaped(corpus: recipe.Corpus) -> None:
     verifier = recipe.Verifier(corpus, recipe.RewardConfig(verifier="grounded"))
     [reward] = verifier.score(goal=GOAL, history=HISTORY, continuations=[TEA])
-    explanation = verifier.explain(goal="<script>", history=HISTORY, continuation=["<em>pour</em>", *TEA])
+    explanation = explain(verifier, goal="<script>", history=HISTORY, continuation=["<em>pour</em>", *TEA])
     hits = corpus.search(HISTORY)
     for shown, fact in (
         (corpus, "4 narrations"),

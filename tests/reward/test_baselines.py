@@ -102,7 +102,7 @@ def test_a_blank_step_is_the_error_of_its_plan(config: RewardConfig, corpus: Any
 def test_an_explanation_says_that_it_is_a_control(
     config: RewardConfig, words: str, corpus: Any, tmp_path: Path
 ) -> None:
-    explanation = explain(Verifier(corpus, config), HISTORY, PLANS[0], GOAL)
+    explanation = explain(Verifier(corpus, config), goal=GOAL, history=HISTORY, continuation=PLANS[0])
     assert words in in_words(explanation)[0]
     assert "control" in in_words(explanation)[0]
     assert [part.name for part in parts(explanation)] == ["reward"]

@@ -47,7 +47,7 @@ def reward(total: float, **more: Any) -> Reward:
 
 @pytest.fixture
 def explanation(corpus: Any) -> Explanation:
-    return explain(Verifier(corpus, RewardConfig(pool_size=4)), HISTORY, PLAN, "make tea")
+    return explain(Verifier(corpus, RewardConfig(pool_size=4)), goal="make tea", history=HISTORY, continuation=PLAN)
 
 
 class Recorded(Verifier):
@@ -65,7 +65,7 @@ def test_other_plans_earn_what_the_verifier_says_and_are_what_they_are_called(co
     grounded = {"pool_size": 3, "background_size": 3}
     config = RewardConfig.model_validate({"verifier": verifier, "pool_size": 3, "grounded": grounded})
     recorded = Recorded(corpus, config)
-    explained = explain(recorded, HISTORY, PLAN, "make tea", others=4)
+    explained = explain(recorded, goal="make tea", history=HISTORY, continuation=PLAN, others=4)
     drawn = iter(recorded.asked[-1])
     by_kind = {own.name: [next(drawn) for _ in range(own.plans)] for own in explained.others}
     assert not list(drawn)
@@ -86,9 +86,14 @@ def test_other_plans_earn_what_the_verifier_says_and_are_what_they_are_called(co
 
 
 def test_a_control_and_an_empty_plan_are_compared_with_nothing(corpus: Any) -> None:
-    assert explain(Verifier(corpus, RewardConfig(verifier="length")), HISTORY, PLAN, "tea", others=4).others == ()
-    assert explain(Verifier(corpus), HISTORY, [], "tea", others=4).others == ()
-    alone = explain(Verifier(corpus), HISTORY, PLAN[:1], "tea", others=4)
+    assert (
+        explain(
+            Verifier(corpus, RewardConfig(verifier="length")), goal="tea", history=HISTORY, continuation=PLAN, others=4
+        ).others
+        == ()
+    )
+    assert explain(Verifier(corpus), goal="tea", history=HISTORY, continuation=[], others=4).others == ()
+    alone = explain(Verifier(corpus), goal="tea", history=HISTORY, continuation=PLAN[:1], others=4)
     assert all("orders" not in own.name for own in alone.others)
 
 
@@ -98,7 +103,7 @@ def test_a_contribution_is_the_reward_less_that_of_the_plan_without_the_step(
     corpus: Any, pool: str, history: list[str]
 ) -> None:
     config = RewardConfig.model_validate({"pool": pool, "pool_size": 3})
-    explained = explain(Verifier(corpus, config), history, PLAN, "make tea")
+    explained = explain(Verifier(corpus, config), goal="make tea", history=history, continuation=PLAN)
     [whole] = Verifier(corpus, config).score(history=history, continuations=[PLAN], goal="make tea")
     assert explained.reward.total == pytest.approx(whole.total, abs=1e-6)
     assert [step.contribution for step in explained.evidence[: len(history)]] == [None] * len(history)
@@ -167,7 +172,9 @@ def test_the_best_narration_is_the_rewards(corpus: Any, explanation: Explanation
 def test_a_step_on_several_segments_counts_once_with_the_most_similar(corpus: Any) -> None:
     W = np.array([[0.2, 0.9, 0.9, 0.1, 0.0]], np.float32)
     pooled = PooledAlignment(Hit(1, 0.5), 0.4, ((0, 0), (0, 1), (0, 2)), W)
-    explained = explain(Told(corpus, reward(0.3, best_narration=7), (pooled,)), [], ["whisk"], "eggs")
+    explained = explain(
+        Told(corpus, reward(0.3, best_narration=7), (pooled,)), goal="eggs", history=[], continuation=["whisk"]
+    )
     [evidence], [ground] = explained.evidence, explained.steps
     assert (evidence.matched_in, evidence.grounds[0].segment, ground.index) == (1, 1, 1)
     assert explained.narrations[0].unmatched_segments == (3, 4)
@@ -202,7 +209,7 @@ def test_json_holds_everything(explanation: Explanation) -> None:
 
 
 def test_an_explanation_of_nothing_is_empty(corpus: Any) -> None:
-    explained = explain(Verifier(corpus), [], [], "make tea")
+    explained = explain(Verifier(corpus), goal="make tea", history=[], continuation=[])
     assert (explained.narration, explained.steps, explained.evidence, explained.narrations) == (None, (), (), ())
     assert "the plan holds no steps" in in_words(explained)[0]
     assert as_row(explained, Links())["narrations"] == []
@@ -210,14 +217,24 @@ def test_an_explanation_of_nothing_is_empty(corpus: Any) -> None:
 
 def test_words_for_the_grounded_reward(corpus: Any) -> None:
     found = {"gain": 0.5, "background": 0.125, "relevance": 0.1, "novel": 1.0}
-    explained = explain(Told(corpus, reward(0.3, coverage=0.42, parts=found), verifier="grounded"), [], ["a"], "g")
+    explained = explain(
+        Told(corpus, reward(0.3, coverage=0.42, parts=found), verifier="grounded"),
+        goal="g",
+        history=[],
+        continuation=["a"],
+    )
     told = " ".join(in_words(explained))
     assert "the plan adds 0.500 to what narrations of this activity say, and 0.125 to random ones" in told
     assert "Nothing was aligned" in told
     named = {part.name: part.value for part in parts(explained)}
     assert named.items() >= (found | {"reward": 0.3, "coverage": 0.42}).items()
     all_parts = found | {"order": 0.0, "price": 0.01, "goal_relevance": 0.04}
-    whole = explain(Told(corpus, reward(0.3, coverage=0.42, parts=all_parts), verifier="grounded"), [], ["a"], "g")
+    whole = explain(
+        Told(corpus, reward(0.3, coverage=0.42, parts=all_parts), verifier="grounded"),
+        goal="g",
+        history=[],
+        continuation=["a"],
+    )
     terms = as_row(whole, Links())["terms"]
     assert sum(terms.values()) == pytest.approx(
         (0.375 + 0.25 * 0.1 - 0.01 * whole.reward.steps) / (whole.reward.steps + 8)

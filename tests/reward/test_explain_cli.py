@@ -40,7 +40,7 @@ def test_json_is_the_explanation(folder: Path) -> None:
     row = json.loads(
         recipe("--corpus", folder, *ASKED, "--continuation", "1. put tea leaves in the pot\n2. juggle", "--json")
     )
-    expected = explain(Verifier(Corpus.open(folder)), HISTORY, PLAN, "tea", OTHERS)
+    expected = explain(Verifier(Corpus.open(folder)), goal="tea", history=HISTORY, continuation=PLAN, others=OTHERS)
     assert row == json.loads(json.dumps(as_row(expected, Links())))
 
 

@@ -139,7 +139,7 @@ class Page(HTMLParser):
 
 
 def explained(corpus: Any, history: list[str], plan: list[str]) -> Explanation:
-    return explain(Verifier(corpus, RewardConfig(pool_size=4)), history, plan, "make tea")
+    return explain(Verifier(corpus, RewardConfig(pool_size=4)), goal="make tea", history=history, continuation=plan)
 
 
 def test_the_page_shows_everything(corpus: Any) -> None:
@@ -171,7 +171,7 @@ def test_hostile_texts_are_inert(corpus: Any) -> None:
     segments = (Segment(HOSTILE, 0.0, 1.0), Segment("boil some water", 1.0, 2.0))
     corpus.narrations[:] = [Narration(HOSTILE, segments, HOSTILE, HOSTILE)] * len(corpus)
     corpus.vectors[:] = [corpus.encoder.encode([one.text for one in segments])] * len(corpus)
-    explanation = explain(Verifier(corpus), [HOSTILE], [HOSTILE, "boil some water"], HOSTILE)
+    explanation = explain(Verifier(corpus), goal=HOSTILE, history=[HOSTILE], continuation=[HOSTILE, "boil some water"])
     html = render_page(explanation, Links("https://h.example/{video_id}?t={start}"), 3)
     page = Page(html)
     names = {tag for tag, _ in page.elements}

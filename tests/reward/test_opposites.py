@@ -120,7 +120,7 @@ def test_a_segment_that_says_the_opposite_is_marked(tmp_path: Path) -> None:
     narrations = [Narration(f"v{i}", tuple(map(Segment, own))) for i, own in enumerate(texts)]
     folder = build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:128")))
     verifier = Verifier(Corpus.open(folder), RewardConfig(pool_size=3))
-    explained = explain(verifier, ["fill the glass"], ["turn off the water"], "fill a glass")
+    explained = explain(verifier, goal="fill a glass", history=["fill the glass"], continuation=["turn off the water"])
     [step] = explained.plan_evidence
     marked = {ground.narration: ground.opposite for ground in step.grounds}
     assert marked[0] is True

@@ -18,7 +18,7 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import write_procedures
 from recipe.errors import ConfigError, FunctionFailed, InputError, ServiceUnavailable
-from recipe.explain.explain import as_row, in_words, parts
+from recipe.explain.explain import as_row, explain, in_words, parts
 from recipe.explain.page import render_page
 from recipe.explain.records import Links
 from recipe.functions import load_function, name_of, pinned
@@ -147,7 +147,7 @@ def test_a_function_can_stand_wherever_a_verifier_can(corpus: Any) -> None:
 
 
 def test_an_explanation_says_what_each_step_adds_and_shows_no_narrations(corpus: Any) -> None:
-    explained = Verifier(corpus, words).explain(goal=GOAL, history=HISTORY, continuation=["pour", "stir"])
+    explained = explain(Verifier(corpus, words), goal=GOAL, history=HISTORY, continuation=["pour", "stir"])
     assert [step.contribution for step in explained.plan_evidence] == pytest.approx([1.0, 1.0])
     assert explained.narrations == ()
     assert [part.name for part in parts(explained)] == ["reward"]

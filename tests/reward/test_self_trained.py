@@ -19,7 +19,7 @@ from recipe.config import CorpusConfig, EncoderConfig, GroundedConfig, RewardCon
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, EncoderMismatch, InputError, RecipeError
-from recipe.explain.explain import as_row, in_words
+from recipe.explain.explain import as_row, explain, in_words
 from recipe.explain.page import render_page
 from recipe.explain.records import Links
 from recipe.mining import self_training
@@ -323,7 +323,7 @@ def test_an_explanation_says_in_words_what_moved_the_net(lists: Corpus, saved: P
     example = pseudo_procedures(lists, StepEmbeddings(lists.encoder).stacked, 20).procedures[0]
     steps = [step.text for step in example.steps]
     verifier = Verifier(lists, with_net(saved))
-    explanation = verifier.explain(goal=example.goal, history=steps[:2], continuation=steps[2:])
+    explanation = explain(verifier, goal=example.goal, history=steps[:2], continuation=steps[2:])
     words, added = explanation.spoken[0]
     assert words in NUMBERS.values()
     assert abs(added) == max(abs(value) for _, value in explanation.spoken)

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from recipe.cli import app
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
+from recipe.corpus.change import add_to
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, RecipeError
 from recipe.reward.verifier import Verifier
@@ -265,7 +266,7 @@ def test_no_request_fails_or_mixes_two_corpora_while_the_corpus_grows(tmp_path: 
     with ThreadPoolExecutor(4) as clients:
         for number in range(2):
             words = ("crack two eggs", "whisk the eggs" if number else "whisk the eggs well", "melt butter in the pan")
-            corpus = corpus.add([Narration(f"new-{number}", tuple(map(Segment, words)))])
+            corpus = add_to(corpus, [Narration(f"new-{number}", tuple(map(Segment, words)))])
             told.append(eggs(Verifier(corpus)))
             while ask(served.port, "/info", method="GET")[1]["corpus"]["id"] != corpus.manifest["id"]:
                 answers += clients.map(lambda _: ask(served.port, "/score", body), range(8))
@@ -290,7 +291,7 @@ def test_a_reward_that_was_trained_on_the_old_corpus_keeps_it_and_says_so(
 
     corpus = Corpus.open(built(tmp_path / "corpus", TALKS))
     service = RewardService(Verifier(corpus), ServiceSettings(), None, corpus, refused)
-    corpus.add([Narration("new", (Segment("whisk the eggs"),))])
+    add_to(corpus, [Narration("new", (Segment("whisk the eggs"),))])
     for _ in range(3):
         service.look()
         service.take_over()

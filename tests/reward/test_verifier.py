@@ -14,6 +14,7 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
+from recipe.explain.explain import explain
 from recipe.reward.paper import paper_reward
 from recipe.reward.verifier import Verifier
 from recipe.types import Hit
@@ -151,4 +152,4 @@ def test_the_verifier_runs_on_a_corpus_on_disk(corpus: Any, tmp_path: Path) -> N
     ):
         assert stored.total == pytest.approx(exact.total, abs=2e-3)  # vectors are stored as float16
         assert stored.best_narration == exact.best_narration
-    assert on_disk.explain(history=HISTORY, continuation=PLANS[0], goal="make tea").narration == corpus.narration(0)
+    assert explain(on_disk, history=HISTORY, continuation=PLANS[0], goal="make tea").narration == corpus.narration(0)

@@ -15,6 +15,7 @@ from tests.serving.conftest import SALAD, TEA, SlowEngine, SteppedEngine, httpx2
 
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig, SearchConfig
 from recipe.corpus.build import build_corpus
+from recipe.corpus.change import add_to, remove_from
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError, InputError
@@ -545,7 +546,7 @@ def test_new_runs_ask_the_corpus_that_is_there_now_and_old_ones_theirs(
         begun = page.begin(plans=1)
         while begun not in worker._asked:
             time.sleep(0.01)
-        grown = Corpus.open(folder).add([Narration("new", tuple(map(Segment, SALAD)))])
+        grown = add_to(Corpus.open(folder), [Narration("new", tuple(map(Segment, SALAD)))])
         while worker.corpus is evidence:
             time.sleep(0.01)
         assert worker._asked.get(begun, evidence) is evidence
@@ -564,7 +565,7 @@ def test_new_runs_ask_the_corpus_that_is_there_now_and_old_ones_theirs(
             raise ConfigError("the reward was trained on another corpus.")
 
         monkeypatch.setattr("recipe_apps.serving.app.open_evidence", refused)
-        grown.remove(["v3"])
+        remove_from(grown, ["v3"])
         while "cannot be served" not in caplog.text:
             time.sleep(0.01)
         assert worker.corpus is now

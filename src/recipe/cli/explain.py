@@ -71,7 +71,9 @@ def explain(
         explanation = explained_there(server, folder, method, pool, prompt)
     else:
         verifier = open_verifier(folder, config, method, pool)
-        explanation = explanation_of(verifier, prompt.history, prompt.plans[0], prompt.goal, others=OTHERS)
+        explanation = explanation_of(
+            verifier, goal=prompt.goal, history=prompt.history, continuation=prompt.plans[0], others=OTHERS
+        )
     if html is not None:
         write_page(explanation, html, links, narrations)
     picture = [] if html is None else ["", f"picture: {html}"]

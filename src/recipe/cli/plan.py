@@ -216,7 +216,7 @@ def _plans(
     No segment is shown of a task that the corpus does not know, for it would be of another task, and none that says
     something else.
     """
-    from recipe.explain.explain import CLOSE, when
+    from recipe.explain.explain import CLOSE, explain, when
     from recipe.explain.records import Links
     from recipe.models.protocol import Refusal, all_answered, read_plan
     from recipe.planning.planner import PlanDraft
@@ -250,7 +250,7 @@ def _plans(
             title.append((f"  {samples} of {len(plans)} samples wrote this plan", ""))
         if verifier is not None and ranked is not None:
             reward = ranked.rewards[sample]
-            explained = verifier.explain(history=request.history, continuation=steps, goal=request.goal)
+            explained = explain(verifier, goal=request.goal, history=request.history, continuation=steps)
             narrations = {aligned.index: aligned.narration for aligned in explained.narrations}
             covered = explained.coverage
             if rank == 0 and verifier.config.aligns:

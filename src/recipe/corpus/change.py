@@ -205,6 +205,31 @@ def remove_narrations(folder: Path, video_ids: Iterable[str], progress: Progress
         return _conclude(folder, index, _without(corpus, numbers), entry, _free_names(folder), (), progress)
 
 
+def add_to(
+    corpus: Corpus,
+    narrations: Iterable[Narration],
+    *,
+    exclusions: Exclusions | None = None,
+    progress: Progress = SILENT,
+) -> Corpus:
+    """Add narrations to a corpus on disk, as `add_narrations`, and open it anew, searched on the processor.
+
+    `corpus` itself stays what it was. `exclusions` are those of the build. Raises as `add_narrations`.
+    """
+    stream, origin = exclude(narrations, exclusions)
+    add_narrations(corpus.folder, stream, progress, origin=origin, encoder=corpus.encoder_config)
+    return corpus.reopened()
+
+
+def remove_from(corpus: Corpus, video_ids: Iterable[str], progress: Progress = SILENT) -> Corpus:
+    """Remove the narrations of these videos from a corpus on disk, and open it anew, searched on the processor.
+
+    `corpus` itself stays what it was. Raises as `remove_narrations`.
+    """
+    remove_narrations(corpus.folder, video_ids, progress)
+    return corpus.reopened()
+
+
 def compact_corpus(folder: Path, progress: Progress = SILENT) -> CorpusChange:
     """Write the shards that hold removed narrations anew without them, and neighbours that fit into one shard as one.
 

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from functools import cached_property, lru_cache, partial
-from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -47,9 +46,6 @@ from recipe.progress import SILENT, Progress
 from recipe.report.html import notebook_table
 from recipe.text import as_steps
 from recipe.types import Hit, Narration
-
-if TYPE_CHECKING:
-    from recipe.corpus.leaks import Exclusions
 
 _COMPARED = 100_000
 """Ids that an unknown one is compared with."""
@@ -261,29 +257,6 @@ class Corpus:
             columns |= {"segment": np.concatenate(numbers), **dict(zip(said.column_names, said.columns, strict=True))}
             tables.append(pa.table(columns))
         return pa.concat_tables(tables).to_pandas()
-
-    def add(
-        self, narrations: Iterable[Narration], *, exclusions: "Exclusions | None" = None, progress: Progress = SILENT
-    ) -> "Corpus":
-        """Add narrations to the corpus on disk, replace those of videos that it holds in other words, and open it anew.
-
-        Texts that are new are encoded, and no others; one that the corpus holds as it is is left alone. This object
-        stays the corpus that it was. `exclusions` are those of the build. The corpus returned is searched on the
-        processor. Raises CorpusError, InputError and EncoderMismatch (`recipe.corpus.change.add_narrations`).
-        """
-        change = import_module("recipe.corpus.change")  # which stands on this module
-        stream, origin = change.exclude(narrations, exclusions)
-        change.add_narrations(self.folder, stream, progress, origin=origin, encoder=self.encoder_config)
-        return self.reopened()
-
-    def remove(self, video_ids: Iterable[str], progress: Progress = SILENT) -> "Corpus":
-        """Remove the narrations of these videos from the corpus on disk, and open it anew, searched on the processor.
-
-        This object stays the corpus that it was. Raises CorpusError and InputError, also for an id that the corpus does
-        not hold (`recipe.corpus.change.remove_narrations`).
-        """
-        import_module("recipe.corpus.change").remove_narrations(self.folder, video_ids, progress)
-        return self.reopened()
 
     def reopened(self) -> "Corpus":
         """The corpus that the folder holds now, with this one's encoder where it is the same. Raises CorpusError."""

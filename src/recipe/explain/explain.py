@@ -26,12 +26,12 @@ from recipe.reward.coverage import TaskPrompt
 from recipe.reward.grounded import grounded_terms
 from recipe.reward.plan_numbers import NUMBERS
 from recipe.reward.scorer import Steps
+from recipe.reward.verifier import Verifier
 from recipe.text import as_steps
 from recipe.types import Plan, PooledAlignment, Segment
 
 if TYPE_CHECKING:
     from recipe.reward.embeddings import NarrationIndex
-    from recipe.reward.verifier import Verifier
 
 _SMALL = 0.0005
 """Contributions below it read 0.000 and are reported as none."""
@@ -88,7 +88,7 @@ class RewardTerm(NamedTuple):
 
 
 def explain(
-    verifier: "Verifier", history: Sequence[str], continuation: Sequence[str] | Plan, goal: str, others: int = 0
+    verifier: Verifier, *, goal: str, history: Sequence[str], continuation: Sequence[str] | Plan, others: int = 0
 ) -> Explanation:
     """The reward of one continuation, what each of its steps adds, and how the pool aligns with it.
 

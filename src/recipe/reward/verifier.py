@@ -8,8 +8,6 @@ from recipe.alignment import backends
 from recipe.alignment.backends import Backend
 from recipe.config import RewardConfig
 from recipe.errors import InputError
-from recipe.explain.explain import explain
-from recipe.explain.records import Explanation
 from recipe.functions import Function
 from recipe.reward.baselines import LengthMethod, RelevanceMethod
 from recipe.reward.coverage import CorpusCoverage
@@ -104,10 +102,6 @@ class Verifier:
         """What each number of a plan adds to its reward by a self-trained net, the largest first; empty without one."""
         groups = [PromptGroup.of(goal, history, [continuation])]
         return self._method.spoken(groups, self._vectors(groups))[0]
-
-    def explain(self, *, goal: str, history: Sequence[str], continuation: Sequence[str] | Plan) -> Explanation:
-        """The reward of one continuation, what each of its steps adds, and how the pool aligns. Raises as `score`."""
-        return explain(self, history, continuation, goal)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Unit-norm float32 [n, d] of steps, n >= 1; new texts are encoded in one call and kept.

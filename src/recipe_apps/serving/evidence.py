@@ -72,7 +72,7 @@ class CorpusEvidence:
         if (verifier := self._verifiers.get(config)) is None:
             verifier = Verifier(self.verifier.corpus, config, embeddings=self.verifier.embeddings)
             self._verifiers[config] = verifier
-        return explain(verifier, history, plan, goal, others=OTHERS)
+        return explain(verifier, goal=goal, history=history, continuation=plan, others=OTHERS)
 
     def coverage(self, prompts: Sequence[Prompt]) -> list[Row]:
         """How far the corpus knows the task of each prompt: `state`, `value` (the match) and a `sentence`.

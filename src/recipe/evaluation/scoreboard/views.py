@@ -269,7 +269,7 @@ def explain_plans(
         for view in chosen:
             for plan in filter(_can_be_explained, view.first()):
                 name = f"ground-{len(elements)}"
-                explanation = explain(verifier, view.history, plan.steps, view.goal)
+                explanation = explain(verifier, goal=view.goal, history=view.history, continuation=plan.steps)
                 best = explanation.best
                 values = {
                     "explanation": explanation,
