@@ -19,9 +19,8 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from common import add_json, table, write_result
+from common import add_json, best, table, totals, write_result
 from numpy.typing import NDArray
-from step_credit import best, totals
 
 from recipe.config import RewardConfig, ValidationSettings
 from recipe.corpus.store import Corpus

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from recipe.artifacts import to_json, write_json
+from recipe.reward.scorer import Prompt, PromptGroup, Scorer, Steps, batches, score_or_raise
 
 Task = TypeVar("Task", bound=Hashable)
 
@@ -183,3 +184,21 @@ def picture(file: Path | None, alt: str) -> list[dict[str, str]]:
     if file is None or file.resolve().parent != ROOT / "docs" / "images":
         return []
     return [{"image": f"../images/{file.name}", "alt": alt}]
+
+
+Totals = dict[Steps, float]
+
+
+def totals(scorer: Scorer, prompts: Sequence[Prompt], plans: Sequence[Sequence[Steps]]) -> list[Totals]:
+    """The reward of each plan of each prompt."""
+    groups = [PromptGroup(*prompt, list(dict.fromkeys(own))) for prompt, own in zip(prompts, plans, strict=True)]
+    rewards = [own for batch in batches(groups) for own in score_or_raise(scorer, batch)]
+    return [
+        {plan: reward.total for plan, reward in zip(group.plans, own, strict=True)}
+        for group, own in zip(groups, rewards, strict=True)
+    ]
+
+
+def best(known: Sequence[Totals]) -> list[Steps]:
+    """The plan with the highest reward of each prompt, the first of equals."""
+    return [max(own, key=own.__getitem__) for own in known]

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import add_json, table, write_result
-from step_credit import totals
+from common import add_json, table, totals, write_result
 
 from recipe.artifacts import read_json, read_jsonl
 from recipe.config import RewardConfig

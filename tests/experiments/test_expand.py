@@ -305,29 +305,6 @@ def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
     assert sorted(study_of(config).law) == [*config.levels]
 
 
-def test_arms_with_credit_for_steps_differ_in_nothing_else() -> None:
-    config = load_experiment(FOLDER / "teaching.toml")
-    assert isinstance(config, TeachingConfig)
-    names = ("narrations", "lists", "validity")
-    given = {"arms": (*names, *(f"{name}-steps" for name in names)), "optimisers": ("grpo", "best-of-n"), "levels": ()}
-    arms = {arm.name: arm for arm in study_of(config.model_copy(update=given | {"seeds": (0,)})).arms}
-    for name in names:
-        for ending in ("-0", "-rounds-0"):
-            plain, steps = arms[f"{name}{ending}"], arms[f"{name}-steps{ending}"]
-            assert (plain.config.credit, steps.config.credit) == ("plan", "steps")
-            same = {"credit": "plan", "output": plain.config.output}
-            if ending == "-rounds-0":
-                same["plans"] = plain.config.plans
-            assert steps.config.model_copy(update=same) == plain.config
-            assert plain.exact == steps.exact
-            assert plain.regime != steps.regime
-    with pytest.raises(ConfigError, match="validity"):
-        parse_config(
-            {"title": "t", "kind": "teaching", "arms": ["validity-steps"], "source": {"type": "procedures",
-             "procedures": ["p.jsonl"], "known": ["COIN"], "narrations": ["n.jsonl"]}}, TeachingConfig, "x",
-        )  # fmt: skip
-
-
 SELF_TRAINED = {"arms": ["narrations", "self-trained", "r0"], "rankers": ["self-trained", "wrong"], "levels": []}
 
 

@@ -1,6 +1,5 @@
 """Intervals over seeds and prompts, and what they say of a claim."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -158,9 +157,7 @@ def test_a_table_from_its_files(tmp_path: Path) -> None:
     shown = measure_table(tmp_path, made, table("qualitative")).prompts
     assert [plan.regime for plan in shown[0].plans] == ["reference", "base", "rl"]
     scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (1, 2), "a judge", (main,))
-    with_ours = replace(scale, tables=(main, replace(main, name="credit")))
-    [counted], [same] = (summary(read_results(write_page(tmp_path, one).parent)) for one in (scale, with_ours))
-    assert counted == same  # claims of ours are none of the paper's
+    assert len(summary(read_results(write_page(tmp_path, scale).parent))) == 1
 
 
 def test_what_a_judge_did_not_score_is_read_three_ways(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from recipe_studies.experiments.stages import Training
 from recipe_studies.reproduce.expand import ScaleRuns, expand
 from recipe_studies.reproduce.run import finished_tables
 from recipe_studies.reproduce.study import Endpoints, PaperStudy, Regime, names, regime, scale, sized, training_config
-from recipe_studies.reproduce.tables import TABLES, table, tables
+from recipe_studies.reproduce.tables import TABLES, table
 
 PATHS: dict[str, Any] = {"model": "m", "examples": "e.jsonl", "output": "o"}
 
@@ -36,7 +36,7 @@ def test_a_regime_changes_only_what_it_names(name: str) -> None:
         made = training_config(scale("0.5b"), chosen, "grpo", {**PATHS, "corpus": "c"}, 0)
         apart = {key for key in GRPOConfig.model_fields if getattr(made, key) != getattr(default, key)}
         # The paper's learning rate, group, KL weight, clipping.
-        assert apart <= {"micro_batch", "reward", *({"credit"} if name.endswith("-steps") else ())}
+        assert apart <= {"micro_batch", "reward"}
         changed = {
             key for key in RewardConfig.model_fields if getattr(made.reward, key) != getattr(RewardConfig(), key)
         }
@@ -71,22 +71,6 @@ def test_a_run_that_two_tables_need_is_planned_once() -> None:
     shared = {stage.name: stage for stage in both.stages}
     assert all(shared[stage.name] == stage for stage in main.stages)
     assert len(trainings(both)) == 1 + 9 * 3  # base; rl, SFT, five ablations, two pools with three seeds
-
-
-def test_a_table_of_ours_is_made_where_it_is_named() -> None:
-    ours = {one.name for one in TABLES if one.ours}
-    assert ours == {"credit"}
-    assert not ours & {one.name for one in tables(["all"])}
-    assert [one.name for one in tables(["all", "credit"])] == [one.name for one in TABLES]
-    every, credit = (trainings(planned(study(name, seeds=(0,)))) for name in ("all", "credit"))
-    own = {name: training.config for name, training in credit.items() if name not in every}
-    assert set(own) == {"grpo-rl-grounded-steps-0", "best-of-n-rounds-grounded-steps-0", "best-of-n-rounds-composed-0"}
-    for name, settings in own.items():
-        assert isinstance(settings, GRPOConfig | BestOfNConfig)
-        assert (settings.credit == "steps") == name.endswith("-steps-0")
-    composed = own["best-of-n-rounds-composed-0"]
-    assert isinstance(composed, BestOfNConfig)
-    assert (composed.choose, composed.temperature) == ("composed", 0.7)
 
 
 def test_controls_are_trained_beside_the_regimes_with_the_same_settings() -> None:

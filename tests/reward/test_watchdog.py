@@ -393,7 +393,6 @@ def test_records_of_a_run_and_of_any_trainer_are_read_alike(tmp_path: Path) -> N
     [
         ({"goal": " "}, r"line 1, field 'goal': the text is empty"),
         ({"history": "boil"}, r"line 1, field 'history': no list of steps"),
-        ({"prefix_rewards": [0.0, "one"]}, r"line 1, field 'prefix_rewards': no list of rewards"),
         ({"completion": ["pour"]}, r"line 1, field 'completion': no text; give the completion as a string"),
         ({"reward": "high"}, r"line 1, field 'reward': no reward; give a number, null, or an object with 'total'"),
         ({"reward": {}}, r"line 1, field 'reward': no reward"),

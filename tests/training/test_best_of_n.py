@@ -31,7 +31,6 @@ from recipe.training.best_of_n import RoundRecord, batches_in_order, choose, com
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy, lora_config, sample
 from recipe.training.sft import SilentSFTTrainer
-from recipe.training.step_credit import token_steps
 from recipe.types import Example
 
 SMALL = {"n": 4, "rounds": 1, "epochs": 1, "batch_size": 6, "completions_at_once": 48, "max_completion_tokens": 8}
@@ -149,61 +148,6 @@ def test_the_loss_is_the_likelihood_of_what_was_written(base_model: Path) -> Non
     loss.backward()
     with torch.no_grad():
         assert loss.item() == pytest.approx(-sum(log_likelihood(policy.model, prompts, said)), rel=1e-4)
-
-
-def test_tokens_without_a_loss_are_read_and_not_learned(base_model: Path) -> None:
-    policy = load_policy(str(base_model))
-    policy.model.eval()
-    prompts, said = [[30, 31, 32], [40, 41]], [[50, 51, 52], [60, 61]]
-    some = [[True, False, True], [False, False]]
-    with torch.no_grad():
-        kept = completion_loss(policy.model, prompts, said, has_loss=some)
-        rest = completion_loss(policy.model, prompts, said, has_loss=[[not own for own in row] for row in some])
-        assert kept.item() + rest.item() == pytest.approx(completion_loss(policy.model, prompts, said).item(), rel=1e-5)
-        read = completion_loss(policy.model, [[30, 31, 32, 50, 51]], [[52]])
-        first = completion_loss(policy.model, [[30, 31, 32]], [[50]])
-        assert kept.item() == pytest.approx(read.item() + first.item(), rel=1e-4)
-
-
-def test_with_credit_for_steps_those_that_add_nothing_are_not_learned(
-    config: BestOfNConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second line of a plan costs a little, and every other one is worth more."""
-
-    class SecondCosts(WordScorer):
-        def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
-            self.plans += sum(len(group.plans) for group in groups)
-            return [[plain_reward(self.worth(plan), len(plan)) for plan in group.plans] for group in groups]
-
-        def worth(self, plan: Sequence[str]) -> float:
-            return sum(1.0 if place != 1 else -0.1 for place in range(len(plan)))
-
-    learned: list[tuple[list[int], list[bool]]] = []
-    plain = completion_loss
-
-    def recording(model: Any, prompts: Any, written: Any, share: bool, has_loss: Any) -> torch.Tensor:
-        learned.extend(zip(written, has_loss, strict=True))
-        return plain(model, prompts, written, share, has_loss)
-
-    monkeypatch.setattr(best_of_n, "completion_loss", recording)
-    config = config.model_copy(update={"credit": "steps", "max_completion_tokens": 48, "prompts_per_round": 6})
-    scorer = SecondCosts()
-    train_best_of_n(config, scorer)
-    chosen = [row for row in records(config, 1) if row["chosen"]]
-    assert len(learned) == len(chosen)
-    known = {tuple(row["tokens"]): row for row in chosen}
-    tokenizer = load_policy(config.model).tokenizer
-    for tokens, has_loss in learned:
-        row = known[tuple(tokens)]
-        completion = Completion.of(row["completion"], cut=row["clipped"])
-        assert len(row["prefix_rewards"]) == len(completion.steps) + 1
-        assert row["prefix_rewards"][-1] == row["reward"]["total"]
-        losing = 1 if len(completion.steps) > 1 else None
-        assert [step != losing for step in token_steps(tokenizer, tokens, completion)] == has_loss
-    assert not all(all(has_loss) for _, has_loss in learned)
-    assert not any("prefix_rewards" in row for row in records(config, 1) if not row["chosen"])
-    [first, *_] = rounds(config)
-    assert 0 < first["losing_steps"] < 1
 
 
 def test_reading_a_common_head_once_changes_no_gradient(base_model: Path) -> None:

@@ -114,30 +114,6 @@ def test_a_round_learns_the_composed_plan(config: BestOfNConfig, monkeypatch: py
     assert first["chosen_reward"] > first["reward"]
 
 
-def test_of_a_composed_plan_the_steps_that_add_something_are_learned(
-    config: BestOfNConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    learned: list[tuple[list[int], list[bool]]] = []
-
-    def recording(model: Any, prompts: Any, written: Any, share: bool, has_loss: Any) -> Any:
-        learned.extend(zip(written, has_loss, strict=True))
-        return completion_loss(model, prompts, written, share, has_loss)
-
-    monkeypatch.setattr(best_of_n, "completion_loss", recording)
-    scorer = PlaceScorer()
-    train_best_of_n(config.model_copy(update={"credit": "steps"}), scorer)
-    tokenizer = load_reader(config.model).tokenizer
-    masks = {tokenizer.decode(tokens, skip_special_tokens=True): has_loss for tokens, has_loss in learned}
-    chosen = [row for _, row in read_jsonl(config.output / "completions" / "round-01.jsonl") if row["chosen"]]
-    assert any("composed" in row for row in chosen)
-    for row in chosen:
-        text = format_plan(row["composed"]) if "composed" in row else row["completion"]
-        steps = row.get("composed", parse_plan(text, cut=row["clipped"]).steps)  # type: ignore[union-attr]
-        assert row["prefix_rewards"] == [scorer.outcome(steps[:end]).total for end in range(len(steps) + 1)]  # type: ignore[union-attr]
-        lines = dict.fromkeys(after > before for before, after in itertools.pairwise(row["prefix_rewards"]))
-        assert {*lines} <= {*masks[text]} or "composed" not in row
-
-
 def test_a_model_that_thinks_first_has_no_composed_plans(
     config: BestOfNConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

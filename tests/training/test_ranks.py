@@ -95,7 +95,7 @@ def runs(
             reward=RewardConfig(verifier="grounded"),
         ),
         "twice": GRPOConfig(
-            **{**grpo, "steps": 4}, iterations=2, micro_batch=2, credit="steps", output=folder / "twice"
+            **{**grpo, "steps": 4}, iterations=2, micro_batch=2, output=folder / "twice"
         ),
         "video": GRPOConfig(**{**grpo, **seeing}, output=folder / "video"),
         "sft": SFTConfig(**sft, model=world_run["model"], micro_batch=1, output=folder / "sft"),

@@ -110,7 +110,7 @@ def killed(
             update={"choose": "composed", "n": 3, "max_completion_tokens": 32}
         ),
         "video-sft": SFTConfig(**seeing, **sft, output=folder / "video-sft"),
-        "video-grpo": GRPOConfig(**seeing, **grpo, credit="steps", output=folder / "video-grpo"),
+        "video-grpo": GRPOConfig(**seeing, **grpo, output=folder / "video-grpo"),
     }
     assert in_child(DOOMED, json.dumps({name: run.model_dump_json() for name, run in runs.items()})) == 0
     return runs

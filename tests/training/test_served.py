@@ -154,7 +154,7 @@ def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    settings = {**world_run, "steps": 3, "save_every": 1, "credit": "steps"}
+    settings = {**world_run, "steps": 3, "save_every": 1}
     local = GRPOConfig(**settings, output=tmp_path / "local")
     train_grpo(local, Verifier(Corpus.open(world_run["corpus"]), local.reward))
     del settings["corpus"]

@@ -25,12 +25,15 @@ REMOVED: Mapping[str, str] = {
     "recipe serve --branch": "it belonged to the search by beam; --samples sets how many plans recombine samples",
     **{f"{command} {option}": _ONE_PROTOCOL for command in _VPA for option in ("--rule", "--protocol", "--order")},
     "recipe evaluate vpa --taxonomy": "actions are always the 105 different texts; leave it out",
+    "recipe reproduce credit": 'credit for steps gained nothing; rounds on composed plans are choose = "composed"',
     # Settings.
     "GroundedConfig.language_model": "the order of steps by a language model gained nothing on average; leave it out",
     "GroundedConfig.model_order": "it was the weight of `language_model`, which was removed too; leave it out",
     "GroundedConfig.permutations": "it belonged to `language_model`, which was removed too; leave it out",
     "GroundedConfig.abstain_below": "abstaining lost quality; leave it out, and use min_coverage to train on covered "
     "prompts only",
+    "GRPOConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",
+    "BestOfNConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",
     "RewardConfig.frames": "frames as evidence gained nothing in the reward; leave the table out",
     "ModelConfig.continues": "it belonged to the search by beam; leave it out",
     "SearchConfig.search=beam": "at equal tokens it was worse than recombine; use recombine",

@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -278,7 +278,6 @@ class GRPOConfig(RewardTrainingSettings):
     """
 
     stage = "grpo"
-    written_if_set: ClassVar[frozenset[str]] = frozenset({"credit"})
 
     steps: Positive = 500
     """Ours. Optimiser steps; appendix A.3 speaks of "the first few thousand steps" without a number of all."""
@@ -303,9 +302,6 @@ class GRPOConfig(RewardTrainingSettings):
     within a completion first (ours). Ours: `dr_grpo` (Liu et al. 2025) only centres rewards and divides the sum over
     all tokens by `max_completion_tokens` a completion, so that neither the spread of a group nor the length of a
     completion weighs its tokens."""
-    credit: Literal["plan", "steps"] = "plan"
-    """What a token is paid: the reward of the whole plan (stated, appendix A.4), or that from its step on (ours,
-    docs/training.md), which costs the rewards of all beginnings of a plan."""
     learning_rate: float = 1e-4
     """Stated (appendix A.4). Constant, without warm-up."""
     truncated: Literal["keep", "mask"] = "keep"
@@ -342,7 +338,6 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     """
 
     stage = "best-of-n"
-    written_if_set: ClassVar[frozenset[str]] = frozenset({"credit"})
 
     rounds: Positive = 1
     """Rounds of sampling, choosing and fine-tuning."""
@@ -358,9 +353,6 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     choose: Literal["best", "composed", "random"] = "best"
     """The plan to train on: the one with the highest reward, the first of equals; the best that the first steps of one
     plan and the rest of another give, which no bound holds for; or as a control a random one."""
-    credit: Literal["plan", "steps"] = "plan"
-    """What is learned of a chosen plan: all of it, or the steps alone that raise the reward where they stand. What the
-    others write has no loss."""
     margin: Annotated[float, Field(ge=0)] | None = None
     """Train only on prompts where the best reward is above the mean by more than this; left out: on all. With
     `choose = "random"` it leaves out the same prompts."""

@@ -137,21 +137,6 @@ def score_plans(scorer: Scorer, prompts: Sequence[Prompt], plans: Sequence[Steps
     return [outcomes[index] for index in range(len(plans))]
 
 
-def score_prefixes(scorer: Scorer, prompts: Sequence[Prompt], plans: Sequence[Steps]) -> list[list[Outcome]]:
-    """The outcomes of the n + 1 beginnings of each plan for its prompt: the empty plan first, the whole plan last.
-
-    All are scored in one call, and one that plans of a prompt share is scored once. One that fails is a failure, and
-    the others are not. Raises as `outcomes_of`.
-    """
-    beginnings = [
-        [(prompt, plan[:end]) for end in range(len(plan) + 1)] for prompt, plan in zip(prompts, plans, strict=True)
-    ]
-    distinct = list(dict.fromkeys(pair for own in beginnings for pair in own))
-    outcomes = score_plans(scorer, [prompt for prompt, _ in distinct], [plan for _, plan in distinct])
-    known = dict(zip(distinct, outcomes, strict=True))
-    return [[known[pair] for pair in own] for own in beginnings]
-
-
 def prompt_outcomes(scorer: Scorer, prompts: Sequence[Prompt]) -> list[Outcome]:
     """The reward of the empty plan of each prompt, in order: its `coverage` is the prompt's; a failure stays one."""
     groups = [PromptGroup(*prompt, [()]) for prompt in dict.fromkeys(prompts)]
@@ -205,8 +190,3 @@ def or_none(outcomes: Sequence[Outcome], *, earlier: bool) -> list[Reward | None
     if unusable and len(unusable) == len(outcomes) and not earlier:
         raise unusable[0]
     return [outcome if isinstance(outcome, Reward) else None for outcome in outcomes]
-
-
-def totals_or_none(outcomes: Sequence[Outcome]) -> tuple[float | None, ...]:
-    """The rewards as numbers, None in place of each failure."""
-    return tuple(outcome.total if isinstance(outcome, Reward) else None for outcome in outcomes)

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from types import NoneType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -121,7 +120,7 @@ empty texts name the reward itself: 0 and its variance."""
 class CompletionRecord:
     """A completion of a training step and what it earned: a line of a record, and what the watchdog sees."""
 
-    written_if_set: ClassVar[frozenset[str]] = frozenset({"prefix_rewards"})
+    written_if_set: ClassVar[frozenset[str]] = frozenset()
     """Fields that a line does not have where they are empty."""
     step: int
     example_id: str = ""
@@ -133,8 +132,6 @@ class CompletionRecord:
     """Whether the completion was cut at the token limit."""
     reward: Reward | None = None
     """None where it could not be computed, and before it is."""
-    prefix_rewards: tuple[float | None, ...] = ()
-    """With credit for steps: the rewards of the plan's beginnings, the empty one first and the whole plan last."""
 
     @property
     def row(self) -> JsonObject:
@@ -148,7 +145,6 @@ class CompletionRecord:
     @classmethod
     def of_row(cls, path: Path, line: int, row: JsonObject, step: int | None = None, **further: Any) -> Self:
         """The record of a line; `step` counts where the line has none. Raises InputError with file, line and field."""
-
         refuse = partial(InputError.at, path, line=line)
         if type(number := row.get("step", step)) is not int:
             remedy = "give the number of the training step, or name the file step-00001.jsonl"
@@ -167,10 +163,6 @@ class CompletionRecord:
         if too_large or (total is not None and type(total) not in (int, float)):
             raise refuse("no reward", "give a number, null, or an object with 'total'", field="reward")
         completion = Completion.of(row["completion"], cut=clipped)
-        prefixes = row.get("prefix_rewards", [])
-        if not isinstance(prefixes, list) or any(type(prefix) not in (int, float, NoneType) for prefix in prefixes):
-            remedy = "give a list of numbers and nulls, or leave it out"
-            raise refuse("no list of rewards", remedy, field="prefix_rewards")
         earned = None
         if total is not None:
             try:
@@ -189,7 +181,6 @@ class CompletionRecord:
             completion=completion,
             clipped=clipped,
             reward=earned,
-            prefix_rewards=tuple(prefixes),
             **further,
         )
 

@@ -29,7 +29,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
@@ -50,7 +49,7 @@ from recipe.models.decoding import common_head
 from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.reward.composition import compose
-from recipe.reward.scorer import Scorer, Steps, score_prefixes, totals_or_none
+from recipe.reward.scorer import Scorer, Steps
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, copied_share, step_statistics
 from recipe.text import Completion, format_plan
 from recipe.training import ranks
@@ -73,7 +72,6 @@ from recipe.training.rewards import (
     score_completions,
 )
 from recipe.training.runs import Run, run_prompt
-from recipe.training.step_credit import token_steps
 from recipe.training.validation import ROWS, Measure, Validation, divergences, require_held_out
 from recipe.types import Example
 
@@ -148,7 +146,7 @@ def train_best_of_n(
 class RoundRecord(CompletionRecord):
     """A plan of a round. Its `step` counts batches of prompts over all rounds: what the watchdog compares."""
 
-    written_if_set: ClassVar[frozenset[str]] = frozenset({"prefix_rewards", "composed", "composed_total"})
+    written_if_set: ClassVar[frozenset[str]] = frozenset({"composed", "composed_total"})
     round: int
     tokens: list[int]
     chosen: bool = False
@@ -160,7 +158,7 @@ class RoundRecord(CompletionRecord):
 
     @property
     def taught(self) -> Completion:
-        """The plan that is trained on, where this one is chosen; `prefix_rewards` are those of its beginnings."""
+        """The plan that is trained on, where this one is chosen."""
         return Completion(format_plan(self.composed), self.composed, False) if self.composed else self.completion
 
 
@@ -342,14 +340,6 @@ class Rounds:
             choose(self._config, number, records, n)
             if self._config.choose == "composed":
                 self._compose(records, n)
-            chosen = [record for record in records if record.chosen and self._config.credit == "steps"]
-            for first in range(0, len(chosen), width):
-                part = chosen[first : first + width]
-                prompts_of = [(record.goal, record.history) for record in part]
-                outcomes = score_prefixes(self._scorer, prompts_of, [record.taught.steps for record in part])
-                for record, own in zip(part, outcomes, strict=True):
-                    record.prefix_rewards = totals_or_none(own)
-                    record.chosen = any(self._has_loss(record))
         write_jsonl(file, (record.row for record in records))
         partial.unlink()
         return records
@@ -377,20 +367,6 @@ class Rounds:
         tokens = self._tokenizer(record.taught.text, add_special_tokens=False)["input_ids"]
         end = end_of_turn(self._tokenizer).id
         return tokens if end is None else [*tokens, end]
-
-    def _has_loss(self, record: RoundRecord) -> list[bool]:
-        """For each token of a plan whether it is trained on: with credit for steps, not where its step adds nothing."""
-        tokens = self._taught(record)
-        if not record.prefix_rewards:
-            return [True] * len(tokens)
-        # A step whose gain could not be computed is trained on, and so is what follows the last one.
-        lost = {
-            step
-            for step, (before, after) in enumerate(pairwise(record.prefix_rewards))
-            if before is not None and after is not None and after <= before
-        }
-        steps = token_steps(self._tokenizer, tokens, record.taught, self._opening)
-        return [step not in lost for step in steps]
 
     def _rendered(self, examples: Sequence[Example]) -> list[list[int]]:
         chats = [self._prompt.training_chat(example) for example in examples]
@@ -484,7 +460,7 @@ class Rounds:
         config, state = self._config, self.state
         by_name = {example.example_id: example for example in self._order[(number - 1) * self._size :][: self._size]}
         prompts = self._rendered([by_name[record.example_id] for record in chosen])
-        taught, has_loss = [self._taught(record) for record in chosen], [self._has_loss(record) for record in chosen]
+        taught = [self._taught(record) for record in chosen]
         batches = batches_in_order(len(chosen), config, number)
         optimiser = torch.optim.AdamW(self._trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
         warmup = math.ceil(config.warmup * len(batches))
@@ -505,17 +481,13 @@ class Rounds:
                 name = f"{config.seed} {state['step']}"
                 torch.manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]))
                 self.model.train()
-                tokens = sum(sum(has_loss[i]) for i in batch)
+                tokens = sum(len(taught[i]) for i in batch)
                 width, loss = config.micro_batch or len(batch), 0.0
                 for first in range(0, len(batch), width):
                     own = [prompts[i] for i in batch[first : first + width]]
                     written = [taught[i] for i in batch[first : first + width]]
-                    learned = [has_loss[i] for i in batch[first : first + width]]
                     with torch.autocast(self._device.type, torch.bfloat16, enabled=use_bf16(config.bf16)):
-                        loss_of_pass = completion_loss(
-                            self.model, own, written, not config.gradient_checkpointing, learned
-                        )
-                        part = loss_of_pass / tokens
+                        part = completion_loss(self.model, own, written, not config.gradient_checkpointing) / tokens
                     part.backward()
                     loss += part.item()
                 norm = torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
@@ -575,9 +547,8 @@ def completion_loss(
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
     share: bool = True,
-    has_loss: Sequence[Sequence[bool]] | None = None,
 ) -> torch.Tensor:
-    """Minus the log-likelihood in nats of the completions after their prompts, summed over the tokens that have a loss.
+    """Minus the log-likelihood in nats of the completions after their prompts, summed over their tokens.
 
     With `share`, what all prompts begin with is read once, which gradient checkpointing does not allow. The rest is
     padded on the left, so that the output layer is applied to the positions of completions only.
@@ -591,10 +562,7 @@ def completion_loss(
     rows = list(zip(rest, completions, strict=True))
     padded = [[*[0] * (before - len(p)), *p, *c, *[0] * (behind - len(c))] for p, c in rows]
     known = [[*[0] * (before - len(p)), *[1] * (len(p) + len(c)), *[0] * (behind - len(c))] for p, c in rows]
-    learned = has_loss or [[True] * len(c) for c in completions]
-    labels_of = [[token if own else _IGNORED for token, own in zip(*pair, strict=True)]
-                 for pair in zip(completions, learned, strict=True)]  # fmt: skip
-    wanted = [[*own, *[_IGNORED] * (behind - len(own))] for own in labels_of]
+    wanted = [[*own, *[_IGNORED] * (behind - len(own))] for own in completions]
     device = next(model.parameters()).device
     mask = torch.tensor(known, device=device)
     cache = None

@@ -45,7 +45,6 @@ from recipe.training.rewards import (
     score_completions,
 )
 from recipe.training.runs import Run, run_prompt, step_of
-from recipe.training.step_credit import step_advantages, token_steps
 from recipe.training.validation import ROWS, Measure, Validation, require_held_out
 from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
@@ -53,10 +52,7 @@ from recipe.types import Example
 
 _FIELDS = (
     {name: name for name in ("reward", "reward_std", "aligned_history", "aligned_full", "rho", "gated", "steps")}
-    | {
-        name: name
-        for name in ("malformed", "unscored", "losing_steps", "loss", "kl", "kl_plan", "beta", "entropy", "grad_norm")
-    }
+    | {name: name for name in ("malformed", "unscored", "loss", "kl", "kl_plan", "beta", "entropy", "grad_norm")}
     | {"clip_ratio/region_mean": "clip_ratio", "completions/mean_length": "completion_tokens"}
     | {"completions/clipped_ratio": "clipped_ratio", "frac_reward_zero_std": "zero_std"}
     | {name: name for name in ("copied", "repeated", "length_growth", "length_pay", "coverage", "corpus_share")}
@@ -149,7 +145,6 @@ class RewardFunction:
     its group. Raises ComputeError for a step in which that is true of all: nothing would be learned. The watchdog
     sees what the trainer sees, and knows the steps that were recorded before the run was resumed. The first process
     scores, records and watches the completions of all, so that rewards do not depend on the number of processes.
-    With credit for steps it also computes the `advantages` of all tokens, in place of those that TRL makes of rewards.
     """
 
     __name__ = "verifier"
@@ -172,8 +167,6 @@ class RewardFunction:
         self._opening = "" if tokenizer is None else thought_opening(tokenizer)
         self._scorer, self._config = scorer, config
         self._folder, self._longest = run.completions, config.max_completion_tokens
-        self.advantages: list[list[float]] | None = None
-        """Of each token of the completions that this process has written last; None where TRL's are used."""
         recorded = ranks.main() and any(self._folder.glob("*.jsonl"))
         self._watchdog = replay(read_records(self._folder)) if recorded else Watchdog()
         self.on_finding = on_finding
@@ -207,33 +200,23 @@ class RewardFunction:
                 clipped=clipped,
             )
             records.append(record)
-        places: list[list[int]] = []
-        if self._config.credit == "steps" and self._tokenizer is not None:
-            for record, tokens in zip(records, completion_ids, strict=True):
-                places.append(token_steps(self._tokenizer, tokens, record.completion, self._opening))
-        of_all, all_places = ranks.gathered(records), ranks.gathered(places)
-        totals, advantages = ranks.from_main(lambda: self._scored(step, of_all, all_places, log_metric))
+        of_all = ranks.gathered(records)
+        totals = ranks.from_main(lambda: self._scored(step, of_all, log_metric))
         # Every process has an equal share, in the order of their ranks.
         share = len(totals) // ranks.world()
-        own = slice(ranks.rank() * share, (ranks.rank() + 1) * share)
-        self.advantages = advantages[own] if advantages else None
-        return totals[own]
+        return totals[ranks.rank() * share : (ranks.rank() + 1) * share]
 
     def _scored(
         self,
         step: int,
         records: list[CompletionRecord],
-        places: list[list[int]],
         log_metric: Callable[[str, float], None],
-    ) -> tuple[list[float | None], list[list[float]]]:
-        """The rewards of a step's completions, those of all processes, recorded and watched.
-
-        With `places`, the steps that the tokens of each belong to, also the advantages of the tokens.
-        """
+    ) -> list[float | None]:
+        """The rewards of a step's completions, those of all processes, recorded and watched."""
         if self._scorer is None:
             raise ConfigError("the first process of a run needs a scorer; give it one.")
         began = time.monotonic()
-        score_completions(self._scorer, records, earlier=bool(self._watchdog.steps), prefixes=bool(places))
+        score_completions(self._scorer, records, earlier=bool(self._watchdog.steps))
         log_metric("reward_seconds", time.monotonic() - began)
         write_jsonl(self._folder / f"step-{step:05d}.jsonl", (record.row for record in records))
         if all(record.reward is None for record in records):
@@ -246,15 +229,7 @@ class RewardFunction:
         metrics = reward_metrics(records, self._config.reward.grounded) | self._watchdog.metrics()
         for name, value in metrics.items():
             log_metric(name, value)
-        totals = [None if record.reward is None else record.reward.total for record in records]
-        size, advantages = self._config.group_size, list[list[float]]()
-        for first in range(0, len(places), size):
-            group = slice(first, first + size)
-            rewards = [record.prefix_rewards for record in records[group]]
-            positions = [max(own) + 1 for own in places[group]]
-            paid = step_advantages(rewards, positions, scaled=self._config.loss != "dr_grpo")
-            advantages += [[own[at] for at in where] for own, where in zip(paid, places[group], strict=True)]
-        return totals, advantages
+        return [None if record.reward is None else record.reward.total for record in records]
 
 
 def grpo_trainer(

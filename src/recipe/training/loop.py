@@ -97,20 +97,6 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
     _spent: torch.Tensor | float = 0.0
     """Of the passes of the step under way, as `plan_kl` gives it."""
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """TRL's batch, with the advantages [B, tokens] of the reward function where it makes some.
-
-        TRL gives every token of a completion one advantage, and its losses take one for each.
-        """
-        batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        advantages = self.reward_funcs[0].advantages
-        if advantages is not None:
-            padded = torch.zeros(batch["completion_ids"].shape, device=batch["advantages"].device)
-            for row, own in zip(padded, advantages, strict=True):
-                row[: len(own)] = torch.tensor(own)
-            batch["advantages"] = padded
-        return batch
-
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """TRL's loss; a step's last pass logs `kl_plan`, the mean KL of its plans in nats, and `beta`."""
         loss: torch.Tensor = super()._compute_loss(model, inputs)

@@ -4,7 +4,6 @@ import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
@@ -15,7 +14,7 @@ from recipe.errors import ConfigError, InputError
 from recipe.reward.coverage import FEWEST, TaskPrompt
 from recipe.reward.grounded import corpus_share
 from recipe.reward.own import pinned_reward
-from recipe.reward.scorer import Scorer, or_none, prompt_outcomes, score_plans, score_prefixes, totals_or_none
+from recipe.reward.scorer import Scorer, or_none, prompt_outcomes, score_plans
 from recipe.reward.self_trained import CARD
 from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import CompletionRecord, Finding
@@ -142,22 +141,13 @@ def prompts_in_order(examples: Sequence[Example], needed: int, seed: int) -> lis
     return order[:needed]
 
 
-def score_completions(
-    scorer: Scorer, records: Sequence[CompletionRecord], *, earlier: bool, prefixes: bool = False
-) -> None:
+def score_completions(scorer: Scorer, records: Sequence[CompletionRecord], *, earlier: bool) -> None:
     """Give each record its reward, None where there is none; `earlier`: whether any record before these had one.
 
-    With `prefixes` also the rewards of its plan's beginnings. Raises as `recipe.reward.scorer.or_none`.
+    Raises as `recipe.reward.scorer.or_none`.
     """
     prompts = [(record.goal, record.history) for record in records]
-    plans = [record.completion.steps for record in records]
-    if prefixes:
-        beginnings = score_prefixes(scorer, prompts, plans)
-        outcomes = [own[-1] for own in beginnings]
-        for record, own in zip(records, beginnings, strict=True):
-            record.prefix_rewards = totals_or_none(own)
-    else:
-        outcomes = score_plans(scorer, prompts, plans)
+    outcomes = score_plans(scorer, prompts, [record.completion.steps for record in records])
     for record, reward in zip(records, or_none(outcomes, earlier=earlier), strict=True):
         record.reward = reward
 
@@ -178,13 +168,6 @@ def reward_metrics(records: Sequence[CompletionRecord], config: GroundedConfig) 
     covered = [reward.coverage for reward in scored if reward.coverage is not None]
     means |= {"coverage": fmean(covered)} if covered else {}
     named = dict.fromkeys(name for reward in scored for name in reward.parts)
-    gains = [
-        after - before
-        for record, _ in known
-        for before, after in pairwise(record.prefix_rewards)
-        if before is not None and after is not None
-    ]
-    means |= {"losing_steps": fmean(gain < 0 for gain in gains)} if gains else {}
     share = corpus_share(scored, [(record.goal, record.history) for record, _ in known], config)
     means |= {} if share is None else {"corpus_share": share}
     return means | {f"{PART}{name}": fmean(r.parts[name] for r in scored if name in r.parts) for name in named}

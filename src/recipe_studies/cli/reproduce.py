@@ -32,7 +32,7 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="TABLE...",
-            help="main, regimes, weak, video, ablation, diversity, vpa, frontier, qualitative, all of these; credit.",
+            help="main, regimes, weak, video, ablation, diversity, vpa, frontier, qualitative, or all of these.",
         ),
     ],
     scale: Annotated[list[str], typer.Option(help="tiny, smollm2, 135m, 0.5b, 3b, 7b; repeat for several.")] = ["tiny"],  # noqa: B006

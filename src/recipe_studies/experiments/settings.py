@@ -137,7 +137,7 @@ class Experiment(StudySettings):
             if len(set(values)) < len(values):
                 raise ValueError(f"something stands twice in {name}; name each once")
         for name, kind in (("compared", "reward"), ("rewards", "reward"), ("arms", "arm")):
-            if {"validity", "validity-steps"} & {*getattr(self, name, ())} and not self.has_world:
+            if "validity" in getattr(self, name, ()) and not self.has_world:
                 raise ValueError(f"{kind} 'validity' is known on a world only; leave it out of {name}")
         if self.best_of > self.samples:
             raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
@@ -283,11 +283,8 @@ class VideoConfig(Experiment):
 
 ArmName = Literal[
     "narrations", "lists", "self-trained", "paper", "validity", "wrong", "r0", "length", "random", "gold",
-    "narrations-steps", "lists-steps", "validity-steps",
 ]  # fmt: skip
-"""What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations. With
-`-steps` the same reward trains with `credit = "steps"`."""
-STEPS = "-steps"
+"""What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations."""
 
 
 class TeachingWorld(WorldSource):
@@ -406,7 +403,7 @@ class TeachingConfig(Experiment):
         if self.sft_known and not (isinstance(self.source, ProceduresSource) and self.source.known_share):
             raise ValueError("sft_known needs goals that the base knows; give source.known_share, or remove it")
         if isinstance(self.source, ProceduresSource):
-            if not self.source.narrations and {"narrations", "narrations-steps", "paper"} & {*self.arms}:
+            if not self.source.narrations and {"narrations", "paper"} & {*self.arms}:
                 raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
             if not (self.model or self.source.known or self.source.known_share):
                 raise ValueError("the base has nothing to learn from; give model, source.known or source.known_share")

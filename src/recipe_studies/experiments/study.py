@@ -33,7 +33,6 @@ from recipe.evaluation.metrics import CONTROL
 from recipe.reward.own import pinned_reward
 from recipe_studies.experiments.settings import (
     SELF_TRAINED,
-    STEPS,
     TABLES,
     AnyExperiment,
     ArmName,
@@ -89,9 +88,6 @@ ARM_REGIMES: Mapping[ArmName, str] = {
     "length": f"{CONTROL}number of steps",
     "random": f"{CONTROL}random own plan",
     "gold": "SFT on gold",
-    "narrations-steps": "covering narrations, credit for steps",
-    "lists-steps": "covering step lists, credit for steps",
-    "validity-steps": "exact validity, credit for steps",
 }
 """Regimes of the arms of a teaching experiment."""
 CoverageLevel = int | Literal["lists"]
@@ -403,10 +399,8 @@ def _teaching(config: TeachingConfig) -> Study:
     first_draws: dict[int, str] = {}
     for seed, name, regime, corpus, optimiser in wanted:
         fixed: dict[str, Any] = {"corpus": corpus, **start}
-        paid, table = name.removesuffix(STEPS), optimiser.replace("-", "_")
-        exact, reward = paid == "validity", rewards.get(paid, grounded)
-        if name != paid:
-            fixed["credit"] = "steps"
+        table = optimiser.replace("-", "_")
+        exact, reward = name == "validity", rewards.get(name, grounded)
         if name == "random":
             fixed["choose"] = "random"
         elif optimiser == "best-of-n":

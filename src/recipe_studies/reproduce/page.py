@@ -108,8 +108,7 @@ def summary(results: StudyResults) -> list[str]:
     """How many claims hold at each scale, in a sentence, and those that do not."""
     sentences = []
     for scale in results.scales:
-        papers = [made for made in scale.tables if not table(made.name).ours]
-        claims_here = [finding for made in papers for finding in made.findings]
+        claims_here = [finding for made in scale.tables for finding in made.findings]
         counts = ", ".join(
             f"{count} {words}"
             for verdict, words in VERDICTS.items()
@@ -144,14 +143,14 @@ def sections(results: StudyResults) -> Iterator[Section]:
                 )
             elif made.name == "diversity":
                 about = f"Diversity from 0 to 1, accuracy in percent ({scale.judge})."
-            elif made.figures and not paper.ours:
+            elif made.figures:
                 about += f" The paper's figures are of {model}, by its judge."
             several = f"{scale.title}: " if len(results.scales) > 1 else ""
             yield Section(
                 name=f"{scale.scale}-{made.name}",
                 title=f"{several}{paper.title}",
                 short=f"{several}{made.name}",
-                paragraphs=(about if paper.ours else f"In the paper: {paper.source}. {about}",),
+                paragraphs=(f"In the paper: {paper.source}. {about}",),
                 blocks=tuple(_blocks(scale, made)),
                 findings=(*made.not_beaten, *made.notes),
             )
@@ -197,8 +196,7 @@ def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
                 cells.append(Cell(None if finding is None else finding.verdict))
             about = f"{claim.source}, within {claim.margin:g}" if claim.margin else claim.source
             rows.append(TableRow(claim.sentence, tuple(cells), about=about))
-        title = "What is compared" if table(made.name).ours else "What the paper claims"
-        yield Table(title, "claim", tuple(names), tuple(rows))
+        yield Table("What the paper claims", "claim", tuple(names), tuple(rows))
     if made.figures:
         drawing, about = _drawn(made)
         model = "Qwen2.5-7B at every scale" if made.name == "vpa" else scale.published

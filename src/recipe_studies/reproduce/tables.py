@@ -10,6 +10,7 @@ from typing import Literal
 
 from recipe.config import Settings, parse_config, read_config
 from recipe.config.planning import Proposers
+from recipe.config.removed import removed_option
 from recipe.errors import ConfigError
 from recipe.evaluation.published import published
 from recipe_studies.reproduce.study import regime
@@ -82,8 +83,6 @@ class PaperTable(Settings):
     claims: tuple[Claim, ...] = ()
     per_dataset: bool = False
     """Whether each dataset has a column, beside the macro averages."""
-    ours: bool = False
-    """Whether it is none of the paper's: `all` leaves it out, and it is made where it is named."""
 
     @property
     def regimes(self) -> tuple[str, ...]:
@@ -129,16 +128,15 @@ def table(name: str) -> PaperTable:
         if paper.name == name:
             return paper
     raise ConfigError(
-        f"{name!r} is none of the tables; they are {', '.join(paper.name for paper in TABLES)}, or {ALL!r}."
+        removed_option("recipe reproduce", [name])
+        or f"{name!r} is none of the tables; they are {', '.join(paper.name for paper in TABLES)}, or {ALL!r}."
     )
 
 
 def tables(names: Sequence[str]) -> list[PaperTable]:
-    """The tables of these names, each once, in the paper's order; `all` is all of the paper's. Raises ConfigError."""
+    """The tables of these names, each once, in the paper's order; `all` is every one. Raises ConfigError."""
     wanted = {table(name).name for name in names if name != ALL}
-    if ALL in names:
-        wanted |= {paper.name for paper in TABLES if not paper.ours}
-    return [paper for paper in TABLES if paper.name in wanted]
+    return [paper for paper in TABLES if paper.name in wanted or ALL in names]
 
 
 def published_scale(title: str) -> str:
