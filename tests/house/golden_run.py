@@ -12,12 +12,15 @@ sides must be recorded on one machine: another processor rounds otherwise.
 import argparse
 import hashlib
 import json
+import os
 import random
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"  # sums in another order round otherwise
 
 import typer.main
 

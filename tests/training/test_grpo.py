@@ -210,3 +210,9 @@ def test_prompts_come_round_before_any_returns(config: GRPOConfig, examples: lis
     assert len(order) == 24
     assert {e.example_id for e in order[:12]} == {e.example_id for e in order[12:]} == {e.example_id for e in examples}
     assert order[:12] != order[12:]
+
+
+def test_dr_grpo_neither_scales_rewards_nor_averages_within_completions(config: GRPOConfig) -> None:
+    config = config.model_copy(update={"loss": "dr_grpo"})
+    arguments = trl_arguments(config, open_run("grpo", config, config.output, {}))
+    assert (arguments.loss_type, arguments.scale_rewards) == ("dr_grpo", "none")

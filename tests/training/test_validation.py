@@ -1,12 +1,14 @@
 """Validation while training: what is chosen, kept and merged, and that prompts are held out."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -18,9 +20,7 @@ from recipe.data.examples import write_examples
 from recipe.errors import ConfigError, InputError
 from recipe.evaluation.plan_measures import plan_measure
 from recipe.training.grpo import train_grpo
-from recipe.training.kl_budget import TOLERANCE
-from recipe.training.runs import Run
-from recipe.training.validation import Validation, require_held_out
+from recipe.training.validation import plan_kl, require_held_out
 from recipe.types import Example, Narration, Segment
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
@@ -121,20 +121,6 @@ def test_a_run_ends_with_the_best_step_or_the_base(
     assert all(row["kl_plan"] > 0 for row in others)
 
 
-def test_a_step_beyond_the_budget_is_not_chosen(config: GRPOConfig) -> None:
-    policy: Any = SimpleNamespace(tokenizer=None)
-    run = Run(config.output, config, {})
-    validation = Validation(config, run, policy, [], 1, None, Scripted([]), budget=2.0)
-    spent = [9.0, 1.01 * TOLERANCE * 2, 0.99 * TOLERANCE * 2, 0.0]
-    for step, kl, value in zip((0, 2, 4, 5), spent, (0.2, 0.9, 0.4, 0.3), strict=True):
-        validation.rows.append({"step": step, "kl_plan": kl, "validity": value, "prompts": [value] * 3})
-    assert validation.best["step"] == 4
-    assert any("Step 2" in note and "budget" in note for note in validation.notes(5))
-    # Where none keeps it the base does, whatever its own divergence.
-    validation.rows = validation.rows[:2]
-    assert validation.best["step"] == 0
-
-
 @pytest.mark.thorough
 def test_the_reward_needs_no_measure_and_is_the_scorers(config: GRPOConfig, scorer: Any) -> None:
     by_reward = config.validation.model_copy(update={"measure": "reward"})
@@ -188,7 +174,7 @@ def test_a_killed_run_ends_with_the_same_rows_and_the_same_choice(
         return [len(plan) / 10 for plan in plans]
 
     every = config.validation.model_copy(update={"every": 1, "samples": 1})
-    config = config.model_copy(update={"validation": every, "kl_budget": 1e-3})
+    config = config.model_copy(update={"validation": every})
     assert in_child(DOOMED, config.model_dump_json()) == -9
     assert [row["step"] for row in rows(config)] == [0, 1, 2, 3]
     whole = config.model_copy(update={"output": config.output.with_name("whole")})
@@ -196,9 +182,6 @@ def test_a_killed_run_ends_with_the_same_rows_and_the_same_choice(
     assert rows(config) == rows(whole)
     assert len(rows(config)) == 6
     assert equal(*models)
-    weighed = [[row["beta"] for _, row in read_jsonl(one.output / "metrics.jsonl")] for one in (config, whole)]
-    assert weighed[0] == weighed[1]
-    assert weighed[0][-1] > config.beta
     # A run that is killed between its end and its model chooses the same.
     for path in (config.output / "model").iterdir():
         path.unlink()
@@ -282,3 +265,24 @@ def test_measures_know_the_truth_from_nothing(measure: str, tmp_path: Path) -> N
     assert nothing == [0.0] * 4
     if measure == "validity":
         assert compute([replace(examples[0], goal="fly to the moon")], [("start",)]) == [None]
+
+
+def test_the_estimate_is_the_divergence_of_whole_plans() -> None:
+    # Every plan of two tokens from three words, weighted by the policy's probability of it.
+    draw = np.random.default_rng(0)
+    policy, reference = (draw.dirichlet(np.ones(3), size=(2, 4)) for _ in range(2))
+    estimated, true = 0.0, 0.0
+    for first, second in product(range(3), repeat=2):
+        places = ((0, 0, first), (1, first, second))  # position, what came before, token
+        p, q = (np.array([table[at] for at in places]) for table in (policy, reference))
+        total, plans = plan_kl(torch.tensor(np.log([p])), torch.tensor(np.log([q])), torch.ones(1, 2)).tolist()
+        assert plans == 1
+        estimated += p.prod() * total
+        true += p.prod() * np.log(p.prod() / q.prod())
+    assert estimated == pytest.approx(true, rel=1e-9)
+
+
+def test_padding_and_completions_that_are_masked_do_not_count() -> None:
+    mask = torch.tensor([[1, 1, 0], [0, 0, 0]])
+    total, plans = plan_kl(torch.full((2, 3), -1.0), torch.full((2, 3), -2.0), mask).tolist()
+    assert (total, plans) == (pytest.approx(2 * math.exp(-1)), 1)

@@ -290,9 +290,6 @@ class GRPOConfig(RewardTrainingSettings):
     all."""
     beta: Annotated[float, Field(ge=0)] = 0.04
     """Stated (appendix A.4). Weight of the KL divergence to the reference policy."""
-    kl_budget: Annotated[float, Field(gt=0)] | None = None
-    """Ours. Nats that a whole plan may be from the reference policy on average: the weight of the KL term rises from
-    `beta` while plans are further away, and falls back to it after that. Left out: the weight is `beta` throughout."""
     clip: Annotated[float, Field(gt=0)] = 0.30
     """Stated (appendix A.4). Clipping range of the importance ratio."""
     iterations: Positive = 1
@@ -311,12 +308,6 @@ class GRPOConfig(RewardTrainingSettings):
     """Ours. What writes the completions: the policy itself, or vLLM beside it (docs/training.md)."""
     vllm: VllmSettings = VllmSettings()
     """With `rollouts = "vllm"`."""
-
-    @model_validator(mode="after")
-    def _budget_has_a_weight(self) -> Self:
-        if self.kl_budget is not None and self.beta == 0:
-            raise ValueError("kl_budget multiplies beta, which is 0; give beta a value above 0, such as 0.04")
-        return self
 
     @model_validator(mode="after")
     def _vllm_has_a_use(self) -> Self:

@@ -9,7 +9,6 @@ beforehand, in one epoch, so that a resumed run sees what an uninterrupted one w
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -32,7 +31,6 @@ from recipe.reward.scorer import Scorer
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, read_records, replay
 from recipe.text import Completion, planner_messages
 from recipe.training import ranks
-from recipe.training.kl_budget import KLBudget, unmet_budget
 from recipe.training.loop import MetricsLog, Row, SilentGRPOTrainer, fit, quiet, renamed, shared_arguments
 from recipe.training.policy import RollOuts, load_policy, lora_config
 from recipe.training.rewards import (
@@ -52,7 +50,7 @@ from recipe.types import Example
 
 _FIELDS = (
     {name: name for name in ("reward", "reward_std", "aligned_history", "aligned_full", "rho", "gated", "steps")}
-    | {name: name for name in ("malformed", "unscored", "loss", "kl", "kl_plan", "beta", "entropy", "grad_norm")}
+    | {name: name for name in ("malformed", "unscored", "loss", "kl", "kl_plan", "entropy", "grad_norm")}
     | {"clip_ratio/region_mean": "clip_ratio", "completions/mean_length": "completion_tokens"}
     | {"completions/clipped_ratio": "clipped_ratio", "frac_reward_zero_std": "zero_std"}
     | {name: name for name in ("copied", "repeated", "length_growth", "length_pay", "coverage", "corpus_share")}
@@ -120,22 +118,12 @@ def train_grpo(
             examples = ranks.from_main(lambda: covered_examples(config, scorer, everything, run))
             shown.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered"))
         trainer = grpo_trainer(config, policy, examples, reward, run, source)
-        if config.kl_budget is not None:
-            trainer.kl_budget = KLBudget(trainer, config.kl_budget, config.beta)
-            trainer.add_callback(trainer.kl_budget)
-
-        def notes(rows: Sequence[Row]) -> list[str]:
-            spent = [row["kl_plan"] for row in rows if row.get("kl_plan") is not None]
-            unmet = None if config.kl_budget is None else unmet_budget(config.kl_budget, spent)
-            return [] if unmet is None else [unmet]
-
         validation = None
         if config.validation is not None:
             ends = [*trainer.eos_token_ids, trainer.processing_class.pad_token_id]
             rows = config.prompts_per_step * config.group_size
-            budget = math.inf if config.kl_budget is None else config.kl_budget
-            validation = Validation(config, run, policy, ends, rows, scorer, measure, budget=budget)
-        return fit(trainer, run, log, "GRPO", config.steps, progress, policy.video, notes, validation)
+            validation = Validation(config, run, policy, ends, rows, scorer, measure)
+        return fit(trainer, run, log, "GRPO", config.steps, progress, policy.video, validation)
 
 
 class RewardFunction:

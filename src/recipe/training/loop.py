@@ -40,10 +40,9 @@ from recipe.models.devices import use_bf16
 from recipe.models.vision import VideoProcessor
 from recipe.progress import SILENT, Advance, Progress
 from recipe.training import ranks
-from recipe.training.kl_budget import KLBudget, plan_kl
 from recipe.training.policy import save_model, write_errors
 from recipe.training.runs import Run, step_of
-from recipe.training.validation import Validation
+from recipe.training.validation import Validation, plan_kl
 
 Row = dict[str, Any]
 
@@ -90,15 +89,13 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
 
     beta: float
     """Weight of the KL term."""
-    kl_budget: KLBudget | None = None
-    """Sets the weight of the KL term after every step; None leaves it constant."""
     _written: torch.Tensor
     """Log-probabilities [B, tokens] that were computed last."""
     _spent: torch.Tensor | float = 0.0
     """Of the passes of the step under way, as `plan_kl` gives it."""
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's loss; a step's last pass logs `kl_plan`, the mean KL of its plans in nats, and `beta`."""
+        """TRL's loss; a step's last pass logs `kl_plan`, the mean KL of its plans in nats."""
         loss: torch.Tensor = super()._compute_loss(model, inputs)
         if self.beta != 0.0:
             self._spent += plan_kl(self._written, inputs["ref_per_token_logps"], inputs["completion_mask"])
@@ -106,9 +103,6 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
                 total, plans = self.accelerator.reduce(self._spent, reduction="sum").tolist()
                 self._spent, kl = 0.0, total / plans if plans else math.nan
                 self._metrics["train"]["kl_plan"].append(kl)
-                self._metrics["train"]["beta"].append(self.beta)
-                if self.kl_budget is not None:
-                    self.beta = self.kl_budget.next_weight(self.beta, kl)
         return loss
 
     def model_inputs(self, ids: torch.Tensor, mask: torch.Tensor, rows: slice) -> dict[str, torch.Tensor]:
@@ -200,13 +194,11 @@ def fit(
     total: int,
     progress: Progress,
     video: VideoProcessor | None = None,
-    notes: Callable[[Sequence[Row]], list[str]] = lambda rows: [],
     validation: Validation | None = None,
 ) -> Path:
     """Train to the merged model, from the newest checkpoint if there is one; returns the model's folder.
 
-    `notes` gives sentences about the run from the rows of its metrics, for `run.json` and the model's card. With
-    `validation` the merged model is that of the step that it chooses.
+    With `validation` the merged model is that of the step that it chooses.
     Raises ComputeError where training has destroyed the weights or memory does not suffice.
     """
     began = time.monotonic()
@@ -235,11 +227,11 @@ def fit(
             with run.on_disk():
                 log.close()
     step, rows = trainer.state.global_step, log.rows(trainer.state.log_history)
-    figures, sentences = log.last, notes(rows)
+    figures, sentences = log.last, list[str]()
     if validation is not None:
         step = validation.restore(trainer.accelerator.unwrap_model(trainer.model))
         figures = next((row for row in rows if row["step"] == step), {}) | validation.figures
-        sentences += validation.notes(total)
+        sentences = validation.notes(total)
     check_finite(trainer.model)
     if ranks.main():
         finish_run(run, trainer.model, trainer.processing_class, step, figures, sentences, began, video)

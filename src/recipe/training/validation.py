@@ -7,7 +7,6 @@ better. The adapter of the best step lies in `best/step-NNNNN`, written whole or
 best. Rows are a function of the policy, so that a run that was killed gives the same rows and the same choice.
 """
 
-import math
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
@@ -28,7 +27,6 @@ from recipe.reward.scorer import Scorer, Steps, or_none, score_plans
 from recipe.stats import Interval, paired_interval
 from recipe.text import Completion
 from recipe.training import ranks
-from recipe.training.kl_budget import TOLERANCE, plan_kl
 from recipe.training.policy import load_adapter, sample, write_errors
 from recipe.training.runs import Run, run_prompt
 from recipe.types import Example
@@ -57,12 +55,11 @@ class Validation:
         scorer: Scorer | None,
         measure: Measure | None = None,
         unit: str = "step",
-        budget: float = math.inf,
     ) -> None:
         """Plans are sampled as those of the run, at their own temperature, `at_once` in a batch, until one of `ends`.
 
         `scorer` and `measure` are needed in the first process; `measure` only where it is not the reward. `unit` is
-        what the steps are called in sentences. A step whose plans are further than `budget` nats is never the best.
+        what the steps are called in sentences.
 
         Raises InputError for examples that cannot be read, ComputeError where the measure is missing.
         """
@@ -71,7 +68,7 @@ class Validation:
         if measure is None and settings.measure != "reward" and ranks.main():
             raise ComputeError(f"validation chooses by {settings.measure}, which has no measure here; give it.")
         self._settings, self._run, self._measure = settings, run, measure
-        self._scorer, self._unit, self._budget = scorer, unit, budget
+        self._scorer, self._unit = scorer, unit
         self._tokenizer, self._ends, self._at_once = policy.tokenizer, ends, at_once
         self._prompt, self._longest, self._seed = run_prompt(config), config.max_completion_tokens, config.seed
         self._examples = read_training_examples(settings.examples, settings.split)[: settings.prompts]
@@ -104,9 +101,8 @@ class Validation:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The row of the best step so far within the KL budget, which the base always keeps."""
-        kept = (row for row in self.rows if row is self.rows[0] or row["kl_plan"] <= TOLERANCE * self._budget)
-        return max(kept, key=self._value)
+        """The row of the best step so far."""
+        return max(self.rows, key=self._value)
 
     @property
     def stopped(self) -> bool:
@@ -192,12 +188,6 @@ class Validation:
                 f"the base {self._value(base):.3f}, difference {gain.mean:+.3f}{between}; "
                 f"model/ holds its weights.{noise}"
             ]
-        beyond = [row for row in self.rows[1:] if row["kl_plan"] > TOLERANCE * self._budget]
-        if beyond and self._value(better := max(beyond, key=self._value)) > self._value(best):
-            sentences.append(
-                f"{self._unit.capitalize()} {better['step']} had {self._value(better):.3f}, but its plans are "
-                f"{better['kl_plan']:.2f} nats from the base, beyond the KL budget of {self._budget:g}."
-            )
         if (end := self.rows[-1]["step"]) < last and self.stopped:
             waited = len(self.rows) - 1 - self.rows.index(best)
             sentences.append(
@@ -323,3 +313,15 @@ def _mean(values: Sequence[float | None]) -> float | None:
     """The mean of those that are known; None where none is."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
+
+
+def plan_kl(log_probs: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Sum of the plans' KL divergences in nats, and the number of plans, as float64 [2].
+
+    All arguments are [plans, tokens]: log-probabilities of what was written, and which tokens count; a plan without any
+    does not count. The estimate is exact in expectation for plans that the policy wrote: a token's is exp(r) - r - 1
+    with r the log-ratio of the reference to the policy, as TRL's (Schulman, Approximating KL divergence, 2020).
+    """
+    ratio = (reference - log_probs).double()
+    tokens = (ratio.exp() - ratio - 1) * mask
+    return torch.stack([tokens.sum(), (mask.sum(-1) > 0).double().sum()])
