@@ -43,12 +43,11 @@ from recipe.reward.watchdog import (
     Payments,
     StepStatistics,
     Watchdog,
-    content_words,
-    copied_share,
     read_records,
     step_statistics,
     word_payments,
 )
+from recipe.text import content_words, copied_share
 from recipe.training.grpo import train_grpo
 from recipe.types import Reward
 from recipe.world.load import load_world
@@ -135,7 +134,7 @@ Drawn = list[tuple[Prompt, list[CompletionRecord]]]
 Watched = list[tuple[StepStatistics, Payments]]
 """What the watchdog reads of the steps of a run."""
 HONEST = ("exact validity", "grounded", "gold")
-CHANGES = ("length", "shrunk", "copied", "repeated")
+CHANGES = ("length",)
 """Signals that compare with the first steps; the others are levels."""
 LAST = 8
 """Steps at the end that validity is shown of."""
@@ -449,7 +448,7 @@ def body(found: Mapping[str, Any]) -> list[str | dict[str, Any]]:
         table(
             found["settings"],
             "FIRST, LATEST, LASTING, CHANGE_ERRORS",
-            "Constants of the watchdog: alarms of changes (length, shrunk, copied, repeated); the second row is in use",
+            "Constants of the watchdog: alarms of changes (length); the second row is in use",
         ),
     ]
 

@@ -31,7 +31,7 @@ from recipe.alignment import backends
 from recipe.artifacts import read_json, write_json
 from recipe.audit import coverage
 from recipe.audit.coverage import LAW, law_of
-from recipe.audit.perturb import TRUE, AuditPrompt, build_prompts, same_goal, select
+from recipe.audit.perturb import TRUE, AuditPrompt, build_prompts, select
 from recipe.audit.score import NamedScorer, controls, score_prompts
 from recipe.audit.shares import prompt_means, win_table
 from recipe.config import EncoderConfig, RewardConfig
@@ -44,6 +44,7 @@ from recipe.reward.coverage import TaskPrompt, matches
 from recipe.reward.embeddings import StepEmbeddings, TextEncoder, Vectors
 from recipe.reward.verifier import Verifier
 from recipe.stats import mean_interval
+from recipe.text import same_goal
 from recipe.types import Hit, Narration, Procedure, Segment
 
 PACKAGED = Path(coverage.__file__).parent / LAW

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF
-from recipe.audit.perturb import AuditPrompt, Embed, build_prompts, same_goal, select
+from recipe.audit.perturb import AuditPrompt, Embed, build_prompts, select
 from recipe.audit.score import NamedScorer, ScoredPrompt, controls, score_prompts
 from recipe.audit.shares import Array, key_of, prompt_means, win_table
 from recipe.config import RewardConfig, load_config
@@ -39,6 +39,7 @@ from recipe.reward.embeddings import StepEmbeddings
 from recipe.reward.scorer import Scorer
 from recipe.reward.verifier import Verifier
 from recipe.stats import Interval, macro_interval, mean_interval
+from recipe.text import same_goal
 
 
 class SourceScorer(NamedTuple):

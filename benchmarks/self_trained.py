@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from recipe.alignment import backends
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
-from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, same_goal, select
+from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
 from recipe.audit.score import wins
 from recipe.audit.shares import prompt_means
 from recipe.config import EncoderConfig, RewardConfig
@@ -48,6 +48,7 @@ from recipe.reward.grounded import GroundedMethod
 from recipe.reward.scorer import PromptGroup, Steps
 from recipe.reward.self_trained import Places, SelfTrained
 from recipe.stats import mean_interval
+from recipe.text import same_goal
 from recipe.types import Narration, Procedure, Segment
 from recipe.world.load import load_world
 from recipe.world.validity import ValidityScorer

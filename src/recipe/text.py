@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from recipe.errors import HALVES, InputError, quoted
@@ -379,3 +380,39 @@ def video_messages(goal: str, video: Frames) -> list[dict[str, Any]]:
     """The chat that asks for the steps after what `video` shows: the clip stands where `planner_messages` writes it."""
     parts = [{"type": "text", "text": f"Goal: {goal}\nDone:\n"}, {"type": "video", "video": video}]
     return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": parts}]
+
+
+_SAME_WORDS = 0.75
+"""Share of common words from which on two lines count as the same."""
+_FUNCTION_WORDS = frozenset(
+    {"a", "an", "the", "some", "it", "its", "of", "to", "in", "into", "on", "onto", "at", "with", "and"}
+    | {"then", "now", "next", "first", "finally", "please"}
+)
+_WORD = re.compile(r"\w+")
+
+
+def same_goal(goal: str) -> str:
+    """A goal as it is compared: case and space do not tell goals apart."""
+    return " ".join(goal.casefold().split())
+
+
+def copied_share(history: Sequence[str], plan: Sequence[str]) -> float:
+    """Share of a plan's lines that repeat a step of the history; 0 for a plan without lines.
+
+    >>> copied_share(["Add the eggs."], ["now add eggs", "whisk"])
+    0.5
+    """
+    done = [content_words(step) for step in history]
+    return sum(is_among(content_words(line), done) for line in plan) / len(plan) if plan else 0.0
+
+
+def is_among(line: frozenset[str], before: Iterable[frozenset[str]]) -> bool:
+    """Whether the words of a line (`content_words`) are nearly those of an earlier line."""
+    return any(line == earlier or len(line & earlier) >= _SAME_WORDS * len(line | earlier) for earlier in before)
+
+
+@lru_cache(maxsize=65_536)
+def content_words(line: str) -> frozenset[str]:
+    """The words of a line without function words; all of them where it has no others."""
+    words = frozenset(_WORD.findall(line.casefold()))
+    return words - _FUNCTION_WORDS or words

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipe.audit.perturb import AuditPrompt, build_prompts, same_goal, select
+from recipe.audit.perturb import AuditPrompt, build_prompts, select
 from recipe.audit.score import LengthScorer, NamedScorer, score_prompts
 from recipe.audit.shares import prompt_means, win_table
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import ComputeError, InputError
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
 from recipe.stats import macro_interval
+from recipe.text import same_goal
 from recipe.types import Procedure, Step
 
 SOURCES = ("coin", "home", "shop")

@@ -23,14 +23,13 @@ from recipe.reward.watchdog import (
     Finding,
     StepStatistics,
     Watchdog,
-    copied_share,
     read_records,
     replay,
     standard_error,
     step_statistics,
     word_payments,
 )
-from recipe.text import Completion
+from recipe.text import Completion, copied_share
 
 
 def rollout(
@@ -221,20 +220,13 @@ def run(**ramps: tuple[float, float]) -> tuple[Watchdog, list[Finding]]:
             {"length"},
             r"Plans grew from [34]\.\d to 8\.\d steps \(\+\d+%.*\) since step [12]\d: .*beta",
         ),
-        ({"length": (8, 4)}, {"shrunk"}, r"Plans shrank from 8\.\d to [34]\.\d steps \(-\d\d%\) since step [12]\d: "),
-        (
-            {"length": (5, 5), "copies": (0.1, 0.5)},
-            {"copied"},
-            r"\d\d% of all steps planned are copied from the history",
-        ),
-        ({"length": (5, 5), "repeats": (0.1, 0.5)}, {"repeated"}, r"\d\d% of all steps planned repeat an earlier step"),
         (
             {"length": (4, 8), "pay": (0.1, 0.1)},
             {"length_pay", "length"},
             r"Plans grew from .* since step [12]\d, while the reward rose from 0\.\d+ to \d\.\d+: .*beta",
         ),
     ],
-    ids=["longer", "shorter", "copies", "repeats", "paid by length"],
+    ids=["longer", "paid by length"],
 )
 def test_each_way_of_gaming_is_told_once(ramps: dict[str, Any], signals: set[str], words: str) -> None:
     import re
@@ -256,9 +248,7 @@ def test_a_rising_reward_alone_is_no_finding() -> None:
     assert watchdog.findings == []
 
 
-@pytest.mark.parametrize(
-    ("change", "signal"), [({"gated": True}, "gated"), ({"clipped": True}, "clipped"), ({"reward": 0.0}, "still")]
-)
+@pytest.mark.parametrize(("change", "signal"), [({"clipped": True}, "clipped"), ({"reward": 0.0}, "still")])
 def test_levels_that_cannot_be_right(change: dict[str, Any], signal: str) -> None:
     rng, watchdog = np.random.default_rng(0), Watchdog()
     for step in range(1, LEVEL_STEPS + LASTING):

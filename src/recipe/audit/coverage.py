@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import to_json
 from recipe.audit.perturb import FEWEST as FEWEST_STEPS
-from recipe.audit.perturb import MOST, collapsed, cut_at, same_goal
+from recipe.audit.perturb import MOST, collapsed, cut_at
 from recipe.audit.shares import in_percent
 from recipe.data.procedures import procedure_rows
 from recipe.errors import ComputeError, InputError
@@ -30,6 +30,7 @@ from recipe.reward.coverage import FEWEST, CorpusCoverage, CoverageState, TaskPr
 from recipe.reward.scorer import prompt_outcomes
 from recipe.reward.verifier import Verifier
 from recipe.stats import Interval
+from recipe.text import same_goal
 from recipe.types import Reward
 
 Floats = NDArray[np.float64]

@@ -20,7 +20,6 @@ from recipe.audit.perturb import (
     Embed,
     Selection,
     build_prompts,
-    same_goal,
     select,
 )
 from recipe.audit.results import (
@@ -63,6 +62,7 @@ from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.reward.embeddings import NarrationIndex
 from recipe.stats import mean_interval
+from recipe.text import same_goal
 from recipe.types import Procedure
 
 

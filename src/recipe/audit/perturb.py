@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from recipe.audit.classes import CORRUPTIONS
 from recipe.audit.wordings import draw_lines, in_phases, merged, paraphrase, reworded_goal, vague, wordings
 from recipe.reward.scorer import Steps
+from recipe.text import same_goal
 from recipe.types import Procedure
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -100,11 +101,6 @@ def collapsed(procedure: Procedure) -> AuditProcedure:
     texts = [" ".join(step.text.split()) for step in procedure.steps]
     kept = [text for i, text in enumerate(texts) if i == 0 or text.casefold() != texts[i - 1].casefold()]
     return AuditProcedure(procedure.source, procedure.video_id, procedure.goal, tuple(kept))
-
-
-def same_goal(goal: str) -> str:
-    """A goal as it is compared: case and space do not tell goals apart."""
-    return " ".join(goal.casefold().split())
 
 
 @dataclass(frozen=True, slots=True)

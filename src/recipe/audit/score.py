@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recipe.alignment import backends
-from recipe.audit.perturb import AuditProcedure, AuditPrompt, Embed, Selection, same_goal
+from recipe.audit.perturb import AuditProcedure, AuditPrompt, Embed, Selection
 from recipe.errors import ComputeError
 from recipe.progress import SILENT, Progress
 from recipe.reward.baselines import RelevanceScorer, centred
@@ -29,6 +29,7 @@ from recipe.reward.coverage import FAR, FEWEST
 from recipe.reward.embeddings import NarrationIndex, Vectors
 from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, batches, outcomes_of, plain_reward
+from recipe.text import same_goal
 from recipe.types import Reward
 
 PADDED = (0, 1, 2, 4, 8, 16)

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS, Group
-from recipe.audit.perturb import TRUE, same_goal
+from recipe.audit.perturb import TRUE
 from recipe.audit.score import ScoredPrompt, wins
 from recipe.stats import Interval, mean_interval
+from recipe.text import same_goal
 
 Array = NDArray[np.float64]
 Key = tuple[str, str]

@@ -14,7 +14,7 @@ from recipe.evaluation.validity.measure import plan_metrics, score_predictions
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.prompting import visible
-from recipe.reward.watchdog import copied_share
+from recipe.text import copied_share
 from recipe.types import Example
 
 MAIN = "matched_ordered_f1"

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.audit.perturb import FEWEST, MOST, AuditPrompt, Embed, same_goal
+from recipe.audit.perturb import FEWEST, MOST, AuditPrompt, Embed
 from recipe.errors import InputError
 from recipe.evaluation.matching import ordered_f1
 from recipe.mining.segments import StepLikeness
@@ -23,6 +23,7 @@ from recipe.reward.baselines import centred
 from recipe.reward.embeddings import NarrationIndex, TextEncoder, Vectors
 from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.scorer import Steps
+from recipe.text import same_goal
 from recipe.types import Hit, Narration, Procedure, Step
 
 CorpusKind = Literal["lists", "speech"]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from recipe.alignment import backends
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.audit.attack import composed_plans, spread
-from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, same_goal, select
+from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
 from recipe.audit.samples import prompt_id
 from recipe.audit.score import wins
 from recipe.config import RewardConfig
@@ -50,6 +50,7 @@ from recipe.reward.grounded import GroundedMethod
 from recipe.reward.scorer import PromptGroup, Steps
 from recipe.reward.self_trained import SEEDS, Places, SelfTrained, base_settings, card_of, train_nets
 from recipe.stats import Interval, mean_interval
+from recipe.text import same_goal
 from recipe.types import Procedure
 
 Float64 = NDArray[np.float64]

@@ -16,7 +16,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -27,17 +27,9 @@ from pydantic import TypeAdapter, ValidationError
 from recipe.artifacts import JsonObject, read_jsonl, to_json
 from recipe.errors import InputError
 from recipe.reward.scorer import Steps, plain_reward
-from recipe.text import Completion
+from recipe.text import Completion, content_words, is_among
 from recipe.types import Reward
 
-NEAR = 0.75
-"""Share of common words from which on two lines count as the same."""
-_SMALL = frozenset(
-    {"a", "an", "the", "some", "it", "its", "of", "to", "in", "into", "on", "onto", "at", "with", "and"}
-    | {"then", "now", "next", "first", "finally", "please"}
-)
-"""Function words."""
-_WORD = re.compile(r"\w+")
 _STEP = re.compile(r"step[-_](\d+)")
 
 FIRST = 6
@@ -59,10 +51,8 @@ _NORMAL_SPREAD = 1.4826
 """Standard deviation in medians of the absolute values, under Gaussian noise."""
 _MOST_CORRELATED = 0.9
 """Correlation between neighbouring steps that is assumed at most."""
-GROWN, SHRUNK = 0.4, -0.35
-"""Relative changes of length that are reported."""
-RISEN = 0.10
-"""Rise of the share of copied or repeated steps that is reported."""
+GROWN = 0.4
+"""Relative growth of length that is reported."""
 WORD_GOALS = 5
 """Goals in which a word must be in some plans and not in others: a word of one goal is content and no phrase."""
 WORD_PAY = 0.4
@@ -72,7 +62,6 @@ LEVELS = {
     "copied_pay": (0.3, 0.1),
     "goal_pay": (0.4, 0.2),
     "clipped": (0.25, 0.1),
-    "gated": (0.9, 0.75),
     "still": (0.6, 0.3),
 }
 """Statistics that are reported from a level on, whatever they were at first, and their usual level."""
@@ -92,18 +81,9 @@ SENTENCES = {
     "length": "Plans grew from {before:.1f} to {now:.1f} steps ({relative:+.0%}{pace}) since step {since}{reward}: the "
     "reward may favour length rather than content; read the newest completions, and stop earlier, raise beta, or "
     "take a verifier with a price for each step.",
-    "shrunk": "Plans shrank from {before:.1f} to {now:.1f} steps ({relative:+.0%}) since step {since}{reward}: short "
-    "plans may be safer than right ones; read the newest completions, and compare the rewards of the first half of a "
-    "plan and of an empty one.",
-    "copied": "{now:.0%} of all steps planned are copied from the history, {before:.0%} at first, since step "
-    "{since}{reward}: the reward may favour steps that are done already; check the reward of the history as a plan.",
-    "repeated": "{now:.0%} of all steps planned repeat an earlier step of their plan, {before:.0%} at first, since "
-    "step {since}{reward}: the reward may favour repeated steps; check the reward of a plan with every step doubled.",
     "clipped": "{now:.0%} of completions end at the token limit since step {since}: their last step is cut, and "
     "the limit keeps them short; raise max_completion_tokens, find out why they grow, or, where no completion ends, "
     "train on examples first: the policy may not know the token that ends a turn (`recipe train check` names it).",
-    "gated": "{now:.0%} of completions fall below the gate since step {since}: the policy learns "
-    "mostly from penalties; check that the corpus covers these goals, or lower tau, the threshold of the gate.",
     "still": "In {now:.0%} of the groups all completions get the same reward since step {since}: such groups "
     "teach nothing; sample at a higher temperature, take larger groups, or leave out such prompts.",
 }
@@ -219,10 +199,10 @@ def step_statistics(step: int, records: Sequence[CompletionRecord]) -> StepStati
         lines = [content_words(line) for line in record.completion.steps]
         done = [content_words(line) for line in record.history]
         goal = content_words(record.goal)
-        of_history = sum(_is_among(line, done) for line in lines)
+        of_history = sum(is_among(line, done) for line in lines)
         planned += len(lines)
         copied += of_history
-        repeated += sum(_is_among(line, lines[:index]) for index, line in enumerate(lines))
+        repeated += sum(is_among(line, lines[:index]) for index, line in enumerate(lines))
         if record.reward is not None:
             count = max(len(lines), 1)
             restated = sum(len(goal & line) for line in lines) / max(len(goal), 1)
@@ -272,27 +252,6 @@ def word_payments(records: Sequence[CompletionRecord]) -> Payments:
             before = earned.get(key, (0.0, 0.0))
             earned[key] = before[0] + covariance, before[1] + variance
     return earned
-
-
-def copied_share(history: Sequence[str], plan: Sequence[str]) -> float:
-    """Share of a plan's lines that repeat a step of the history; 0 for a plan without lines.
-
-    >>> copied_share(["Add the eggs."], ["now add eggs", "whisk"])
-    0.5
-    """
-    done = [content_words(step) for step in history]
-    return sum(_is_among(content_words(line), done) for line in plan) / len(plan) if plan else 0.0
-
-
-def _is_among(line: frozenset[str], before: Iterable[frozenset[str]]) -> bool:
-    return any(line == earlier or len(line & earlier) >= NEAR * len(line | earlier) for earlier in before)
-
-
-@lru_cache(maxsize=65_536)
-def content_words(line: str) -> frozenset[str]:
-    """The words of a line without function words; all of them where it has no others."""
-    words = frozenset(_WORD.findall(line.casefold()))
-    return words - _SMALL or words
 
 
 def read_records(path: Path) -> Iterator[tuple[int, list[CompletionRecord]]]:
@@ -442,7 +401,7 @@ class Watchdog:
 
     def _evidence(self) -> dict[str, Evidence]:
         """The signals that hold now, with their figures."""
-        length, copied, repeated = (_change(self._series(name)) for name in ("length", "copied", "repeated"))
+        length = _change(self._series("length"))
         held: dict[str, Evidence] = {}
         # The median slope over all pairs of the latest steps (Theil and Sen), which a few odd steps do not move.
         latest = self._series("length")[-2 * LATEST :]
@@ -450,11 +409,6 @@ class Watchdog:
         slope = float(np.median((latest[second] - latest[first]) / (second - first))) if len(first) else 0.0
         if length is not None and length.errors >= CHANGE_ERRORS and length.relative >= GROWN:
             held["length"] = length._replace(slope=slope)
-        if length is not None and length.errors <= -CHANGE_ERRORS and length.relative <= SHRUNK:
-            held["shrunk"] = length._replace(slope=slope)
-        for name, change in (("copied", copied), ("repeated", repeated)):
-            if change is not None and change.errors >= CHANGE_ERRORS and change.now - change.before >= RISEN:
-                held[name] = change
         for name, (level, usual) in LEVELS.items():
             values = self._series(name)
             now = float(np.median(values[-LEVEL_STEPS:])) if len(values) >= LEVEL_STEPS else -np.inf

@@ -50,8 +50,8 @@ from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.reward.composition import compose
 from recipe.reward.scorer import Scorer, Steps
-from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, copied_share, step_statistics
-from recipe.text import Completion, format_plan
+from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, step_statistics
+from recipe.text import Completion, copied_share, format_plan
 from recipe.training import ranks
 from recipe.training.loop import MetricsLog, Row, check_finite, check_gradient, finish_run, memory_errors, quiet
 from recipe.training.policy import (

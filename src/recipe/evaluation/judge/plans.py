@@ -16,11 +16,11 @@ from itertools import zip_longest
 from random import Random
 from typing import Literal, NamedTuple
 
-from recipe.audit.perturb import same_goal
 from recipe.config import JudgeConfig
 from recipe.errors import InputError, listed
 from recipe.planning.predictions import Prediction, match_predictions
 from recipe.prompting import visible
+from recipe.text import same_goal
 from recipe.types import Example
 
 Missing = Literal["zero", "refuse"]
