@@ -14,8 +14,9 @@ from recipe.audit.results import Audit
 from recipe.audit.score import NamedScorer
 from recipe.config import CorpusConfig, EncoderConfig, ModelConfig, RewardConfig, SamplingConfig, parse_config
 from recipe.corpus.build import build_corpus as build
+from recipe.corpus.build import narration_source
 from recipe.corpus.encoders import licence_note
-from recipe.corpus.leaks import Exclusions, narration_source
+from recipe.corpus.leaks import Exclusions
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import DEFAULTS, Duplicates, ReadingOptions
 from recipe.data.procedures import read_procedures

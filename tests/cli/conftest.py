@@ -118,8 +118,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 @pytest.fixture(scope="session")
 def small_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from recipe.config import CorpusConfig, EncoderConfig
-    from recipe.corpus.build import build_corpus
-    from recipe.corpus.leaks import narration_source
+    from recipe.corpus.build import build_corpus, narration_source
     from recipe.data.narrations import ReadingOptions
 
     folder = tmp_path_factory.mktemp("corpus")

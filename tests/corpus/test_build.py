@@ -17,9 +17,8 @@ from tests.corpus.conftest import digest, narrations, write_narrations
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus import layout
-from recipe.corpus.build import build_corpus
+from recipe.corpus.build import build_corpus, narration_source
 from recipe.corpus.encoders import HashEncoder
-from recipe.corpus.leaks import narration_source
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import ReadingOptions
 from recipe.errors import ComputeError, CorpusError, InputError

@@ -20,7 +20,7 @@ import shutil, sys
 from pathlib import Path
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.leaks import narration_source
+from recipe.corpus.build import narration_source
 from recipe.data.narrations import ReadingOptions
 from tests.corpus.conftest import digest
 from tests.corpus.killed import killed_before

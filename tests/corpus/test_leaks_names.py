@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from recipe import build_corpus as build_from_files
 from recipe.cli import app
 from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
-from recipe.corpus.leaks import Checked, ExclusionReport, Exclusions, leakage, narration_source
+from recipe.corpus.build import build_corpus, narration_source
+from recipe.corpus.leaks import Checked, ExclusionReport, Exclusions, leakage
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import ReadingOptions
 from recipe.data.procedures import write_procedures

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.corpus.leaks import narration_source
+from recipe.corpus.build import narration_source
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations, read_titles, titled
 from recipe.data.narrations.drafts import without_marks
 from recipe.errors import InputError

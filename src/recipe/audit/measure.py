@@ -55,8 +55,7 @@ from recipe.audit.shares import (
     prompt_means,
     win_table,
 )
-from recipe.data.benchmarks import has_own_id
-from recipe.data.video_ids import YOUTUBE, VideoIds
+from recipe.data.video_ids import YOUTUBE, VideoIds, has_own_id
 from recipe.errors import ComputeError, InputError
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress

@@ -101,8 +101,7 @@ def build(
     from recipe.errors import require_packages
 
     require_packages({"cpu": "corpus search"} | encoder_extra(encoder.name))
-    from recipe.corpus.build import build_corpus
-    from recipe.corpus.leaks import narration_source
+    from recipe.corpus.build import build_corpus, narration_source
     from recipe.corpus.store import Corpus
 
     exclusions = exclusions_of(exclude, exclude_split, ids)

@@ -8,13 +8,15 @@ byte for byte as an uninterrupted one.
 import hashlib
 import importlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from dataclasses import fields
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from recipe.artifacts import JsonObject, atomic_path, file_sha256, locked, read_json, remove, write_json
+from recipe.artifacts import JsonObject, atomic_path, file_sha256, fingerprint, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
 from recipe.corpus.comparison import CorpusDifference, difference
 from recipe.corpus.encode import encode_on_devices, encode_shards, on_device
@@ -33,6 +35,7 @@ from recipe.corpus.layout import (
     TABLES,
     BuildPlan,
     FileRecord,
+    HeldManifest,
     Manifest,
     ShardRecord,
     corpus_id,
@@ -43,8 +46,11 @@ from recipe.corpus.layout import (
     total_counts,
     write_tables,
 )
+from recipe.corpus.layout import read_narrations as read_stored
+from recipe.corpus.leaks import ExclusionReport, Exclusions
 from recipe.corpus.scan import kernels
 from recipe.corpus.store import Corpus
+from recipe.data.narrations import Duplicates, ReadingOptions, ReadingReport, read_narrations, read_titles, with_titles
 from recipe.errors import ConfigError, CorpusError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration
@@ -64,6 +70,72 @@ class Origin(NamedTuple):
     """What identifies the videos and texts that are kept out."""
     report: Callable[[], JsonObject | None] = dict
     """Counts of what reading kept and dropped; called after the last narration."""
+
+
+class Source(NamedTuple):
+    """A stream of narrations, and where they come from."""
+
+    narrations: Iterator[Narration]
+    origin: Origin
+
+
+def narration_source(
+    files: Sequence[Path],
+    options: ReadingOptions,
+    duplicates: Duplicates = "error",
+    exclusions: Exclusions | None = None,
+    titles: Path | None = None,
+) -> Source:
+    """The narrations of `files`, in their order and without `exclusions`; nothing is read before the first.
+
+    Those without a title get that of the file `titles`, which is read at once. A corpus, which stands alone, is taken
+    over as it is, with the record of how it was read and of what was kept out, so that it can be encoded anew. Raises
+    InputError for the file `titles` and for a corpus beside files or settings that do not apply to it, CorpusError.
+    """
+    if built := next((path for path in files if (path / MANIFEST).is_file() and (path / SHARDS).is_dir()), None):
+        changed = (options, duplicates, exclusions, titles) != (ReadingOptions(), "error", None, None)
+        if len(files) > 1 or changed:
+            problem = "this is a corpus, which is encoded anew as it is"
+            raise InputError.at(built, problem, "leave out other files, and options of reading, titles and exclusion")
+        return _corpus_source(built)
+    report, excluded = ReadingReport(), ExclusionReport()
+    check = None if exclusions is None else exclusions.require_clear
+    narrations = read_narrations(files, duplicates, options, report, check)
+    known = None if titles is None else read_titles(titles)
+    if known is not None:
+        narrations = with_titles(narrations, known, report)
+    if exclusions is not None:
+        narrations = exclusions.filter(narrations, excluded)
+
+    def counts() -> JsonObject:
+        values = {field.name: getattr(report, field.name) for field in fields(report)}
+        return {
+            **{name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()},
+            "excluded": None if exclusions is None else excluded.as_dict(),
+            "checked": None if exclusions is None else [source._asdict() for source in exclusions.checked(excluded)],
+            "left_out": [*report.lines(), *excluded.lines()],
+        }
+
+    # The id of a corpus follows from this record, which names a language only where one is chosen.
+    unset = {"language"} if options.language is None else None
+    reading: JsonObject = {**options.model_dump(exclude=unset), "duplicates": duplicates}
+    if known is not None:
+        reading["titles"] = fingerprint(known)
+    identity = None if exclusions is None else exclusions.identity
+    return Source(narrations, Origin(tuple(files), reading, identity, counts))
+
+
+def _corpus_source(folder: Path) -> Source:
+    """The narrations of a corpus. Its manifest stands for all its files, because it holds their checksums."""
+    held = HeldManifest(folder)  # a change meanwhile takes none of its files away
+    manifest = held.manifest
+    shards = ((folder / SHARDS / shard["name"], shard) for shard in manifest["shards"])
+    narrations = chain.from_iterable(starmap(read_stored, shards))
+
+    def counts() -> JsonObject | None:
+        return held.manifest["read"]
+
+    return Source(narrations, Origin((folder / MANIFEST,), manifest["reading"], manifest["exclusions"], counts))
 
 
 InputRecord = dict[str, str]

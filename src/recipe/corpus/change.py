@@ -35,7 +35,7 @@ from recipe.artifacts import (
     write_json,
 )
 from recipe.config import EncoderConfig
-from recipe.corpus.build import SHARD_SEGMENTS, Origin, shard_record, stage
+from recipe.corpus.build import SHARD_SEGMENTS, Origin, Source, narration_source, shard_record, stage
 from recipe.corpus.comparison import compared
 from recipe.corpus.encode import encode_shards
 from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_recorded_encoder, settings_for
@@ -74,7 +74,7 @@ from recipe.corpus.layout import (
     write_array,
     write_tables,
 )
-from recipe.corpus.leaks import ExclusionReport, Exclusions, Source, narration_source
+from recipe.corpus.leaks import ExclusionReport, Exclusions
 from recipe.corpus.scan import kernels
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import ReadingOptions
@@ -246,7 +246,7 @@ def source_for(
 ) -> Source:
     """The narrations of `files` or of a corpus, read as the corpus in `folder` was, without `exclusions`.
 
-    Raises as `recipe.corpus.leaks.narration_source`.
+    Raises as `recipe.corpus.build.narration_source`.
     """
     manifest = open_manifest(folder)
     reading = manifest["reading"] or {}

@@ -12,28 +12,18 @@ import heapq
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import chain, starmap
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.corpus import layout
-from recipe.corpus.build import Origin
 from recipe.corpus.excluded import ExcludedVideo, read_excluded, read_id_map
-from recipe.corpus.layout import MANIFEST, SHARDS, HeldManifest
+from recipe.corpus.layout import SHARDS
 from recipe.corpus.near_copies import NEAR, WORDS, NearCopies, NearCopy, is_comparable
-from recipe.data.benchmarks import has_own_id
-from recipe.data.narrations import (
-    Duplicates,
-    ReadingOptions,
-    ReadingReport,
-    read_narrations,
-    read_titles,
-    with_titles,
-)
-from recipe.data.video_ids import YOUTUBE, VideoIds
+from recipe.data.video_ids import YOUTUBE, VideoIds, has_own_id
 from recipe.errors import InputError, listed
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration
@@ -393,69 +383,3 @@ def leakage(
         copied_captions=counted.captions_by_text,
         examples=counted.examples,
     )
-
-
-class Source(NamedTuple):
-    """A stream of narrations, and where they come from."""
-
-    narrations: Iterator[Narration]
-    origin: Origin
-
-
-def narration_source(
-    files: Sequence[Path],
-    options: ReadingOptions,
-    duplicates: Duplicates = "error",
-    exclusions: Exclusions | None = None,
-    titles: Path | None = None,
-) -> Source:
-    """The narrations of `files`, in their order and without `exclusions`; nothing is read before the first.
-
-    Those without a title get that of the file `titles`, which is read at once. A corpus, which stands alone, is taken
-    over as it is, with the record of how it was read and of what was kept out, so that it can be encoded anew. Raises
-    InputError for the file `titles` and for a corpus beside files or settings that do not apply to it, CorpusError.
-    """
-    if built := next((path for path in files if (path / MANIFEST).is_file() and (path / SHARDS).is_dir()), None):
-        changed = (options, duplicates, exclusions, titles) != (ReadingOptions(), "error", None, None)
-        if len(files) > 1 or changed:
-            problem = "this is a corpus, which is encoded anew as it is"
-            raise InputError.at(built, problem, "leave out other files, and options of reading, titles and exclusion")
-        return _corpus_source(built)
-    report, excluded = ReadingReport(), ExclusionReport()
-    check = None if exclusions is None else exclusions.require_clear
-    narrations = read_narrations(files, duplicates, options, report, check)
-    known = None if titles is None else read_titles(titles)
-    if known is not None:
-        narrations = with_titles(narrations, known, report)
-    if exclusions is not None:
-        narrations = exclusions.filter(narrations, excluded)
-
-    def counts() -> JsonObject:
-        values = {field.name: getattr(report, field.name) for field in fields(report)}
-        return {
-            **{name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()},
-            "excluded": None if exclusions is None else excluded.as_dict(),
-            "checked": None if exclusions is None else [source._asdict() for source in exclusions.checked(excluded)],
-            "left_out": [*report.lines(), *excluded.lines()],
-        }
-
-    # The id of a corpus follows from this record, which names a language only where one is chosen.
-    unset = {"language"} if options.language is None else None
-    reading: JsonObject = {**options.model_dump(exclude=unset), "duplicates": duplicates}
-    if known is not None:
-        reading["titles"] = fingerprint(known)
-    identity = None if exclusions is None else exclusions.identity
-    return Source(narrations, Origin(tuple(files), reading, identity, counts))
-
-
-def _corpus_source(folder: Path) -> Source:
-    """The narrations of a corpus. Its manifest stands for all its files, because it holds their checksums."""
-    held = HeldManifest(folder)  # a change meanwhile takes none of its files away
-    manifest = held.manifest
-    shards = ((folder / SHARDS / shard["name"], shard) for shard in manifest["shards"])
-    narrations = chain.from_iterable(starmap(layout.read_narrations, shards))
-
-    def counts() -> JsonObject | None:
-        return held.manifest["read"]
-
-    return Source(narrations, Origin((folder / MANIFEST,), manifest["reading"], manifest["exclusions"], counts))

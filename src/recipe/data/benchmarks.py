@@ -1,6 +1,5 @@
 """The benchmarks that can be read, and where their folders are looked for."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,8 +68,6 @@ class Benchmark:
     """Number of annotated videos that the publisher states, where it is known."""
     graphs: Callable[[Path], int] | None = None
     """From its folder to the number of its task graphs, where it has any; raises InputError."""
-    own_ids: str = ""
-    """A regular expression of its video ids where these are its own, which no corpus of narrations knows."""
 
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -119,7 +116,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         markers=(ANNOTATIONS,),
         read=read_captaincook4d,
-        own_ids=r"\d+_\d+",
         published=384,
         set_aside=missing_steps,
         set_aside_as="steps that were not performed",
@@ -137,7 +133,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         markers=tuple(f"annotations/{name}" for name in COLLECTIONS),
         read=read_egoprocel,
-        own_ids="(?:" + "|".join(map(re.escape, COLLECTIONS)) + ")/.+",
     ),
     "niv": Benchmark(
         title="NIV",
@@ -152,7 +147,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         markers=("niv_valid.json", "niv_train.json"),
         read=read_niv,
-        own_ids=r"(?:changing_tire|coffee|cpr|jump_car|repot)_\d{4}",
         published=150,
     ),
     "egoexo4d": Benchmark(
@@ -168,7 +162,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         markers=("annotations/keystep_val.json", "annotations/keystep_train.json"),
         read=read_egoexo4d,
-        own_ids=r"[a-z]+_\w*?\d+_\d+",
         set_aside=headings,
         set_aside_as="headings over steps",
     ),
@@ -189,21 +182,11 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         markers=(EGOPER_ANNOTATIONS,),
         read=read_egoper,
-        own_ids=r"[a-z]+_u\d+_a\d+_\w+",
         published=386,
         set_aside=additions_and_corrections,
         set_aside_as="additions and corrections, which no recipe asks for",
     ),
 }
-
-
-def has_own_id(source: str, video_id: str) -> bool:
-    """Whether the id of a video is its benchmark's own, which no corpus of narrations knows; by its form where the
-    source is no benchmark.
-    """
-    if source in BENCHMARKS:
-        return bool(BENCHMARKS[source].own_ids)
-    return any(item.own_ids and re.fullmatch(item.own_ids, video_id) for item in BENCHMARKS.values())
 
 
 class Summary(NamedTuple):

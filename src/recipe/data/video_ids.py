@@ -29,6 +29,25 @@ _AUTOMATIC = frozenset({"asr", "auto", "whisper", "whisperx"})
 _MEDIA = frozenset(("aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "opus", "wav", "webm"))
 _MARKS = _DESCRIBED | _AUTOMATIC | _MEDIA | {"captions", "default", "forced", "subtitles", "transcript"}
 _METADATA = re.compile(r"\.(info|live_chat)\.json$", re.IGNORECASE)
+OWN_IDS = {
+    "coin": "",
+    "crosstask": "",
+    "captaincook4d": r"\d+_\d+",
+    "egoprocel": r"(?:CMU-MMAC|EGTEA_Gaze\+|EPIC-Tents|MECCANO|pc_assembly|pc_disassembly)/.+",
+    "niv": r"(?:changing_tire|coffee|cpr|jump_car|repot)_\d{4}",
+    "egoexo4d": r"[a-z]+_\w*?\d+_\d+",
+    "egoper": r"[a-z]+_u\d+_a\d+_\w+",
+}
+"""The form of the video ids of each benchmark, where they are its own; empty where they are ids of YouTube."""
+
+
+def has_own_id(source: str, video_id: str) -> bool:
+    """Whether the id of a video is its benchmark's own, which no corpus of narrations knows; by its form where the
+    source is no benchmark.
+    """
+    if source in OWN_IDS:
+        return bool(OWN_IDS[source])
+    return any(form and re.fullmatch(form, video_id) for form in OWN_IDS.values())
 
 
 class VideoName(NamedTuple):
