@@ -45,8 +45,9 @@ from recipe.mining.self_training import PairKind, PseudoPrompt, compute_numbers,
 from recipe.planning.predictions import read_predictions
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
 from recipe.reward.grounded import GroundedMethod
+from recipe.reward.plan_features import plan_features
 from recipe.reward.scorer import PromptGroup, Steps
-from recipe.reward.self_trained import Places, SelfTrained
+from recipe.reward.self_trained import PositionModel, SelfTrained
 from recipe.stats import mean_interval
 from recipe.text import same_goal
 from recipe.types import Narration, Procedure, Segment
@@ -281,7 +282,7 @@ def scored_prompts(
     index: NarrationIndex,
     prompts: Sequence[AuditPrompt],
     further: Sequence[Sequence[Steps]],
-    places: Places,
+    places: PositionModel,
     embeddings: StepEmbeddings,
 ) -> list[Scored]:
     """All plans of each prompt, with their numbers."""
@@ -289,7 +290,8 @@ def scored_prompts(
     for prompt, more in zip(prompts, further, strict=True):
         plans = list(dict.fromkeys([*prompt.variants.values(), *more]))
         group = PromptGroup(prompt.goal, prompt.history, plans)
-        [(rewards, numbers)] = method.numbered([group], embeddings.by_text(method.texts(group)), places)
+        [(rewards, alignment)] = method.rewards_and_alignments([group], embeddings.by_text(method.texts(group)))
+        numbers = plan_features(alignment, rewards, places(alignment.vectors))
         scored.append(Scored(prompt, plans, np.array([reward.total for reward in rewards]), numbers))
     return scored
 
@@ -304,7 +306,7 @@ def win_shares(scored: Sequence[Scored], trained: SelfTrained | None) -> NDArray
     return np.array(rows, np.float64)
 
 
-def left_out(prompts: Sequence[PseudoPrompt], scored: Sequence[Scored], places: Places) -> NDArray[np.float64]:
+def left_out(prompts: Sequence[PseudoPrompt], scored: Sequence[Scored], places: PositionModel) -> NDArray[np.float64]:
     """The shares of each group's classes by nets that no class of the group was shown to, nor any edit."""
     shares = np.full((len(scored), len(CORRUPTIONS)), np.nan)
     for group in GROUPS:

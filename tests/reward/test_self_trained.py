@@ -39,9 +39,9 @@ from recipe.planning.predictions import Prediction
 from recipe.reward import self_trained as module
 from recipe.reward.embeddings import StepEmbeddings
 from recipe.reward.grounded import GroundedMethod, grounded_terms
-from recipe.reward.plan_numbers import NUMBERS
+from recipe.reward.plan_features import FEATURES, plan_features
 from recipe.reward.scorer import PromptGroup
-from recipe.reward.self_trained import CARD, WEIGHTS, Places, SelfTrained, train_nets
+from recipe.reward.self_trained import CARD, WEIGHTS, PositionModel, SelfTrained, train_nets
 from recipe.reward.verifier import Verifier
 from recipe.stats import Interval
 from recipe.types import Narration, Segment
@@ -100,13 +100,13 @@ def numbers_of(corpus: Any, plans: Sequence[tuple[str, ...]], goal: str = GOAL, 
     method = GroundedMethod(corpus, CONFIG.model_copy(update={"grounded": SMALL}), backends.load("auto"))
     group = PromptGroup(goal, tuple(history), list(plans))
     vectors = StepEmbeddings(corpus.encoder).by_text(method.texts(group))
-    places = Places(np.linspace(-1.0, 1.0, 128))
-    return method.numbered([group], vectors, places)[0][1]
+    [(rewards, alignment)] = method.rewards_and_alignments([group], vectors)
+    return plan_features(alignment, rewards, PositionModel(np.linspace(-1.0, 1.0, 128))(alignment.vectors))
 
 
 def test_there_are_49_numbers_and_a_plan_without_steps_has_none(corpus: Any) -> None:
     numbers = numbers_of(corpus, [TEA, (), TEA[:1]])
-    assert numbers.shape == (3, 49) == (3, len(NUMBERS))
+    assert numbers.shape == (3, 49) == (3, len(FEATURES))
     assert np.isfinite(numbers).all()
     assert not numbers[1].any()
     assert numbers[0].any()
@@ -121,7 +121,7 @@ def test_numbers_of_a_plan_do_not_depend_on_the_other_plans(corpus: Any, goal: s
 
 
 def test_numbers_say_order_length_and_repeats(corpus: Any) -> None:
-    names = list(NUMBERS)
+    names = list(FEATURES)
     table = numbers_of(corpus, [TEA, TEA[::-1], (*TEA, TEA[0]), TYRE])
     true, backwards, repeated, other = (dict(zip(names, row, strict=True)) for row in table)
     assert true["order"] > backwards["order"]
@@ -148,7 +148,7 @@ def test_what_a_number_adds_is_its_distance_times_the_slope(seed: int) -> None:
         moved = x.copy()
         moved[index] += step * nets.deviation[index]
         slope = (nets.values(moved[None])[0] - nets.values(x[None])[0]) / step
-        assert nets.spoken(x)[index] == pytest.approx(nets.standardised(x)[index] * slope, abs=1e-4)
+        assert nets.attribution(x)[index] == pytest.approx(nets.standardised(x)[index] * slope, abs=1e-4)
 
 
 def test_nets_learn_pairs_and_values_do_not_depend_on_other_plans(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_nets_learn_pairs_and_values_do_not_depend_on_other_plans(monkeypatch: p
 
 def test_a_usual_place_is_lower_for_what_narrations_say_first(corpus: Any) -> None:
     vectors = np.stack([corpus.encoder.encode([text])[0] for text in ("boil the water", "wait five minutes")])
-    first, last = Places.of(corpus, np.zeros(128, np.float32))(vectors)
+    first, last = PositionModel.of(corpus, np.zeros(128, np.float32))(vectors)
     assert first < last
 
 
@@ -282,11 +282,11 @@ def test_the_gate_measures_all_and_prompts_give_what_the_reward_gives(
     assert trained.card["counts"]["prompts"] == len(found.prompts)
     assert trained.card["kind"] == "lists"
     # On the corpus without the narrations of the prompts, as in training.
-    config = with_net(saved)
-    method = GroundedMethod(_Manifested(found.rest, lists.manifest), config, backends.load("auto"))
+    part: Any = _Manifested(found.rest, lists.manifest)
+    verifier = Verifier(part, with_net(saved), embeddings=found.embeddings)
     one = found.prompts[3]
     group = PromptGroup(one.prompt.goal, one.prompt.history, list(one.places))
-    [rewards] = method.rewards([group], found.embeddings.by_text(method.texts(group)))
+    [rewards] = verifier.score_groups([group])
     assert [reward.total for reward in rewards] == pytest.approx(rewards_of(one, trained.reward), abs=1e-6)
 
 
@@ -314,8 +314,7 @@ def test_the_net_is_added_as_a_part_and_a_plan_without_steps_earns_nothing(lists
         assert new.parts["net"] >= 0.0
         assert new.coverage == old.coverage
         terms = grounded_terms(new.parts, new.steps, GROUNDED)
-        assert sum(terms.values()) == pytest.approx(new.total)
-        assert ("net" in terms) == (new.steps > 0)
+        assert sum(terms.values()) + new.parts["net"] == pytest.approx(new.total)
     assert after[2].total == 0.0 == after[2].parts["net"]
 
 
@@ -324,14 +323,14 @@ def test_an_explanation_says_in_words_what_moved_the_net(lists: Corpus, saved: P
     steps = [step.text for step in example.steps]
     verifier = Verifier(lists, with_net(saved))
     explanation = explain(verifier, goal=example.goal, history=steps[:2], continuation=steps[2:])
-    words, added = explanation.spoken[0]
-    assert words in NUMBERS.values()
-    assert abs(added) == max(abs(value) for _, value in explanation.spoken)
+    words, added = explanation.attribution[0]
+    assert words in FEATURES.values()
+    assert abs(added) == max(abs(value) for _, value in explanation.attribution)
     assert any(
         sentence.startswith("Beside an average plan") and words in sentence for sentence in in_words(explanation)
     )
     row = as_row(explanation, Links())
-    assert len(row["spoken"]) == 49
+    assert len(row["attribution"]) == 49
     assert "net" in row["terms"]
     assert "What moved the net" in render_page(explanation, Links(), 1)
 
@@ -343,7 +342,7 @@ def test_a_folder_gives_the_same_reward_again(trained: Trained, lists: Corpus, s
     assert sorted(path.name for path in saved.iterdir()) == [CARD, WEIGHTS]
     card = json.loads((saved / CARD).read_text())
     assert card["corpus"] == lists.manifest["id"]
-    assert list(card["means"]) == list(NUMBERS)
+    assert list(card["means"]) == list(FEATURES)
 
 
 def changed(folder: Path, **values: Any) -> None:
@@ -401,13 +400,13 @@ def test_work_that_was_stopped_is_not_done_again(
         compute_numbers(found, lists, CONFIG, tmp_path / "work")
     monkeypatch.undo()
     scored = list[int]()
-    numbered = GroundedMethod.numbered
+    rewarded = GroundedMethod.rewards_and_alignments
 
     def counted(method: GroundedMethod, groups: Any, *others: Any) -> Any:
         scored.append(len(groups))
-        return numbered(method, groups, *others)
+        return rewarded(method, groups, *others)
 
-    monkeypatch.setattr(GroundedMethod, "numbered", counted)
+    monkeypatch.setattr(GroundedMethod, "rewards_and_alignments", counted)
     compute_numbers(found, lists, CONFIG, tmp_path / "work")
     assert sum(scored) == len(found.prompts) - 16
     for one, own in zip(found.prompts, whole, strict=True):

@@ -24,7 +24,7 @@ from recipe.explain.records import (
 )
 from recipe.reward.coverage import TaskPrompt
 from recipe.reward.grounded import grounded_terms
-from recipe.reward.plan_numbers import NUMBERS
+from recipe.reward.plan_features import FEATURES
 from recipe.reward.scorer import Steps
 from recipe.reward.verifier import Verifier
 from recipe.text import as_steps
@@ -54,8 +54,8 @@ _GROUNDED = {
     "net": "what the net that was trained on the corpus adds",
 }
 """Parts of the two rewards, in words."""
-_SPOKEN = 3
-"""Numbers of a net that the summary names."""
+_NAMED_FEATURES = 3
+"""Features of a net that the summary names."""
 _CONTROLS = {
     "r0": "likeness of the plan's steps to goal and history",
     "length": "the number of steps",
@@ -120,8 +120,8 @@ def explain(
     asked = [TaskPrompt(goal, h)] if goal.strip() or h else []
     covered = verifier.coverage.of(asked)[0] if asked and verifier.config.aligns else None
     trained = verifier.config.verifier == "grounded" and verifier.config.grounded.self_trained
-    numbers = verifier.spoken(history=h, continuation=plan, goal=goal) if trained else {}
-    spoken = tuple((NUMBERS[name], added) for name, added in numbers.items())
+    added = verifier.attribution(history=h, continuation=plan, goal=goal) if trained else {}
+    attribution = tuple((FEATURES[name], value) for name, value in added.items())
     beside = list[OtherPlans]()
     # A control reads no narrations.
     if others and plan and verifier.config.aligns:
@@ -132,7 +132,17 @@ def explain(
             below = sum(total < reward.total for total in earned)
             beside.append(OtherPlans(name, len(own), earned[0], median(earned), earned[-1], below))
     return Explanation(
-        goal, h, plan, verifier.config, reward, tuple(evidence), narrations, spoken, covered, caution, tuple(beside)
+        goal,
+        h,
+        plan,
+        verifier.config,
+        reward,
+        tuple(evidence),
+        narrations,
+        attribution,
+        covered,
+        caution,
+        tuple(beside),
     )
 
 
@@ -228,7 +238,7 @@ def in_words(explanation: Explanation) -> list[str]:
         ]
         sentences.append(f"For comparison, after the same history: {'; '.join(earned)}.")
     if config.verifier == "grounded" and explanation.continuation:
-        terms = grounded_terms(reward.parts, reward.steps, config.grounded)
+        terms = _terms(explanation)
         summands = [
             f"{_number(value, sign=True)} from {_SOURCES[name]}"
             for name, value in sorted(terms.items(), key=lambda term: -abs(term[1]))
@@ -236,8 +246,8 @@ def in_words(explanation: Explanation) -> list[str]:
         ]
         if summands:
             sentences.append(f"It is the sum of {', '.join(summands)}.")
-    if spoken := [pair for pair in explanation.spoken[:_SPOKEN] if abs(pair[1]) >= _SMALL]:
-        moved = ", ".join(f"{words} ({_number(adds, sign=True)})" for words, adds in spoken)
+    if features := [pair for pair in explanation.attribution[:_NAMED_FEATURES] if abs(pair[1]) >= _SMALL]:
+        moved = ", ".join(f"{words} ({_number(adds, sign=True)})" for words, adds in features)
         sentences.append(f"Beside an average plan, the net was moved most by {moved}.")
     if explanation.coverage is not None:
         sentences.append(explanation.coverage.sentence)
@@ -291,6 +301,13 @@ def when(segment: Segment) -> str:
     if segment.start is None or segment.end is None:
         return ""
     return f"{clock(segment.start)}–{clock(segment.end)}"
+
+
+def _terms(explanation: Explanation) -> dict[str, float]:
+    """The grounded reward by where it comes from, and what a net adds; empty without steps."""
+    reward = explanation.reward
+    terms = grounded_terms(reward.parts, reward.steps, explanation.config.grounded)
+    return terms | ({"net": reward.parts["net"]} if terms and "net" in reward.parts else {})
 
 
 def _verdict(explanation: Explanation) -> str:
@@ -393,8 +410,8 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "continuation": list(explanation.continuation),
         "settings": config.model_dump(mode="json"),
         "summary": in_words(explanation),
-        "terms": grounded_terms(reward.parts, reward.steps, config.grounded) if grounded else {},
-        "spoken": [{"number": words, "adds": added} for words, added in explanation.spoken],
+        "terms": _terms(explanation) if grounded else {},
+        "attribution": [{"feature": words, "adds": added} for words, added in explanation.attribution],
         "coverage": None if explanation.coverage is None else explanation.coverage._asdict(),
         "others": [own._asdict() for own in explanation.others],
         "reward": to_json(reward) | {"best_video_id": best.narration.video_id if best else None},

@@ -33,7 +33,7 @@ AXIS, WIDTH = 70.0, 7.0
 _LOWEST, _THINNEST = 440.0, 3.0
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 """Seconds between two ticks of the axis."""
-_NUMBERS = 12
+_FEATURES = 12
 """Numbers of a self-trained net that the page names, of 49."""
 _GROUNDS = 3
 """Segments named for each step, of all that the pool has for it."""
@@ -64,12 +64,12 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
     macros = vars(page_environment("recipe.explain").get_template("explanation.html.jinja").make_module(values))
     done, planned = len(explanation.history), len(explanation.continuation)
     pool = f"{done} done and {planned} planned steps · pool of {len(explanation.narrations)}"
-    spoken = []
-    if explanation.spoken:
-        rows = tuple(row(words, Cell(added, 3, signed=True)) for words, added in explanation.spoken[:_NUMBERS])
+    features = []
+    if explanation.attribution:
+        rows = tuple(row(words, Cell(added, 3, signed=True)) for words, added in explanation.attribution[:_FEATURES])
         about = "Its largest shares, beside an average plan: distance from the mean times the slope of the net."
         table = Table("", "number of the plan", headings("adds"), rows, notes=(about,))
-        spoken = [Section("net", "What moved the net", "Net", blocks=(table,))]
+        features = [Section("net", "What moved the net", "Net", blocks=(table,))]
     pairs = NamedValues(tuple((name, str(value)) for name, value in settings.items()))
     return render(
         f"{explanation.goal}: why this plan earns {format_number(explanation.reward.total, 3)}",
@@ -78,7 +78,7 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
         [
             Section("steps", "What each step adds", "Steps", blocks=(macros["steps"](),)),
             Section("alignment", "How it aligns", "Alignment", blocks=(macros["alignments"](),)),
-            *spoken,
+            *features,
             Section("settings", "The verifier", "Verifier", blocks=(pairs,)),
         ],
         lead=(macros["reward"](),),

@@ -196,8 +196,8 @@ class Explanation:
     """One for each step of h, then of c."""
     narrations: tuple[AlignedNarration, ...]
     """The whole pool, the best alignment first."""
-    spoken: tuple[tuple[str, float], ...] = ()
-    """What each number that a self-trained net reads adds to the reward, named in words, the largest first; empty
+    attribution: tuple[tuple[str, float], ...] = ()
+    """What each feature that a self-trained net reads adds to the reward, named in words, the largest first; empty
     without a net."""
     coverage: PromptCoverage | None = None
     """How far the corpus knows the task, for any plan; None where it is too small to tell."""

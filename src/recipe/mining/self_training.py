@@ -47,8 +47,9 @@ from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings
 from recipe.reward.grounded import GroundedMethod
+from recipe.reward.plan_features import plan_features
 from recipe.reward.scorer import PromptGroup, Steps
-from recipe.reward.self_trained import SEEDS, Places, SelfTrained, base_settings, card_of, train_nets
+from recipe.reward.self_trained import SEEDS, PositionModel, SelfTrained, base_settings, card_of, train_nets
 from recipe.stats import Interval, mean_interval
 from recipe.text import same_goal
 from recipe.types import Procedure
@@ -233,15 +234,15 @@ def add_samples(prompt_set: PseudoSet, samples: Sequence[Prediction]) -> None:
 
 def compute_numbers(
     prompt_set: PseudoSet, corpus: NarrationIndex, config: RewardConfig, work: Path | None, progress: Progress = SILENT
-) -> Places:
-    """Score all plans of all prompts against the rest of the corpus; returns the usual places that were learned.
+) -> PositionModel:
+    """Score all plans of all prompts against the rest of the corpus; returns the model of positions that was learned.
 
     A folder `work` keeps what is done, so that a call that was killed goes on there with the same result. Raises as
     `Verifier.score`.
     """
     base = config.grounded.model_copy(update={"self_trained": "", "self_trained_anyway": False})
     method = GroundedMethod(prompt_set.rest, config.model_copy(update={"grounded": base}), backends.load("auto"))
-    places = Places.of(prompt_set.rest, method.centre)
+    positions = PositionModel.of(prompt_set.rest, method.centre)
     store, identity = None, list[Any]()
     if work is not None:
         own = sorted(prompt_set.pseudo.numbers), len(prompt_set.rest)
@@ -260,21 +261,24 @@ def compute_numbers(
             entry = None if store is None else store.find(key)
             if entry is None:
                 texts = [text for group in groups for text in method.texts(group)]
-                scored = method.numbered(groups, prompt_set.embeddings.by_text(texts), places)
+                scored = method.rewards_and_alignments(groups, prompt_set.embeddings.by_text(texts))
                 entry = {
                     "totals": [[reward.total for reward in rewards] for rewards, _ in scored],
-                    "numbers": [numbers.tolist() for _, numbers in scored],
+                    "numbers": [
+                        plan_features(alignment, rewards, positions(alignment.vectors)).tolist()
+                        for rewards, alignment in scored
+                    ],
                 }
                 if store is not None:
                     store.keep(key, entry)
             for prompt, totals, numbers in zip(batch, entry["totals"], entry["numbers"], strict=True):
                 prompt.totals, prompt.numbers = np.array(totals, np.float64), np.array(numbers, np.float64)
             advance(len(batch))
-    return places
+    return positions
 
 
 def train(
-    prompts: Sequence[PseudoPrompt], places: Places, *, seed: int = 0, kinds: Sequence[PairKind] = PAIRS
+    prompts: Sequence[PseudoPrompt], positions: PositionModel, *, seed: int = 0, kinds: Sequence[PairKind] = PAIRS
 ) -> SelfTrained:
     """Nets on the pairs of these prompts, with their weight beside the grounded reward."""
     better, worse = list[Float64](), list[Float64]()
@@ -302,7 +306,7 @@ def train(
     spread_of_reward = float(np.mean([prompt.totals[rows].std() for prompt, rows in zip(prompts, held, strict=True)]))
     every = np.concatenate(values)
     return SelfTrained(
-        nets, places, spread_of_reward / max(spread_of_net, 1e-9), float(every.min()), float(every.max())
+        nets, positions, spread_of_reward / max(spread_of_net, 1e-9), float(every.min()), float(every.max())
     )
 
 
@@ -327,7 +331,7 @@ def rewards_of(prompt: PseudoPrompt, trained: SelfTrained) -> Float64:
 
 
 def run_gate(
-    prompts: Sequence[PseudoPrompt], places: Places, *, seed: int = 0, kinds: Sequence[PairKind] = PAIRS
+    prompts: Sequence[PseudoPrompt], positions: PositionModel, *, seed: int = 0, kinds: Sequence[PairKind] = PAIRS
 ) -> Gate:
     """The test on prompts of goals that the nets were not trained on."""
     folds = [
@@ -340,7 +344,7 @@ def run_gate(
         others = [prompt for prompt, place in zip(prompts, folds, strict=True) if place != fold]
         if not own or not others:
             continue
-        trained = train(others, places, seed=seed, kinds=kinds)
+        trained = train(others, positions, seed=seed, kinds=kinds)
         for prompt in own:
             before, after = _shares(prompt, prompt.totals), _shares(prompt, rewards_of(prompt, trained))
             for measure, share in before.items():
@@ -407,11 +411,11 @@ def self_train(
     progress: Progress = SILENT,
 ) -> Trained:
     """Train and test a reward on pseudo-prompts. Raises as `compute_numbers`."""
-    places = compute_numbers(prompt_set, corpus, config, work, progress)
+    positions = compute_numbers(prompt_set, corpus, config, work, progress)
     with progress.task("training and testing", _FOLDS + 1) as advance:
-        gate = run_gate(prompt_set.prompts, places, seed=seed)
+        gate = run_gate(prompt_set.prompts, positions, seed=seed)
         advance(_FOLDS)
-        reward = train(prompt_set.prompts, places, seed=seed)
+        reward = train(prompt_set.prompts, positions, seed=seed)
         advance(1)
     if not math.isfinite(reward.weight + reward.lowest + reward.highest):
         raise InputError("The nets did not converge to numbers; check the corpus with: recipe corpus verify.")

@@ -40,10 +40,9 @@ All vectors are centred by the mean of the corpus, because sentence embeddings s
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -55,9 +54,7 @@ from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, relevance_texts, unlike
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
-from recipe.reward.plan_numbers import GroupFacts, plan_numbers
 from recipe.reward.scorer import Method, Prompt, PromptGroup, Steps
-from recipe.reward.self_trained import Places, SelfTrained
 from recipe.types import Hit, PooledAlignment, Reward
 
 Float64 = NDArray[np.float64]
@@ -164,8 +161,7 @@ def order_agreement(precedence: ArrayLike) -> float:
 def grounded_reward(parts: Mapping[str, float], steps: int, config: GroundedConfig) -> float:
     """R of a plan of `steps` steps, -1 to 1, from its parts; 0 without steps.
 
-    The parts are gain, background, relevance, that to the goal alone, order (lambda O) and price, and net where
-    there is one.
+    The parts are gain, background, relevance, that to the goal alone, order (lambda O) and price.
 
     >>> parts = dict(gain=3.0, background=1.0, relevance=0.0, goal_relevance=0.0, order=0.0, price=0.0)
     >>> grounded_reward(parts, 4, GroundedConfig(horizon=4))
@@ -176,7 +172,7 @@ def grounded_reward(parts: Mapping[str, float], steps: int, config: GroundedConf
 
 
 def grounded_terms(parts: Mapping[str, float], steps: int, config: GroundedConfig) -> dict[str, float]:
-    """R of a plan by where it comes from: corpus, goal, history, price, net; the sum is R, unclipped.
+    """R of a plan by where it comes from: corpus, goal, history, price; the sum is R, unclipped.
 
     Relevance without order is that of goal and history; what gain and order add is the corpus's. Empty without steps,
     and for parts of another reward.
@@ -188,8 +184,7 @@ def grounded_terms(parts: Mapping[str, float], steps: int, config: GroundedConfi
     terms = {"goal": config.relevance * to_goal, "history": config.relevance * (parts["relevance"] - to_goal)}
     terms["corpus"] = contrast * (1.0 + order) + config.relevance * parts["relevance"] * order
     terms["price"] = -parts["price"] * steps
-    shared = {name: value / (steps + config.horizon) for name, value in terms.items()}
-    return shared | ({"net": parts["net"]} if "net" in parts else {})
+    return {name: value / (steps + config.horizon) for name, value in terms.items()}
 
 
 def corpus_share(rewards: Sequence[Reward], prompts: Sequence[Prompt], config: GroundedConfig) -> float | None:
@@ -204,7 +199,7 @@ def corpus_share(rewards: Sequence[Reward], prompts: Sequence[Prompt], config: G
         if not {"gain", "background", "relevance", "order"} <= reward.parts.keys():
             return None
         terms = grounded_terms(reward.parts, reward.steps, config)
-        corpus, _ = terms.pop("corpus", 0.0), terms.pop("net", 0.0)
+        corpus = terms.pop("corpus", 0.0)
         groups.setdefault(prompt, []).append((corpus, sum(terms.values()) - terms.get("price", 0.0)))
     moved = np.zeros(2)
     for group in groups.values():
@@ -342,13 +337,35 @@ class _GroupTexts(NamedTuple):
     """Columns of h and of all plans, in order."""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupAlignment:
+    """What the pool and the vectors say of all texts of one prompt's plans; a column is a text."""
+
+    similarities: Float32
+    """W [S, C] of the segments of P."""
+    offsets: Int64
+    """[K + 1], of the narrations of P."""
+    weights: Float64
+    """[K]: how much each narration counts."""
+    precedence: NDArray[np.floating]
+    """N [C, C]."""
+    floors: Float32
+    """[C]."""
+    vectors: Vectors
+    """[C, d], centred."""
+    cosines: Sequence[Float32]
+    """Of h and each plan with the plan, [m + n, n]."""
+    rows: Sequence[Sequence[int]]
+    """Columns of h, which begins with the goal where there is one, then of each plan."""
+    goal: bool
+    """Whether h begins with the goal."""
+
+
 class GroundedMethod(Method):
     """The grounded reward on a corpus; both pools depend on goal and history only, so that all plans share them."""
 
     def __init__(self, corpus: NarrationIndex, config: RewardConfig, backend: Backend) -> None:
         self._corpus, self._config, self._backend = corpus, config.grounded, backend
-        folder = self._config.self_trained
-        self._trained = SelfTrained.open(Path(folder), corpus, self._config) if folder else None
         self._pools_kept = LruCache[Prompt, NarrationPools](_PROMPTS_KEPT)
         self._hits_kept = LruCache[Steps, list[Hit]](_PROMPTS_KEPT)
         self._floors_kept = LruCache[str, np.float32](_FLOORS_KEPT)
@@ -365,38 +382,16 @@ class GroundedMethod(Method):
     texts = staticmethod(relevance_texts)
 
     def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
-        """The rewards of each group's plans, after one scan of the corpus for all pools.
+        """The rewards of each group's plans, after one scan of the corpus for all pools. Raises ComputeError."""
+        return [rewards for rewards, _ in self.rewards_and_alignments(groups, vectors)]
 
-        Raises ComputeError, and ConfigError where the settings name the policy of a training run and there is none.
-        """
-        if self._trained is None:
-            return [rewards for rewards, _ in self.numbered(groups, vectors)]
-        rewards = list[list[Reward]]()
-        for own, numbers in self.numbered(groups, vectors, self._trained.places):
-            rewards.append([])
-            for reward, share in zip(own, self._trained.shares(numbers), strict=True):
-                parts = reward.parts | {"net": float(share) if reward.steps else 0.0}
-                rewards[-1].append(
-                    replace(reward, parts=parts, total=grounded_reward(parts, reward.steps, self._config))
-                )
-        return rewards
-
-    def spoken(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[dict[str, float]]:
-        """What the numbers of each group's first plan add to its reward by the net; empty without a net or steps."""
-        if self._trained is None:
-            return [{} for _ in groups]
-        return [
-            self._trained.spoken(numbers[0]) if group.plans[0] else {}
-            for group, (_, numbers) in zip(groups, self.numbered(groups, vectors, self._trained.places), strict=True)
-        ]
-
-    def numbered(
-        self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors], places: Places | None = None
-    ) -> list[tuple[list[Reward], Float32]]:
-        """The rewards without a net, and with `places` the numbers [G, 49] of a group's plans. Raises as `rewards`."""
+    def rewards_and_alignments(
+        self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]
+    ) -> list[tuple[list[Reward], GroupAlignment]]:
+        """The same, each group with what its pool says of the texts of its plans, for rewards that build on it."""
         pools = self._pools(groups, vectors)
         return [
-            self._group_rewards(pools[group.goal, group.history], texts, places)
+            self._group_rewards(pools[group.goal, group.history], texts)
             for group, texts in zip(groups, self._texts(groups, vectors), strict=True)
         ]
 
@@ -519,12 +514,7 @@ class GroundedMethod(Method):
             factor = factor * (1.0 - (1.0 - theta) * (1.0 - unlike(texts.to_goal, _GOAL_RESTATED)))
         return theta, new, np.concatenate([np.ones(len(h), np.float32), factor], dtype=np.float32)
 
-    def _group_rewards(
-        self,
-        pools: NarrationPools,
-        texts: _GroupTexts,
-        places: Places | None,
-    ) -> tuple[list[Reward], Float32]:
+    def _group_rewards(self, pools: NarrationPools, texts: _GroupTexts) -> tuple[list[Reward], GroupAlignment]:
         bounds = np.cumsum([len(row) for row in texts.rows])
         near, far = self._similarities(pools, texts)
         theta, new, counted = self._novelties(texts, near, far)
@@ -564,22 +554,18 @@ class GroundedMethod(Method):
                 parts=parts,
             )
             rewards.append(reward)
-        if places is None:
-            return rewards, np.zeros((len(rewards), 0), np.float32)
-        facts = GroupFacts(
+        alignment = GroupAlignment(
             similarities=W,
             offsets=offsets,
             weights=weights(aligned),
             precedence=precedence,
             floors=texts.floors,
-            places=places(texts.vectors),
-            within=texts.vectors[h] @ texts.vectors[h].T,
-            across=texts.cosines,
+            vectors=texts.vectors,
+            cosines=texts.cosines,
             rows=texts.rows,
             goal=len(h) > len(texts.history),
         )
-        totals = [reward.total for reward in rewards]
-        return rewards, plan_numbers(facts, [reward.parts for reward in rewards], totals)
+        return rewards, alignment
 
 
 def _queries(prompt: Prompt) -> list[Steps]:

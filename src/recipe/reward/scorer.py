@@ -85,8 +85,8 @@ class Method(ABC):
         """
         return [[] for _ in groups]
 
-    def spoken(self, groups: Sequence[PromptGroup], vectors: Mapping[str, "Vectors"]) -> list[dict[str, float]]:
-        """What each number that a net reads adds to the reward of each group's first plan; without a net nothing."""
+    def attributions(self, groups: Sequence[PromptGroup], vectors: Mapping[str, "Vectors"]) -> list[dict[str, float]]:
+        """What each feature that a net reads adds to the reward of each group's first plan; without a net nothing."""
         return [{} for _ in groups]
 
 

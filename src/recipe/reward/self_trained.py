@@ -1,8 +1,8 @@
-"""A verifier that was trained on the corpus that it reads: a small net beside the grounded reward (docs/reward.md).
+"""A reward that was trained on the corpus that it reads: a small net around the grounded reward (docs/reward.md).
 
     R(c) = G(c) + a (f(c) - f_0),    a = sd(G) / sd(f)
 
-G is the grounded reward, f the mean of three nets over 49 numbers of the plan (`recipe.reward.plan_numbers`), and both
+G is the grounded reward, f the mean of three nets over 49 features of the plan (`recipe.reward.plan_features`). Both
 standard deviations are those within the pseudo-prompts that the nets were trained on, so that G and f weigh alike. f is
 kept between f_0 and f_1, the least and the greatest value there: no plan earns more than the best of those, and a plan
 without steps earns 0 as before. `recipe.mining.self_training` trains the nets and says whether they should be used.
@@ -13,20 +13,24 @@ A folder holds `weights.npz`, plain arrays, and `self-trained.json`: what corpus
 import hashlib
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recipe.alignment.backends import Float32
 from recipe.artifacts import JsonObject, atomic_path, read_json, write_json
 from recipe.config import GroundedConfig
 from recipe.errors import ConfigError, EncoderMismatch, InputError
-from recipe.reward.baselines import centred
+from recipe.reward.baselines import centred, relevance_texts
 from recipe.reward.embeddings import NarrationIndex, Vectors
-from recipe.reward.plan_numbers import NUMBERS
+from recipe.reward.grounded import GroundedMethod, grounded_terms
+from recipe.reward.plan_features import FEATURES, plan_features
+from recipe.reward.scorer import Method, PromptGroup
+from recipe.types import PooledAlignment, Reward
 
 Float64 = NDArray[np.float64]
 
@@ -74,7 +78,7 @@ class Nets:
         rows = self.standardised(numbers)[:, None, None]  # a row for each net: [n, 1, 1, 49]
         return np.array([(self._layers(x)[1] @ self.last + x @ self.linear).mean() for x in rows], dtype=np.float64)
 
-    def spoken(self, numbers: NDArray[np.floating]) -> Float64:
+    def attribution(self, numbers: NDArray[np.floating]) -> Float64:
         """What each number [49] of one plan adds to f: its distance from the mean times the slope of the nets there."""
         x = self.standardised(numbers)
         below, above = self._layers(x[None, None])
@@ -89,14 +93,14 @@ class Nets:
         return below, np.tanh(below @ self.second + self.second_bias)
 
 
-class Places(NamedTuple):
+class PositionModel(NamedTuple):
     """Where in a narration a text usually stands, by ridge regression from its centred vector."""
 
     weights: Float64
     """[d]; the result has mean 0 and standard deviation 1 over the segments of the corpus."""
 
     @classmethod
-    def of(cls, corpus: NarrationIndex, mean: NDArray[np.float32]) -> "Places":
+    def of(cls, corpus: NarrationIndex, mean: NDArray[np.float32]) -> "PositionModel":
         """From narrations drawn the same way every time; `mean` [d] is what vectors are centred by."""
         drawn = np.sort(np.random.default_rng(len(corpus)).permutation(len(corpus))[:_PLACED])
         segments = [centred(corpus.embeddings(int(number)), mean).astype(np.float64) for number in drawn]
@@ -115,10 +119,10 @@ class Places(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SelfTrained:
-    """What training on a corpus has left: nets, usual places, and how the nets weigh."""
+    """What was trained on a corpus: nets, the model of positions, and how the nets weigh."""
 
     nets: Nets
-    places: Places
+    positions: PositionModel
     weight: float
     """a."""
     lowest: float
@@ -130,17 +134,17 @@ class SelfTrained:
         """What the nets add to the reward of each plan, a (f - f_0), from its numbers [n, 49]."""
         return self.weight * (np.clip(self.nets.values(numbers), self.lowest, self.highest) - self.lowest)
 
-    def spoken(self, numbers: NDArray[np.floating]) -> dict[str, float]:
+    def attribution(self, numbers: NDArray[np.floating]) -> dict[str, float]:
         """What each number [49] of a plan adds to its reward beside an average plan, the largest first."""
-        added = self.weight * self.nets.spoken(numbers)
+        added = self.weight * self.nets.attribution(numbers)
         order = np.argsort(-np.abs(added), kind="stable")
-        names = list(NUMBERS)
+        names = list(FEATURES)
         return {names[index]: float(added[index]) for index in order}
 
     def write(self, folder: Path, card: Mapping[str, Any]) -> JsonObject:
         """Write the folder whole or not at all; returns the card as written, with what was learned."""
         arrays = {field.name: getattr(self.nets, field.name) for field in fields(Nets)} | {
-            "places": self.places.weights
+            "places": self.positions.weights
         }
         stream = io.BytesIO()
         np.savez(stream, **arrays)
@@ -148,7 +152,7 @@ class SelfTrained:
             "weight": self.weight,
             "lowest": self.lowest,
             "highest": self.highest,
-            "means": dict(zip(NUMBERS, map(float, self.nets.mean), strict=True)),
+            "means": dict(zip(FEATURES, map(float, self.nets.mean), strict=True)),
             "sha256": hashlib.sha256(stream.getvalue()).hexdigest(),
         }
         whole = {"format": FORMAT, **card, **learned}
@@ -203,10 +207,48 @@ class SelfTrained:
                 raise ValueError("its bytes are not those that were written")
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
                 held = {name: np.asarray(arrays[name], np.float64) for name in arrays.files}
-            places = Places(held.pop("places"))
-            return cls(Nets(**held), places, *(float(card[name]) for name in ("weight", "lowest", "highest")))
+            positions = PositionModel(held.pop("places"))
+            return cls(Nets(**held), positions, *(float(card[name]) for name in ("weight", "lowest", "highest")))
         except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
             raise InputError.at(folder / WEIGHTS, f"the weights are damaged ({error})", remedy) from None
+
+
+class SelfTrainedMethod(Method):
+    """The grounded reward, and what nets that were trained on its corpus add to it."""
+
+    def __init__(self, grounded: GroundedMethod, trained: SelfTrained, config: GroundedConfig) -> None:
+        self._grounded, self._trained, self._config = grounded, trained, config
+
+    texts = staticmethod(relevance_texts)
+
+    def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
+        """The rewards of each group's plans, after one scan of the corpus for all pools. Raises ComputeError."""
+        scored = list[list[Reward]]()
+        for rewards, features in self._rewards_and_features(groups, vectors):
+            scored.append([])
+            for reward, share in zip(rewards, self._trained.shares(features), strict=True):
+                added = float(share) if reward.steps else 0.0
+                total = sum(grounded_terms(reward.parts, reward.steps, self._config).values()) + added
+                parts = reward.parts | {"net": added}
+                scored[-1].append(replace(reward, parts=parts, total=float(min(max(total, -1.0), 1.0))))
+        return scored
+
+    def alignments(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[PooledAlignment]]:
+        """Those of the grounded reward."""
+        return self._grounded.alignments(groups, vectors)
+
+    def attributions(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[dict[str, float]]:
+        """What each feature of each group's first plan adds to its reward; empty without steps."""
+        return [
+            self._trained.attribution(features[0]) if group.plans[0] else {}
+            for group, (_, features) in zip(groups, self._rewards_and_features(groups, vectors), strict=True)
+        ]
+
+    def _rewards_and_features(
+        self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]
+    ) -> Iterator[tuple[list[Reward], Float32]]:
+        for rewards, alignment in self._grounded.rewards_and_alignments(groups, vectors):
+            yield rewards, plan_features(alignment, rewards, self._trained.positions(alignment.vectors))
 
 
 def card_of(corpus: NarrationIndex) -> JsonObject:
@@ -240,7 +282,7 @@ def train_nets(
     scaled = [np.clip((side - mean) / deviation, -_BEYOND, _BEYOND) for side in (better, worse)]
     weight = np.asarray(weights, np.float64)
     up_to = np.cumsum(drawn) / np.sum(drawn)
-    count = len(NUMBERS)
+    count = len(FEATURES)
     shapes = {
         "first": (count, HIDDEN),
         "first_bias": (1, HIDDEN),

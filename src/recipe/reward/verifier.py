@@ -16,6 +16,7 @@ from recipe.reward.grounded import GroundedMethod
 from recipe.reward.own import FunctionReward, pinned_reward
 from recipe.reward.paper import PaperMethod
 from recipe.reward.scorer import Method, Outcome, PromptGroup
+from recipe.reward.self_trained import SelfTrained, SelfTrainedMethod
 from recipe.types import Plan, PooledAlignment, Reward
 
 if TYPE_CHECKING:
@@ -24,9 +25,17 @@ if TYPE_CHECKING:
 _PAPER = RewardConfig()
 
 
+def _grounded(corpus: NarrationIndex, config: RewardConfig, backend: Backend) -> Method:
+    """The grounded reward, with the net that its settings name."""
+    method = GroundedMethod(corpus, config, backend)
+    if not (folder := config.grounded.self_trained):
+        return method
+    return SelfTrainedMethod(method, SelfTrained.open(Path(folder), corpus, config.grounded), config.grounded)
+
+
 _METHODS: Mapping[str, Callable[[NarrationIndex, RewardConfig, Backend], Method]] = {
     "paper": PaperMethod,
-    "grounded": GroundedMethod,
+    "grounded": _grounded,
     "r0": RelevanceMethod,
     "length": LengthMethod,
 }
@@ -98,10 +107,10 @@ class Verifier:
         """The same for many groups of one plan each: steps are encoded in one call, pools found in one scan."""
         return self._method.alignments(groups, self._vectors(groups))
 
-    def spoken(self, *, goal: str, history: Sequence[str], continuation: Sequence[str] | Plan) -> dict[str, float]:
-        """What each number of a plan adds to its reward by a self-trained net, the largest first; empty without one."""
+    def attribution(self, *, goal: str, history: Sequence[str], continuation: Sequence[str] | Plan) -> dict[str, float]:
+        """What each feature of a plan adds to its reward by a self-trained net, the largest first."""
         groups = [PromptGroup.of(goal, history, [continuation])]
-        return self._method.spoken(groups, self._vectors(groups))[0]
+        return self._method.attributions(groups, self._vectors(groups))[0]
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Unit-norm float32 [n, d] of steps, n >= 1; new texts are encoded in one call and kept.

@@ -1,12 +1,11 @@
-"""49 numbers of a plan that hold no word of it: what a self-trained verifier reads (docs/reward.md).
+"""49 features of a plan that hold no word of it: what a self-trained reward reads (docs/reward.md).
 
 They are the parts of the grounded reward, what the narrations near the prompt say of each step, when and how often they
 say it, in which order, and how like the steps are to the goal, to what is done and to each other. Neither a vector nor
 a word is among them, so that what is learned from plans on some goals holds for plans on others.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import combinations, pairwise
 from math import log, tanh
 from statistics import fmean
@@ -14,11 +13,13 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.alignment.backends import Float32, Int64
+from recipe.alignment.backends import Float32
+from recipe.reward.grounded import GroupAlignment
+from recipe.types import Reward
 
 Float64 = NDArray[np.float64]
 
-NUMBERS = {
+FEATURES = {
     "length": "the number of steps",
     "length_left": "the number of steps against what seems left to do",
     "length_done": "the number of steps against those that are done",
@@ -69,7 +70,7 @@ NUMBERS = {
     "done_time": "how late the pool says what is done",
     "done_length": "the number of steps that are done",
 }
-"""Name of each number, in order, and what it is in plain words."""
+"""Name of each feature, in order, and what it is in plain words."""
 
 _REPEATED = 0.75
 """Cosine to an earlier step from which on a step counts as its repeat."""
@@ -83,63 +84,39 @@ _LENGTHENED = 8.0
 """Added to a plan's length where a sum over steps is divided by it."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFacts:
-    """What the pool and the vectors say of all texts of one prompt's plans; a column is a text."""
+def plan_features(alignment: GroupAlignment, rewards: Sequence[Reward], positions: Float64) -> Float32:
+    """The features [G, 49] of the plans of one prompt; zeros without steps.
 
-    similarities: Float32
-    """W [S, C] of the segments of P."""
-    offsets: Int64
-    """[K + 1], of the narrations of P."""
-    weights: Float64
-    """[K]: how much each narration counts."""
-    precedence: NDArray[np.floating]
-    """N [C, C]."""
-    floors: Float32
-    """[C]."""
-    places: Float64
-    """[C]: where in narrations of the corpus such a text usually stands."""
-    within: Float32
-    """Cosines of h with itself, [m, m]."""
-    across: Sequence[Float32]
-    """Of h and each plan with the plan, [m + n, n]."""
-    rows: Sequence[Sequence[int]]
-    """Columns of h, which begins with the goal where there is one, then of each plan."""
-    goal: bool
-    """Whether h begins with the goal."""
-
-
-def plan_numbers(facts: GroupFacts, parts: Sequence[Mapping[str, float]], totals: Sequence[float]) -> Float32:
-    """The numbers [G, 49] of each plan, from the parts and the totals of its grounded reward; zeros without steps.
-
-    A plan's numbers do not depend on the other plans.
+    `rewards` are their grounded rewards, `positions` [C] where in narrations of the corpus each text usually stands.
+    A plan's features do not depend on the other plans.
     """
-    h = list(facts.rows[0])
-    numbers = np.zeros((len(totals), len(NUMBERS)), np.float32)
+    h = list(alignment.rows[0])
+    features = np.zeros((len(rewards), len(FEATURES)), np.float32)
     if not h:
-        return numbers
-    first = 1 if facts.goal and len(h) > 1 else 0  # the first step that is done; without a history the goal is it
+        return features
+    first = 1 if alignment.goal and len(h) > 1 else 0  # the first step that is done; without a history the goal is it
     done = h[first:]
     # A plan has a few steps: numbers of Python are several times as fast there as arrays.
-    support, time = (column.tolist() for column in _support_and_time(facts))
-    floors, places = facts.floors.tolist(), facts.places.tolist()
-    N = facts.precedence
+    support, time = (column.tolist() for column in _support_and_time(alignment))
+    floors, places = alignment.floors.tolist(), positions.tolist()
+    N = alignment.precedence
     votes = ((N - N.T) / (N + N.T + 1.0)).tolist()
-    goal_done = fmean(facts.within[0, first:].tolist())
+    within = alignment.vectors[h] @ alignment.vectors[h].T
+    goal_done = fmean(within[0, first:].tolist())
     level = fmean(support[step] for step in done) + _EVEN
     reached = max(time[step] for step in done)
     left = len(done) * (1.0 - min(max(reached, 0.05), 0.95)) / min(max(reached, 0.15), 0.95)
     floor, place = (fmean(values[step] for step in done) for values in (floors, places))
 
-    for index, (plan, cosines) in enumerate(zip(facts.rows[1:], facts.across, strict=True)):
-        n, part = len(plan), parts[index]
+    for index, (plan, cosines) in enumerate(zip(alignment.rows[1:], alignment.cosines, strict=True)):
+        n, part = len(plan), rewards[index].parts
         if not n:
             continue
         values = {
             "length": log(n),
             "length_left": log(n / max(left, 0.5)),
             "length_done": log(n / len(done)),
-            "grounded": 10.0 * totals[index],
+            "grounded": 10.0 * rewards[index].total,
             "done_support": level,
             "done_time": reached,
             "done_length": log(len(done)),
@@ -160,8 +137,8 @@ def plan_numbers(facts: GroupFacts, parts: Sequence[Mapping[str, float]], totals
         earlier = [max((nearest_done[k], *(to_plan[j][k] for j in range(k)))) for k in range(n)]
         following = [to_plan[k][k + 1] for k in range(n - 1)] or [_NO_NEXT]
         values |= {
-            "goal": fmean(to_goal) - goal_done if facts.goal else 0.0,
-            "goal_most": max(to_goal) if facts.goal else 0.0,
+            "goal": fmean(to_goal) - goal_done if alignment.goal else 0.0,
+            "goal_most": max(to_goal) if alignment.goal else 0.0,
             "done": fmean(value for row in to_done for value in row),
             "done_most": fmean(nearest_done),
             "repeats": fmean(earlier),
@@ -193,13 +170,13 @@ def plan_numbers(facts: GroupFacts, parts: Sequence[Mapping[str, float]], totals
         jumps = [later - sooner for sooner, later in pairwise((reached, *u))]
         values |= {"time_last": u[-1], "time_most": max(u), "time_gap": max(jumps), "time_back": -min(jumps)}
         values |= {"time_first": jumps[0], "time_jumps": fmean(map(abs, jumps))}
-        numbers[index] = [values[name] for name in NUMBERS]
-    return numbers
+        features[index] = [values[name] for name in FEATURES]
+    return features
 
 
-def _support_and_time(facts: GroupFacts) -> tuple[Float64, Float64]:
+def _support_and_time(alignment: GroupAlignment) -> tuple[Float64, Float64]:
     """Of each column: how much of a narration's best segment it has on average, and when it is said, 0 to 1, [C]."""
-    W, offsets, weights = facts.similarities, facts.offsets, facts.weights
+    W, offsets, weights = alignment.similarities, alignment.offsets, alignment.weights
     count = W.shape[1]
     if not len(W):
         return np.zeros(count), np.full(count, 0.5)
