@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -254,34 +253,6 @@ def test_a_stage_that_dies_gives_its_gpu_back(tmp_path: Path) -> None:
     assert set(stage_times(tmp_path)) == {"next"}
     with pytest.raises(ComputeError, match="a worker process died"):
         run_stages(tmp_path, wanted, 1, SILENT, devices=("3",))
-
-
-@pytest.fixture
-def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    ray = pytest.importorskip("ray", reason="work on a cluster needs ray")
-    monkeypatch.setenv("RAY_ADDRESS", "local")
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    ray.init(
-        "local", num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=128 << 20
-    )
-    yield
-    ray.shutdown()
-
-
-@pytest.mark.thorough
-def test_a_ray_cluster_runs_the_stages_and_hands_back_their_errors(tmp_path: Path, ray_cluster: None) -> None:
-    run_stages(tmp_path, stages(), 1, SILENT)
-    assert (tmp_path / "second.txt").read_text() == "a"
-    run_stages(tmp_path, stages(), 1, SILENT)  # nothing is done twice
-    assert (tmp_path / "first.txt").read_text() == "a"
-    with pytest.raises(InputError, match="cannot run"):
-        run_stages(tmp_path, [*stages(), Stage("fails", fail, "input", ())], 1, SILENT)
-    beside = ("asks.json", "grpo.json")
-    run = tmp_path / "gpu"
-    made = [engine("asks", gpu=False, beside=beside), engine("grpo", beside=beside), engine("plans", needs=("grpo",))]
-    run_stages(run, made, 1, SILENT)
-    assert len(list((run / "engines").iterdir())) == 3  # a process each
-    assert [read_json(run / file)["device"] for file in beside] == ["", "0"]
 
 
 def test_others_go_on_where_a_stage_fails(tmp_path: Path) -> None:

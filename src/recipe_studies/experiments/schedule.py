@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from recipe.artifacts import JsonObject, fingerprint, locked, read_json, remove, write_json
 from recipe.children import end_with_parent, safe_path
-from recipe.errors import ComputeError, InputError, RecipeError, first_line, listed
+from recipe.errors import ComputeError, InputError, RecipeError, listed
 from recipe.progress import SILENT, Advance, Progress
 
 HEARTBEAT = 0.2
@@ -33,9 +33,6 @@ HEARTBEAT = 0.2
 
 RECORDS = "stages"
 """Folder of the stages' records in the run folder."""
-
-RAY_ADDRESS = "RAY_ADDRESS"
-"""Environment variable that names a Ray cluster."""
 
 DIED = "a worker process died, probably out of memory; free some and run the same command again."
 
@@ -138,10 +135,10 @@ def run_stages(
     With `keep_going`, a stage that fails with an error of ours ends only those that need it; the first such error is
     raised when all others are done. With `devices`, names of GPUs as CUDA_VISIBLE_DEVICES takes them, a stage that may
     use a GPU runs in a process of its own, which sees one of them and ends with the stage, so that its memory is free
-    for the next; all other stages share `workers` processes that see no GPU. Where the environment variable RAY_ADDRESS
-    names a Ray cluster, its machines run the stages, a GPU each where it has any; all must see the run folder under one
-    path. Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that
-    holds something else, that an earlier version began, or that another process is at work in.
+    for the next; all other stages share `workers` processes that see no GPU.
+
+    Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that holds
+    something else, that an earlier version began, or that another process is at work in.
     """
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
@@ -162,14 +159,7 @@ def run_stages(
         stack.enter_context(safe_path())
         events: Queue[Event] = context.Queue()
         relay = stack.enter_context(ProgressRelay(progress, events))
-        pool: LocalPool | RayPool
-        if RAY_ADDRESS in os.environ:
-            from recipe.corpus.cluster.search import cluster
-
-            stack.enter_context(cluster())
-            pool = RayPool(len(stages))
-        else:
-            pool = LocalPool(context, events, workers, devices)
+        pool = WorkerPool(context, events, workers, devices)
         try:
             failed = _drive(run_dir, pool, pending, finished, relay, advance, keep_going)
         except BaseException as error:
@@ -280,7 +270,7 @@ class ProgressRelay(ExitStack):
 
 def _drive(
     run_dir: Path,
-    pool: "LocalPool | RayPool",
+    pool: "WorkerPool",
     pending: dict[str, Stage],
     done: set[str],
     relay: ProgressRelay,
@@ -321,8 +311,8 @@ def _drive(
     return failed
 
 
-class LocalPool:
-    """Runs stages in processes of this machine: those that use a GPU each in its own, the others in shared ones."""
+class WorkerPool:
+    """Runs each stage that uses a GPU in a process of its own, and the others in shared processes."""
 
     def __init__(
         self, context: SpawnContext, events: "Queue[Event]", workers: int, devices: Sequence[str] = ()
@@ -375,58 +365,6 @@ class LocalPool:
             if not (left := [future for future in self._futures if not future.done()]):
                 return
             wait(left, timeout=HEARTBEAT)
-
-
-class RayPool:
-    """Runs stages as tasks of a Ray cluster, as a process pool would; progress within a stage is not shown."""
-
-    def __init__(self, room: int) -> None:
-        import ray
-
-        self.room: Mapping[bool, int] = {True: room, False: room}
-        """Stages that are handed to the cluster at once, on GPUs and beside them."""
-        self.has_gpus = bool(ray.cluster_resources().get("GPU"))
-        # A stage that died resumes when the same command is run again, as everywhere. With GPUs its process ends with
-        # it: an engine keeps its memory until then, and a process that saw no GPU never sees any.
-        self._run = ray.remote(num_cpus=1, max_retries=0, max_calls=1 if self.has_gpus else 0)(_work_or_error)
-        self._tasks: list[Any] = []
-
-    def submit(self, run_dir: Path, stage: Stage, on_gpu: bool) -> Future[None]:
-        """A future of the stage, which raises the stage's own error."""
-        task = self._run.options(num_gpus=int(on_gpu)).remote(run_dir.resolve(), stage)
-        self._tasks.append(task)
-        result: Future[None] = Future()
-
-        def settle(done: Future[Exception | None]) -> None:
-            error = done.exception() or done.result()
-            if isinstance(error, RecipeError):
-                result.set_exception(error)
-            elif error is not None:
-                result.set_exception(ComputeError(f"stage {stage.name} failed on the cluster: {first_line(error)}"))
-            else:
-                result.set_result(None)
-
-        task.future().add_done_callback(settle)
-        return result
-
-    def close(self, *, now: bool = False) -> None:
-        """Cancel what is not done, with `now`; the cluster stays."""
-        import ray
-
-        for task in self._tasks if now else ():
-            ray.cancel(task, force=True)
-
-
-def _work_or_error(run_dir: Path, stage: Stage) -> Exception | None:
-    """An error as a value: raised in a task, Ray would wrap it in one of its own."""
-    os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
-    if not stage.gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    try:
-        _work(run_dir, stage)
-    except Exception as error:  # noqa: BLE001 - handed on, whatever it is
-        return error
-    return None
 
 
 _events: "Queue[Event] | None" = None
