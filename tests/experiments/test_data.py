@@ -146,14 +146,14 @@ def corpora(folder: Path, data: Path | None, **values: Any) -> dict[str, list[An
 def test_corpora_of_the_world_differ_in_the_taught_goals_alone(tmp_path: Path) -> None:
     source = {"type": "world", "narrations": 2, "background": 1, "lists": 1, "documents": 4, "train": 4}
     source |= {"validation": 4, "test": 4}
-    narrations = corpora(tmp_path, None, source=source, arms=["narrations", "lists", "wrong"], levels=[1])
+    narrations = corpora(tmp_path, None, source=source, arms=["narrations", "lists", "wrong"])
     known, taught = known_and_taught(WORLD, 0)
     counts = {name: [row.title in taught for row in own] for name, own in narrations.items()}
     each = {name: sum(own) / len(taught) for name, own in counts.items()}
-    assert each == {"corpus": 2, "corpus-0": 0, "corpus-1": 1, "corpus-lists": 1}
+    assert each == {"corpus": 2, "corpus-0": 0, "corpus-lists": 1}
     assert all(len(own) - sum(own) == len(known) for own in counts.values())
     ids = {name: {row.video_id for row in own} for name, own in narrations.items()}
-    assert ids["corpus-0"] < ids["corpus-1"] < ids["corpus"]
+    assert ids["corpus-0"] < ids["corpus"]
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def recipes(tmp_path: Path) -> Path:
     return root
 
 
-ARMS: dict[str, Any] = {"arms": ["lists", "wrong", "r0"], "levels": [1], "model": "m"}
+ARMS: dict[str, Any] = {"arms": ["lists", "wrong", "r0"], "model": "m"}
 
 
 def test_no_prompt_has_its_own_video_in_a_corpus(recipes: Path, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_no_prompt_has_its_own_video_in_a_corpus(recipes: Path, tmp_path: Path) 
     videos = {name: {e.video_id for e in read_examples(tmp_path / name)} for name in (TRAIN, VALIDATION, HELD_OUT)}
     assert {name: len(own) for name, own in videos.items()} == {TRAIN: 15, VALIDATION: 5, HELD_OUT: 8}
     counts = {name: len(own) for name, own in narrations.items()}
-    assert counts == {"corpus": 8, "corpus-1": 4, "corpus-lists": 20, "corpus-0": 5}
+    assert counts == {"corpus": 8, "corpus-lists": 20, "corpus-0": 5}
     for name, own in narrations.items():
         assert not {row.video_id for row in own} & set().union(*videos.values())
         assert all(row.video_id.startswith("bike") for row in own) == (name == "corpus-0")
@@ -212,7 +212,7 @@ def test_what_is_known_of_the_taught_collection_stands_apart_from_other_benchmar
     for name in ("n.jsonl", "w.jsonl"):
         (data / name).write_bytes((recipes / name).read_bytes())
     source = PROCEDURES | {"known_share": 0.5, "known": ["coin"]}
-    corpora(data / "run", data, source=source, arms=["r0"], levels=[], sft_known={"epochs": 1})
+    corpora(data / "run", data, source=source, arms=["r0"], sft_known={"epochs": 1})
     own, every = ({e.source for e in read_examples(data / "run" / file)} for file in (KNOWN, DOCUMENTS))
     assert (own, every) == ({"kitchen"}, {"kitchen", "coin"})
 

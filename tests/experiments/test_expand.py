@@ -24,6 +24,7 @@ from recipe_studies.experiments.settings import (
     AnyExperiment,
     ComparisonConfig,
     ExperimentConfig,
+    ProceduresSource,
     TeachingConfig,
     VideoConfig,
     demo_config,
@@ -111,7 +112,7 @@ STAGES = {
     },
     "teaching": {
         *("prompts", "corpus-0", "corpus-lists", "plans-base", "self-train"),
-        *(f"rewards-{name}" for name in ("grounded", "paper", "relevance", "narrations-0", "narrations-8")),
+        *(f"rewards-{name}" for name in ("grounded", "paper", "relevance")),
         *(
             f"{stage}-{arm}-0"
             for stage in ("teach", "plans")
@@ -267,11 +268,10 @@ def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> Non
 def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
     config = load_experiment(FOLDER / "teaching.toml")
     assert isinstance(config, TeachingConfig)
-    both = {"optimisers": ("grpo", "best-of-n"), "levels": (0, 1, 2, 4, 8, 16, 32)}
-    config = config.model_copy(update=both)
+    config = config.model_copy(update={"optimisers": ("grpo", "best-of-n")})
     stages = planned(config)
     runs = {name: stage.settings for name, stage in stages.items() if name.startswith("teach-")}
-    assert len(runs) == (2 * len(config.arms) - 2 + 5) * len(config.seeds)
+    assert len(runs) == (2 * len(config.arms) - 2) * len(config.seeds)
     used = {
         name.removeprefix("teach-").removesuffix("-2"): (run.config.reward.verifier, str(run.config.corpus), run.exact)
         for name, run in runs.items()
@@ -290,7 +290,7 @@ def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
             assert run.config.plans == first
             assert "teach-narrations-rounds-2" in stages[name].needs
     assert used.pop("random") == rounds["narrations"]
-    assert rounds == {name: own for name, own in used.items() if not name.startswith("level-")}
+    assert rounds == used
     assert used == {
         "narrations": ("grounded", "corpus", False),
         "lists": ("grounded", "corpora/lists", False),
@@ -300,12 +300,10 @@ def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
         "wrong": ("grounded", "corpora/0", False),
         "r0": ("r0", "corpus", False),
         "length": ("length", "corpus", False),
-        **{f"level-{n}": ("grounded", f"corpora/{n}", False) for n in (1, 2, 4, 8, 16)},
     }
-    assert sorted(study_of(config).law) == [*config.levels]
 
 
-SELF_TRAINED = {"arms": ["narrations", "self-trained", "r0"], "rankers": ["self-trained", "wrong"], "levels": []}
+SELF_TRAINED = {"arms": ["narrations", "self-trained", "r0"], "rankers": ["self-trained", "wrong"]}
 
 
 def test_a_self_trained_arm_differs_by_the_net_that_the_run_trains_on_its_corpus() -> None:
@@ -327,7 +325,7 @@ def test_a_self_trained_arm_differs_by_the_net_that_the_run_trains_on_its_corpus
     compared = planned(comparison(rewards=["grounded", "self-trained"], rankers=["self-trained", "wrong"]))
     assert "self-train" in compared["grpo-self-trained-0"].needs
     assert "corpus-wrong" in compared["rewards-wrong"].needs
-    assert not any("self-train" in name for name in planned(teaching(levels=[])))
+    assert not any("self-train" in name for name in planned(teaching()))
 
 
 def test_a_net_that_learns_from_the_plans_of_the_base_waits_for_it() -> None:
@@ -351,8 +349,9 @@ def test_quick_leaves_enough_of_the_corpus_to_train_a_reward_on(data: Path) -> N
     quick = load_experiment(mine, quick=True)
     assert isinstance(quick, TeachingConfig)
     assert not quick.is_self_trained
-    assert (quick.covering, trained.covering) == (1, 4)
-    assert trained.levels == (0, trained.covering)
+    assert isinstance(quick.source, ProceduresSource)
+    assert isinstance(trained.source, ProceduresSource)
+    assert (quick.source.lists, trained.source.lists) == (1, 4)
     assert trained.self_training.prompts == 40
     assert (quick.sft_known, trained.sft_known) == ({}, {})
 
@@ -361,7 +360,7 @@ def test_quick_leaves_enough_of_the_corpus_to_train_a_reward_on(data: Path) -> N
 def test_all_arms_start_from_the_base_after_it_has_learned_what_it_knows(model: str, data: Path) -> None:
     for name in "pnw":
         (data / f"{name}.jsonl").touch()
-    given = {"source": HALF, "arms": ["narrations", "random", "gold"], "seeds": [0], "levels": [], "model": model}
+    given = {"source": HALF, "arms": ["narrations", "random", "gold"], "seeds": [0], "model": model}
     config = teaching(**given, sft_known={"epochs": 2})
     stages = planned(config, data)
     known = stages["sft-known"]
@@ -404,7 +403,7 @@ def test_video_runs_start_from_the_model_before_them() -> None:
 
 
 def test_a_given_model_takes_the_place_of_the_base(tmp_path: Path) -> None:
-    stages = planned(teaching(model="/models/m", arms=["r0"], levels=[]))
+    stages = planned(teaching(model="/models/m", arms=["r0"]))
     assert BASE not in stages
     training, sampling = stages["teach-r0-0"].settings, stages["plans-base"].settings
     assert (training.config.model, training.is_external_model) == ("/models/m", True)
@@ -439,8 +438,7 @@ def test_the_identity_is_what_a_stage_reads(data: Path, tmp_path: Path) -> None:
 
 def test_looking_at_the_test_trains_nothing_again() -> None:
     validation, test = (
-        identities(teaching(prompts=prompts, arms=["narrations", "r0", "gold"], levels=[]))
-        for prompts in ("validation", "test")
+        identities(teaching(prompts=prompts, arms=["narrations", "r0", "gold"])) for prompts in ("validation", "test")
     )
     other = changed(validation, test)
     assert not any(name.startswith(("teach", "corpus", "data", "base")) for name in other)

@@ -281,39 +281,34 @@ def test_probe_plans(method: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_teaching_holds_the_learning_law_and_what_beats_the_controls(tmp_path: Path) -> None:
-    """The more a corpus covers, the less is missing; R0 and the wrong corpus teach nothing."""
+def test_teaching_says_what_beats_the_controls(tmp_path: Path) -> None:
+    """R0 and the wrong corpus teach nothing."""
     sizes = {"narrations": 2, "background": 1, "lists": 1, "documents": 40, "train": 12, "validation": 8, "test": 8}
     config = TeachingConfig(
         kind="teaching",
         title="t",
         source=TeachingWorld(**sizes),
         arms=("narrations", "validity", "wrong", "r0"),
-        levels=(0, 1, 2),
         rankers=("relevance",),
         seeds=(0, 1),
         **SMALL | {"samples": 3, "best_of": 2},
     )
 
     def written(example: Example, regime: str, _: int) -> list[str]:
-        missing = {"covering narrations": 0, "exact validity": 0, "1 covering narrations": 1}.get(regime, 2)
+        missing = 0 if regime in ("covering narrations", "exact validity") else 2
         return list(example.continuation[: max(1, len(example.continuation) - missing)])
 
     results = reported(made_up_run(tmp_path, config, written), config)
     assert results.splits() == ("test",)
-    law = {point.narrations: point for point in results.law}
-    assert [*law] == [0, 1, 2]
-    assert law[0].trained.mean == 0.0 < law[1].trained.mean < law[2].trained.mean
+    over_base = {row.regime: row.value.mean for row in results.differences if row.metric == "score"}
+    assert over_base["control: wrong corpus"] == 0.0 < over_base["covering narrations"]
     gain = {(row.regime, row.baseline): row.value for row in results.control_differences}
-    assert gain["covering narrations", "control: wrong corpus"].mean == pytest.approx(law[2].trained.mean)
+    assert gain["covering narrations", "control: wrong corpus"].mean == pytest.approx(over_base["covering narrations"])
     assert (gain["covering narrations", "control: R0, no corpus"].low or 0.0) > 0
     assert not any(regime.startswith(("control", "best of")) for regime, _ in gain)
     assert any("covering narrations" in s and "every control is beaten" in s for s in results.summary)
-    assert any("number of narrations that cover a goal" in sentence for sentence in results.summary)
     base = next(row for row in results.scores if row.regime == BASE)
     assert "relevance" in base.metrics
-    assert not any(name.startswith("narrations-") for name in base.metrics)
-    assert "The learning law" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.thorough
@@ -324,7 +319,6 @@ def test_without_arms_the_rankers_alone_are_compared(tmp_path: Path) -> None:
         title="t",
         source=TeachingWorld(**sizes),
         arms=(),
-        levels=(),
         rankers=("relevance", "wrong"),
         verifiers={"grounded": {"grounded": {"pool_size": 10, "background_size": 10}}},
         **SMALL | {"samples": 3, "best_of": 2},

@@ -273,7 +273,7 @@ class FilesCorpus:
 
 
 def build_files_corpus(folder: Path, settings: FilesCorpus, progress: Progress) -> None:
-    """Build it; fewer narrations of a goal are the first of more. Raises InputError for a file without narrations."""
+    """Build it. Raises InputError for a file without narrations."""
     from recipe.corpus.build import build_corpus
     from recipe.corpus.leaks import ExclusionReport, warn_unchecked
 
@@ -310,7 +310,7 @@ class WorldCorpus:
 
 
 def build_world_corpus(folder: Path, settings: WorldCorpus, progress: Progress) -> None:
-    """Build it; fewer narrations of a goal are the first of more."""
+    """Build it."""
     from recipe.corpus.build import build_corpus
 
     world, seed = load_world(), settings.seed

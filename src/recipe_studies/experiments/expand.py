@@ -42,6 +42,7 @@ from recipe_studies.experiments.study import (
     ALIGNED,
     ATTRIBUTES,
     BASE,
+    BY_LISTS,
     CORPUS,
     DOCUMENTS,
     HELD_OUT,
@@ -49,11 +50,11 @@ from recipe_studies.experiments.study import (
     NARRATIONS,
     TEST,
     TRAIN,
+    UNCOVERED,
     VALIDATION,
     WORDS,
     WRONG,
     Arm,
-    CoverageLevel,
     Study,
     study_of,
 )
@@ -159,8 +160,8 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     if isinstance(config, VideoConfig):
         add_vision_stages(stages, video.VisionPretraining(config.vision, base.hidden_size, seed))
     if isinstance(config, TeachingConfig):
-        for folder, level in {CORPUS: config.covering, **study.corpora}.items():
-            _add_teaching_corpus(stages, config, folder, level)
+        for folder in (CORPUS, *study.corpora):
+            _add_teaching_corpus(stages, config, folder)
     elif isinstance(source, WorldSource):
         corpus = data.FilesCorpus(config.corpus, CORPUS, (Path(NARRATIONS),))
         stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), (NARRATIONS,))
@@ -253,26 +254,25 @@ def add_vision_stages(stages: StageList, settings: video.VisionPretraining, fold
     stages.add("align", video.align, settings, (ALIGNED,), (WORDS, DOCUMENTS), folder=folder)
 
 
-def _add_teaching_corpus(stages: StageList, config: TeachingConfig, folder: str, level: CoverageLevel) -> None:
-    """A corpus that covers each taught goal by `level`: 0 is the wrong one."""
-    name = f"corpus-{PurePath(folder).name}" if folder != CORPUS else CORPUS
+def _add_teaching_corpus(stages: StageList, config: TeachingConfig, folder: str) -> None:
+    """One of the corpora `CORPUS`, `UNCOVERED` and `BY_LISTS`."""
+    name = folder if folder == CORPUS else f"corpus-{PurePath(folder).name}"
     source = config.source
     if isinstance(source, ProceduresSource):
         narrations, lists, wrong = data.CORPUS_FILES
-        covering, most = (narrations, source.covering) if source.narrations else (lists, source.lists)
-        each = most if level in (0, "lists") else int(level)
-        if level == "lists":
+        covering, each = (narrations, source.covering) if source.narrations else (lists, source.lists)
+        if folder == BY_LISTS:
             covering, each = lists, source.lists
-        reads = (covering, wrong) if level == 0 else (covering,)
-        cut = data.FilesCorpus(config.corpus, folder, (Path(covering),), each=each, instead=wrong if level == 0 else "")
-        stages.add(name, data.build_files_corpus, cut, (folder,), reads)
+        instead = wrong if folder == UNCOVERED else ""
+        cut = data.FilesCorpus(config.corpus, folder, (Path(covering),), each=each, instead=instead)
+        stages.add(name, data.build_files_corpus, cut, (folder,), (covering, *([wrong] if instead else [])))
         return
     known, taught = data.known_and_taught(load_world(), config.seed)
     narrated = tuple((goal, source.background) for goal in known)
     by_lists: tuple[tuple[str, int], ...] = ()
-    if level == "lists":
+    if folder == BY_LISTS:
         by_lists = tuple((goal, source.lists) for goal in taught)
     else:
-        narrated += tuple((goal, level) for goal in taught)
+        narrated += tuple((goal, 0 if folder == UNCOVERED else source.narrations) for goal in taught)
     corpus = data.WorldCorpus(config.corpus, folder, config.seed, narrated, by_lists)
     stages.add(name, data.build_world_corpus, corpus, (folder,))

@@ -184,7 +184,7 @@ def _validated_gains(results: Results) -> list[str]:
 
 
 def _of_split(results: Results, split: str) -> list[str]:
-    """Means, paired differences, controls, the learning law, lengths and choices on the prompts of a split."""
+    """Means, paired differences, controls, lengths and choices on the prompts of a split."""
     metric, where = results.main_metric(), f"On {SPLITS.get(split, split)}"
     name = _metric_name(metric)
     rows = [row for row in results.scores if row.split == split]
@@ -209,16 +209,6 @@ def _of_split(results: Results, split: str) -> list[str]:
         against = "the base" if baseline == BASE else baseline
         sentences.append(f"{where}, difference in {name} to {against}: {'; '.join(parts)}.")
     sentences += _controls(results, split)
-    if points := [point for point in results.law if point.split == split]:
-        trained = ", ".join(
-            f"{point.narrations}: {KEPT if results.kept_base(point.regime) else _signed(point.trained)}"
-            for point in points
-        )
-        chosen = ", ".join(f"{point.narrations}: {point.chosen.mean:+.3f}" for point in points)
-        sentences.append(
-            f"{where}, gain in {name} by the number of narrations that cover a goal: after training {trained}; chosen "
-            f"among the base's samples {chosen}."
-        )
     sampled = [row for row in rows if not row.regime.startswith("best of")]
     if sampled and all({"length_error", "copied"} <= row.metrics.keys() for row in sampled):
         errors = ", ".join(f"{row.regime} {row.metrics['length_error'].mean:+.1f}" for row in sampled)

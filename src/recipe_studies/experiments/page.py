@@ -136,7 +136,7 @@ def rerender(run_dir: Path) -> Path:
 def report_sections(results: Results) -> Iterator[Section]:
     """The sections that the results hold data for."""
     known = {name for scores in results.scores for name in scores.metrics}
-    exact, first, metric = "score" in known, _begins_with(results), results.main_metric()
+    exact, first = "score" in known, _begins_with(results)
     if results.scores:
         paragraph = EXACT if exact else MATCHED if "matched_f1" in known else AGREEMENT if "f1" in known else REWARD
         means = _means_figure(results) if first == "differences" else ()  # the other pictures hold them
@@ -166,26 +166,6 @@ def report_sections(results: Results) -> Iterator[Section]:
             blocks.append(Table(SPLITS.get(split, split), "regime", columns, tuple(rows), about))
         sentences = tuple(control_sentences(results.control_differences))
         yield Section("controls", "Against the controls", "Controls", blocks=tuple(blocks), findings=sentences)
-    if results.law:
-        caption = (
-            f"Gain over the base in {METRICS.get(metric, metric)}, with its 95% interval, by the number of narrations "
-            "that cover each taught goal. Lines across: the mean gains of the other arms."
-        )
-        laws: list[Table | Figure] = [*_figures("law", (plots.law_figure(results), caption))]
-        columns = headings("after training on its reward", "chosen by it among samples of the base")
-        for split in dict.fromkeys(point.split for point in results.law):
-            rows = (
-                row(
-                    str(point.narrations),
-                    KEPT if results.kept_base(point.regime) else metric_cell(point.trained, metric, signed=True),
-                    metric_cell(point.chosen, metric, signed=True),
-                )
-                for point in results.law
-                if point.split == split
-            )
-            about = f"gain over the base; {BOLD}"
-            laws.append(Table(SPLITS.get(split, split), "narrations of a goal", columns, tuple(rows), about))
-        yield Section("law", "The learning law", "Learning law", blocks=tuple(laws))
     if results.by_seed:
         baselines = " or ".join(dict.fromkeys(row.baseline for row in results.by_seed))
         metrics = {row.metric for row in results.by_seed}

@@ -1,4 +1,4 @@
-"""Figures of an experiment's report: its marks and lines for `report.plots`, and drift, law and lengths."""
+"""Figures of an experiment's report: its marks and lines for `report.plots`, and drift and lengths."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
-from recipe.evaluation.metrics import CONTROL, METRICS, REWARDS, regime_colours
+from recipe.evaluation.metrics import METRICS, REWARDS, regime_colours
 from recipe.evaluation.validity.measure import Difference, PlanLengths, Reranking
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.plots import DASHED, STYLE, Line, Mark, curves, intervals, name_ends, new_figure
@@ -130,29 +130,6 @@ def over_optimisation_figure(run: Curve, part: Figure | SubFigure | None = None)
         lines.append(Line("steps in a plan", "steps in a plan", run.steps, run.series["length"]))
     colours = {"reward": regime_colours([run.regime])[run.regime], "steps in a plan": MUTED}
     return curves(lines, colours=colours, xlabel="training step", smoothed=True, ends=True, across=1, part=part)
-
-
-def law_figure(results: Results) -> Figure:
-    """Gains over the base against the number of covering narrations, one panel a split; other arms as lines across."""
-    arms = {curve.regime for curve in results.curves}
-    metric = results.main_metric()
-    lines, levels = [], {}
-    for split in dict.fromkeys(point.split for point in results.law):
-        points = [point for point in results.law if point.split == split]
-        title, narrations = SPLITS.get(split, split), [str(point.narrations) for point in points]
-        lines.append(Line(title, "after training", narrations, [point.trained for point in points]))
-        lines.append(Line(title, "chosen among samples of the base", narrations, [point.chosen for point in points]))
-        levels[title] = [
-            (change.regime.removeprefix(CONTROL), change.value.mean)
-            for change in results.differences
-            if (change.split, change.baseline, change.metric) == (split, "base", metric)
-            and change.regime in arms
-            and not change.regime.endswith("covering narrations")
-        ]
-        levels[title].append(("", 0.0))
-    colours = {"after training": GREEN, "chosen among samples of the base": BLUE}
-    label = f"gain in {METRICS.get(metric, metric)}"
-    return curves(lines, colours=colours, xlabel="narrations of a goal", ylabel=label, levels=levels)
 
 
 @mpl.rc_context(STYLE)

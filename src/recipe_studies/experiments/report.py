@@ -50,7 +50,6 @@ from recipe_studies.experiments.probes import PROBES
 from recipe_studies.experiments.results import (
     ROWS,
     Alarm,
-    LawPoint,
     ProbePlan,
     Provenance,
     Results,
@@ -171,26 +170,7 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
         if steps:
             reward, step = (fmean(part) for part in zip(*steps, strict=True))
             costs.append(StepTimes(regime, reward, step, fmean(own / whole for own, whole in steps)))
-    # The learning law is made of the differences to the base.
-    metric = results.main_metric()
-    gain = {
-        (row.split, row.regime): row.value
-        for row in results.differences
-        if (row.baseline, row.metric) == (BASE, metric)
-    }
-    chosen_by = {metric: regime for regime, metric in study.choices.items()}
-    law = tuple(
-        LawPoint(
-            split,
-            level,
-            gain[split, study.law[level]],
-            gain[split, chosen_by[f"narrations-{level}"]],
-            study.law[level],
-        )
-        for split in results.splits()
-        for level in sorted(study.law)
-    )
-    results = replace(results, costs=tuple(costs), law=law)
+    results = replace(results, costs=tuple(costs))
     towers = (ATTRIBUTES, WORDS) if isinstance(config, VideoConfig) else ()
     recognised = [read_json(run_dir / name / ACCURACY)["unseen"] for name in towers]
     card = read_json(run_dir / SELF_TRAINED / CARD) if study.self_trained is not None else None

@@ -206,20 +206,6 @@ class ProbePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class LawPoint:
-    """The learning law at one number of covering narrations: gains over the base in the main metric, paired."""
-
-    split: str
-    narrations: int
-    trained: Interval
-    """Of the runs that the corpus rewards."""
-    chosen: Interval
-    """Of the base's samples that the corpus chooses, without training."""
-    regime: str = ""
-    """The runs that `trained` is of."""
-
-
-@dataclass(frozen=True, slots=True)
 class Results:
     """A whole report."""
 
@@ -236,7 +222,6 @@ class Results:
     """Rows of plans that are no planner's, beside `scores`; their regimes begin with `control: `."""
     control_differences: tuple[Difference, ...] = ()
     """Every regime minus every control in the main metric, on the prompts that have the control."""
-    law: tuple[LawPoint, ...] = ()
     curves: tuple[Curve, ...] = ()
     validations: tuple[ValidationCurve, ...] = ()
     """Of the runs that validated while training."""

@@ -132,7 +132,7 @@ class Experiment(StudySettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        for name in ("compared", "rewards", "arms", "optimisers", "levels", "seeds", "rankers"):
+        for name in ("compared", "rewards", "arms", "optimisers", "seeds", "rankers"):
             values = getattr(self, name, ())
             if len(set(values)) < len(values):
                 raise ValueError(f"something stands twice in {name}; name each once")
@@ -373,9 +373,7 @@ class TeachingConfig(Experiment):
     """What teaches; those that do not use a corpus that covers the tasks are controls, gold is the ceiling. Empty:
     nothing is trained, and the rankers alone are compared."""
     optimisers: Annotated[tuple[Optimiser, ...], Field(min_length=1)] = ("grpo",)
-    """What trains each arm but gold and random; the learning law and the controls of one are those of the first."""
-    levels: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 4, 8, 16, 32)
-    """Numbers of covering narrations of each goal for the learning law; empty: no law."""
+    """What trains each arm but gold and random; the controls of one are those of the first."""
     prompts: Literal["validation", "test"] = "test"
     """Prompts that plans are measured on. Choose settings on validation; a change here trains nothing again."""
     validation: dict[str, Any] = Field(default_factory=dict)
@@ -413,13 +411,6 @@ class TeachingConfig(Experiment):
     def by_lists(self) -> bool:
         """Whether step lists cover the taught goals, because there are no narrations of them."""
         return isinstance(self.source, ProceduresSource) and not self.source.narrations
-
-    @property
-    def covering(self) -> int:
-        """Narrations of each taught goal in the verification corpus, or step lists."""
-        if isinstance(self.source, TeachingWorld):
-            return self.source.narrations
-        return self.source.lists if self.by_lists else self.source.covering
 
 
 TABLES: dict[str, type[Settings]] = {
@@ -475,8 +466,8 @@ def load_experiment(
         fewer["sft_known"] = known | {"epochs": 1}
     if isinstance(config, ComparisonConfig | VideoConfig):
         fewer["seeds"] = config.seeds[:2]
-    if isinstance(smaller, TeachingConfig):
-        fewer |= {"seeds": smaller.seeds[:1], "levels": (0, smaller.covering) if smaller.levels else ()}
+    if isinstance(config, TeachingConfig):
+        fewer["seeds"] = config.seeds[:1]
     return smaller.model_copy(update=fewer)
 
 

@@ -90,8 +90,8 @@ ARM_REGIMES: Mapping[ArmName, str] = {
     "gold": "SFT on gold",
 }
 """Regimes of the arms of a teaching experiment."""
-CoverageLevel = int | Literal["lists"]
-"""How a corpus covers each taught goal: by so many narrations, or by step lists."""
+UNCOVERED, BY_LISTS = "corpora/0", "corpora/lists"
+"""Teaching: a corpus of the known goals alone, and one that covers the taught goals by step lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +181,8 @@ class Study:
     """Whether the proxy judge judges the plans, where no validity is known."""
     controls: tuple[Contrast, ...] = ()
     """Regimes and the controls that they have to beat."""
-    corpora: Mapping[str, CoverageLevel] = field(default_factory=dict)
-    """Teaching: further corpora by folder."""
-    law: Mapping[int, str] = field(default_factory=dict)
-    """The learning law: narrations that cover each goal, and the regime that is trained with them."""
+    corpora: tuple[str, ...] = ()
+    """Teaching: folders of further corpora."""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of this kind of experiment for the report, by name."""
 
@@ -322,7 +320,7 @@ def _ranked(config: ComparisonConfig | TeachingConfig, arms: Sequence[Arm]) -> S
     rankers = []
     for name in config.rankers:
         if name == "wrong":
-            corpus = "corpora/0" if isinstance(config, TeachingConfig) else WRONG
+            corpus = UNCOVERED if isinstance(config, TeachingConfig) else WRONG
             rankers.append(Ranker(name, _verifier(config, "grounded"), corpus, base_only=True))
         else:
             rankers.append(Ranker(name, None if name == "relevance" else _verifier(config, name)))
@@ -354,15 +352,13 @@ def _verifier(config: ComparisonConfig | TeachingConfig, name: str) -> RewardCon
 
 
 def _teaching(config: TeachingConfig) -> Study:
-    """Every arm with every seed from one base; runs and choices with fewer covering narrations are the learning law."""
+    """Every arm with every seed from one base, and every ranker's choice among the base's samples."""
     for table, given in (("[grpo]", config.grpo), ("[best_of_n]", config.best_of_n)):
         if "reward" in given or "seed" in given:
             raise ConfigError(
                 f"{table}: an experiment on teaching sets reward and seed by arms and seeds; remove the key."
             )
-    grounded, covering = _verifier(config, "grounded"), config.covering
-    # Where there are no narrations of the taught goals, their step lists are the verification corpus.
-    whole_arm, unit = ("lists", "step lists") if config.by_lists else ("narrations", "narrations")
+    grounded, several = _verifier(config, "grounded"), len(config.optimisers) > 1
     rewards = {
         "self-trained": _verifier(config, "self-trained"),
         "paper": _verifier(config, "paper"),
@@ -370,24 +366,16 @@ def _teaching(config: TeachingConfig) -> Study:
         "r0": RewardConfig(verifier="r0"),
         "length": RewardConfig(verifier="length"),
     }
-    first, several = config.optimisers[0], len(config.optimisers) > 1
     wanted: list[tuple[int, str, str, str, Optimiser]] = []  # seed, name, regime, corpus, optimiser
-    law: dict[int, str] = {}
     for seed in config.seeds:
         for arm in config.arms:
-            corpus = CORPUS
-            if arm == "wrong" or (arm.startswith("lists") and not config.by_lists):
-                corpus = f"corpora/{'lists' if arm.startswith('lists') else 0}"
+            corpus = UNCOVERED if arm == "wrong" else CORPUS
+            # Where there are no narrations of the taught goals, their step lists are the verification corpus.
+            if arm.startswith("lists") and not config.by_lists:
+                corpus = BY_LISTS
             once: dict[ArmName, tuple[Optimiser, ...]] = {"gold": ("grpo",), "random": ("best-of-n",)}
             for optimiser in once.get(arm, config.optimisers):
                 wanted.append((seed, arm, ARM_REGIMES[arm], corpus, optimiser))
-        for level in config.levels:
-            same = {0: "wrong", covering: whole_arm}.get(level)
-            regime = ARM_REGIMES[same] if same in config.arms else f"{level} covering {unit}"
-            law[level] = f"{regime}{ROUNDS}" if several and first == "best-of-n" else regime
-            if same not in config.arms:
-                corpus = CORPUS if level == covering else f"corpora/{level}"
-                wanted.append((seed, f"level-{level}", regime, corpus, first))
     plans = PlanSet(BASE, "plans/base.jsonl")
     arms = [Arm(BASE, BASE, base_config(config), () if config.sft_known else (plans,))]
     start: dict[str, Any] = {}
@@ -395,7 +383,6 @@ def _teaching(config: TeachingConfig) -> Study:
         known = run_config(config, "sft_known", SFT_KNOWN, config.seed, examples=KNOWN)
         arms.append(Arm(SFT_KNOWN, SFT_KNOWN, known, (plans,)))
         start = {"model": f"{SFT_KNOWN}/model"}
-    corpora: dict[str, CoverageLevel] = {}
     first_draws: dict[int, str] = {}
     for seed, name, regime, corpus, optimiser in wanted:
         fixed: dict[str, Any] = {"corpus": corpus, **start}
@@ -409,40 +396,24 @@ def _teaching(config: TeachingConfig) -> Study:
         if optimiser == "best-of-n" and first_draws.setdefault(seed, folder) != folder:
             # All of a seed choose among the same plans in their first round.
             fixed["plans"] = first_draws[seed]
-        if corpus != CORPUS:
-            level_name = PurePath(corpus).name
-            corpora[corpus] = "lists" if level_name == "lists" else int(level_name)
         if name == "gold":
             run = run_config(config, "sft", folder, seed, **start)
         else:
             run = run_config(config, table, folder, seed, reward, **fixed)
         plans = PlanSet(regime, f"plans/{name}-{seed}.jsonl", seed)
         arms.append(Arm(f"{name}-{seed}", f"teach-{name}-{seed}", run, (plans,), regime, exact))
-    levels: list[Ranker] = []
-    for level in law:
-        corpus = CORPUS if level == covering else f"corpora/{level}"
-        levels.append(Ranker(f"narrations-{level}", grounded, corpus, base_only=True))
-        if corpus != CORPUS:
-            corpora[corpus] = level
-    if "wrong" in config.rankers:
-        corpora["corpora/0"] = 0
-    chosen = {f"best of {config.best_of}, {level} covering {unit}": f"narrations-{level}" for level in law}
     study = _ranked(config, arms)
+    corpora = [corpus for _, _, _, corpus, _ in wanted] + [ranker.corpus for ranker in study.rankers]
     regimes = [contrast.regime for contrast in study.seed_contrasts]
     controls = [regime for regime in regimes if regime.startswith(CONTROL)]
-    arm_regimes = {ARM_REGIMES[arm] for arm in config.arms}
-    tested = [name for name in regimes if name not in controls and name.removesuffix(ROUNDS) in arm_regimes]
+    tested = [name for name in regimes if name not in controls]
     return replace(
         study,
-        contrasts=(*study.contrasts, *map(Contrast, chosen)),
-        choices={**study.choices, **chosen},
-        rankers=(*study.rankers, *levels),
         judged=not config.has_world,
         shown=(BASE, *tested),
         settings={**study.settings, "SFT": config.sft} | ({"SFT, known": config.sft_known} if start else {}),
         controls=tuple(Contrast(regime, control) for regime in tested for control in controls),
-        corpora=corpora,
-        law=law,
+        corpora=tuple(corpus for corpus in dict.fromkeys(corpora) if corpus != CORPUS),
     )
 
 
