@@ -22,7 +22,6 @@ from recipe_studies.experiments.preflight import check_experiment
 from recipe_studies.experiments.schedule import RECORDS, Stage
 from recipe_studies.experiments.settings import (
     AnyExperiment,
-    ComparisonConfig,
     ExperimentConfig,
     ProceduresSource,
     TeachingConfig,
@@ -35,7 +34,6 @@ from recipe_studies.reproduce.study import Endpoints
 
 FOLDER = Path(__file__).parents[2] / "configs"
 CONFIGS = sorted(FOLDER.glob("*.toml"))
-REWARDS = ("paper", "grounded", "validity")
 FILES = {"type": "files", "narrations": ["narrations/narrations_timed.jsonl"], "benchmarks": ["coin", "crosstask"]}
 WORLD = {"type": "world", "narrations": 4, "documents": 4, "train": 60, "test": 20}
 TEACHING_WORLD = WORLD | {"background": 1, "lists": 1, "validation": 8}
@@ -51,10 +49,6 @@ HASHED: dict[str, Any] = {"corpus": {"encoder": {"name": "hash:32"}}}
 
 def experiment(**values: Any) -> ExperimentConfig:
     return parse_config({"title": "t", "source": FILES} | values, ExperimentConfig, "test")
-
-
-def comparison(**values: Any) -> ComparisonConfig:
-    return parse_config({"kind": "comparison", "title": "t", "source": WORLD} | values, ComparisonConfig, "test")
 
 
 def teaching(**values: Any) -> TeachingConfig:
@@ -94,7 +88,6 @@ def kinds(data: Path, *, quick: bool) -> dict[str, tuple[AnyExperiment, Path | N
     return {
         "demo": (demo_config(quick=quick), None),
         "narrations": (load_experiment(FOLDER / "narrations.toml", quick=quick), data),
-        "comparison": (load_experiment(FOLDER / "verifiers-world.toml", quick=quick), None),
         "teaching": (load_experiment(FOLDER / "teaching.toml", quick=quick), None),
         "video": (demo_config("video", quick=quick), None),
     }
@@ -106,10 +99,6 @@ STAGES = {
         *(f"{stage}best-of-n{reward}" for stage in ("", "plans-") for reward in ("", "-paper")),
     },
     "narrations": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo", "probes"},
-    "comparison": {
-        *(f"{stage}-{reward}-{seed}" for stage in ("grpo", "plans") for reward in REWARDS for seed in (0, 1)),
-        *("plans-base", "rewards-paper", "rewards-grounded", "rewards-relevance"),
-    },
     "teaching": {
         *("prompts", "corpus-0", "corpus-lists", "plans-base", "self-train"),
         *(f"rewards-{name}" for name in ("grounded", "paper", "relevance")),
@@ -156,7 +145,7 @@ def test_quick_keeps_the_kind_and_cuts_the_work(data: Path) -> None:
         assert quick.source.test < whole.source.test
         assert quick.grpo == {**whole.grpo, "steps": 4}
         assert quick.best_of_n == {**whole.best_of_n, "n": 2, "rounds": 1, "epochs": 1}
-        if isinstance(whole, ComparisonConfig | VideoConfig) and isinstance(quick, ComparisonConfig | VideoConfig):
+        if isinstance(whole, VideoConfig) and isinstance(quick, VideoConfig):
             assert (whole.seeds, quick.seeds) == ((0, 1, 2), (0, 1))
     config = demo_config("video", seed=7, workers=1)
     assert isinstance(config, VideoConfig)
@@ -178,13 +167,9 @@ def test_quick_keeps_the_kind_and_cuts_the_work(data: Path) -> None:
         (experiment, {"compared": ["validity"]}, r"'validity' is known on a world only"),
         (experiment, {"compared": ["grounded", "grounded"]}, "something stands twice in compared"),
         (experiment, {"source": {"type": "files", "narrations": ["s"]}}, "benchmarks or procedures"),
-        (comparison, {"rewards": ["validity"], "source": FILES}, "reward 'validity' is known on a world only"),
-        (comparison, {"seeds": [1, 1]}, "something stands twice in seeds; name each once"),
-        (comparison, {"best_of": 11}, "best_of 11 is more than samples"),
-        (comparison, {"sft": {}}, "unknown key 'sft'"),
-        (comparison, {"grpo": {"seed": 3}}, r"\[grpo\]: a comparison sets 'seed' by seeds; remove the key"),
-        (comparison, {"grpo": {"reward": {}}}, r"\[grpo\]: a comparison sets 'reward' by \[verifiers\]"),
-        (comparison, {"verifiers": {"paper": {"tua": 1}}}, r"\[verifiers.paper\]: unknown key 'tua'"),
+        (experiment, {"best_of": 11}, "best_of 11 is more than samples"),
+        (teaching, {"seeds": [1, 1]}, "something stands twice in seeds; name each once"),
+        (teaching, {"verifiers": {"paper": {"tua": 1}}}, r"\[verifiers.paper\]: unknown key 'tua'"),
         (teaching, {"validation": {"every": 0}}, "every"),
         (teaching, {"grpo": {"reward": {}}}, "sets reward and seed by arms and seeds"),
         (teaching, {"arms": ["nothing"]}, "arms"),
@@ -195,9 +180,8 @@ def test_quick_keeps_the_kind_and_cuts_the_work(data: Path) -> None:
             r"\[sft_known\]: an experiment sets 'examples'",
         ),
         (teaching, {"arms": ["self-trained"], **HASHED}, "'self-trained' needs an encoder that knows meaning"),
-        (comparison, {"rewards": ["self-trained"], **HASHED}, "'self-trained' needs an encoder that knows meaning"),
-        (comparison, {"rankers": ["wrong"], "source": FILES}, "ranker 'wrong' needs source.wrong_narrations"),
-        (comparison, {"self_training": {"prompts": 3}}, "self_training.prompts"),
+        (teaching, {"rankers": ["self-trained"], **HASHED}, "'self-trained' needs an encoder that knows meaning"),
+        (teaching, {"self_training": {"prompts": 3}}, "self_training.prompts"),
         (experiment, {"compared": ["self-trained"]}, "compared"),
         (teaching, {"source": PROCEDURES, "arms": ["validity"], "model": "m"}, "known on a world only"),
         (teaching, {"source": {**PROCEDURES, "narrations": []}, "model": "m", "arms": ["paper"]}, "need source.narr"),
@@ -215,8 +199,8 @@ def test_settings_that_cannot_be_used_are_refused(
 
 def test_a_file_says_its_kind_and_changes_reach_the_stages(tmp_path: Path) -> None:
     assert isinstance(load_experiment(FOLDER / "narrations.toml"), ExperimentConfig)
-    (tmp_path / "odd.toml").write_text('kind = "comparsion"')
-    with pytest.raises(ConfigError, match=r"kind.*'comparsion'.*'comparison', 'video'"):
+    (tmp_path / "odd.toml").write_text('kind = "teeching"')
+    with pytest.raises(ConfigError, match=r"kind.*'teeching'.*'video', 'teaching'"):
         load_experiment(tmp_path / "odd.toml")
     config = load_experiment(FOLDER / "teaching.toml", changes=["grpo.steps=7", "source.train=9", "seeds=[4]"])
     assert isinstance(config, TeachingConfig)
@@ -245,11 +229,10 @@ def test_rewards_to_compare_differ_in_nothing_else() -> None:
 
 
 def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> None:
-    path = FOLDER / "verifiers-world.toml"
-    stages, plain = planned(load_experiment(path, controls=True)), planned(load_experiment(path))
-    same = [name for name in plain if not name.startswith(("rewards", "report"))]
-    assert all(stages[name] == plain[name] for name in same)
-    grounded = stages["grpo-grounded-1"].settings.config
+    given: dict[str, Any] = {"source": WORLD, "grpo": {"steps": 7, "reward": {"verifier": "grounded"}}, "seed": 1}
+    stages, plain = planned(experiment(**given, controls=True)), planned(experiment(**given))
+    assert all(stages[name] == plain[name] for name in plain if name != "report")
+    grounded = stages["grpo"].settings.config
     for name, verifier in (("r0", "r0"), ("length", "length"), ("wrong", "grounded")):
         control = stages[f"grpo-control-{name}-1"]
         run = control.settings.config
@@ -258,10 +241,10 @@ def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> Non
         assert set(control.needs) == {"data", "base", str(run.corpus)}
         assert run.model_copy(update={n: getattr(grounded, n) for n in ("reward", "corpus", "output")}) == grounded
     rounds = stages["grpo-control-random-1"].settings.config
-    assert (rounds.choose, rounds.n, str(rounds.corpus)) == ("random", 8, "corpus")
+    assert (rounds.choose, str(rounds.corpus), rounds.reward) == ("random", "corpus", grounded.reward)
     trained = {"control: RL, R0", "control: RL, number of steps", "control: trained on a random own plan"}
     for more, wrong in (({}, set()), ({"wrong_narrations": ["w"]}, {"control: RL, wrong corpus"})):
-        study = study_of(comparison(source=FILES | more, controls=True))
+        study = study_of(experiment(source=FILES | more, controls=True))
         assert {contrast.baseline for contrast in study.controls} == trained | wrong
 
 
@@ -322,9 +305,6 @@ def test_a_self_trained_arm_differs_by_the_net_that_the_run_trains_on_its_corpus
     choices = study_of(teaching(**SELF_TRAINED)).choices
     assert {*choices} == {"best of 8, self-trained", "best of 8, wrong corpus"}
 
-    compared = planned(comparison(rewards=["grounded", "self-trained"], rankers=["self-trained", "wrong"]))
-    assert "self-train" in compared["grpo-self-trained-0"].needs
-    assert "corpus-wrong" in compared["rewards-wrong"].needs
     assert not any("self-train" in name for name in planned(teaching()))
 
 
@@ -500,32 +480,30 @@ def test_in_a_check_stages_that_are_done_are_marked(tmp_path: Path) -> None:
     assert [stage.name for stage in rest.stages] == [stage.name for stage in whole.stages]
 
 
-def test_a_reward_of_ones_own_is_an_arm_and_a_ranker(own_module: Callable[[str, str], str]) -> None:
+def test_a_reward_of_ones_own_trains_and_ranks(own_module: Callable[[str, str], str]) -> None:
     source = "def few(goal, history, plan):\n    return -len(plan)\n"
     name = f"{own_module('own_studied', source)}:few"
-    given = {"verifiers": {"mine": {"verifier": name}}, "rewards": ["paper", "mine"], "rankers": ["mine", "relevance"]}
-    config = comparison(seeds=[0], **given)
-    stages = planned(config)
-    trained = stages["grpo-mine-0"].settings.config.reward.verifier
-    assert trained == stages["rewards-mine"].settings.verifier.verifier == pinned(name)
-    first = identities(config)
+    ranked = teaching(arms=["r0"], verifiers={"mine": {"verifier": name}}, rankers=["mine", "relevance"])
+    paid = experiment(source=WORLD, grpo={"reward": {"verifier": name}})
+    for verifier in (planned(ranked)["rewards-mine"].settings.verifier, planned(paid)["grpo"].settings.config.reward):
+        assert verifier.verifier == pinned(name)
+    first = identities(ranked)
     own_module("own_studied", source.replace("-len", "-2 * len"))
-    follow = {"grpo-mine-0", "plans-mine-0", "rewards-mine", "rewards-relevance", "report"}
-    assert changed(first, identities(config)) == follow
+    assert changed(first, identities(ranked)) == {"rewards-mine", "report"}
 
 
 @pytest.mark.parametrize(
     ("given", "fact"),
     [
-        ({"rewards": ["mine"]}, "mine"),
+        ({"rankers": ["mine"]}, "mine"),
         ({"rankers": ["validity"]}, "validity"),
         ({"verifiers": {"mine": {}}}, "mine"),
         ({"verifiers": {"wrong": {"verifier": "paper"}}}, "wrong"),
         ({"verifiers": {"Mine/../x": {"verifier": "paper"}}}, "Mine"),
-        ({"verifiers": {"mine": {"verifier": "alien"}}, "rewards": ["mine"]}, "alien"),
-        ({"verifiers": {"mine": {"verifier": "own_nowhere:few"}}, "rewards": ["mine"]}, "own_nowhere"),
+        ({"verifiers": {"mine": {"verifier": "alien"}}, "rankers": ["mine"]}, "alien"),
+        ({"verifiers": {"mine": {"verifier": "own_nowhere:few"}}, "rankers": ["mine"]}, "own_nowhere"),
     ],
 )
 def test_a_name_of_no_reward_is_refused(given: dict[str, Any], fact: str) -> None:
     with pytest.raises((ConfigError, InputError), match=fact):
-        study_of(comparison(**given))
+        study_of(teaching(**given))

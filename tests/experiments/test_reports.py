@@ -36,7 +36,6 @@ from recipe_studies.experiments.report import write_report
 from recipe_studies.experiments.results import SPLITS, ProbePlan, Provenance, Results, load_results
 from recipe_studies.experiments.settings import (
     AnyExperiment,
-    ComparisonConfig,
     ExperimentConfig,
     FilesSource,
     TeachingConfig,
@@ -54,16 +53,13 @@ SMALL: dict[str, Any] = {
     "best_of": 3,
     "shown": 1,
 }
-COMPARED = ComparisonConfig(
-    kind="comparison",
-    title="a small comparison",
+METHOD = ExperimentConfig(
+    title="a small run",
     source=WorldSource(narrations=30, documents=4, train=4, test=4),
-    rewards=("paper", "validity"),
-    rankers=("paper", "relevance"),
-    seeds=(0, 1),
-    verifiers={"paper": {"pool_size": 5}},
+    grpo={"reward": {"pool_size": 5}},
     **SMALL,
 )
+COMPARED = METHOD.model_copy(update={"compared": ("validity",)})
 FILES = FilesSource(type="files", narrations=(Path("n"),), benchmarks=("coin",))
 Written = Callable[[Example, str, int], list[str]]
 """The steps of a made-up plan for an example, of a regime and a sample."""
@@ -139,41 +135,28 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.thorough
-def test_a_comparison_on_a_world(compared: Path) -> None:
-    for ranker in COMPARED.rankers:
-        for plans in study_of(COMPARED).plan_sets:
-            planned, rewarded = (read_predictions(compared / file) for file in (plans.file, plans.rewarded(ranker)))
-            assert [row.steps for row in planned] == [row.steps for row in rewarded]
-            assert all(row.reward is not None for row in rewarded)
+def test_rewards_compared_on_a_world(compared: Path) -> None:
     results = reported(compared, COMPARED)
     for plans in study_of(COMPARED).plan_sets:
         rows = [row for _, row in read_jsonl(compared / "rows" / Path(plans.file).name)]
         assert [row["plan"] for row in rows] == [list(row.steps) for row in read_predictions(compared / plans.file)]
         assert {(row["regime"], row["seed"]) for row in rows} == {(plans.regime, plans.seed)}
-        assert all({"goal", "history", "continuation", "score", *COMPARED.rankers} <= row.keys() for row in rows)
+        assert all({"goal", "history", "continuation", "score", "reward"} <= row.keys() for row in rows)
     regimes = ("RL, paper", "RL, exact validity")
-    assert results.regimes() == (BASE, *regimes, "best of 3, paper", "best of 3, relevance", "reference")
+    assert results.regimes() == (BASE, "SFT", *regimes, "best of 3, paper", "reference")
     score = {(row.split, row.regime): row.metrics for row in results.scores}
     for split in SPLITS:
         assert score[split, "RL, exact validity"]["perfect"].mean == 1.0
         assert score[split, "RL, exact validity"]["length_error"].mean == 0.0
         assert score[split, "RL, paper"]["repeats"].mean == 0.5
         assert score[split, BASE]["copied"].mean > 0.3
-        assert {"paper", "relevance"} <= set(score[split, BASE])
-    assert {(row.regime, row.seed) for row in results.by_seed} == {(name, seed) for name in regimes for seed in (0, 1)}
-    changes = {(row.split, row.regime): row.value.mean for row in results.differences if row.metric == "score"}
-    for row in results.by_seed:
-        if row.metric == "score":  # the made-up runs of a reward are equal, and so is their mean
-            assert row.value.mean == pytest.approx(changes[row.split, row.regime])
-    assert {(curve.regime, curve.seed) for curve in results.curves} == {(n, s) for n in regimes for s in (0, 1)}
+    assert {curve.regime for curve in results.curves} == {*regimes}
     assert all(curve.series["validity"] == (1.0, 1.0, 1.0) for curve in results.curves)
-    assert {choice.verifier for choice in results.rerankings} == set(COMPARED.rankers)
+    assert {choice.verifier for choice in results.rerankings} == {"paper"}
     assert {(cost.regime, cost.share) for cost in results.costs} == {(name, 0.25) for name in regimes}
-    assert "(seeds +0." in results.summary[1]
     assert "RL, paper 25.0%, RL, exact validity 25.0%" in results.summary[-1]
     page = (compared / "report.html").read_text()
     assert all(regime in page for regime in results.regimes())
-    assert "Seed by seed" in page
 
 
 @pytest.mark.thorough
@@ -195,17 +178,16 @@ def test_the_report_says_which_regime_beats_the_controls(compared: Path) -> None
 
 
 @pytest.mark.thorough
-def test_a_comparison_without_exact_validity(compared: Path, tmp_path: Path) -> None:
+def test_the_method_without_exact_validity(compared: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(compared, tmp_path / "run"))
-    update = {"source": FILES, "rewards": ("paper",), "rankers": ("paper",)}
     first = read_examples(folder / TEST)[0]
     another = replace(first, example_id="another", video_id="another")
     write_examples(folder / "data" / "documents.jsonl", [*read_examples(folder / TRAIN), another])
-    results = reported(folder, COMPARED.model_copy(update=update))
+    results = reported(folder, METHOD.model_copy(update={"source": FILES}))
     rows = {(row.split, row.regime): row.metrics for row in results.scores}
     for split in SPLITS:
         assert "score" not in rows[split, BASE]
-        doubled = rows[split, "RL, paper"]
+        doubled = rows[split, "RL"]
         for name in ("f1", "ordered_f1", "matched_ordered_f1"):
             assert doubled[name].mean == pytest.approx(2 / 3)
         controls = {row.regime: row for row in results.controls if row.split == split}
@@ -218,15 +200,12 @@ def test_a_comparison_without_exact_validity(compared: Path, tmp_path: Path) -> 
         few = row.prompts < rows[row.split, BASE]["steps"].observations
         assert row.regime.endswith(f", {row.prompts} prompts") == few
     gaps = {(row.regime, row.baseline) for row in results.control_differences}
-    assert ("RL, paper", "control: history copied") in gaps
+    assert ("RL", "control: history copied") in gaps
     assert (BASE, "control: a random sample of the base") not in gaps
     assert {row.metric for row in results.control_differences} == {"matched_ordered_f1"} == {results.main_metric()}
     assert "matched_f1" in results.curves[0].series
     assert any("not the paper's judge" in caveat for caveat in results.caveats)
     assert "no exact measure of a plan" in (folder / "report.html").read_text()
-
-
-METHOD = ExperimentConfig(title="a small run", source=COMPARED.source, grpo={"reward": {"pool_size": 5}}, **SMALL)
 
 
 def method_plan(example: Example, regime: str, sample: int) -> list[str]:
@@ -309,6 +288,17 @@ def test_teaching_says_what_beats_the_controls(tmp_path: Path) -> None:
     assert any("covering narrations" in s and "every control is beaten" in s for s in results.summary)
     base = next(row for row in results.scores if row.regime == BASE)
     assert "relevance" in base.metrics
+    for plans in study_of(config).plan_sets:
+        planned, rewarded = (read_predictions(tmp_path / file) for file in (plans.file, plans.rewarded("relevance")))
+        assert [row.steps for row in planned] == [row.steps for row in rewarded]
+        assert all(row.reward is not None for row in rewarded)
+    by_seed = [row for row in results.by_seed if row.metric == "score"]
+    arms = {contrast.regime for contrast in study_of(config).seed_contrasts}
+    assert {(row.regime, row.seed) for row in by_seed} == {(name, seed) for name in arms for seed in (0, 1)}
+    for row in by_seed:  # the made-up runs of an arm are equal, and so is their mean
+        assert row.value.mean == pytest.approx(over_base[row.regime])
+    assert any("(seeds +0." in sentence for sentence in results.summary)
+    assert "Seed by seed" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.thorough

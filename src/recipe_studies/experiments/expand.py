@@ -20,7 +20,6 @@ from recipe_studies.experiments.schedule import Stage, StageList, run_stages
 from recipe_studies.experiments.settings import (
     SELF_TRAINED,
     AnyExperiment,
-    ComparisonConfig,
     ExperimentConfig,
     ProceduresSource,
     TeachingConfig,
@@ -172,7 +171,7 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
         count = config.validation.get("prompts", data.VALIDATION_PROMPTS)
         prompts = data.DataSettings(source, seed, validation=count)
         stages.add("validation", data.draw_validation, prompts, (VALIDATION,), (TRAIN, TEST))
-    if WRONG in {*(str(getattr(arm.config, "corpus", "")) for arm in study.arms), *(r.corpus for r in study.rankers)}:
+    if WRONG in {str(getattr(arm.config, "corpus", "")) for arm in study.arms}:
         if isinstance(source, WorldSource):
             wrong_domain = data.wrong_domain(source, config.corpus, WRONG, seed)
             stages.add(WRONG, data.build_world_corpus, wrong_domain, (WRONG,))
@@ -183,7 +182,7 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     for arm in study.arms:
         if arm is not study.arms[0]:
             _add_training(stages, config, arm)
-        if arm is start and study.self_trained is not None and isinstance(config, ComparisonConfig | TeachingConfig):
+        if arm is start and study.self_trained is not None and isinstance(config, TeachingConfig):
             asked = config.self_training
             policy = _sampling(config, arm, sampling, asked.samples) if asked.samples else None
             training = SelfTraining(study.self_trained, asked.prompts, seed, policy)

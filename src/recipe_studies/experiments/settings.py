@@ -1,4 +1,4 @@
-"""Settings of whole experiments: the method once, a comparison of rewards, or the method on drawn video.
+"""Settings of whole experiments: the method once, the method on drawn video, or tasks taught by rewards.
 
 The packaged experiments (`demo.toml`, `video_demo.toml`) and those in `configs/` are TOML files of these shapes.
 """
@@ -33,8 +33,6 @@ SELF_TRAINED = "self-trained"
 """The grounded reward with a net that is trained on the run's own corpus (`recipe.mining.self_training`)."""
 OwnName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]*$")]
 """A name in `[verifiers]`, which becomes a part of the names of files."""
-REWARDS = ("paper", "grounded", "self-trained", "validity")
-"""Rewards of GRPO runs beside those of `[verifiers]`: a verifier's, or the exact validity that only a world knows."""
 Optimiser = Literal["grpo", "best-of-n"]
 """What trains on a reward: GRPO, with the keys of `[grpo]`, or best-of-N rounds, with those of `[best_of_n]`."""
 RANKERS = ("paper", "grounded", "self-trained", "relevance", "wrong")
@@ -132,22 +130,17 @@ class Experiment(StudySettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        for name in ("compared", "rewards", "arms", "optimisers", "seeds", "rankers"):
+        for name in ("compared", "arms", "optimisers", "seeds", "rankers"):
             values = getattr(self, name, ())
             if len(set(values)) < len(values):
                 raise ValueError(f"something stands twice in {name}; name each once")
-        for name, kind in (("compared", "reward"), ("rewards", "reward"), ("arms", "arm")):
+        for name, kind in (("compared", "reward"), ("arms", "arm")):
             if "validity" in getattr(self, name, ()) and not self.has_world:
                 raise ValueError(f"{kind} 'validity' is known on a world only; leave it out of {name}")
         if self.best_of > self.samples:
             raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
         if self.prompt and not self.model:
             raise ValueError("prompt has a use with model only: a base from nothing is trained on the plain one")
-        if self.is_self_trained and self.corpus.encoder.name.startswith("hash:"):
-            raise ValueError(
-                f"'{SELF_TRAINED}' needs an encoder that knows meaning, and {self.corpus.encoder.name} counts words; "
-                "set corpus.encoder.name to minilm, for example"
-            )
         if self.noise and (self.model or type(self.source) is not WorldSource):
             raise ValueError(
                 "noise is that of the text of a base from nothing on source.type 'world', also not of kind 'teaching'; "
@@ -159,11 +152,6 @@ class Experiment(StudySettings):
     def has_world(self) -> bool:
         """Whether the data come from the embedded world, so that the validity of plans is known exactly."""
         return isinstance(self.source, WorldSource)
-
-    @property
-    def is_self_trained(self) -> bool:
-        """Whether a reward is trained on the corpus, for a run or to choose among plans."""
-        return any(SELF_TRAINED in getattr(self, name, ()) for name in ("arms", "rewards", "rankers"))
 
     @property
     def has_wrong_corpus(self) -> bool:
@@ -201,46 +189,6 @@ class SelfTrainingSettings(Settings):
     """Narrations of the corpus that become pseudo-prompts, at most."""
     samples: Annotated[int, Field(ge=0)] = 0
     """Plans that the base writes for each of them, to learn from as well; 0: none."""
-
-
-def _require_known(
-    verifiers: Mapping[str, Mapping[str, Any]], **named: tuple[tuple[str, ...], tuple[str, ...]]
-) -> None:
-    """Each name of a key must be of a verifier there is. Raises ValueError."""
-    for name, given in verifiers.items():
-        if name not in ("paper", "grounded") and (name in (*REWARDS, *RANKERS) or "verifier" not in given):
-            raise ValueError(f"verifiers.{name} is no verifier; give it another name and the key 'verifier'")
-    for key, (names, known) in named.items():
-        if unknown := [name for name in names if name not in known and name not in verifiers]:
-            raise ValueError(
-                f"{key}: {unknown[0]!r} is none of {', '.join(map(repr, known))}, and [verifiers] does not have it"
-            )
-
-
-class ComparisonConfig(Experiment):
-    """One base planner, GRPO from it on every reward with every seed and one budget, best-of-N by every ranker."""
-
-    kind: Literal["comparison"]
-    rewards: Annotated[tuple[OwnName, ...], Field(min_length=1)] = ("paper", "grounded")
-    """Rewards of GRPO, `paper`, `grounded`, `self-trained`, `validity` or a name in `verifiers`; each has a run of its
-    own for every seed."""
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
-    """Seeds of the GRPO runs; data, base and samples have `seed`."""
-    rankers: Annotated[tuple[OwnName, ...], Field(min_length=1)] = ("paper", "grounded", "relevance")
-    """What chooses among the base's samples, and also rewards the plans of every run: `paper`, `grounded`,
-    `self-trained`, `relevance`, `wrong` or a name in `verifiers`."""
-    verifiers: Mapping[OwnName, dict[str, Any]] = Field(default_factory=dict)
-    """Keys of RewardConfig for a verifier that differs from its defaults; a name of your own needs the key `verifier`,
-    such as `module:function` (docs/own.md)."""
-    self_training: SelfTrainingSettings = SelfTrainingSettings()
-    """Where `rewards` or `rankers` name the self-trained reward, which stands on the grounded one."""
-
-    @model_validator(mode="after")
-    def _has_a_wrong_corpus(self) -> Self:
-        _require_known(self.verifiers, rewards=(self.rewards, REWARDS), rankers=(self.rankers, RANKERS))
-        if "wrong" in self.rankers and not self.has_wrong_corpus:
-            raise ValueError("ranker 'wrong' needs source.wrong_narrations; give files, or leave it out of rankers")
-        return self
 
 
 class VisionSettings(Settings):
@@ -382,8 +330,8 @@ class TeachingConfig(Experiment):
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
     """Seeds of the arms; data, base and samples have `seed`."""
     rankers: tuple[OwnName, ...] = ("grounded", "paper", "relevance")
-    """What chooses among the base's samples without training, and rewards the plans of every run; names as in a
-    comparison."""
+    """What chooses among the base's samples without training, and rewards the plans of every run: `paper`,
+    `grounded`, `self-trained`, `relevance`, `wrong` or a name in `verifiers`."""
     sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths, for the arm `gold`."""
     sft_known: dict[str, Any] = Field(default_factory=dict)
@@ -397,7 +345,17 @@ class TeachingConfig(Experiment):
 
     @model_validator(mode="after")
     def _can_be_run(self) -> Self:
-        _require_known(self.verifiers, rankers=(self.rankers, RANKERS))
+        for name, given in self.verifiers.items():
+            if name not in ("paper", "grounded") and (name in ("validity", *RANKERS) or "verifier" not in given):
+                raise ValueError(f"verifiers.{name} is no verifier; give it another name and the key 'verifier'")
+        if unknown := [name for name in self.rankers if name not in RANKERS and name not in self.verifiers]:
+            known = ", ".join(map(repr, RANKERS))
+            raise ValueError(f"rankers: {unknown[0]!r} is none of {known}, and [verifiers] does not have it")
+        if self.is_self_trained and self.corpus.encoder.name.startswith("hash:"):
+            raise ValueError(
+                f"'{SELF_TRAINED}' needs an encoder that knows meaning, and {self.corpus.encoder.name} counts words; "
+                "set corpus.encoder.name to minilm, for example"
+            )
         if self.sft_known and not (isinstance(self.source, ProceduresSource) and self.source.known_share):
             raise ValueError("sft_known needs goals that the base knows; give source.known_share, or remove it")
         if isinstance(self.source, ProceduresSource):
@@ -406,6 +364,11 @@ class TeachingConfig(Experiment):
             if not (self.model or self.source.known or self.source.known_share):
                 raise ValueError("the base has nothing to learn from; give model, source.known or source.known_share")
         return self
+
+    @property
+    def is_self_trained(self) -> bool:
+        """Whether a reward is trained on the corpus, for a run or to choose among plans."""
+        return SELF_TRAINED in (*self.arms, *self.rankers)
 
     @property
     def by_lists(self) -> bool:
@@ -422,9 +385,8 @@ TABLES: dict[str, type[Settings]] = {
     "validation": ValidationSettings,
 }
 """Tables of an experiment that hold settings of a stage."""
-AnyExperiment = ExperimentConfig | ComparisonConfig | VideoConfig | TeachingConfig
-KINDS: dict[str, type[ComparisonConfig] | type[VideoConfig] | type[TeachingConfig]] = {
-    "comparison": ComparisonConfig,
+AnyExperiment = ExperimentConfig | VideoConfig | TeachingConfig
+KINDS: dict[str, type[VideoConfig] | type[TeachingConfig]] = {
     "video": VideoConfig,
     "teaching": TeachingConfig,
 }
@@ -455,16 +417,15 @@ def load_experiment(
     if not quick:
         return config
     smaller = quick_settings(config)
-    if config.is_self_trained:
-        least: Mapping[str, int] = getattr(config.source, "self_trained", {})
-        kept = {name: min(count, getattr(config.source, name)) for name, count in least.items()}
+    if isinstance(config, TeachingConfig) and config.is_self_trained:
+        kept = {name: min(count, getattr(config.source, name)) for name, count in config.source.self_trained.items()}
         smaller = smaller.model_copy(update={"source": smaller.source.model_copy(update=kept)})
     fewer: dict[str, Any] = {"title": f"{config.title} (quick: proves nothing)"}
     if validation := getattr(config, "validation", None):
         fewer["validation"] = validation | {"prompts": 16}
     if known := getattr(config, "sft_known", None):
         fewer["sft_known"] = known | {"epochs": 1}
-    if isinstance(config, ComparisonConfig | VideoConfig):
+    if isinstance(config, VideoConfig):
         fewer["seeds"] = config.seeds[:2]
     if isinstance(config, TeachingConfig):
         fewer["seeds"] = config.seeds[:1]

@@ -1,6 +1,6 @@
 """A study as data: the arms that every kind of experiment trains and samples, and what is compared.
 
-The four kinds of settings become four functions from TOML to arms. Paths are below the run folder:
+The three kinds of settings become three functions from TOML to arms. Paths are below the run folder:
 
     data/                            narrations.jsonl (world only), train.jsonl, test.jsonl, documents.jsonl
     corpus/                          the verification corpus
@@ -8,9 +8,8 @@ The four kinds of settings become four functions from TOML to arms. Paths are be
     grpo-REWARD/ best-of-n-REWARD/   the same on a reward that is compared
     data/validation.jsonl            prompts for validation while training, where the settings ask for it
     predictions/RUN.jsonl            plans of a run, with their rewards
-    rl/REWARD-SEED/                  a comparison: a training run for every reward and seed
-    plans/REWARD-SEED.jsonl          plans of a run, without rewards
-    rewarded/RANKER/REWARD-SEED.jsonl   the same plans with a ranker's rewards
+    plans/ARM-SEED.jsonl             plans of a run, without rewards
+    rewarded/RANKER/ARM-SEED.jsonl   the same plans with a ranker's rewards
     rows/RUN.jsonl                   plans of a run with their prompts, rewards and all measures
     corpus-wrong/                    controls: a corpus of another domain
     controls/NAME-SEED/              controls: a training run for every control and seed
@@ -22,7 +21,7 @@ The four kinds of settings become four functions from TOML to arms. Paths are be
     plans/RUN-SEED-VIEW.jsonl        video: plans of a run for one view of the history
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Literal
@@ -36,7 +35,6 @@ from recipe_studies.experiments.settings import (
     TABLES,
     AnyExperiment,
     ArmName,
-    ComparisonConfig,
     ExperimentConfig,
     Optimiser,
     TeachingConfig,
@@ -61,13 +59,6 @@ VIEW_REGIMES: Mapping[View, str] = {
 """Regimes of the SFT models of a video experiment."""
 GRPO_REGIMES: Mapping[View, str] = {"video": "video after GRPO", "other": "other frames after GRPO"}
 GAIN = "GRPO minus SFT, video"
-REWARD_REGIMES = {
-    "paper": "RL, paper",
-    "grounded": "RL, grounded",
-    "self-trained": "RL, self-trained",
-    "validity": "RL, exact validity",
-}
-"""Regime of the runs that a reward trained."""
 CONTROL_REGIMES = {
     "r0": "RL, R0",
     "length": "RL, number of steps",
@@ -213,18 +204,14 @@ def study_of(config: AnyExperiment) -> Study:
         return _video(config)
     if isinstance(config, TeachingConfig):
         return _teaching(config)
-    if isinstance(config, ComparisonConfig):
-        study = _comparison(config)
-        rewards = [_verifier(config, name) for name in config.rewards if name != "validity"]
-        # The reward that is the most likely to need the right corpus.
-        first = next((reward for reward in rewards if reward.verifier == "grounded"), None)
-        reward, optimiser = first or (rewards[0] if rewards else RewardConfig()), "grpo"
-    else:
-        study = _method(config)
-        assert study.reward is not None
-        reward, optimiser = study.reward, config.optimiser
-    if not config.controls:
-        return study
+    study = _method(config)
+    return _controlled(config, study) if config.controls else study
+
+
+def _controlled(config: ExperimentConfig, study: Study) -> Study:
+    """The method once with the controls, which are trained with the same budget."""
+    reward, seed = study.reward, config.seed
+    assert reward is not None
     rewards_of_controls = {
         "r0": RewardConfig(verifier="r0"),
         "length": RewardConfig(verifier="length"),
@@ -233,22 +220,19 @@ def study_of(config: AnyExperiment) -> Study:
     if config.has_wrong_corpus:
         rewards_of_controls["wrong"] = reward
     arms = list(study.arms)
-    for seed in study.seeds:
-        for name, paid in rewards_of_controls.items():
-            table = "best_of_n" if name == "random" else optimiser.replace("-", "_")
-            fixed = {"choose": "random"} if name == "random" else {}
-            folder, corpus = f"controls/{name}-{seed}", WRONG if name == "wrong" else CORPUS
-            regime, key = f"{CONTROL}{CONTROL_REGIMES[name]}", f"control-{name}-{seed}"
-            run = run_config(config, table, folder, seed, paid, corpus=corpus, **fixed)
-            arms.append(Arm(key, f"grpo-{key}", run, (PlanSet(regime, f"plans/{key}.jsonl", seed),), regime))
+    for name, paid in rewards_of_controls.items():
+        table = "best_of_n" if name == "random" else config.optimiser.replace("-", "_")
+        fixed = {"choose": "random"} if name == "random" else {}
+        folder, corpus = f"controls/{name}-{seed}", WRONG if name == "wrong" else CORPUS
+        regime, key = f"{CONTROL}{CONTROL_REGIMES[name]}", f"control-{name}-{seed}"
+        run = run_config(config, table, folder, seed, paid, corpus=corpus, **fixed)
+        arms.append(Arm(key, f"grpo-{key}", run, (PlanSet(regime, f"plans/{key}.jsonl", seed),), regime))
     controls = [f"{CONTROL}{CONTROL_REGIMES[name]}" for name in rewards_of_controls]
-    against_base = tuple(Contrast(regime) for regime in controls)
     regimes = dict.fromkeys(contrast.regime for contrast in study.contrasts)
     return replace(
         study,
         arms=tuple(arms),
-        contrasts=(*study.contrasts, *against_base),
-        seed_contrasts=(*study.seed_contrasts, *(against_base if study.seed_contrasts else ())),
+        contrasts=(*study.contrasts, *map(Contrast, controls)),
         controls=tuple(Contrast(regime, control) for regime in regimes for control in controls),
     )
 
@@ -270,7 +254,9 @@ def _method(config: ExperimentConfig) -> Study:
     choices = {f"{best}, {main}" if config.compared else best: "reward"}
     rankers = []
     for name in (main, *config.compared) if config.compared else ():
-        regime = f"trained on {name}" if optimiser == "best-of-n" else REWARD_REGIMES.get(name, f"RL, {name}")
+        regime = f"trained on {name}"
+        if optimiser == "grpo":
+            regime = "RL, exact validity" if name == "validity" else f"RL, {name}"
         if name == main:
             runs.append((regime, first, False))
             continue
@@ -300,48 +286,7 @@ def _method(config: ExperimentConfig) -> Study:
     )
 
 
-def _comparison(config: ComparisonConfig) -> Study:
-    """RL on every reward with every seed; every ranker rewards all plans and chooses among the base's."""
-    for key, replacement in (("reward", "[verifiers]"), ("seed", "seeds")):
-        if key in config.grpo:
-            raise ConfigError(f"[grpo]: a comparison sets {key!r} by {replacement}; remove the key.")
-    arms = [Arm(BASE, BASE, base_config(config), (PlanSet(BASE, "plans/base.jsonl"),))]
-    for seed in config.seeds:
-        for reward in config.rewards:
-            verifier = RewardConfig() if reward == "validity" else _verifier(config, reward)
-            name, regime, exact = f"{reward}-{seed}", REWARD_REGIMES.get(reward, f"RL, {reward}"), reward == "validity"
-            run = run_config(config, "grpo", f"rl/{name}", seed, verifier)
-            arms.append(Arm(name, f"grpo-{name}", run, (PlanSet(regime, f"plans/{name}.jsonl", seed),), regime, exact))
-    return _ranked(config, arms)
-
-
-def _ranked(config: ComparisonConfig | TeachingConfig, arms: Sequence[Arm]) -> Study:
-    """A study of several seeds: every regime is compared with the base, and every ranker chooses among its samples."""
-    rankers = []
-    for name in config.rankers:
-        if name == "wrong":
-            corpus = UNCOVERED if isinstance(config, TeachingConfig) else WRONG
-            rankers.append(Ranker(name, _verifier(config, "grounded"), corpus, base_only=True))
-        else:
-            rankers.append(Ranker(name, None if name == "relevance" else _verifier(config, name)))
-    best = f"best of {config.best_of}"
-    choices = {f"{best}, {'wrong corpus' if name == 'wrong' else name}": name for name in config.rankers}
-    trained = tuple(map(Contrast, dict.fromkeys(arm.regime for arm in arms if arm.regime)))
-    return Study(
-        config=config,
-        arms=tuple(arms),
-        contrasts=(*trained, *map(Contrast, choices)),
-        seeds=config.seeds,
-        seed_contrasts=trained,
-        choices=choices,
-        rankers=tuple(rankers),
-        self_trained=_verifier(config, "grounded") if config.is_self_trained else None,
-        compares_references=True,
-        settings={f"verifier {name}": given for name, given in config.verifiers.items()},
-    )
-
-
-def _verifier(config: ComparisonConfig | TeachingConfig, name: str) -> RewardConfig:
+def _verifier(config: TeachingConfig, name: str) -> RewardConfig:
     if name == "self-trained":
         verifier = _verifier(config, "grounded")
         # Whatever its own test says: a study finds out, and its report says both.
@@ -402,18 +347,35 @@ def _teaching(config: TeachingConfig) -> Study:
             run = run_config(config, table, folder, seed, reward, **fixed)
         plans = PlanSet(regime, f"plans/{name}-{seed}.jsonl", seed)
         arms.append(Arm(f"{name}-{seed}", f"teach-{name}-{seed}", run, (plans,), regime, exact))
-    study = _ranked(config, arms)
-    corpora = [corpus for _, _, _, corpus, _ in wanted] + [ranker.corpus for ranker in study.rankers]
-    regimes = [contrast.regime for contrast in study.seed_contrasts]
+    rankers = []
+    for name in config.rankers:
+        if name == "wrong":
+            rankers.append(Ranker(name, grounded, UNCOVERED, base_only=True))
+        else:
+            rankers.append(Ranker(name, None if name == "relevance" else _verifier(config, name)))
+    best = f"best of {config.best_of}"
+    choices = {f"{best}, {'wrong corpus' if name == 'wrong' else name}": name for name in config.rankers}
+    corpora = [corpus for _, _, _, corpus, _ in wanted] + [ranker.corpus for ranker in rankers]
+    regimes = list(dict.fromkeys(arm.regime for arm in arms if arm.regime))
+    trained = tuple(map(Contrast, regimes))
+    settings = {f"verifier {name}": given for name, given in config.verifiers.items()} | {"SFT": config.sft}
     controls = [regime for regime in regimes if regime.startswith(CONTROL)]
     tested = [name for name in regimes if name not in controls]
-    return replace(
-        study,
-        judged=not config.has_world,
+    return Study(
+        config=config,
+        arms=tuple(arms),
+        contrasts=(*trained, *map(Contrast, choices)),
+        seeds=config.seeds,
+        seed_contrasts=trained,
+        choices=choices,
+        rankers=tuple(rankers),
+        self_trained=grounded if config.is_self_trained else None,
+        compares_references=True,
         shown=(BASE, *tested),
-        settings={**study.settings, "SFT": config.sft} | ({"SFT, known": config.sft_known} if start else {}),
+        judged=not config.has_world,
         controls=tuple(Contrast(regime, control) for regime in tested for control in controls),
         corpora=tuple(corpus for corpus in dict.fromkeys(corpora) if corpus != CORPUS),
+        settings=settings | ({"SFT, known": config.sft_known} if start else {}),
     )
 
 
