@@ -72,7 +72,6 @@ def build_results() -> r.Results:
         plan("reference", *["valid"] * 4),
         *(plan(regime, "out-of-order", "valid", "alien", "repeat") for regime in REGIMES),
     )
-    probes = {"true continuation": (0.33, 1.0), "every step said twice": (0.40, 0.62), "small talk": (0.31, 0.0)}
     return r.Results(
         title="RECIPE on the embedded world",
         summary=("The paper's reward rises while plans grow.", "Their exact validity does not follow."),
@@ -93,10 +92,6 @@ def build_results() -> r.Results:
         rerankings=tuple(r.Reranking(s, "base", 8, interval(0.52), interval(0.67), interval(0.86)) for s in splits),
         lengths=tuple(r.PlanLengths(s, name, (0, 3, 9, 4)) for s in splits for name in ("reference", *REGIMES)),
         prompts=tuple(r.ShownPrompt(split, "make tea", ("boil the water",), plans) for split in splits),
-        hand_made=tuple(
-            r.ProbePlan(name, r.RewardParts(total, 0.3, 0.4, 0.2, 0.1, 60), validity)
-            for name, (total, validity) in probes.items()
-        ),
         caveats=("One seed: the intervals cover the choice of prompts, not the luck of training.",),
     )
 
@@ -108,7 +103,7 @@ def fake_results() -> r.Results:
 
 @pytest.fixture(scope="session")
 def fake_real_results() -> r.Results:
-    """A report on real data: no exact validity, one split, no probe plans."""
+    """A report on real data: no exact validity, one split."""
     whole = build_results()
     scores = [
         r.RegimeScores("crosstask", row.regime, {name: row.metrics[name] for name in ("steps", "reward")}, 40, 10)

@@ -95,10 +95,10 @@ def kinds(data: Path, *, quick: bool) -> dict[str, tuple[AnyExperiment, Path | N
 
 STAGES = {
     "demo": {
-        *("validation", "sft", "plans-base", "plans-sft", "rewards-paper", "probes"),
+        *("validation", "sft", "plans-base", "plans-sft", "rewards-paper"),
         *(f"{stage}best-of-n{reward}" for stage in ("", "plans-") for reward in ("", "-paper")),
     },
-    "narrations": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo", "probes"},
+    "narrations": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo"},
     "teaching": {
         *("prompts", "corpus-0", "corpus-lists", "plans-base", "self-train"),
         *(f"rewards-{name}" for name in ("grounded", "paper", "relevance")),
@@ -134,7 +134,7 @@ def test_one_expansion_builds_every_kind_and_is_pure(name: str, data: Path) -> N
     order = list(by_name)
     assert all(order.index(need) < order.index(stage.name) for stage in stages for need in stage.needs)
     # The report waits for every stage that writes plans or rewards.
-    assert {one for one in order if one.startswith(("plans-", "rewards-", "probes"))} == set(by_name["report"].needs)
+    assert {one for one in order if one.startswith(("plans-", "rewards-"))} == set(by_name["report"].needs)
     assert all(json.loads(json.dumps(stage.identity)) == stage.identity for stage in stages)
 
 

@@ -13,10 +13,6 @@ def scores(split: str, regime: str, **means: float) -> r.RegimeScores:
     return r.RegimeScores(split, regime, {name: Interval(mean) for name, mean in means.items()}, 10, 10)
 
 
-def parts(total: float) -> r.RewardParts:
-    return r.RewardParts(total, 0.1, 0.2, 0.1, 0.0)
-
-
 def difference(split: str, regime: str, metric: str, mean: float, half: float | None) -> r.Difference:
     bounds = (None, None) if half is None else (mean - half, mean + half)
     return r.Difference(split, regime, "base", metric, Interval(mean, *bounds))
@@ -47,7 +43,6 @@ FOUND = r.Results(
     curves=(CURVE,),
     costs=(r.StepTimes("RL", 1.0, 4.0, 0.5),),
     alarms=(r.Alarm("RL", 3, "Plans grew."),),
-    hand_made=(r.ProbePlan("true continuation", parts(0.3)), r.ProbePlan("reversed", parts(0.1))),
 )
 
 
@@ -59,7 +54,6 @@ def test_the_sentences_of_a_run_on_the_world() -> None:
         "On other, difference in exact validity to the base: RL -0.050.",
         "RL, over its own samples while it trained: the reward went from 0.10 to 0.30, steps in a plan went from 4.00 "
         "to 8.00, exact validity went from 0.50 to 0.50 (means of 5 steps at either end).",
-        "The true continuation has reward 0.300, more than each of 1 perturbed plans.",
         "Findings of the watchdog: RL 1.",
         "Share of the reward in the time of a GRPO step: RL 50.0%.",
     )
@@ -154,13 +148,6 @@ def test_a_run_that_kept_the_base_has_no_figure_in_any_list() -> None:
     alone = replace(found, by_seed=found.by_seed[1:], validations=found.validations[1:])
     for sentence in (*summary(alone), *headline(alone)):
         assert "+0.000" not in sentence
-
-
-def test_perturbed_plans_with_as_high_a_reward_are_named() -> None:
-    rewards = {"reversed": 0.1, "true continuation": 0.3, "every step said twice": 0.3, "small talk": 0.4}
-    plans = tuple(r.ProbePlan(name, parts(reward)) for name, reward in rewards.items())
-    [sentence] = summary(r.Results(title="t", hand_made=plans))
-    assert sentence.endswith("no less: every step said twice (0.300), small talk (0.400).")
 
 
 def test_runs_of_several_seeds_are_averaged() -> None:

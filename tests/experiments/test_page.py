@@ -117,7 +117,6 @@ SECTIONS = {
     "curves": "training",
     "rerankings": "reranking",
     "lengths": "lengths",
-    "hand_made": "probes",
     "prompts": "samples",
     "caveats": "caveats",
 }

@@ -16,13 +16,12 @@ pytest.importorskip("torch")
 pytest.importorskip("numba")
 pytest.importorskip("matplotlib")
 
-from recipe.artifacts import JsonObject, read_json, read_jsonl, write_json, write_jsonl
-from recipe.config import BestOfNConfig, CorpusConfig, EncoderConfig, RewardConfig
+from recipe.artifacts import JsonObject, read_jsonl, write_json, write_jsonl
+from recipe.config import BestOfNConfig, CorpusConfig, EncoderConfig
 from recipe.data.examples import read_examples, write_examples
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.planning.rerank import reward_predictions
 from recipe.progress import SILENT
-from recipe.rows import from_json
 from recipe.text import format_plan
 from recipe.types import Example
 from recipe.world.clips import GREY
@@ -31,9 +30,8 @@ from recipe.world.load import load_world
 from recipe_studies.experiments import report as module
 from recipe_studies.experiments.expand import expand, read_inputs
 from recipe_studies.experiments.findings import summary
-from recipe_studies.experiments.probes import OTHER_GOAL, PERTURBATIONS, PROBES, REFERENCE, ProbeRewards, reward_probes
 from recipe_studies.experiments.report import write_report
-from recipe_studies.experiments.results import SPLITS, ProbePlan, Provenance, Results, load_results
+from recipe_studies.experiments.results import SPLITS, Provenance, Results, load_results
 from recipe_studies.experiments.settings import (
     AnyExperiment,
     ExperimentConfig,
@@ -69,7 +67,7 @@ def made_up_run(folder: Path, config: AnyExperiment, written: Written) -> Path:
     """A run folder after all stages but the report: real data, corpora and rewards, made-up plans and training."""
     study = study_of(config)
     for stage in expand(study, read_inputs(config)):
-        if stage.name.startswith(("data", "prompts", "corpus", "probes")):
+        if stage.name.startswith(("data", "prompts", "corpus")):
             stage.work(folder, stage.settings, SILENT)
     examples = read_examples(folder / TEST)
     for plans in study.plan_sets:
@@ -232,31 +230,11 @@ def test_the_method_once(method: Path) -> None:
     assert [(cost.regime, cost.share) for cost in results.costs] == [("RL", 0.25)]
     assert results.provenance.data["verification corpus"].startswith("30 narrations")
     page = (method / "report.html").read_text()
-    assert all(name in page for name in (*regimes, *(plan.name for plan in results.hand_made)))
+    assert all(name in page for name in regimes)
     real = reported(method, METHOD.model_copy(update={"source": FILES}))
     assert all("score" not in row.metrics and "reward" in row.metrics for row in real.scores)
     assert {row.metric for row in real.rerankings} == {real.main_metric()} == {"matched_ordered_f1"}
     assert "validity" not in real.curves[0].series
-
-
-def test_probe_plans(method: Path, tmp_path: Path) -> None:
-    def probes(folder: Path) -> dict[str, ProbePlan]:
-        read = from_json(read_json(folder / PROBES), tuple[ProbePlan, ...], "probes")
-        return {plan.name: plan for plan in read}
-
-    whole = probes(method)
-    assert list(whole) == [*PERTURBATIONS, "small talk"]
-    assert (whole[REFERENCE].validity, whole["small talk"].validity) == (1.0, 0.0)
-    for name in ("history copied", "reversed", OTHER_GOAL, "every step said twice"):
-        assert (whole[name].validity or 0.0) < 1.0
-    assert whole[REFERENCE].parts.total > whole["history copied"].parts.total
-    assert {plan.parts.plans for plan in whole.values()} == {8}
-    write_examples(tmp_path / TEST, draw_examples(load_world(), "test_cuts", 1))
-    (tmp_path / CORPUS).symlink_to(method / CORPUS)
-    reward_probes(tmp_path, ProbeRewards(RewardConfig(pool_size=5), world=False, seed=0), SILENT)
-    alone = probes(tmp_path)  # one goal alone has no plan of another
-    assert set(alone) == set(PERTURBATIONS) - {OTHER_GOAL}
-    assert {plan.validity for plan in alone.values()} == {None}
 
 
 @pytest.mark.thorough

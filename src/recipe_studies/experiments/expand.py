@@ -13,7 +13,6 @@ from recipe.prompting import open_prompt
 from recipe.world.examples import TextNoise
 from recipe.world.load import load_world
 from recipe_studies.experiments import data, video
-from recipe_studies.experiments.probes import PROBES, ProbeRewards, reward_probes
 from recipe_studies.experiments.report import write_report
 from recipe_studies.experiments.results import ROWS
 from recipe_studies.experiments.schedule import Stage, StageList, run_stages
@@ -212,10 +211,6 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
         reads += [SELF_TRAINED] if is_self_trained(ranker.verifier) else []
         stages.add(f"rewards-{ranker.name}", rank, ranking, outputs, reads)
         every_file += outputs
-    if study.reward is not None:
-        probes = ProbeRewards(study.reward, config.has_world, seed)
-        stages.add("probes", reward_probes, probes, (PROBES,), (TEST, CORPUS))
-        every_file.append(PROBES)
     pages = ("report.json", "report.html", ROWS, *(["clips.png"] if isinstance(config, VideoConfig) else []))
     stages.add("report", write_report, config, pages, every_file)
     return stages

@@ -10,7 +10,6 @@ from recipe.evaluation.controls import control_sentences, is_beaten
 from recipe.evaluation.metrics import CONTROL, METRICS
 from recipe.evaluation.validity.measure import Difference
 from recipe.stats import Interval
-from recipe_studies.experiments.probes import REFERENCE
 from recipe_studies.experiments.results import KEPT, NAMES, SPLITS, Results
 from recipe_studies.experiments.settings import TeachingConfig, VideoConfig
 from recipe_studies.experiments.study import BASE, Study
@@ -56,16 +55,6 @@ def summary(
             f"The self-trained reward learned from {counts['plans']:,} plans of {counts['prompts']} pseudo-prompts of "
             f"{counts['goals']} goals of the corpus. Its own test says: {verdict} ({self_trained['reason']})."
         )
-    totals = {plan.name: plan.parts.total for plan in results.hand_made}
-    if REFERENCE in totals:
-        reference = totals.pop(REFERENCE)
-        better = ", ".join(f"{name} ({total:.3f})" for name, total in totals.items() if total >= reference)
-        if better:
-            sentences.append(f"The {REFERENCE} has reward {reference:.3f}. These plans have no less: {better}.")
-        else:
-            sentences.append(
-                f"The {REFERENCE} has reward {reference:.3f}, more than each of {len(totals)} perturbed plans."
-            )
     counts = dict.fromkeys((curve.regime for curve in results.curves), 0)
     for alarm in results.alarms:
         counts[alarm.regime] += 1

@@ -221,23 +221,6 @@ def report_sections(results: Results) -> Iterator[Section]:
     if results.lengths:
         figure = _figures("lengths", (plots.lengths_figure(results.lengths), "Share of plans by number of steps."))
         yield Section("lengths", "How long the plans are", "Length", blocks=figure, folded=True)
-    if results.hand_made:
-        names = ("reward", *(["validity"] if exact else []), "history alone", "history and plan", "progress", "gated")
-        probes = []
-        for plan in results.hand_made:
-            parts, validity = plan.parts, [Cell(plan.validity, 2)] if exact else []
-            numbers = [Cell(value, 3) for value in (parts.aligned_history, parts.aligned_full, parts.rho)]
-            probes.append(row(plan.name, Cell(parts.total, 3), *validity, *numbers, metric_cell(parts.gated, "gated")))
-        paragraph = (
-            f"Means over {results.hand_made[0].parts.plans} prompts: how well the history alone and history and plan "
-            "align with the corpus, and the progress from the one to the other. Below a threshold of progress the gate "
-            "turns the reward into a penalty."
-        )
-        title = "Rewards of the reference plan and of perturbed plans"
-        drawing = plots.probes_figure(results.hand_made)
-        figure = _figures("probes", (drawing, "Mean reward, and validity where it is known."))
-        table = Table(title, "plan", headings(*names), tuple(probes))
-        yield Section("probes", title, "Probe plans", (paragraph,), (*figure, table), folded=True)
     if results.prompts:
         plans = tuple(plans_side_by_side(results.prompts))
         yield Section("samples", "Plans side by side", "Samples", blocks=plans, folded=True)

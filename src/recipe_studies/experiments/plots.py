@@ -12,8 +12,7 @@ from recipe.evaluation.metrics import METRICS, REWARDS, regime_colours
 from recipe.evaluation.validity.measure import Difference, PlanLengths, Reranking
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.plots import DASHED, STYLE, Line, Mark, curves, intervals, name_ends, new_figure
-from recipe.stats import Interval
-from recipe_studies.experiments.results import NAMES, SPLITS, Curve, ProbePlan, Results, ValidationCurve, load_results
+from recipe_studies.experiments.results import NAMES, SPLITS, Curve, Results, ValidationCurve, load_results
 
 try:
     import matplotlib as mpl
@@ -96,15 +95,6 @@ def reranking_figure(rerankings: Sequence[Reranking]) -> Figure:
     marks += [Mark("best sample", first.oracle, panel=SPLITS.get(split, split)) for split, first in splits.items()]
     digits = 3 if metric == "reward" else 2
     return intervals(marks, colours=colours, unit=METRICS.get(metric, metric), digits=digits)
-
-
-def probes_figure(probes: Sequence[ProbePlan]) -> Figure:
-    """Mean reward of every kind of probe plan, and its validity where that is known, one panel each."""
-    marks = [Mark(plan.name, Interval(plan.parts.total), panel="reward") for plan in probes]
-    marks += [
-        Mark(plan.name, Interval(plan.validity), panel="validity") for plan in probes if plan.validity is not None
-    ]
-    return intervals(marks, colours={plan.name: VERMILION for plan in probes}, line=0)
 
 
 def training_figure(runs: Sequence[Curve], titles: dict[str, str]) -> Figure | None:

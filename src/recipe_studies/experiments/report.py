@@ -36,7 +36,6 @@ from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.self_trained import CARD
 from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import read_records, replay
-from recipe.rows import from_json
 from recipe.types import Example
 from recipe_studies.experiments.findings import caveats, summary
 from recipe_studies.experiments.measure import (
@@ -46,11 +45,9 @@ from recipe_studies.experiments.measure import (
 )
 from recipe_studies.experiments.over_optimisation import read_validations
 from recipe_studies.experiments.page import rerender
-from recipe_studies.experiments.probes import PROBES
 from recipe_studies.experiments.results import (
     ROWS,
     Alarm,
-    ProbePlan,
     Provenance,
     Results,
     ShownPlan,
@@ -86,7 +83,6 @@ STAGES = {
     "plans-best-of-n": "plans after best-of-N rounds",
     "plans": "plans after GRPO",
     "rewards": "rewards of all plans",
-    "probes": "probe plans",
 }
 """Stages, or beginnings of their names, and what the report calls them; times of one title are added."""
 
@@ -157,9 +153,6 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
     )
     controls, gaps = _controls(measured, means, seed)
     results = replace(results, controls=controls, control_differences=gaps)
-    if study.reward is not None:
-        probes = run_dir / PROBES
-        results = replace(results, hand_made=from_json(read_json(probes), tuple[ProbePlan, ...], str(probes)))
     spent: dict[str, list[tuple[float, float]]] = {}
     for arm in study.reward_arms:
         metrics = (row for _, row in read_jsonl(run_dir / arm.folder / "metrics.jsonl"))

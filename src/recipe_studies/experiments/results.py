@@ -162,18 +162,6 @@ class ValidationCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class RewardParts:
-    """A reward and its parts A(h), A(h + c), rho and the share below the gate: means over `plans` plans."""
-
-    total: float
-    aligned_history: float
-    aligned_full: float
-    rho: float
-    gated: float
-    plans: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class ShownPlan:
     """A plan as the report shows it."""
 
@@ -194,15 +182,6 @@ class ShownPrompt:
     goal: str
     history: tuple[str, ...]
     plans: tuple[ShownPlan, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProbePlan:
-    """The mean reward of the reference plans, or of a perturbation such as every step said twice."""
-
-    name: str
-    parts: RewardParts
-    validity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +207,6 @@ class Results:
     rerankings: tuple[Reranking, ...] = ()
     lengths: tuple[PlanLengths, ...] = ()
     prompts: tuple[ShownPrompt, ...] = ()
-    hand_made: tuple[ProbePlan, ...] = ()
-    """The probe plans."""
     costs: tuple[StepTimes, ...] = ()
     alarms: tuple[Alarm, ...] = ()
     caveats: tuple[str, ...] = ()

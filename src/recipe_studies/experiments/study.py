@@ -161,7 +161,7 @@ class Study:
     """Regimes that take, of the first `best_of` samples of the base, the one with the highest value of a metric."""
     rankers: tuple[Ranker, ...] = ()
     reward: RewardConfig | None = None
-    """The verifier that rewards plans as they are sampled, the probe plans and the plans that the report shows."""
+    """The verifier that rewards plans as they are sampled, and those that the report shows."""
     self_trained: RewardConfig | None = None
     """The grounded reward that a net is trained beside, on the corpus; None where no reward is self-trained."""
     compares_references: bool = False
