@@ -393,13 +393,14 @@ def _diagnosed(diagnosis: "Diagnosis") -> tuple[dict[str, Any], list[str | Text]
 
 def known_benchmarks(names: list[str] | None) -> list[str]:
     """The names given with --benchmark. Raises BadParameter for an unknown one."""
+    from recipe.config.removed import removed_option
     from recipe.data.benchmarks import BENCHMARKS
 
     for name in names or []:
         if name not in BENCHMARKS:
-            raise typer.BadParameter(
-                f"{name!r} is unknown; known are {', '.join(BENCHMARKS)}.", param_hint="--benchmark"
-            )
+            gone = removed_option("recipe data prepare", ["--benchmark", name])
+            known = f"{name!r} is unknown; known are {', '.join(BENCHMARKS)}."
+            raise typer.BadParameter(gone or known, param_hint="--benchmark")
     return names or []
 
 

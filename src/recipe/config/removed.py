@@ -6,6 +6,9 @@ The only trace of them in the code. Whoever gives such a name gets its sentence 
 from collections.abc import Mapping, Sequence
 
 _ONE_PROTOCOL = "no published row needs another one than VLaMP's, which is always used; leave it out"
+_WEB_PROCEDURES = "it is not in the paper; give its rows as your own procedures: a goal and its steps a line"
+    "it is not in the paper; give its rows as your own procedures, a goal and its steps a line (docs/data.md)"
+)
 _VPA = ("recipe evaluate vpa", "recipe vpa examples", "recipe vpa plan")
 
 REMOVED: Mapping[str, str] = {
@@ -26,6 +29,8 @@ REMOVED: Mapping[str, str] = {
     **{f"{command} {option}": _ONE_PROTOCOL for command in _VPA for option in ("--rule", "--protocol", "--order")},
     "recipe evaluate vpa --taxonomy": "actions are always the 105 different texts; leave it out",
     "recipe reproduce credit": 'credit for steps gained nothing; rounds on composed plans are choose = "composed"',
+    "recipe data prepare --benchmark how2bench": _WEB_PROCEDURES,
+    "recipe corpus build --format how2mine": _WEB_PROCEDURES,
     # Settings.
     "GroundedConfig.language_model": "the order of steps by a language model gained nothing on average; leave it out",
     "GroundedConfig.model_order": "it was the weight of `language_model`, which was removed too; leave it out",
@@ -35,6 +40,12 @@ REMOVED: Mapping[str, str] = {
     "GRPOConfig.kl_budget": "its gain was within the noise; validate with patience, which keeps the best step",
     "GRPOConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",
     "BestOfNConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",
+    "TeachingConfig.levels": "the learning law is a finished experiment; leave it out",
+    **{
+        f"TeachingConfig.arms={arm}-steps": "credit for steps gained nothing; name the arm without -steps"
+        for arm in ("narrations", "lists", "validity")
+    },
+    "ExperimentConfig.kind=comparison": "compare rewards by kind = 'teaching', or by benchmarks/comparison.py",
     "RewardConfig.frames": "frames as evidence gained nothing in the reward; leave the table out",
     "ModelConfig.continues": "it belonged to the search by beam; leave it out",
     "SearchConfig.search=beam": "at equal tokens it was worse than recombine; use recombine",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from recipe.config.removed import removed_option
 from recipe.data.captaincook4d import ANNOTATIONS, missing_steps, read_captaincook4d
 from recipe.data.coin import read_coin
 from recipe.data.crosstask import read_crosstask
@@ -217,7 +218,8 @@ def require_benchmarks(root: Path, names: Sequence[str] = ()) -> dict[str, Path]
     if not root.is_dir():
         raise InputError(f"{root}: the folder does not exist; give the folder that holds the benchmarks.")
     if unknown := [name for name in names if name not in BENCHMARKS]:
-        raise InputError(f"benchmark {unknown[0]!r} is unknown; known are {', '.join(BENCHMARKS)}.")
+        gone = removed_option("recipe data prepare", ["--benchmark", unknown[0]])
+        raise InputError(gone or f"benchmark {unknown[0]!r} is unknown; known are {', '.join(BENCHMARKS)}.")
     wanted = [name for name in BENCHMARKS if not names or name in names]
     folders = {name: folder for name in wanted if (folder := find_benchmark(root, name)) is not None}
     absent = [name for name in wanted if name not in folders]

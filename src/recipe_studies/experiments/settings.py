@@ -26,6 +26,7 @@ from recipe.config import (
     parse_config,
     read_config,
 )
+from recipe.config.removed import removed_setting
 from recipe.config.training import tracking_packages
 from recipe.errors import ConfigError, require_packages
 
@@ -403,7 +404,9 @@ def load_experiment(
     raw = read_config(path, changes)
     kind = raw.get("kind")
     if kind is not None and kind not in [*KINDS]:
-        raise ConfigError(f"{path}: key 'kind': {kind!r} is unknown; known are {', '.join(map(repr, KINDS))}.")
+        gone = removed_setting(ExperimentConfig, "kind", kind)
+        unknown = f"key 'kind': {kind!r} is unknown; known are {', '.join(map(repr, KINDS))}"
+        raise ConfigError(f"{path}: {f'kind = {kind!r} was removed: {gone}' if gone else unknown}.")
     if kind is None:
         config: AnyExperiment = parse_config(raw, ExperimentConfig, str(path), changes)
     else:
