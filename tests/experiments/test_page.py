@@ -168,7 +168,6 @@ def test_a_study_page_says_what_to_do_and_then_shows_what_each_reward_gained(
     page = render_html(found)
     assert page.index('class="found"') < page.index("By drift")
     elements = Elements(page)
-    assert "drift" in elements.ids
     assert len(elements.ids) == len(set(elements.ids))
     means, drift = plots.means_figure(found), plots.drift_figure(found.validations)
     measure, rewards = drift.axes
@@ -180,7 +179,7 @@ def test_a_study_page_says_what_to_do_and_then_shows_what_each_reward_gained(
     # The drift of many runs in one picture would say nothing.
     many = render_html(validated(fake_results, *"abcde"))
     assert many.index('class="found"') < many.index("Mean difference to base")
-    assert "drift" not in Elements(many).ids
+    assert "By drift" not in many
 
 
 @pytest.mark.thorough

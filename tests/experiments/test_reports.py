@@ -22,6 +22,7 @@ from recipe.data.examples import read_examples, write_examples
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.planning.rerank import reward_predictions
 from recipe.progress import SILENT
+from recipe.stats import Interval
 from recipe.text import format_plan
 from recipe.types import Example
 from recipe.world.clips import GREY
@@ -57,7 +58,7 @@ METHOD = ExperimentConfig(
     grpo={"reward": {"pool_size": 5}},
     **SMALL,
 )
-COMPARED = METHOD.model_copy(update={"compared": ("validity",)})
+COMPARED = METHOD.model_copy(update={"compared": ("validity",), "validation": {"measure": "validity"}})
 FILES = FilesSource(type="files", narrations=(Path("n"),), benchmarks=("coin",))
 Written = Callable[[Example, str, int], list[str]]
 """The steps of a made-up plan for an example, of a regime and a sample."""
@@ -108,6 +109,10 @@ def trained(run_dir: Path, folder: str, stage: str, rounds: bool) -> None:
         else:
             rows.append({"step": step, "reward": 0.1 * step, "steps": 4.0, "reward_seconds": 1.0, "step_seconds": 4.0})
     write_jsonl(run_dir / folder / "metrics.jsonl", rows)
+    validated = {"measure": "validity", "plans": 12, "prompts": [0.5] * 3, "steps": 4.5}
+    points = ((0, 0.0, 0.5, None), (1, 1.0, 0.6, [0.1, 0.0, 0.2]), (2, 4.0, 0.6, [0.1, None, None]))
+    figures = [dict(zip(("step", "kl_plan", "validity", "gain"), point, strict=True)) for point in points]
+    write_jsonl(run_dir / folder / "validation.jsonl", [validated | row | {"reward": 0.1} for row in figures])
     write_json(run_dir / "stages" / f"{stage}.json", {"done": True, "seconds": 12.5, "cpu_seconds": 10.0})
 
 
@@ -150,6 +155,11 @@ def test_rewards_compared_on_a_world(compared: Path) -> None:
         assert score[split, BASE]["copied"].mean > 0.3
     assert {curve.regime for curve in results.curves} == {*regimes}
     assert all(curve.series["validity"] == (1.0, 1.0, 1.0) for curve in results.curves)
+    for validated in results.validations:
+        assert (validated.prompts, validated.plans, validated.unit, validated.chosen.step) == (3, 12, "step", 1)
+        assert [point.measured for point in validated.points] == [0.5, 0.6, 0.6]  # the earliest of equals is chosen
+        assert validated.points[1].gain == Interval(0.1, 0.0, 0.2)
+    assert [validated.regime for validated in results.validations] == [*regimes]
     assert {choice.verifier for choice in results.rerankings} == {"paper"}
     assert {(cost.regime, cost.share) for cost in results.costs} == {(name, 0.25) for name in regimes}
     assert "RL, paper 25.0%, RL, exact validity 25.0%" in results.summary[-1]

@@ -55,7 +55,7 @@ def report(
 ) -> CommandOutput:
     """Write a run's report.html again, or one page of what `recipe evaluate` measured beside the paper's tables.
 
-    Of a training run with validation it writes validation.html: reward and measure against the KL divergence.
+    Of a training run with validation it writes validation.html: reward and measure by step.
 
     Example: recipe report evaluations/*.json --examples examples.jsonl --output report.html --markdown report.md
     """

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 
 _ONE_PROTOCOL = "no published row needs another one than VLaMP's, which is always used; leave it out"
 _WEB_PROCEDURES = "it is not in the paper; give its rows as your own procedures: a goal and its steps a line"
-    "it is not in the paper; give its rows as your own procedures, a goal and its steps a line (docs/data.md)"
-)
 _VPA = ("recipe evaluate vpa", "recipe vpa examples", "recipe vpa plan")
 
 REMOVED: Mapping[str, str] = {

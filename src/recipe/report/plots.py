@@ -219,9 +219,6 @@ def curves(
     ylabel: str = "",
     smoothed: bool = False,
     levels: Mapping[str, Sequence[tuple[str, float]]] | None = None,
-    ends: bool = False,
-    across: int = 3,
-    part: Figure | SubFigure | None = None,
 ) -> Figure:
     """Lines with the 95% intervals of their points, a panel for each title.
 
@@ -230,31 +227,20 @@ def curves(
         ylabel: Label of the axis that all panels share; without it each panel has an axis of its own.
         smoothed: Draw the running mean, over a single line as it was logged.
         levels: Named values that are marked across a panel, by its title.
-        ends: Write names and last values at the ends of the lines, in place of a legend.
-        across: Panels side by side; of panels below each other the first is the highest.
-        part: Where to draw; without it, in a figure of its own, of a fitting height.
 
     """
     lines = list(lines)
     titles, names = (list(dict.fromkeys(values)) for values in zip(*(line[:2] for line in lines), strict=True))
-    across = min(across, len(titles)) if ylabel else across
+    across = min(3, len(titles)) if ylabel else 3
     rows = -(-len(titles) // across)
-    height = 1.6 + rows if across == 1 else 0.5 + (2.7 if ylabel else 1.9) * rows
-    figure = part or new_figure(WIDTH, height, gap=0.06)
-    grid = figure.subplots(
-        rows,
-        across,
-        squeeze=False,
-        sharex=across == 1,
-        sharey=bool(ylabel),
-        height_ratios=[2, *[1] * (rows - 1)] if across == 1 else None,
-    )
+    height = 2.6 if across == 1 else 0.5 + (2.7 if ylabel else 1.9) * rows
+    figure = new_figure(WIDTH, height, gap=0.06)
+    grid = figure.subplots(rows, across, squeeze=False, sharey=bool(ylabel))
     runs = Counter((line.panel, line.name) for line in lines)
     several = max(runs.values()) > 1
     for panel in grid.flat[len(titles) :]:
         panel.set_visible(False)
     for title, panel in zip(titles, grid.flat, strict=False):
-        last: list[tuple[str, float, float, str]] = []
         for name in names:
             own = [line for line in lines if (line.panel, line.name) == (title, name)]
             tint = colours.get(name, INK)
@@ -279,12 +265,7 @@ def curves(
                     if isinstance(value, Interval) and value.low is not None and value.high is not None:
                         panel.plot([x, x], [value.low, value.high], color=tint, linewidth=1.4, alpha=0.6)
             if smoothed and own and len({len(y) for y in smooth}) == 1:
-                mean = np.mean(smooth, axis=0)
-                panel.plot(own[0].x, mean, color=tint, linewidth=2)
-                if (known := mean[np.isfinite(mean)]).size:
-                    end = float(known[-1])
-                    text = f"{name} {format_number(end, 1 if end >= 2 else 2)}"
-                    last.append((text, float(own[0].x[-1]), end, tint))
+                panel.plot(own[0].x, np.mean(smooth, axis=0), color=tint, linewidth=2)
         panel.set_title(fill(title, 40 if across < 3 else 26))
         if smoothed:
             panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -305,13 +286,11 @@ def curves(
                     color=MUTED,
                     va="center",
                 )
-        if ends:
-            name_ends(panel, last)
     figure.supxlabel(xlabel, color=MUTED, fontsize=9)
     grid[0][0].set_ylabel(ylabel)
-    if len(names) > 1 and not ends:
+    if len(names) > 1:
         legend(figure, names, [colours.get(name, INK) for name in names], [""] * len(names))
-    return figure.get_figure(root=True)
+    return figure
 
 
 def name_ends(panel: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:

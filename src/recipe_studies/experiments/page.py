@@ -28,9 +28,7 @@ from recipe.report.page import render
 from recipe.report.plots import inline_svg, new_figure, smoothing_window
 from recipe_studies.experiments import plots
 from recipe_studies.experiments.findings import headline
-from recipe_studies.experiments.over_optimisation import CAPTION as DRIFT_CAPTION
-from recipe_studies.experiments.over_optimisation import validation_table
-from recipe_studies.experiments.plots import SERIES, TITLES, validation_figure
+from recipe_studies.experiments.plots import SERIES, SERIES_OF_ONE_RUN
 from recipe_studies.experiments.results import (
     KEPT,
     MAIN,
@@ -71,12 +69,9 @@ AGREEMENT = (
     "differs counts as wrong."
 )
 REWARD = "There is no exact measure of a plan here; the reward is the verifier's score, not the quality of a plan."
-TRAINING = (
-    "The trainer sees the reward only. Beside it stand the exact validity and the length of the same completions: "
-    "where the reward goes on rising and validity does not, the policy optimises the verifier and not the plan."
-)
+TRAINING = "The trainer sees the reward only; exact validity and length of the same completions stand beside it."
 TOGETHER = 4
-"""Runs at most whose validations are drawn in one figure."""
+"""Runs at most whose validations are drawn in the picture that the page begins with."""
 KEY_REGIMES = "By regime: plans for test prompts, mean and 95% interval."
 KEY_DRIFT = (
     "By drift: the same measure on validation prompts while a reward trains, from the base on; what is ringed is kept "
@@ -180,14 +175,6 @@ def report_sections(results: Results) -> Iterator[Section]:
         }
         tables = _difference_tables(runs, "run", f"difference of each run to {baselines}", kept)
         yield Section("seeds", "Seed by seed", "Seeds", blocks=(*figure, *tables))
-    if first == "validations":
-        figure = _figures("drift", (validation_figure(results.validations), DRIFT_CAPTION))
-        drift_tables = []
-        for curve in results.validations:
-            table = validation_table(curve)
-            drift_tables.append(replace(table, caption=f"{curve.regime}, {table.caption}"))
-        title = "Reward and measure against drift"
-        yield Section("drift", title, "Over-optimisation", blocks=(*figure, *drift_tables), folded=True)
     training: list[Table | Figure] = [*_training_figures(results.curves)]
     if results.costs:
         rows = (
@@ -323,20 +310,16 @@ def _difference_tables(
 
 
 def _training_figures(curves: Sequence[Curve]) -> tuple[Figure, ...]:
-    """One run in figures of its own; several by series, all in one."""
-    if len(curves) > 1:
-        caption = "Means over each step's own completions, smoothed: a thin line is one run, a thick one their mean."
-        return _figures("training", (plots.training_figure(curves, TITLES), caption))
-    drawings: list[tuple[Drawing | None, str]] = []
-    for curve in curves:
-        if "reward" in curve.series:
-            run = curve.regime if curve.seed is None else f"{curve.regime}, seed {curve.seed}"
-            window = smoothing_window(len(curve.steps))
-            smooth = f" (faint) and the running mean over {window} steps" if window > 1 else ""
-            caption = f"{run}: means over each step's own completions{smooth}."
-            drawings.append((plots.over_optimisation_figure(curve), caption))
-        drawings.append((plots.training_figure(curves, SERIES), "What else was logged while training, as above."))
-    return _figures("training", *drawings)
+    """Series of all runs, one panel each; of a run alone more of them."""
+    if len(curves) == 1:
+        [curve] = curves
+        run = curve.regime if curve.seed is None else f"{curve.regime}, seed {curve.seed}"
+        window = smoothing_window(len(curve.steps))
+        smooth = f" (faint) and the running mean over {window} steps" if window > 1 else ""
+        caption = f"{run}: means over each step's own completions{smooth}."
+        return _figures("training", (plots.training_figure(curves, SERIES_OF_ONE_RUN), caption))
+    caption = "Means over each step's own completions, smoothed: a thin line is one run, a thick one their mean."
+    return _figures("training", (plots.training_figure(curves, SERIES), caption))
 
 
 def _differences_figure(results: Results, section: str, metrics: Sequence[str] = plots.CHANGES) -> tuple[Figure, ...]:

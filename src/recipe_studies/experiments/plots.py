@@ -10,7 +10,7 @@ from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
 from recipe.evaluation.metrics import METRICS, REWARDS, regime_colours
 from recipe.evaluation.validity.measure import Difference, PlanLengths, Reranking
-from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
+from recipe.report.colours import DARK_GREY, GREEN, INK, MUTED
 from recipe.report.plots import DASHED, STYLE, Line, Mark, curves, intervals, name_ends, new_figure
 from recipe_studies.experiments.results import NAMES, SPLITS, Curve, Results, ValidationCurve, load_results
 
@@ -24,12 +24,6 @@ except ModuleNotFoundError as error:
 
 DRIFT = "root of the KL of a plan, √nats"
 SERIES = {
-    "kl": "KL to the reference policy",
-    "gated": "share below the gate",
-    "clipped": "share cut at the token limit",
-}
-"""Series of a curve beside those of the over-optimisation figure, with their names in words."""
-TITLES = {
     "validity": "exact validity",
     "matched_f1": "matched step F1 with the reference",
     "f1": "step F1 with the reference",
@@ -39,7 +33,12 @@ TITLES = {
     "repeated": "share repeated in the plan",
     "clipped": "share cut at the token limit",
 }
-"""Series of curves in the order of their panels, where several runs are drawn."""
+"""Series of curves in the order of their panels, with their names in words."""
+SERIES_OF_ONE_RUN = SERIES | {
+    "reward": "reward",
+    "kl": "KL to the reference policy",
+    "gated": "share below the gate",
+}
 CHANGES = ("score", "matched_f1", "matched_ordered_f1", "f1", "ordered_f1", "coverage", "clean", "steps", "repeats")
 """Metrics whose paired differences are drawn, one panel each; those of them that are known."""
 
@@ -109,19 +108,6 @@ def training_figure(runs: Sequence[Curve], titles: dict[str, str]) -> Figure | N
     return curves(lines, colours=colours, xlabel="training step", smoothed=True) if lines else None
 
 
-def over_optimisation_figure(run: Curve, part: Figure | SubFigure | None = None) -> Figure:
-    """Reward, and exact validity where known, over training; below them the plans' length."""
-    names = {
-        name: words for name, words in (("reward", "reward"), ("validity", "exact validity")) if name in run.series
-    }
-    title = f"{run.regime}: what is rewarded and what is true" if len(names) > 1 else f"{run.regime}: reward"
-    lines = [Line(title, words, run.steps, run.series[name]) for name, words in names.items()]
-    if "length" in run.series:
-        lines.append(Line("steps in a plan", "steps in a plan", run.steps, run.series["length"]))
-    colours = {"reward": regime_colours([run.regime])[run.regime], "steps in a plan": MUTED}
-    return curves(lines, colours=colours, xlabel="training step", smoothed=True, ends=True, across=1, part=part)
-
-
 @mpl.rc_context(STYLE)
 def lengths_figure(lengths: Sequence[PlanLengths]) -> Figure:
     """Shares of plans by number of steps, one row a regime and one column a split."""
@@ -152,25 +138,6 @@ def lengths_figure(lengths: Sequence[PlanLengths]) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def validation_figure(runs: Sequence[ValidationCurve]) -> Figure:
-    """The measure of all runs against the root of KL in one panel, and each run's reward in a panel of its own."""
-    measure = runs[0].measure
-    colours = regime_colours(run.regime for run in runs) if len(runs) > 1 else {runs[0].regime: VERMILION}
-    figure = new_figure(7.6, 3.1, gap=0.08)
-    panels = list(figure.subplots(1, len(runs) + (measure != "reward"), squeeze=False)[0])
-    for run in runs:
-        if measure != "reward":
-            _draw_drift(panels[0], run, colours[run.regime] if len(runs) > 1 else BLUE)
-            panels[0].set_title(NAMES.get(measure, measure))
-        own = panels[runs.index(run) + (measure != "reward")]
-        _draw_drift(own, run, colours[run.regime], [point.reward for point in run.points])
-        own.set_title(f"reward of {run.regime}" if len(runs) > 1 else "reward")
-    for panel in panels:
-        panel.set_xlabel(DRIFT)
-    return figure
-
-
-@mpl.rc_context(STYLE)
 def drift_figure(runs: Sequence[ValidationCurve], part: Figure | SubFigure | None = None) -> Figure:
     """The measure of all runs against the root of KL; below it each reward, as a share of its own rise."""
     colours, measure = regime_colours(run.regime for run in runs), runs[0].measure
@@ -181,12 +148,10 @@ def drift_figure(runs: Sequence[ValidationCurve], part: Figure | SubFigure | Non
     ends = []
     for run in runs:
         if measure != "reward":
-            _draw_drift(top, run, colours[run.regime], steps=False)
+            _draw_drift(top, run, colours[run.regime], [point.measured for point in run.points])
         rewards = [point.reward for point in run.points]
         low, rise = rewards[0], max(rewards) - rewards[0]
-        _draw_drift(
-            bottom, run, colours[run.regime], [(reward - low) / (rise or 1.0) for reward in rewards], steps=False
-        )
+        _draw_drift(bottom, run, colours[run.regime], [(reward - low) / (rise or 1.0) for reward in rewards])
         last = run.points[-1]
         ends.append((run.regime, math.sqrt(max(0.0, last.kl)), last.measured, colours[run.regime]))
     name_ends(top, ends)
@@ -199,14 +164,8 @@ def drift_figure(runs: Sequence[ValidationCurve], part: Figure | SubFigure | Non
     return figure.get_figure(root=True)
 
 
-def _draw_drift(
-    panel: Axes, curve: ValidationCurve, colour: str, values: Sequence[float] | None = None, *, steps: bool = True
-) -> None:
-    """A run's values, by default its measure, against the root of KL: a point a validation, the chosen one ringed.
-
-    `steps` labels the points with their steps.
-    """
-    values = [point.measured for point in curve.points] if values is None else values
+def _draw_drift(panel: Axes, curve: ValidationCurve, colour: str, values: Sequence[float]) -> None:
+    """A run's values against the root of KL: a point a validation, the chosen one ringed."""
     drift = [math.sqrt(max(0.0, point.kl)) for point in curve.points]
     panel.plot(drift, values, "-", color=colour, linewidth=1, alpha=0.45)
     panel.plot(drift, values, "o", color=colour, markersize=5)
@@ -215,32 +174,27 @@ def _draw_drift(
     panel.plot(
         drift[chosen], values[chosen], "o", color=colour, markersize=12, markerfacecolor="none", markeredgewidth=2
     )
-    for across, up, point in zip(drift, values, curve.points, strict=True):
-        if steps:
-            panel.annotate(
-                str(point.step), (across, up), (0, 9), textcoords="offset points", ha="center", color=INK, fontsize=8
-            )
     panel.margins(x=0.08, y=0.2)
     panel.locator_params(nbins=5)
 
 
 @mpl.rc_context(STYLE | {"svg.fonttype": "path"})
 def key_figure(run_dir: Path, target: Path) -> None:
-    """The finding of `report.json` in one picture, PNG or SVG by the name of `target`: regimes and over-optimisation.
+    """The finding of `report.json` in one picture, PNG or SVG by the name of `target`.
 
-    Raises InputError where the results hold neither scores nor curves.
+    It shows the regimes and, where runs validated, their drift while training. Raises InputError where the results
+    hold no scores.
     """
     results = load_results(run_dir / "report.json")
-    trained = [curve for curve in results.curves if "reward" in curve.series]
-    if not results.scores or not (trained or results.validations):
-        raise InputError("the results hold no scores or no training curve; there is no key figure to draw.")
-    figure = new_figure(10.4, 3.9, gap=0.06)
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.15, 1))[0]
-    means_figure(results, left)
+    if not results.scores:
+        raise InputError("the results hold no scores; there is no key figure to draw.")
     if results.validations:
+        figure = new_figure(10.4, 3.9, gap=0.06)
+        left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.15, 1))[0]
+        means_figure(results, left)
         drift_figure(results.validations, right)
     else:
-        over_optimisation_figure(trained[0], right)
+        figure = means_figure(results)
     figure.set_facecolor("white")
     with atomic_path(target) as partial:
         kind = target.suffix.lstrip(".") or "png"

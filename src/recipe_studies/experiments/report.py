@@ -36,6 +36,7 @@ from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.self_trained import CARD
 from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import read_records, replay
+from recipe.stats import Interval
 from recipe.types import Example
 from recipe_studies.experiments.findings import caveats, summary
 from recipe_studies.experiments.measure import (
@@ -43,7 +44,6 @@ from recipe_studies.experiments.measure import (
     measure,
     training_curve,
 )
-from recipe_studies.experiments.over_optimisation import read_validations
 from recipe_studies.experiments.page import rerender
 from recipe_studies.experiments.results import (
     ROWS,
@@ -54,6 +54,8 @@ from recipe_studies.experiments.results import (
     ShownPrompt,
     StageTime,
     StepTimes,
+    Validated,
+    ValidationCurve,
     run_provenance,
     write_plan_rows,
 )
@@ -138,7 +140,7 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
         by_seed=tuple(_by_seed(measured, seed)),
         curves=tuple(training_curve(run_dir, measured, arm) for arm in study.reward_arms),
         validations=tuple(
-            read_validations(run_dir / arm.folder, arm.regime, arm.config.seed)
+            _validations(run_dir / arm.folder, arm.regime, arm.config.seed)
             for arm in study.reward_arms
             if arm.config.validation is not None
         ),
@@ -265,6 +267,32 @@ def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:
                 means = prompt_means(plans)
                 for difference in differences(split, contrast.regime, means, contrast.baseline, base, seed):
                     yield replace(difference, seed=own)
+
+
+def _validations(run: Path, regime: str, seed: int) -> ValidationCurve:
+    """The validations of a training run."""
+    rows = [row for _, row in read_jsonl(run / "validation.jsonl")]
+    points = (
+        Validated(
+            row["step"],
+            row["kl_plan"],
+            row["reward"],
+            row[row["measure"]],
+            row["steps"],
+            None if row["gain"] is None else Interval(*row["gain"]),
+        )
+        for row in rows
+    )
+    record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
+    return ValidationCurve(
+        regime,
+        rows[0]["measure"],
+        tuple(points),
+        len(rows[0]["prompts"]),
+        rows[0]["plans"],
+        "round" if record.get("stage") == "best-of-n" else "step",
+        seed,
+    )
 
 
 def _rerankings(measured: Measurement) -> Iterator[Reranking]:
