@@ -9,12 +9,14 @@ each system's mean accuracy over the wordings, and the shares of the variance of
 
 import argparse
 import random
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
 from common import add_json, write_result
 from common import table as cells
+from numpy.typing import NDArray
 
 from recipe.artifacts import to_json
 from recipe.cli.console import print_table
@@ -23,7 +25,6 @@ from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.verdicts import accuracy_of
-from recipe.evaluation.people.agreement import RaterSpread, spread_of
 from recipe.report.elements import Cell, Table, headings, row
 from recipe.types import Example, Verdict
 from recipe.world.examples import draw_examples
@@ -31,6 +32,24 @@ from recipe.world.load import load_world
 
 WORLD = load_world()
 WORDINGS = {text: texts for texts in WORLD.wordings.values() for text in texts}
+
+
+@dataclass(frozen=True, slots=True)
+class RaterSpread:
+    """Accuracies by each rater, in percent, over the plans that all of them rated.
+
+    The raters may be one judge whose references are worded several times: the spread is then that over wordings.
+    """
+
+    plans: int
+    means: dict[str, float]
+    """Mean accuracy by rater."""
+    deviation: float
+    """Standard deviation of these means."""
+    variance: dict[str, float] | None
+    """Shares of the variance of a verdict: `plans`, `raters` (a rater is stricter on all plans) and `rest` (raters
+    differ on a plan); the components of a two-way random-effects analysis of variance, at least 0. None where all
+    verdicts are equal."""
 
 
 def main() -> None:
@@ -112,6 +131,30 @@ def table(found: dict[str, RaterSpread], judge: str, wordings: int) -> Table:
         headings=headings("mean", "sd", "lowest", "highest", "plans", "wordings", "rest"),
         rows=tuple(rows),
     )
+
+
+def spread_of(names: Sequence[str], table: NDArray[np.float64]) -> RaterSpread | None:
+    """The spread of accuracies [raters, plans], NaN where there is none; plans without one by every rater are left out.
+
+    >>> spread_of(["a", "b"], np.array([[50.0, 70.0], [60.0, 80.0]])).variance
+    {'plans': 0.8, 'raters': 0.2, 'rest': 0.0}
+    """
+    whole = table[:, ~np.isnan(table).any(axis=0)]
+    raters, plans = whole.shape
+    if plans < 2:
+        return None
+    by_rater, by_plan = whole.mean(axis=1), whole.mean(axis=0)
+    rest = whole - by_rater[:, None] - by_plan + whole.mean()
+    squares = float(np.square(rest).sum()) / ((raters - 1) * (plans - 1))
+    components = {
+        "plans": max(0.0, float(by_plan.var(ddof=1)) - squares / raters),
+        "raters": max(0.0, float(by_rater.var(ddof=1)) - squares / plans),
+        "rest": squares,
+    }
+    total = sum(components.values())
+    shares = {name: value / total for name, value in components.items()} if total > 0 else None
+    means = dict(zip(names, map(float, by_rater), strict=True))
+    return RaterSpread(plans, means, float(by_rater.std(ddof=1)), shares)
 
 
 if __name__ == "__main__":

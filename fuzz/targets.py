@@ -30,10 +30,10 @@ from recipe.data.narrations import ReadingOptions, read_narrations
 from recipe.data.procedures import read_procedures
 from recipe.data.task_graphs import read_task_graphs
 from recipe.errors import RecipeError
+from recipe.evaluation.agreement import read_ratings
 from recipe.evaluation.diversity import judges
 from recipe.evaluation.judge.rubric import six_criteria
 from recipe.evaluation.judge.verdicts import CRITERIA, read_verdicts
-from recipe.evaluation.people.ratings import read_ratings
 from recipe.evaluation.scores import read_rows, read_scores
 from recipe.models.endpoint.wire import Unreadable, parse_completion, parse_piece
 from recipe.perception.frames import read_frames

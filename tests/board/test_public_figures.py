@@ -16,7 +16,6 @@ from fastapi.testclient import TestClient
 
 from recipe.artifacts import to_json
 from recipe.evaluation.measures import measure_named
-from recipe.evaluation.people.ratings import cell
 from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.scores import ValidityMeasure
 from recipe.planning.predictions import Prediction
@@ -27,7 +26,7 @@ from recipe.world.load import load_world
 from recipe_apps.board import work
 from recipe_apps.board.app import create_app
 from recipe_apps.board.scoring import LEAST
-from recipe_apps.board.standings import refresh, rounded, stale_boards
+from recipe_apps.board.standings import cell, refresh, rounded, stale_boards
 from recipe_apps.board.store import Board
 from recipe_apps.board.work import Worker
 

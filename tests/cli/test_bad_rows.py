@@ -194,8 +194,7 @@ def judged(files: Recipe) -> Recipe:
     ("words", "file", "row", "field"),
     [
         (("evaluate", "agreement", "judge.json", "--ratings", "r.jsonl", *EXAMPLES), "r.jsonl", RATING, "rater"),
-        (("evaluate", "agreement", "judge.json", "--ratings", "r.jsonl", *EXAMPLES), "r.jsonl", RATING, "comment"),
-        (("evaluate", "inspect", "judge.json", *EXAMPLES, "--output", "new"), "judge.rows.jsonl", None, "steps"),
+        (("evaluate", "agreement", "judge.json", "--ratings", "r.jsonl", *EXAMPLES), "r.jsonl", RATING, "clarity"),
         (("report", "judge.json", *EXAMPLES, "--output", "new"), "judge.rows.jsonl", None, "judge"),
         (("report", "match.json", *EXAMPLES, "--output", "new"), "match.rows.jsonl", None, "example_id"),
     ],

@@ -96,7 +96,6 @@ def test_a_rubric_is_asked_for_recorded_and_compared_with_itself_only(files: Rec
         assert (outcome.code, other in outcome.err) == (1, True)
     assert files("report", "lab.json", "papers.json", "--examples", "examples.jsonl", "--output", "page.html").code == 0
     assert "safety" in Path("page.html").read_text()
-    assert files("evaluate", "inspect", "lab.json", "--examples", "examples.jsonl", "--output", "logs").code == 0
     outcome = files("evaluate", "agreement", "lab.json", "papers.json", "--examples", "examples.jsonl")
     assert (outcome.code, "lab" in outcome.err) == (1, True)
 

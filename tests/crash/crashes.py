@@ -103,8 +103,6 @@ ELSEWHERE = {
     "evaluate histories": "one call of write_json at the end",
     "evaluate compare": "one call of write_json at the end",
     "evaluate agreement": "one call of write_json at the end",
-    "evaluate inspect": "one call of write_json at the end, with ids of Inspect that differ each time",
-    "evaluate ratings": "one call of write_json at the end",
     "board init": "one transaction: tests/board/test_board_commands.py",
     "board backup": "one call of atomic_path: tests/board/test_board_app.py",
     "board restore": "one transaction: tests/board/test_board_app.py",

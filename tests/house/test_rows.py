@@ -16,7 +16,7 @@ from recipe.data.examples import read_examples
 from recipe.data.histories import read_histories
 from recipe.data.procedures import read_procedures
 from recipe.errors import InputError
-from recipe.evaluation.people.ratings import read_ratings
+from recipe.evaluation.agreement import read_ratings
 from recipe.planning.predictions import read_predictions
 from recipe.rows import Count, Seconds, Stripped, Text, Texts, read_rows, write_rows
 
@@ -155,7 +155,7 @@ READERS: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
     "procedures": (read_procedures, {"source": "s", "goal": "g", "steps": [{"text": "a", "start": 1}]}, "video_id"),
     "histories": (read_histories, {"history": ["a"], "seconds": 2.5, "tokens_in": 3, "until": None}, "example_id"),
     "predictions": (read_predictions, {"steps": ["a"], "sample": 0, "reward": 0.5, "decoding": None}, "example_id"),
-    "ratings": (read_ratings, {"clarity": 3, "sample": 1, "comment": "c", "scores": {"clarity": 4}}, "example_id"),
+    "ratings": (read_ratings, {"clarity": 3, "sample": 1}, "example_id"),
     "excluded": (read_excluded, {"steps": [{"text": "a"}], "goal": ""}, "video_id"),
 }
 

@@ -19,7 +19,7 @@ from recipe.corpus.change import add_to, remove_from
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError, InputError
-from recipe.evaluation.people.ratings import read_ratings
+from recipe.evaluation.agreement import read_ratings
 from recipe.explain.records import Links
 from recipe.models.protocol import Answer, ModelRequest, WrittenPieces
 from recipe.planning.planner import Planner
@@ -460,14 +460,15 @@ def test_feedback_is_kept_where_evaluation_reads_it(serve: Any, tmp_path: Path) 
     [example] = read_examples(keep / "examples.jsonl")
     assert example.continuation == ("rinse the pot", *TEA[2:])
     assert [one.sample for one in read_predictions(keep / "predictions.jsonl")] == [0, 1]
-    [rating] = read_ratings(keep / "ratings.jsonl")
-    assert (rating.rater, rating.sample, rating.scores, rating.comment) == ("ann", 0, scores, "fine")
+    [(rater, rated)] = read_ratings(keep / "ratings.jsonl").items()
+    assert (rater, [plan.sample for plan in rated]) == ("human: ann", [0])
+    assert all({name: own[name] for name in scores} == scores for own in rated.values())
     with serve(keep=keep) as page:  # another run of the server goes on with the folder
         again = page.begin(plans=1)
         page.events(again)
         said = {"plan": 0, "rater": "ann", "scores": scores}
         assert page.client.post(f"/api/runs/{again}/feedback", json=said).status_code == 201
-    assert len(read_ratings(keep / "ratings.jsonl")) == 2
+    assert len(read_ratings(keep / "ratings.jsonl")["human: ann"]) == 2
 
 
 def test_a_service_starts_whatever_a_kill_left_of_its_files(serve: Any, tmp_path: Path) -> None:

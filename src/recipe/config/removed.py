@@ -20,6 +20,10 @@ REMOVED: Mapping[str, str] = {
     "file of your own",
     "recipe evaluate judge --prompt": "it belonged to the rubric of critical failures; put a prompt of your own into "
     "the file of --rubric",
+    "recipe evaluate ratings": "no page used it; compare people with a judge by `recipe evaluate agreement --ratings`",
+    "recipe evaluate inspect": "no page used it; plans are run and shown in Inspect AI by `inspect eval recipe/plans`",
+    "recipe evaluate agreement --template": "no page used it; write a table with example_id and the criteria",
+    "recipe evaluate agreement --limit": "it belonged to --template, which was removed too",
     "recipe plan --search beam": "at equal tokens it was worse than recombine; use --search recombine",
     "recipe plan --branch": "it belonged to the search by beam; --samples sets how many plans recombine samples",
     "recipe serve --search beam": "at equal tokens it was worse than recombine; use --search recombine",

@@ -17,6 +17,7 @@ holds back what tells too much of few plans: of a mean with all its digits, gues
 import csv
 import io
 import math
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -33,7 +34,7 @@ from recipe.artifacts import JsonObject, to_json
 from recipe.evaluation.judge.plans import CONTROLS
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.measures import Measure, measure_named
-from recipe.evaluation.people.ratings import cell
+from recipe.prompting import visible
 from recipe.stats import Interval, macro_intervals
 from recipe_apps.board.models import Account, Score, Scorer, Standing, Submission
 from recipe_apps.board.scoring import LEAST, MOST_UNSCORED
@@ -44,6 +45,9 @@ _AT_ONCE = 64
 """Differences whose intervals are computed together."""
 _FURTHER = 2
 """Digits of a further metric that is no percentage."""
+_CELL = 30_000
+"""Characters of a cell; spreadsheets take 32,767."""
+_FORMULA = ("=", "+", "-", "@")
 
 
 class Rank(NamedTuple):
@@ -300,3 +304,15 @@ def _values(blob: bytes) -> Array:
     values = np.frombuffer(zlib.decompress(blob), dtype="<f8").astype(np.float64)
     assert not math.isinf(float(np.nansum(values)))
     return values
+
+
+def cell(text: str) -> str:
+    """A text as a cell of a spreadsheet: no formula, no hidden characters, no longer than a cell.
+
+    >>> cell("=SUM(A1)"), cell("-1+2"), cell("boil \\u202ewater")
+    ("'=SUM(A1)", "'-1+2", 'boil  water')
+    """
+    shown = visible(text).strip()
+    shown = shown if len(shown) <= _CELL else f"{shown[: _CELL - 1]}…"
+    # A sign in full width, or in small, computes as well.
+    return f"'{shown}" if unicodedata.normalize("NFKC", shown[:1]).startswith(_FORMULA) else shown

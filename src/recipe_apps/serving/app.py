@@ -400,7 +400,7 @@ def create_app(
 
     @app.get("/api/ratings")
     async def ratings() -> Response:
-        """All ratings as JSON lines, as `recipe evaluate ratings` reads them."""
+        """All ratings as JSON lines, as `recipe evaluate agreement --ratings` reads them."""
         if feedback is None:
             raise Refusal("not_kept", _NOT_KEPT)
         lines = b"".join(to_json(row) + b"\n" for row in await run_in_threadpool(feedback.ratings))

@@ -1,4 +1,4 @@
-"""`recipe evaluate match`, `validity`, `histories` and `compare`: measures that ask no judge, and two systems."""
+"""`recipe evaluate match`, `validity`, `histories`, `compare` and `agreement`: what asks no judge."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -174,3 +174,33 @@ def compare(
     if output is not None:
         write_json(output, to_json(comparison))
     return CommandOutput(comparison, comparison_tables(comparison))
+
+
+@shows
+def agreement(
+    files: Annotated[list[Path], typer.Argument(help="Scores of `recipe evaluate judge`, their rows beside them.")],
+    ratings: Annotated[
+        list[Path] | None, typer.Option(help="Ratings of people: a table (CSV) or JSON lines (docs/statistics.md).")
+    ] = None,
+    examples: Annotated[
+        list[Path] | None, typer.Option(help="The examples that were planned for: intervals are then of videos.")
+    ] = None,
+    controls: Annotated[bool, typer.Option("--controls", help="Also compare the ratings of controls.")] = False,
+    output: Annotated[Path | None, typer.Option(help="File to write, JSON.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+) -> CommandOutput:
+    """Compare judges and people who rated the same plans: Krippendorff's alpha, and each pair of raters.
+
+    Example: recipe evaluate agreement llama.json proxy.json --ratings ann.csv --examples test.jsonl
+    """
+    from recipe.artifacts import require_writable, to_json, write_json
+    from recipe.evaluation.agreement import agreement_of, agreement_tables, raters_of
+    from recipe.evaluation.scoreboard.sources import gather
+
+    if output is not None:
+        require_writable(output)
+    board = gather(files, examples or [])
+    compared = agreement_of(raters_of(board, ratings or [], controls), board, seed)
+    if output is not None:
+        write_json(output, to_json(compared))
+    return CommandOutput(compared, agreement_tables(compared))

@@ -1,1 +1,0 @@
-"""Ratings of people, and agreement between people and judges."""
