@@ -15,7 +15,7 @@ from common import add_json, table, write_result
 from numpy.typing import NDArray
 
 from recipe import stats
-from recipe.stats import Interval, compare, krippendorff_alpha, macro_interval, standard_error
+from recipe.stats import Interval, compare, krippendorff_alpha, macro_interval
 
 DRAWS = 2000
 LEVEL = 0.05
@@ -159,7 +159,7 @@ def normal_half(one: Drawn) -> float:
     """Half the normal interval of the macro mean were all examples independent."""
     names = np.array(one.datasets)
     parts = [one.values[names == name] for name in sorted(set(one.datasets))]
-    errors = [standard_error(part, [str(place) for place in range(len(part))]) or 0.0 for part in parts]
+    errors = [part.std(ddof=1) / np.sqrt(len(part)) if len(part) > 1 else 0.0 for part in parts]
     return float(1.96 * np.sqrt(np.square(errors).sum()) / len(parts))
 
 

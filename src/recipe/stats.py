@@ -248,16 +248,6 @@ def paired_interval(
     return mean_interval(first - second, clusters, seed)
 
 
-def standard_error(values: Sequence[float] | Array, clusters: Sequence[str]) -> float | None:
-    """Standard error of the mean of `values` [prompts] where those of a cluster are alike; None for one cluster.
-
-    The sandwich estimate with its correction for few clusters (Miller, Adding Error Bars to Evals, appendix A).
-    """
-    [group] = _grouped(np.asarray(values, dtype=np.float64)[None], [""] * len(values), clusters)
-    count = len(group.sizes)
-    return None if count == 1 else math.sqrt(count / (count - 1) * float(group.sandwich()[0]))
-
-
 def resampled_totals(columns: Array, seed: int = 0, stream: int = 0) -> Array:
     """Sums [draws, columns] of `columns` [clusters, columns] over as many clusters, drawn with replacement.
 

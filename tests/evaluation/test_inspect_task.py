@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="Inspect AI is in an environment of its own (extra inspect)")
@@ -22,7 +23,6 @@ from recipe.models.protocol import Answer  # noqa: E402
 from recipe.planning.planner import Request  # noqa: E402
 from recipe.planning.predictions import Prediction  # noqa: E402
 from recipe.prompting import PLAIN  # noqa: E402
-from recipe.stats import standard_error  # noqa: E402
 from recipe.text import format_plan  # noqa: E402
 from recipe.types import Example  # noqa: E402
 from recipe.world.examples import draw_examples  # noqa: E402
@@ -73,8 +73,11 @@ def test_the_world_is_scored_as_recipe_evaluate_does(tmp_path: Path) -> None:
     found = figures(log)
     for name in ("score", "order", "coverage", "clean", "perfect", "steps", "malformed"):
         assert found[name]["mean"] == pytest.approx(values[name].mean), name
-    clusters = [example.goal for example in examples]
-    assert found["score"]["stderr"] == pytest.approx(standard_error([row.metrics["score"] for row in rows], clusters))
+    goals, goal = np.unique([example.goal for example in examples], return_inverse=True)
+    sums = np.bincount(goal, weights=[row.metrics["score"] - values["score"].mean for row in rows])
+    # Clustered by goal (Miller, Adding Error Bars to Evals, appendix A), with the correction for few clusters.
+    error = np.sqrt(len(goals) / (len(goals) - 1) * np.square(sums).sum()) / len(rows)
+    assert found["score"]["stderr"] == pytest.approx(error)
     assert [sample.id for sample in log.samples] == [example.example_id for example in examples]
     asked = [{"role": message.role, "content": message.content} for message in log.samples[0].messages[:-1]]
     assert asked == PLAIN.chat(examples[0].goal, examples[0].history)

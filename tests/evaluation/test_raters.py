@@ -95,7 +95,7 @@ def test_people_on_some_criteria(tmp_path: Path) -> None:
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_a_table_as_spreadsheets_write_it(tmp_path: Path, separator: str) -> None:
     header = ["example_id", "Sample", *(name.replace("_", " ").title() for name in CRITERIA), "Comment"]
-    cells = [["e1", "2", *"345012", f"a{separator} b"], ["e2", "", *[""] * 6, ""]]
+    cells = [["e1", "2.0", *"345012", f"a{separator} b"], ["e2", "", *[""] * 6, ""]]
     with (tmp_path / "ann.csv").open("w", encoding="utf-8-sig", newline="") as stream:
         csv.writer(stream, delimiter=separator).writerows([header, *cells])
     expected = dict(zip(CRITERIA, (3, 4, 5, 0, 1, 2), strict=True)) | {TOTAL: 15}
@@ -109,6 +109,9 @@ def test_a_table_as_spreadsheets_write_it(tmp_path: Path, separator: str) -> Non
         ("example_id,clarity\na,good\n", r"line 2, field 'clarity'"),
         ("example_id,clarity\n,3\n", r"line 2, field 'example_id'"),
         ("example_id,clarity\na,3\na,4\n", r"line 3: sample 0 of 'a' is rated twice"),
+        ("example_id,clarty\na,3\n", r"line 2, field 'clarty': .*'clarity'"),
+        ("example_id,smaple,clarity\na,1,3\n", r"line 2, field 'smaple': .*'sample'"),
+        ("example_id,clarity,Clarity\na,1,3\n", r"line 1: two columns are called 'clarity'"),
         ("example_id,clarity\na,3,4\n", r"line 2: the row has not one cell"),
         ('example_id,clarity\na,"3\n', r"not valid CSV"),
         ("example_id,comment\na,fine\n", r"no row holds a rating"),
@@ -121,6 +124,17 @@ def test_a_table_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, 
         read_ratings(tmp_path / "r.csv")
     assert str(raised.value).startswith(f"{tmp_path / 'r.csv'}")
     assert "\n" not in str(raised.value)
+
+
+def test_judges_of_one_name_are_told_apart_by_their_files(folder: Path, recipe: Recipe) -> None:
+    for name in "123":
+        (folder / name).mkdir()
+        for file in ("llama.json", "llama.rows.jsonl"):
+            (folder / name / file).write_bytes(
+                (folder / file).read_bytes().replace(b'"ours"', f'"ours{name}"'.encode())
+            )
+    found = recipe.json("evaluate", "agreement", *(f"{name}/llama.json" for name in "123"))
+    assert found["raters"] == ["llama", "llama (2/llama.json)", "llama (3/llama.json)"]
 
 
 def test_no_common_plan_is_refused() -> None:
@@ -182,7 +196,10 @@ def test_two_judges_and_a_person(folder: Path, recipe: Recipe) -> None:
             "'human: ann' also rates",
         ),
         (("llama.json", "--ratings", "bad.csv"), "line 2, field 'clarity'"),
-        (("llama.json", "--ratings", "else.csv"), "field 'example_id': 1 of its examples have no such plan"),
+        (
+            ("llama.json", "--ratings", "else.csv"),
+            "line 2, field 'example_id': no judge's file holds",
+        ),
     ],
 )
 def test_what_the_command_refuses(words: tuple[str, ...], because: str, folder: Path, recipe: Recipe) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from recipe import stats
 from recipe.errors import ComputeError
-from recipe.stats import macro_interval, mean_interval, paired_interval, standard_error
+from recipe.stats import macro_interval, mean_interval, paired_interval
 
 floats = st.floats(-10, 10)
 
@@ -292,11 +292,3 @@ def test_coverage_of_the_macro_mean(
         assert found.high is not None
         held += found.low <= 0 <= found.high
     assert low <= held / trials <= high
-
-
-def test_the_standard_error_by_hand_and_for_values_of_their_own() -> None:
-    values = np.random.default_rng(9).normal(size=30)
-    single = standard_error(values, [str(n) for n in range(30)])
-    assert single == pytest.approx(values.std(ddof=1) / math.sqrt(30))
-    assert standard_error([1.0, 3.0, 5.0, 7.0], list("uuvv")) == pytest.approx(math.sqrt(2 * (16 + 16)) / 4)
-    assert standard_error([1.0, 3.0], ["u", "u"]) is None

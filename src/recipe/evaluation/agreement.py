@@ -1,14 +1,15 @@
 """Judges and people who rated the same plans by the six criteria: Krippendorff's alpha, and each pair of raters.
 
-Ratings of people are JSON lines, or a table (CSV): `example_id`, `sample` (0), `rater` (the file's name) and any of the
-criteria, 0 to 5. Further columns are ignored; a row without a criterion is not rated yet and left out.
+Ratings of people are JSON lines, or a table (CSV): `example_id`, `sample` (0), `control`, `rater` (the file's name) and
+any of the criteria, 0 to 5. Further columns are ignored; a row without a criterion is not rated yet and left out.
 """
 
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, make_dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, make_dataclass
+from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from recipe.artifacts import not_a_file, text_lines
-from recipe.errors import InputError, listed
+from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judgement
 from recipe.evaluation.scoreboard.sources import ReportSources, judgements_of
 from recipe.evaluation.scores import PlanId
@@ -37,8 +38,9 @@ _Score = Annotated[int, Field(ge=0, le=HIGHEST)]
 
 
 def _number(value: object) -> object:
-    """A cell of a table as the number that it holds; whatever else is left for the row to refuse."""
-    return int(value) if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10 else value
+    """A cell of a table as the number that it holds, `4.0` too; whatever else is left for the row to refuse."""
+    digits = value.strip().removesuffix(".0") if isinstance(value, str) else ""
+    return int(digits) if digits.isdecimal() and len(digits) < 10 else value
 
 
 _Row = make_dataclass(
@@ -46,10 +48,12 @@ _Row = make_dataclass(
     [
         ("example_id", Text),
         ("sample", Annotated[int, Field(ge=0), BeforeValidator(_number)], 0),
+        ("control", str, ""),
         ("rater", str, ""),
         *((name, Annotated[_Score | None, BeforeValidator(_number)], None) for name in CRITERIA),
     ],
 )
+_COLUMNS = [own.name for own in fields(_Row)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +68,29 @@ class RaterAgreement:
     """Of the first rater with the second, by `first | second` and measure."""
 
 
-def read_ratings(path: Path) -> dict[str, dict[PlanId, dict[str, float]]]:
-    """The ratings of a file, by rater. Raises InputError with file, line, field and remedy."""
+def read_ratings(path: Path, known: Collection[PlanId] | None = None) -> dict[str, dict[PlanId, dict[str, float]]]:
+    """The ratings of a file, by rater; `known` are the plans that may be rated, any without.
+
+    Raises InputError with file, line, field and remedy.
+    """
     raters: dict[str, dict[PlanId, dict[str, float]]] = {}
     for line, text in text_lines(path) if path.suffix.lower() == ".jsonl" else _table_lines(path):
         rated: Any = parse_row(path, line, text, _Row, "ignore")
+        for name in json.loads(text).keys() - {*_COLUMNS}:
+            if near := get_close_matches(name, _COLUMNS, n=1, cutoff=0.8):
+                raise InputError.at(path, "the name is unknown", f"rename it to {near[0]!r}", line=line, field=name)
         scores = {name: float(score) for name in CRITERIA if (score := getattr(rated, name)) is not None}
         if not scores:
             continue
-        own, plan = (
-            raters.setdefault(f"human: {rated.rater.strip() or path.stem}", {}),
-            PlanId(rated.example_id, rated.sample, ""),
-        )
+        plan = PlanId(rated.example_id, rated.sample, rated.control)
+        if known is not None and plan not in known:
+            problem = f"no judge's file holds sample {plan.sample} of {plan.example_id!r}"
+            raise InputError.at(
+                path, problem, "give scores of a judge of the same plans", line=line, field="example_id"
+            )
+        own = raters.setdefault(f"human: {rated.rater.strip() or path.stem}", {})
         if plan in own:
-            problem = f"sample {rated.sample} of {rated.example_id!r} is rated twice by one rater"
+            problem = f"sample {plan.sample} of {plan.example_id!r} is rated twice by one rater"
             raise InputError.at(path, problem, "keep one of the two rows", line=line)
         own[plan] = scores | ({TOTAL: sum(scores.values())} if len(scores) == len(CRITERIA) else {})
     if not raters:
@@ -95,15 +108,16 @@ def _table_lines(path: Path) -> Iterator[tuple[int, str]]:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             first = stream.readline()
             stream.seek(0)
-            table = csv.DictReader(stream, delimiter=max(",;\t", key=first.count), strict=True)
+            table = csv.reader(stream, delimiter=max(",;\t", key=first.count), strict=True)
+            names = ["_".join(name.lower().split()) for name in next(table, [])]
+            if twice := [name for name in _COLUMNS if names.count(name) > 1]:
+                raise InputError.at(path, f"two columns are called {twice[0]!r}", "keep one of them", line=1)
             for cells in table:
                 line = table.line_num
-                if None in cells or None in cells.values():
+                if cells and len(cells) != len(names):
                     raise InputError.at(path, "the row has not one cell for each column", "quote its texts", line=line)
-                yield (
-                    line,
-                    json.dumps({"_".join(name.lower().split()): cell for name, cell in cells.items() if cell.strip()}),
-                )
+                if filled := {name: cell for name, cell in zip(names, cells, strict=False) if cell.strip()}:
+                    yield line, json.dumps(filled)
     except UnicodeDecodeError:
         raise InputError.at(path, "the text is not UTF-8", "save the table as CSV in UTF-8") from None
     except csv.Error as error:
@@ -134,6 +148,7 @@ def raters_of(board: ReportSources, files: Sequence[Path] = (), controls: bool =
     """
     raters: dict[str, Rater] = {}
     shown: dict[PlanId, tuple[str, ...]] = {}
+    known = set[PlanId]()
     for source in board.sources:
         judge = source.scores.judge
         if judge is not None and (rubric := judge.settings.get("rubric")):
@@ -141,18 +156,16 @@ def raters_of(board: ReportSources, files: Sequence[Path] = (), controls: bool =
             raise InputError.at(source.path, problem, "give scores of a judge by the six criteria")
         judged = judgements_of(source)
         for judgement in judged:
+            known.add(judgement.plan_id)
             if judgement.steps and shown.setdefault(judgement.plan_id, judgement.steps) != judgement.steps:
                 problem = f"sample {judgement.sample} of {judgement.example_id!r} is another plan than in a file before"
                 raise InputError.at(source.path, problem, "compare two systems with: recipe evaluate compare")
         name = "" if judge is None else judge.name
-        raters[name if name not in raters else f"{name} ({source.path.stem})"] = judge_rater(judged, controls)
+        raters[name if name not in raters else f"{name} ({source.path})"] = judge_rater(judged, controls)
     for path in files:
-        people = read_ratings(path)
+        people = read_ratings(path, known)
         if again := people.keys() & raters.keys():
             raise InputError.at(path, f"{min(again)!r} also rates in a file before", "name raters apart by `rater`")
-        if unknown := sorted({plan.example_id for own in people.values() for plan in own if plan not in shown}):
-            problem = f"{len(unknown)} of its examples have no such plan in a judge's file: {listed(unknown)}"
-            raise InputError.at(path, problem, "give the scores of a judge of the same plans", field="example_id")
         raters |= people
     return raters
 
