@@ -26,11 +26,10 @@ _PROJECT = "recipe-planner"
 _NAMED = 5
 _SHOWN = 160
 """Characters of a text that an error quotes."""
-_LONGEST = 2000
+_LONGEST_SENTENCE = 2000
 """Characters of a sentence on a terminal; a path of 4,096 characters, or a text that an error quotes, may be longer."""
 COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What a terminal may obey in place of showing it, control characters and marks that turn the direction of a line, and
-what cannot be written to it."""
+"""Control characters, bidi marks, and characters that cannot be written to a terminal."""
 HALVES = re.compile("[\ud800-\udfff]")
 """Halves of characters (lone surrogates): JSON can write them as an escape, UTF-8 and tokenizers cannot read them."""
 
@@ -183,10 +182,10 @@ def shortened(sentence: str) -> str:
     >>> len(shortened("x" * 50_000)) < 2100
     True
     """
-    if len(sentence) <= _LONGEST:
+    if len(sentence) <= _LONGEST_SENTENCE:
         return sentence
-    end = _LONGEST // 4
-    return f"{sentence[: _LONGEST - end]} ... ({len(sentence) - _LONGEST:,} characters) ... {sentence[-end:]}"
+    end = _LONGEST_SENTENCE // 4
+    return f"{sentence[: _LONGEST_SENTENCE - end]} ... ({len(sentence) - _LONGEST_SENTENCE:,} characters) ... {sentence[-end:]}"
 
 
 def first_line(error: BaseException) -> str:

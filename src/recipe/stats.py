@@ -372,7 +372,7 @@ class Comparison:
     second: float
     difference: Interval
     p_value: float
-    """Two-sided; 1 where no flip says more."""
+    """Two-sided p-value."""
     exact: bool
     """Whether all flips were enumerated."""
     effect: float | None

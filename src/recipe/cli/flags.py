@@ -57,7 +57,7 @@ def setting_keys(*kinds: type[Settings], **tables: type[Settings]) -> dict[str, 
 
 
 def settable(keys: Callable[[], dict[str, str]]) -> Callable[[Command], Command]:
-    """Tell what keys the `--set` of a command takes, so that an option that is none is answered with the key."""
+    """Record the keys that `--set` accepts, so that an unknown option can suggest one."""
 
     def decorate(command: Command) -> Command:
         command.setting_keys = keys  # type: ignore[attr-defined]
@@ -69,8 +69,8 @@ def settable(keys: Callable[[], dict[str, str]]) -> Callable[[Command], Command]
 def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
     """Give a command settings, a keyword for each table, by options, `--set` and `--settings`.
 
-    An option goes before `--set`, and that before the file. What nobody gives keeps the default of its class, and is
-    not among the fields that are set. Raises ConfigError for a key that is unknown or a value that cannot be used.
+    An option goes before `--set`, and that before the file. Unset fields keep their defaults, and are not among
+    `model_fields_set`. Raises ConfigError for a key that is unknown or a value that cannot be used.
     """
     options = {
         (table, name): _option(table, name, of.kind.model_fields[name], of)
@@ -128,7 +128,7 @@ def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
                 required, below = tables[table].kind.model_fields[name].is_required(), values[table]
                 if required and isinstance(below, dict) and name not in below:
                     flag = tables[table].names.get(name, f"--{name.replace('_', '-')}")
-                    raise typer.BadParameter(f"it is missing; give it, or the key {table}.{name}.", param_hint=flag)
+                    raise typer.BadParameter(f"Missing option {flag} (or set {table}.{name}).", param_hint=flag)
             kinds: dict[str, Any] = {table: (of.kind, ...) for table, of in tables.items()}
             whole = create_model("CommandSettings", __base__=Settings, **kinds)
             origin = "the options" if settings_file is None else str(settings_file)

@@ -71,7 +71,7 @@ def plan(
     """
     if not model.model:
         if not server:
-            raise typer.BadParameter("it is missing; give it, or the key model.model.", param_hint="--model")
+            raise typer.BadParameter("Missing option --model (or set model.model).", param_hint="--model")
         refused: dict[str, object] = {"--video": video, "--until": until, "--corpus": corpus, "--output": output}
         refused |= {"--examples": examples, "--split": split, "--videos": videos, "--histories": histories}
         # The page has settings of its own: what it does not take is not dropped in silence.

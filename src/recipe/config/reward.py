@@ -64,7 +64,7 @@ class RewardConfig(Settings):
     verifier: VerifierName = "paper"
     """The reward: `paper`, to which all settings below belong, `grounded` with its own, or `module:function`, a
     function of yours (docs/own.md); records have the hash of its source file behind it. `r0` (relevance to goal and
-    history) and `length` (number of steps) read no narrations: they are controls, and no rewards to use."""
+    history) and `length` (number of steps) read no narrations: they are baselines; do not train on them."""
     grounded: GroundedConfig = GroundedConfig()
     pool: Literal["history", "full", "own"] = "history"
     """Which steps retrieve the pool: those of h for both scores, those of h + c for both, or each its own."""

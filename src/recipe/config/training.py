@@ -132,9 +132,9 @@ class TrainingSettings(Settings):
         if self.input == "text":
             for name in ("videos", "skip_missing_videos", "frames", "merger_learning_rate"):
                 if getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(f"{name} has a use with input = 'video' only; set that, or leave {name} out")
+                    raise ValueError(f"'{name}' requires input = 'video'; set that, or leave {name} out")
         elif self.prompt:
-            raise ValueError("prompt has a use with input = 'text' only; leave it out")
+            raise ValueError("'prompt' requires input = 'text'; leave it out")
         return self
 
 

@@ -300,7 +300,7 @@ class Exclusions:
         }
 
     def compare(self, narration: Narration) -> Overlap:
-        """What of a narration belongs to excluded videos."""
+        """Overlap of a narration with excluded videos."""
         if excluded := self._ids.find(narration.video_id) or (narration.url and self._ids.find(narration.url)):
             return Overlap(by_id=True, by_text=False, copies=(), excluded_id=excluded)
         copies = self._copies.find([segment.text for segment in narration.segments])

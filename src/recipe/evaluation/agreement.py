@@ -6,6 +6,7 @@ any of the criteria, 0 to 5. Further columns are ignored; a row without a criter
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, make_dataclass
@@ -109,7 +110,7 @@ def _table_lines(path: Path) -> Iterator[tuple[int, str]]:
             first = stream.readline()
             stream.seek(0)
             table = csv.reader(stream, delimiter=max(",;\t", key=first.count), strict=True)
-            names = ["_".join(name.lower().split()) for name in next(table, [])]
+            names = [re.sub(r"[\W_]+", "_", name.strip().lower()) for name in next(table, [])]
             if twice := [name for name in _COLUMNS if names.count(name) > 1]:
                 raise InputError.at(path, f"two columns are called {twice[0]!r}", "keep one of them", line=1)
             for cells in table:
@@ -155,6 +156,10 @@ def raters_of(board: ReportSources, files: Sequence[Path] = (), controls: bool =
             problem = f"these are scores by rubric {rubric!r}, and raters are compared on the six criteria"
             raise InputError.at(source.path, problem, "give scores of a judge by the six criteria")
         judged = judgements_of(source)
+        if any(isinstance(own.outcome, Grades) and own.outcome.scores.keys() != {*CRITERIA} for own in judged):
+            raise InputError.at(
+                source.path, "its criteria are not the six", "give scores of a judge by the six criteria"
+            )
         for judgement in judged:
             known.add(judgement.plan_id)
             if judgement.steps and shown.setdefault(judgement.plan_id, judgement.steps) != judgement.steps:

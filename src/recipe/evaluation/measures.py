@@ -70,7 +70,7 @@ class Measure:
     cluster: ClassVar[Literal["video", "goal"]] = "video"
     """What intervals draw whole."""
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
-    """Of metrics that a plan may lack: the value that a missing one has at the worst and at the best."""
+    """(worst, best) of metrics that a plan may lack: bounds for a missing value."""
     controls: ClassVar[tuple[str, ...]] = ()
     """Controls in the order of tables; others follow as they come."""
     of_examples: ClassVar[bool] = True

@@ -44,7 +44,7 @@ _ROOM = 32
 _SHARED = 64
 """The same first tokens of all prompts are read once where they are at least so many, as with a worked example."""
 _NONE = -100
-"""In the place of a token where there is none."""
+"""Label of tokens that the loss ignores."""
 
 _PATCHES = 1 << 14
 """Clips are encoded together up to so many patches: activations of the visual tower would fill the memory."""

@@ -14,9 +14,9 @@ on through the rounds. A round is rejection sampling fine-tuning (Touvron et al.
 What a run draws follows from its seed, the round and the row, and what it learns from its records. The state of a round
 is thus its records and a checkpoint: a run that is killed while it samples, scores or trains ends as one that was not.
 
-The steps are not those of TRL's trainer, whose numbers would be others. It draws dropout from one stream of random
-numbers over the whole run; here each step has a seed of its own. It reads every prompt in full; here the tokens that
-all prompts of a pass begin with are read once. Without dropout that is the same up to rounding: a test compares both.
+The loop is its own: TRL's SFTTrainer would give different numbers, because it draws dropout from one stream of random
+numbers over the whole run, where here each step has its own seed. It also reads every prompt in full; here the tokens
+that all prompts of a pass begin with are read once. Without dropout both agree up to rounding, which a test checks.
 """
 
 import hashlib
@@ -81,7 +81,7 @@ _STATE = "training.pt"
 _SAMPLED = (
     "model", "examples", "prompt", "split", "n", "prompts_per_round", "temperature", "max_completion_tokens", "seed"
 )  # fmt: skip
-"""Settings and inputs that the plans of a first round follow."""
+"""What determines round 1's plans."""
 _ROW: dict[str, Any] = {
     "step": int, "round": int, "example_id": str, "goal": str, "history": list, "completion": str, "tokens": list,
     "clipped": bool, "chosen": bool, "reward": dict | NoneType,
@@ -91,7 +91,7 @@ _MEASURED = 128
 """Prompts that the divergence, and after the last round the policy, is measured on, at most: with one plan of each a
 mean has a standard error of a tenth of their spread."""
 _IGNORED = -100
-"""In the place of a token that has no loss."""
+"""Label of tokens that the loss ignores."""
 _RESTORE = "restore the file, or delete the run's folder to start over"
 
 

@@ -195,7 +195,7 @@ def _require_sound(known: dict[str, Any], table: Table, row: dict[str, Any]) -> 
             web_address(row["link"])
         case "jobs":
             if row["state"] not in get_args(State):
-                raise ValueError(f"the state of job {row['id']} is none")
+                raise ValueError(f"job {row['id']} has an unknown state")
         case "scores":
             TypeAdapter(Figures).validate_python(row["figures"])
             if len(_unpacked(row["per_example"])) != 8 * known[f"scorer {row['scorer']}"]:

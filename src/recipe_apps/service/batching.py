@@ -26,7 +26,7 @@ _SWEEP = 0.1
 _GRACE = 5.0
 """Seconds to wait for a thread whose batch has no client left."""
 _CLIENTS = 4
-"""Clients whose full share of the queue fits into it."""
+"""Clients that may fill their share at once."""
 _LEAST = 40
 """Characters that a plan counts for at least: one without steps is work, too."""
 

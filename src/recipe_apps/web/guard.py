@@ -28,7 +28,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("an HTTP service", "serve") from error
 
 OPEN = ("/healthz", "/readyz")
-"""Asked for by what starts and stops services, which holds no token."""
+"""Health probes; no token needed."""
 _INLINE, _FREE = 8 << 10, 64 << 10
 """Bytes of a body that is read in the event loop, and of each body that may be held whatever the others are."""
 _THREADS = 2
@@ -218,7 +218,7 @@ class Intake:
 def client_of(peer: Sequence[Any] | None) -> str:
     """What counts as one client: the address of (address, port), and in IPv6 its network of 64 bits.
 
-    One customer has such a network for himself.
+    A customer usually owns a /64.
 
     >>> [client_of((address, 80)) for address in ("192.0.2.7", "2001:db8::7", "::ffff:192.0.2.7")]
     ['192.0.2.7', '2001:db8::/64', '192.0.2.7']
