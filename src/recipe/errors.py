@@ -185,7 +185,8 @@ def shortened(sentence: str) -> str:
     if len(sentence) <= _LONGEST_SENTENCE:
         return sentence
     end = _LONGEST_SENTENCE // 4
-    return f"{sentence[: _LONGEST_SENTENCE - end]} ... ({len(sentence) - _LONGEST_SENTENCE:,} characters) ... {sentence[-end:]}"
+    left_out = len(sentence) - _LONGEST_SENTENCE
+    return f"{sentence[: _LONGEST_SENTENCE - end]} ... ({left_out:,} characters) ... {sentence[-end:]}"
 
 
 def first_line(error: BaseException) -> str:
