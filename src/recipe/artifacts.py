@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -78,6 +79,10 @@ def atomic_path(target: Path) -> Iterator[Path]:
             os.close(descriptor)
 
 
+_PRIVATE, _PUBLIC = 0o600, 0o666
+"""Modes of a temporary file, and of one that `open` makes, before the umask."""
+_UMASK = os.umask(0)
+os.umask(_UMASK)
 _counter = itertools.count()
 _live: set[Path] = set()
 """Partial outputs of this process that are being written."""
@@ -329,10 +334,15 @@ def _named(partial: Path, target: Path) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or every file in a folder, is on disk."""
+    """Wait until a file, or every file in a folder, is on disk, readable for whom the umask says.
+
+    Libraries that write through a temporary file, as safetensors does, leave it to its owner alone.
+    """
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     for file in files:
         with file.open("rb") as stream:
+            if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) == _PRIVATE:
+                os.fchmod(stream.fileno(), _PUBLIC & ~_UMASK)
             os.fsync(stream.fileno())
 
 

@@ -129,3 +129,18 @@ def test_json_beyond_what_python_reads_is_refused_in_words(text: str, tmp_path: 
     path.write_text('{"a": ' + text + "}")
     with pytest.raises(InputError, match="line 1"):
         list(read_jsonl(path))
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_what_a_library_wrote_for_its_owner_alone_follows_the_umask(tmp_path: Path, umask: int) -> None:
+    """As safetensors, whose temporary file has the mode 0600: beside it stands a file that the umask decides on."""
+    script = (
+        "import os, sys, tempfile\nfrom pathlib import Path\nfrom recipe.artifacts import atomic_path\n"
+        "with atomic_path(Path(sys.argv[1])) as partial:\n"
+        "    partial.mkdir()\n    (partial / 'config.json').write_text('{}')\n"
+        "    written = tempfile.NamedTemporaryFile(dir=partial, delete=False)\n    written.close()\n"
+        "    os.replace(written.name, partial / 'model.safetensors')\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "model")], check=True, umask=umask)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "model").iterdir()}
+    assert modes == dict.fromkeys(("config.json", "model.safetensors"), 0o666 & ~umask)
