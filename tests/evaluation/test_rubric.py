@@ -322,3 +322,56 @@ def test_a_file_that_is_no_rubric_is_refused_with_the_key(line: str, key: str, t
     with pytest.raises(ConfigError, match=key) as raised:
         read_rubric(file)
     assert str(file) in str(raised.value)
+
+
+ONES = dict.fromkeys(CRITERIA, 1)
+
+
+def camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.title, rest))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"scores": SIX, "weights": ONES},
+        {"weights": ONES, "verdict": SIX},
+        {"verdict": SIX, "max_scores": dict.fromkeys(CRITERIA, 5), "example": ONES},
+        SIX | {"weights": ONES, "confidence": dict.fromkeys(CRITERIA, 0.9)},
+        {"result": {"evaluation": {"scores": SIX}}, "minimum": dict.fromkeys(CRITERIA, 0)},
+        {name: {"score": score, "reason": "because"} for name, score in SIX.items()},
+        {name: {"reason": "2 of 3 steps", "rating": f"{score}/5"} for name, score in SIX.items()},
+        {name: f"{score} out of 5" for name, score in SIX.items()},
+        {camel(name): score for name, score in SIX.items()},
+        [{"criterion": name, "score": score} for name, score in SIX.items()],
+        {"scores": [{"name": name.replace("_", " ").title(), "rating": score} for name, score in SIX.items()]},
+        {"a": SIX, "b": dict(reversed(SIX.items()))},
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "Here it is:\n```json\n{}\n```\nI weighed each one.", "Draft: {draft}\n{}"])
+def test_scores_are_told_from_what_stands_beside_them(answer: Any, around: str) -> None:
+    text = around.replace("{draft}", json.dumps(ONES)).replace("{}", json.dumps(answer))
+    parsed = six_criteria().parse(text)
+    assert isinstance(parsed.outcome, Verdict), parsed
+    assert parsed.outcome.scores == SIX
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"first": SIX, "second": ONES}, "2 objects of the answer hold all criteria"),
+        ([SIX, ONES], "2 objects"),
+        (
+            [{"criterion": name, "score": 3} for name in CRITERIA] + [{"criterion": CRITERIA[0], "score": 4}],
+            CRITERIA[0],
+        ),
+        ({name: {"score": 3, "rating": 4} for name in CRITERIA}, CRITERIA[0]),
+        ({name: {"reason": "good"} for name in CRITERIA}, CRITERIA[0]),
+        (dict.fromkeys(CRITERIA, "4/10"), CRITERIA[0]),
+    ],
+)
+def test_two_readings_are_no_score(answer: Any, reason: str) -> None:
+    outcome = six_criteria().parse(json.dumps(answer)).outcome
+    assert isinstance(outcome, Unscored)
+    assert reason in outcome.reason

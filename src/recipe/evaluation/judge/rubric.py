@@ -10,20 +10,23 @@ template; so are their other forms in Unicode, such as full-width ones. The prom
 are never read as templates. The paper's fluff rule also caps a "holistic score" that is none of the six criteria: there
 is nothing to cap.
 
-*Answer.* What is read stands behind the judge's thought. The last JSON object that has all criteria counts, whatever is
-written around it: judges that think aloud write drafts first. Where there is none, pairs of a criterion and a number
-are looked for in the text. A score may be written `4`, `4.0`, `"4"` or `4/5`, and is clamped to the scale (paper,
-appendix). One that is no whole number, on another scale, or given twice with different values is no score, and one
-criterion without a score leaves the plan unscored: nothing is guessed.
+*Answer.* What is read stands behind the judge's thought. The last JSON value counts that holds an object, or a list of
+`{criterion, score}`, with all criteria at one level: judges that think aloud write drafts first. Weights, maxima and
+the like beside the scores are none; two objects of one value that could both be the scores leave the plan unscored.
+Where there is no such value, pairs of a criterion and a number are looked for in the text. A score may be written `4`,
+`4.0`, `"4"`, `4/5` or `{"score": 4}`, and is clamped to the scale (paper, appendix). One that is no whole number, on
+another scale, or given twice with different values is no score, and one criterion without a score leaves the plan
+unscored: nothing is guessed.
 """
 
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from string import Template
@@ -48,7 +51,13 @@ _DATA = {name: f"${name}" for name in ("code", "data", "note", "keys")}
 _READ = 50_000
 """Characters at the end of an answer that are read."""
 _TRIES = 1_000
-"""Opening braces that are tried."""
+"""Opening braces and brackets that are tried."""
+_NO_SCORES = frozenset(
+    {"weight", "weights", "max", "maximum", "min", "minimum", "scale", "range", "example", "examples", "confidence"}
+)
+"""Words in the keys of what stands beside the scores with the same names below it."""
+_SCORE_KEYS = ("score", "rating", "grade", "value", "points")
+_CRITERION_KEYS = ("criterion", "criteria", "name", "dimension", "metric", "key")
 _SCORE = r"(?P<value>[-+]?\d+(?:\.\d+)?)(?:\s{0,3}(?:/|out of)\s{0,3}(?P<scale>\d+(?:\.\d+)?))?"
 _SCORE_ALONE = re.compile(rf"\s*{_SCORE}\s*")
 _MARKS = r"[\s\"'*_`]{0,8}"
@@ -215,7 +224,11 @@ class CriteriaRubric:
         names, lowest, highest = tuple(self.config.criteria), self.config.lowest, self.config.highest
         read = (final_answer(text) or "")[-_READ:]
         rules = [rule.name for rule in self._capping]
-        values: dict[str, Any] | None = last_object(read, [*names, *rules])
+        objects = last_objects(read, [*names, *rules])
+        if len(objects) > 1:
+            shown = quoted(json.dumps(objects[0], default=list))
+            return ParsedVerdict(Unscored(f"{len(objects)} objects of the answer hold all criteria, first {shown}"))
+        values: dict[str, Any] | None = objects[0] if objects else None
         if values is not None:
             how, numbers_of = "json", {name: {_whole(values[name], highest)} for name in names}
         else:
@@ -281,34 +294,60 @@ def _pair(name: str) -> re.Pattern[str]:
     )
 
 
-def last_object(text: str, names: Sequence[str]) -> dict[str, Any] | None:
-    """The last JSON object that has these keys, in any spelling and made lower case; None where there is none."""
+def last_objects(text: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The different objects that have these keys, in any spelling, in the last JSON value with such an object."""
     text = text[-_READ:]
-    decoder, end = json.JSONDecoder(object_pairs_hook=_plain_keys), len(text)
-    for _ in range(_TRIES):
-        end = text.rfind("{", 0, end)
-        if end < 0:
-            return None
+    decoder, end, found = json.JSONDecoder(object_pairs_hook=_plain_keys), 0, list[dict[str, Any]]()
+    for opening in islice(re.finditer(r"[{\[]", text), _TRIES):
+        if opening.start() < end:  # within a value that was read
+            continue
         try:
-            value, _end = decoder.raw_decode(text, end)
+            value, end = decoder.raw_decode(text, opening.start())
+            held = [own for own in _objects(value) if all(name in own for name in names)]
         except (ValueError, RecursionError):
             continue
-        if isinstance(value, dict) and all(name in value for name in names):
-            return value
-    return None
+        found = [own for place, own in enumerate(held) if own not in held[:place]] or found
+    return found
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects within a JSON value that may be scores; a list of {criterion, score} is one."""
+    if isinstance(value, dict):
+        yield value
+        for key, below in value.items():
+            if not _NO_SCORES.intersection(key.split("_")):
+                yield from _objects(below)
+    elif isinstance(value, list):
+        pairs = [_named_score(item) for item in value]
+        if pairs and all(pairs):
+            yield _plain_keys([pair for pair in pairs if pair])
+        for item in value:
+            yield from _objects(item)
+
+
+def _named_score(item: Any) -> tuple[str, Any] | None:
+    """Criterion and score of an item of a list of them; None for anything else."""
+    if not isinstance(item, dict):
+        return None
+    names = [item[key] for key in _CRITERION_KEYS if isinstance(item.get(key), str)]
+    scores = [item[key] for key in _SCORE_KEYS if key in item]
+    return (names[0], scores[0]) if len(names) == len(scores) == 1 else None
 
 
 def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object's keys in lower case; a tuple, which no JSON holds, where one key has two different values."""
     values: dict[str, Any] = {}
     for key, value in pairs:
-        name = re.sub(r"[\s_-]+", "_", key.strip().lower())
+        name = re.sub(r"[\s_-]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key.strip()).lower())
         values[name] = (values[name], value) if name in values and values[name] != value else value
     return values
 
 
 def _whole(value: Any, highest: int) -> int | None:
     """A score as a whole number, None where it is none: a JSON value, or a match of a number with its scale."""
+    if isinstance(value, dict):
+        scores = [value[key] for key in _SCORE_KEYS if key in value]
+        value = scores[0] if len(scores) == 1 else None
     if isinstance(value, str):
         value = _SCORE_ALONE.fullmatch(value)
     if isinstance(value, re.Match):
