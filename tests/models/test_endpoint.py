@@ -26,6 +26,8 @@ CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(5)]
 SAMPLING = SamplingConfig(temperature=0.0, max_tokens=20)
 HTML = Reply(body="<html><body>Welcome to our proxy</body></html>", kind="text/html")
 GOOD = completion("1. Boil water")
+BROKEN_OFF = completion("1. Boil").body.replace('"index": 0', '"error": {"code": 502, "message": "gone"}, "index": 0')
+"""A choice that ends with `stop`, beside what went wrong behind the host."""
 
 
 @pytest.fixture(autouse=True)
@@ -128,6 +130,8 @@ def test_concurrency_is_bounded_and_used() -> None:
         (Reply(body="[1]"), 2),
         (Reply(body=""), 2),
         (completion(None, finish=None), 2),
+        *((completion("1. Boil", finish=end), 2) for end in ("error", "abort", "network_error", "load")),
+        (Reply(body=BROKEN_OFF), 2),
         (GOOD._replace(kind="text/plain"), 1),  # a completion all the same
         (completion(None, finish="content_filter"), 1),  # an answer without text
     ],
@@ -157,6 +161,13 @@ LASTING: dict[str, tuple[Answering, type[RecipeError], str, int]] = {
     "500": (lambda b, n: Reply(500, "oops", "text/plain"), ComputeError, "answers 500: 'oops'.*the endpoint's log", 4),
     "html": (lambda b, n: HTML, ComputeError, "no chat completion: '<html>.*usually ends in /v1", 3),
     "half": (lambda b, n: Reply(body=GOOD.body[:40]), ComputeError, 'no chat completion: \'{"id"', 3),
+    "abort": (
+        lambda b, n: completion("1. B", finish="abort"),
+        ComputeError,
+        "off: finish_reason is 'abort'.*endpoint's log",
+        3,
+    ),
+    "behind": (lambda b, n: Reply(body=BROKEN_OFF), ComputeError, "off: 'gone'.*endpoint's log", 3),
     "empty": (lambda b, n: Reply(body='{"choices": []}'), ComputeError, "no chat completion", 3),
     "drop": (lambda b, n: Reply(body="{", drop=True), ComputeError, "connection failed .*that the endpoint runs", 4),
     "401": (

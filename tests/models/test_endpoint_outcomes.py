@@ -337,6 +337,17 @@ def test_the_end_of_a_stream_is_kept() -> None:
     assert (last.cut, last.reasoning) == (True, "1. no\n")
 
 
+@pytest.mark.parametrize("end", ["abort", "error"])
+def test_a_stream_that_was_broken_off_is_no_answer(end: str) -> None:
+    choices = [{"index": 0, "delta": {"content": "1. rinse"}}, {"index": 0, "delta": {}, "finish_reason": end}]
+    body = "".join(f"data: {json.dumps({'id': 'x', 'choices': [choice]})}\n\n" for choice in choices)
+    with (
+        engine_asking(lambda *_: Reply(body=body + "data: [DONE]\\n\\n", kind="text/event-stream")) as (_, engine),
+        pytest.raises(ComputeError, match=f"'{end}'"),
+    ):
+        list(engine.stream_all([ModelRequest(CHATS[0], SAMPLING)]))
+
+
 def test_the_cache_keeps_how_an_answer_ended(tmp_path: Path) -> None:
     message = {"role": "assistant", "content": None, "refusal": "no", "reasoning": "hm"}
     body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})

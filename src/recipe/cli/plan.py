@@ -191,7 +191,9 @@ def _write_as_it_comes(planner: "Planner", request: "Request") -> None:
     for _, steps, outcome, before in planner.write([PlanDraft(request)]):
         outcomes += [] if outcome is None else [outcome]
         if before < shown:
-            console.out.print("[dim]The steps above are the model's thought. Its plan:[/]")
+            thought = outcome is None or steps
+            said = "The steps above are the model's thought. Its plan:" if thought else "The steps above are no plan."
+            console.out.print(f"[dim]{said}[/]")
         console.print_lines(*(f"{number}. {step}" for number, step in enumerate(steps, start=before + 1)))
         shown = before + len(steps)
     [answer] = all_answered(outcomes)

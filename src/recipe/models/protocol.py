@@ -40,8 +40,7 @@ class Answer(NamedTuple):
     structured: str = ""
     """How the answer was held to a schema: `json_schema`, `json_object` or `off`; empty where that is not known."""
     finish: str = ""
-    """Why it ended: `stop`, `length` at the limit of tokens, `content_filter`, or an endpoint's own word; empty where
-    that is not known."""
+    """Why it ended: `stop`, `length` at the limit of tokens, or `content_filter`; empty where that is not known."""
     refusal: str = ""
     """What the model says in place of an answer, where the endpoint tells a refusal from an answer."""
     reasoning: str = ""
@@ -102,6 +101,8 @@ def read_plan(answer: Answer) -> Plan | Malformed:
     """The plan in an answer (`parse_plan`), or why it holds none."""
     if answer.refusal and not answer.text.strip():
         return Malformed(f"refused: {quoted(answer.refusal)}", answer.refusal)
+    if answer.finish == "content_filter":
+        return Malformed("stopped by the endpoint's content filter", answer.text)
     if answer.cut and not answer.text.strip():
         return Malformed("the completion is cut off before its answer", answer.text)
     return parse_plan(answer.text, cut=answer.cut)

@@ -14,11 +14,14 @@ from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, 
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Advance, Progress
 from recipe.prompting import PlannerPrompt
-from recipe.text import as_steps, final_answer, first_list, parse_plan, whole_text
+from recipe.text import as_steps, final_answer, first_list, whole_text
 from recipe.types import Example, Frames, Malformed, Plan
 
 _FRAMES = 300_000_000
 """Bytes of frames of a call, from which on it takes no further clip: about 32,000 tokens of a Qwen2.5-VL."""
+
+
+_WHOLE = Answer("")
 
 
 class GrowingPlan:
@@ -44,9 +47,9 @@ class GrowingPlan:
             return ()
         return self._new(first_list(final_answer(self._text[: self._text.rindex("\n") + 1]) or ""))
 
-    def rest(self, *, cut: bool = False) -> tuple[str, ...]:
-        """The steps that the end of the text completes; it may be `cut` at the limit of tokens."""
-        plan = parse_plan(self._text, cut=cut)
+    def rest(self, end: Answer = _WHOLE) -> tuple[str, ...]:
+        """The steps that the end of the text completes; `end` tells how it came."""
+        plan = read_plan(end._replace(text=self._text))
         return self._new(plan.steps if isinstance(plan, Plan) else ())
 
     def _new(self, steps: tuple[str, ...]) -> tuple[str, ...]:
@@ -136,7 +139,7 @@ class Planner:
                 if isinstance(piece, str):
                     steps, outcome = plan.grown(piece), None
                 else:
-                    steps, outcome = plan.rest(cut=piece.cut) if isinstance(piece, Answer) else (), piece
+                    steps, outcome = plan.rest(piece) if isinstance(piece, Answer) else (), piece
                 if steps or outcome is not None or plan.steps != known:
                     yield WrittenSteps(place, steps, outcome, len(plan.steps) - len(steps))
 

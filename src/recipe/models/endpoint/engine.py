@@ -20,7 +20,7 @@ from recipe.config import ModelConfig
 from recipe.errors import ComputeError, RecipeError
 from recipe.models.costs import Ledger
 from recipe.models.endpoint.host import Host, RequestRefused
-from recipe.models.endpoint.wire import Structured
+from recipe.models.endpoint.wire import Structured, Unreadable
 from recipe.models.protocol import (
     Answer,
     Engine,
@@ -128,8 +128,9 @@ class EndpointEngine(Engine):
                 if (failure := future.exception()) is None:
                     yield place, future.result()
                 elif place in begun:
-                    reason = self._host.without_key(f"the answer broke off ({type(failure).__name__}: {failure})")
-                    raise ComputeError(f"{self._host.url}: {reason}; ask again.")
+                    kind = "" if isinstance(failure, Unreadable) else f"{type(failure).__name__}: "
+                    said = self._host.without_key(f"{kind}{failure}")
+                    raise ComputeError(f"{self._host.url}: the answer broke off ({said}); ask again.")
                 else:
                     [outcome] = self.answer([requests[place]])
                     if isinstance(outcome, Answer):

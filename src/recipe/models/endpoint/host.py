@@ -102,8 +102,7 @@ def failure_of(error: Exception, url: str, timeout: float) -> TransientError | I
         remedy = "check that the endpoint is not overloaded or still loading, or allow more with model.timeout"
         return TransientError(f"no answer within {timeout:g} s", remedy)
     if isinstance(error, Unreadable):
-        remedy = "check that the address is the root of an OpenAI-compatible API, which usually ends in /v1"
-        return TransientError(str(error), remedy, unread=True, replied=True)
+        return TransientError(str(error), error.remedy, unread=True, replied=True)
     cause = (isinstance(error, openai.APIError) and error.__cause__) or error  # the SDK wraps errors of connections
     reason = f"the connection failed ({type(cause).__name__}: {str(cause).rstrip('.') or 'no reason given'})"
     return TransientError(reason, "check that the endpoint runs and that the address is right")
@@ -244,7 +243,7 @@ class Host:
                     text += piece.text
                     hand_on(piece.text)
         if finish is None:
-            raise Unreadable("it has no end")
+            raise Unreadable("the answer has no end")
         seconds = round(time.monotonic() - began, 3)
         self.fields.answered(sent)
         card = self.fields.card(request, sent)

@@ -239,7 +239,27 @@ def _form(name: str, value: object) -> str:
 
 
 class Unreadable(Exception):
-    """An answer that is no chat completion."""
+    """An answer that is no chat completion, or that the host broke off, and what helps."""
+
+    def __init__(
+        self,
+        reason: str,
+        remedy: str = "check that the address is the root of an OpenAI-compatible API, which usually ends in /v1",
+    ) -> None:
+        """What cannot be read."""
+        super().__init__(reason)
+        self.remedy = remedy
+
+
+_ENDS = {
+    **dict.fromkeys(("", "stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),
+    **dict.fromkeys(("tool_calls", "tool_use", "function_call"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "length"),
+    **dict.fromkeys(("content_filter", "safety", "recitation", "blocklist", "prohibited_content"), "content_filter"),
+    **dict.fromkeys(("spii", "sensitive", "refusal", "guardrail_intervened"), "content_filter"),
+}
+"""Our words for why an answer ended, by the words of hosts in lower case. Every other word, as `error`, `abort` and
+`network_error`, says that the answer was broken off."""
 
 
 class _Message(BaseModel):
@@ -282,7 +302,19 @@ class _Choice(BaseModel):
     delta: _Message | None = None
     """The message of a piece of a stream."""
     finish_reason: str | None = None
+    error: Any = None
+    """What went wrong behind the host, after part of the answer had come."""
     logprobs: _LogProbs | None = None
+
+    @property
+    def finish(self) -> str | None:
+        """Why it ended, in our words, and None where that is not told; raises Unreadable where it was broken off."""
+        end = _ENDS.get((self.finish_reason or "").lower())
+        if end is None or self.error:
+            said = self.error.get("message") if isinstance(self.error, dict) else self.error
+            why = quoted(str(said)) if said else f"finish_reason is {quoted(self.finish_reason or '')}"
+            raise Unreadable(f"the host broke the answer off: {why}", "look into the endpoint's log, or try later")
+        return end if self.finish_reason else None
 
 
 class _Usage(BaseModel):
@@ -312,6 +344,8 @@ class Piece(NamedTuple):
 def parse_completion(body: bytes, seconds: float) -> Answer:
     """The completion in a response's body; raises Unreadable for HTML, half a JSON, no choices, an error in disguise.
 
+    What the host broke off is unreadable, too.
+
     A completion may be without text, where the model refused, a filter stepped in, or the limit was reached before any:
     it is then empty, if the endpoint tells so.
     """
@@ -324,7 +358,7 @@ def parse_completion(body: bytes, seconds: float) -> Answer:
     if choice.message is None:
         raise Unreadable(f"the answer is no chat completion: {quoted(body.decode('utf-8', 'replace'))}")
     message = choice.message
-    if message.content is None and not (choice.finish_reason is not None or message.refusal or message.thought):
+    if message.content is None and not (choice.finish or message.refusal or message.thought):
         text = quoted(body.decode("utf-8", "replace"))
         raise Unreadable(f"the answer holds no text and does not say why: {text}")
     usage = completion.usage or _Usage()
@@ -336,7 +370,7 @@ def parse_completion(body: bytes, seconds: float) -> Answer:
         usage.completion_tokens,
         seconds,
         logprob=mean,
-        finish=choice.finish_reason or "",
+        finish=choice.finish or "",
         refusal=message.refusal or "",
         reasoning=message.thought,
     )
@@ -352,7 +386,7 @@ def parse_piece(event: object) -> Piece:
     deltas = [choice.delta for choice in choices if choice.delta]
     return Piece(
         "".join(delta.text for delta in deltas),
-        next((choice.finish_reason for choice in choices if choice.finish_reason is not None), None),
+        next(filter(None, [choice.finish for choice in choices]), None),
         None if usage is None else (usage.prompt_tokens, usage.completion_tokens),
         "".join(delta.refusal or "" for delta in deltas),
         "".join(delta.thought for delta in deltas),
