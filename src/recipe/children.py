@@ -16,6 +16,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from recipe.errors import ComputeError
+
 _SAFE = "PYTHONSAFEPATH"
 _HOME = str(Path(__file__).parents[1])
 
@@ -66,6 +68,23 @@ def start_worker(work: Callable[..., None], *settings: Any) -> tuple[BaseProcess
 def _work(work: Callable[..., None], connection: Connection, *settings: Any) -> None:
     end_with_parent()
     work(connection, *settings)
+
+
+def death(device: str, process: BaseProcess, at: str = "") -> ComputeError | None:
+    """What to say of a worker that ended `at` something before its work was done; None where it ended well.
+
+    A worker runs the script that starts it again, up to its main guard: without one it meets its own call there.
+    """
+    process.join()
+    code = process.exitcode or 0
+    if code == 0:
+        return None
+    if code < 0:
+        how, remedy = f"was killed by signal {-code}", "run it again, with a smaller batch size where memory ran out"
+    else:
+        how = f"ended with code {code}"
+        remedy = "read its error above; a script of your own makes this call below if __name__ == '__main__'"
+    return ComputeError(f"the process on device {device} {how}{at}; what is finished is kept: {remedy}.")
 
 
 def assigned(connection: Connection) -> Iterator[Any]:

@@ -82,6 +82,25 @@ def test_what_a_process_raises_comes_through(tmp_path: Path) -> None:
         build_corpus(narrations(4), tmp_path / "c", CONFIG, encoder=Other(12), devices=("cpu", "cpu"))
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_script_builds_on_devices_below_its_main_guard(tmp_path: Path, guarded: bool) -> None:
+    script = tmp_path / "build.py"
+    script.write_text(f"""
+from pathlib import Path
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
+from recipe.types import Narration, Segment
+if {"__name__ == '__main__'" if guarded else True}:
+    narrations = [Narration(f"v{{n}}", (Segment("boil the water"), Segment("steep the tea"))) for n in range(6)]
+    config = CorpusConfig(encoder=EncoderConfig(name="hash:12"), shard_size=2)
+    build_corpus(narrations, Path({str(tmp_path / "c")!r}), config, devices=("cpu", "cpu"))
+""")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == guarded
+    assert guarded or "if __name__ == '__main__'" in done.stderr.splitlines()[-1]
+
+
 def test_a_cluster_chooses_its_devices(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'ray'.*devices"):
         build_corpus(narrations(4), tmp_path / "c", CONFIG, engine="ray", devices=("cpu",))

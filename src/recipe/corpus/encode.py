@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.artifacts import atomic_path, write_json
-from recipe.children import assigned, start_worker
+from recipe.children import assigned, death, start_worker
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder, recorded_settings
 from recipe.corpus.layout import (
@@ -148,16 +148,11 @@ def encode_on_devices(
                         connection.send(current[connection])
                 except (EOFError, ConnectionError):
                     busy.remove(connection)
-                    process.join()
-                    if not (code := process.exitcode):
-                        continue
-                    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
                     shard = current[connection]
                     at = "" if shard is None else f" at shard {shard_name(shard)}"
-                    raise ComputeError(
-                        f"the process on device {device} {how}{at}; finished shards are kept: "
-                        "run the same command again, with a smaller batch size where memory ran out."
-                    ) from None
+                    if (failure := death(device, process, at)) is not None:
+                        raise failure from None
+                    continue
                 if isinstance(message, Exception):
                     raise message
                 advance(message or 0)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from recipe.children import assigned, start_worker
+from recipe.children import assigned, death, start_worker
 from recipe.config import ModelConfig, PhiConfig
-from recipe.errors import ComputeError, InputError, RecipeError
+from recipe.errors import InputError, RecipeError
 from recipe.models.model import Model, open_model
 from recipe.perception.phi import Group, Kind, Outcomes, PhiRun
 from recipe.progress import Advance
@@ -52,13 +52,8 @@ class PhiOnDevices(PhiRun):
                             continue
                     except (EOFError, ConnectionError):
                         device, process = workers[connection]
-                        process.join()
-                        if code := process.exitcode:
-                            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-                            raise ComputeError(
-                                f"the process on device {device} {how}; run the same command again, with a smaller "
-                                "--batch-size where memory ran out."
-                            ) from None
+                        if (failure := death(device, process)) is not None:
+                            raise failure from None
                         busy.remove(connection)
                         continue
                     if isinstance(message, Exception):

@@ -114,9 +114,9 @@ def _sentence_place(label: str, lines: list[int], index: int, part: str) -> Plac
 def read_titles(path: Path) -> dict[str, str]:
     """Title of each video of a file, the first that is given; blank titles are left out.
 
-    The file has lines of a video id, a tab and a title (`yt-dlp --print "%(id)s\\t%(title)s"`), or is a CSV table with
-    the columns video_id and title, or JSON lines of objects with `video_id`, or yt-dlp's `id`, and `title`. Raises
-    InputError for another layout or a row that cannot be used, with its line.
+    The file has lines of a video id, a tab and a title, or is a CSV table with the columns video_id and title, or JSON
+    lines of objects with `video_id`, or `id`, and `title` (`yt-dlp --print "%(.{id,title})j"`). Raises InputError for
+    another layout or a row that cannot be used, with its line.
     """
     titles: dict[str, str] = {}
     for file in source_files(path):

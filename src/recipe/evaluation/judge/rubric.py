@@ -297,7 +297,7 @@ def _pair(name: str) -> re.Pattern[str]:
 def last_objects(text: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """The different objects that have these keys, in any spelling, in the last JSON value with such an object."""
     text = text[-_READ:]
-    decoder, end, found = json.JSONDecoder(object_pairs_hook=_plain_keys), 0, list[dict[str, Any]]()
+    decoder, end, objects = json.JSONDecoder(object_pairs_hook=_plain_keys), 0, list[dict[str, Any]]()
     for opening in islice(re.finditer(r"[{\[]", text), _TRIES):
         if opening.start() < end:  # within a value that was read
             continue
@@ -306,8 +306,8 @@ def last_objects(text: str, names: Sequence[str]) -> list[dict[str, Any]]:
             held = [own for own in _objects(value) if all(name in own for name in names)]
         except (ValueError, RecursionError):
             continue
-        found = [own for place, own in enumerate(held) if own not in held[:place]] or found
-    return found
+        objects = [own for place, own in enumerate(held) if own not in held[:place]] or objects
+    return objects
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
