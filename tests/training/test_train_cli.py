@@ -1,20 +1,14 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.cli import app
 from recipe.cli.console import run
 from recipe.config import BestOfNConfig, GRPOConfig, SFTConfig, load_config
-from recipe.data.examples import read_examples, write_examples
-from recipe.types import Frames
-from recipe.world.clips import write_clip
 
 Command = Callable[..., int]
 
@@ -113,41 +107,6 @@ def test_best_of_n_from_the_command_line(
     assert {"reward", "kl_plan", "malformed"} <= printed["last_step"].keys()
     assert Path(printed["card"]).is_file()
     assert load_config(CONFIGS / "best-of-n-qwen2.5-3b.toml", BestOfNConfig).n == 8
-
-
-@pytest.mark.thorough
-def test_a_run_whose_reward_looks_at_frames(
-    world_run: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
-) -> None:
-    for package in ("av", "openai"):
-        pytest.importorskip(package)
-    examples = [replace(example, until=1.5) for example in read_examples(world_run["examples"])[:3]]
-    write_examples(tmp_path / "examples.jsonl", examples)
-    filmed = Frames(np.full((6, 28, 28, 3), 90, np.uint8), np.arange(6) / 2, 2.0)
-    for example in examples[:-1]:  # one lacks its video
-        write_clip(tmp_path / "videos" / f"{example.video_id}.mp4", filmed)
-    likeliest = [{"token": "Yes", "logprob": -1.0}, {"token": "no", "logprob": -1.0}]
-    told = json.loads(completion("Yes").body)
-    told["choices"][0]["logprobs"] = {"content": [likeliest[0] | {"top_logprobs": likeliest}]}
-    with serving(lambda body, before: Reply(body=json.dumps(told))) as server:
-        path = tmp_path / "grpo.toml"
-        path.write_text(
-            f'model = "{world_run["model"]}"\nexamples = "{tmp_path / "examples.jsonl"}"\n'
-            f'corpus = "{world_run["corpus"]}"\noutput = "{tmp_path / "run"}"\nsteps = 1\nprompts_per_step = 3\n'
-            "max_completion_tokens = 32\nmetrics = []\n[reward.frames]\nmodel = 'm'\nweight = 0.5\n"
-            f'endpoint = "{server.url}"\nvideos = "{tmp_path / "videos"}"\ncache = "{tmp_path / "answers"}"\n'
-        )
-        assert recipe("train", "grpo", path, "--json") == 0
-    json.loads(capsys.readouterr().out)
-    [record] = (tmp_path / "run").rglob("step-00001.jsonl")
-    lacking = examples[-1].example_id
-    for row in map(json.loads, record.read_text().splitlines()):
-        reward = row["reward"]
-        if reward is None or row["example_id"] == lacking:  # nothing is asked about a plan without steps
-            assert row["example_id"] == lacking
-            assert reward is None or reward["steps"] == 0
-        else:
-            assert reward["parts"]["frames"] == pytest.approx(0.5 if reward["steps"] else 0.0)
 
 
 def test_set_changes_a_key_of_the_file(capsys: pytest.CaptureFixture[str], recipe: Command) -> None:
