@@ -201,7 +201,9 @@ def _explain(faults: Sequence[ErrorDetails], kind: type[Settings]) -> tuple[str,
         return key, f"{message}."
     if first["type"] in ("extra_forbidden", "literal_error"):
         given = first["input"] if first["type"] == "literal_error" else None
-        if gone := removed_setting(table, next(name for name in reversed(names) if not name.isdigit()), given):
+        # A number is a place in a list, or the key that was written.
+        name = next((name for name in reversed(names) if not name.isdigit()), names[-1])
+        if gone := removed_setting(table, name, given):
             return key, f"{key if given is None else f'{key} = {given!r}'} was removed: {gone}."
     if first["type"] == "extra_forbidden":
         known = sorted(table.model_fields)
