@@ -1,8 +1,8 @@
 """What a refactoring must not change, in one folder: `golden_run.py record FOLDER`, then `golden_run.py compare A B`.
 
-    python tests/house/golden_run.py record /tmp/before          # at the commit before
-    python tests/house/golden_run.py record /tmp/after           # at the commit after
-    python tests/house/golden_run.py compare /tmp/before /tmp/after
+    python tests/house/golden_run.py record before          # at the commit before
+    python tests/house/golden_run.py record after           # at the commit after
+    python tests/house/golden_run.py compare before after
 
 Recorded are the ids of three corpora and, in hex, the rewards of 200 prompts of each by both verifiers; the help of all
 commands; and with `--runs` every row that `recipe demo --quick` and `recipe reproduce main regimes --quick` write. Both

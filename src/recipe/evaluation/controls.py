@@ -16,6 +16,7 @@ from recipe.evaluation.metrics import CONTROL, METRICS
 from recipe.evaluation.validity.measure import Difference, PromptMeans, ScoredPlan
 from recipe.planning.predictions import Prediction
 from recipe.stats import Interval, paired_interval, video_of
+from recipe.text import same_goal
 from recipe.types import Example
 
 Sample = TypeVar("Sample", Prediction, ScoredPlan)
@@ -103,7 +104,7 @@ def control_sentences(differences: Sequence[Difference], digits: int = 3) -> lis
 
 
 def _goal(example: Example) -> tuple[str, str]:
-    return example.source, " ".join(example.goal.casefold().split())
+    return example.source, same_goal(example.goal)
 
 
 def _random(seed: int, name: str) -> Random:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recipe.alignment import backends
 from recipe.alignment.backends import Backend
@@ -18,9 +17,6 @@ from recipe.reward.paper import PaperMethod
 from recipe.reward.scorer import Method, Outcome, PromptGroup
 from recipe.reward.self_trained import SelfTrained, SelfTrainedMethod
 from recipe.types import Plan, PooledAlignment, Reward
-
-if TYPE_CHECKING:
-    pass
 
 _PAPER = RewardConfig()
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from recipe.artifacts import read_json, read_jsonl, write_text
+from recipe.artifacts import JsonObject, read_json, read_jsonl, write_text
 from recipe.errors import MissingExtra
 from recipe.report.colours import BLUE, VERMILION
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
@@ -25,14 +25,29 @@ CAPTION = "Means over the validation prompts. Dashed: the base. Diamond: the ste
 Row = Mapping[str, Any]
 
 
+class RunValidations(NamedTuple):
+    """The validations of a training run, in order."""
+
+    rows: list[Row]
+    record: JsonObject
+    """The run's record; empty while the run goes on."""
+    unit: Literal["step", "round"]
+    """What is counted between them; rounds are those of best-of-N."""
+
+
+def read_validations(run: Path) -> RunValidations:
+    """The validations of a run, also while it goes on. Raises InputError where none is there yet."""
+    rows: list[Row] = [line for _, line in read_jsonl(run / DATA)]
+    record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
+    return RunValidations(rows, record, "round" if record.get("stage") == "best-of-n" else "step")
+
+
 def write_validation_page(run: Path) -> Path:
     """Write the page of a run's `validation.jsonl` beside it, also while the run goes on.
 
     Raises InputError where no validation is there yet.
     """
-    rows = [line for _, line in read_jsonl(run / DATA)]
-    record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
-    unit = "round" if record.get("stage") == "best-of-n" else "step"
+    rows, record, unit = read_validations(run)
     measure = rows[0]["measure"]
     kept = max(rows, key=lambda line: line[measure])  # the earliest of equals
     findings = record.get("notes") or [f"Best so far: {unit} {kept['step']}. The run is not finished."]

@@ -19,6 +19,7 @@ from recipe.data.supervision import cut_procedures, evenly_spaced, limit_videos
 from recipe.data.video_ids import VideoIds
 from recipe.errors import InputError
 from recipe.progress import Progress
+from recipe.text import same_goal
 from recipe.types import Example, Narration, Procedure, Segment
 from recipe.world.examples import TextNoise, draw_examples, draw_parts, noisy_examples
 from recipe.world.graph import World
@@ -176,9 +177,9 @@ def split_procedures(folder: Path, settings: DataSettings, progress: Progress) -
     procedures = [row for file in source.procedures for row in _usable_procedures(root / file)]
     if source.benchmarks:
         procedures += read_benchmarks(require_benchmarks(root, source.benchmarks), progress)
-    goals = _by_hash({_plain_goal(row.goal) for row in procedures}, seed)
+    goals = _by_hash({same_goal(row.goal) for row in procedures}, seed)
     known_goals = set(goals[: round(source.known_share * len(goals))])
-    taught = [row for row in procedures if _plain_goal(row.goal) not in known_goals]
+    taught = [row for row in procedures if same_goal(row.goal) not in known_goals]
     tested = limit_videos([row for row in taught if row.split == source.test_split], source.test, seed)
     held_out = {row.video_id for row in procedures if row.split != "train"}
     training = [row for row in taught if row.split == "train" and row.video_id not in held_out]
@@ -194,7 +195,7 @@ def split_procedures(folder: Path, settings: DataSettings, progress: Progress) -
         row for row in training if ranks[row.video_id] >= prompted and not measured.compare(_as_list(row)).by_text
     ]
     narrated.sort(key=lambda row: ranks[row.video_id])
-    known = [row for row in procedures if _plain_goal(row.goal) in known_goals and row.split == "train"]
+    known = [row for row in procedures if same_goal(row.goal) in known_goals and row.split == "train"]
     if source.known:
         others = read_benchmarks(require_benchmarks(root, source.known), progress)
         known += [row for row in others if row.split == "train"]
@@ -241,10 +242,6 @@ def _usable_procedures(file: Path) -> list[Procedure]:
     return read.procedures
 
 
-def _plain_goal(goal: str) -> str:
-    return " ".join(goal.casefold().split())
-
-
 def _by_hash(names: Iterable[str], seed: int) -> list[str]:
     return sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
 
@@ -288,7 +285,7 @@ def build_files_corpus(folder: Path, settings: FilesCorpus, progress: Progress) 
     if settings.each is not None:
         by_goal: dict[str, list[Narration]] = {}
         for narration in narrations:
-            own = by_goal.setdefault(_plain_goal(narration.title or narration.video_id), [])
+            own = by_goal.setdefault(same_goal(narration.title or narration.video_id), [])
             if len(own) < settings.each:
                 own.append(narration)
         narrations = [narration for own in by_goal.values() for narration in own]

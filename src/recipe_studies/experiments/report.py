@@ -37,6 +37,7 @@ from recipe.reward.self_trained import CARD
 from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import read_records, replay
 from recipe.stats import Interval
+from recipe.training.validation_page import read_validations
 from recipe.types import Example
 from recipe_studies.experiments.findings import caveats, summary
 from recipe_studies.experiments.measure import (
@@ -271,7 +272,7 @@ def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:
 
 def _validations(run: Path, regime: str, seed: int) -> ValidationCurve:
     """The validations of a training run."""
-    rows = [row for _, row in read_jsonl(run / "validation.jsonl")]
+    rows, _, unit = read_validations(run)
     points = (
         Validated(
             row["step"],
@@ -283,14 +284,13 @@ def _validations(run: Path, regime: str, seed: int) -> ValidationCurve:
         )
         for row in rows
     )
-    record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
     return ValidationCurve(
         regime,
         rows[0]["measure"],
         tuple(points),
         len(rows[0]["prompts"]),
         rows[0]["plans"],
-        "round" if record.get("stage") == "best-of-n" else "step",
+        unit,
         seed,
     )
 
