@@ -29,8 +29,9 @@ from recipe.config import ModelConfig, RewardConfig, SamplingConfig, SearchConfi
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.models.model import open_model
-from recipe.models.protocol import all_answered, read_plan
+from recipe.models.protocol import all_answered
 from recipe.planning.planner import Planner, Request
+from recipe.planning.predictions import read_plan
 from recipe.planning.search import PlanSearch
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, score_or_raise
 from recipe.reward.verifier import Verifier

@@ -38,10 +38,10 @@ from recipe.evaluation.scores import read_rows, read_scores
 from recipe.models.endpoint.wire import Unreadable, parse_completion, parse_piece
 from recipe.perception.frames import read_frames
 from recipe.perception.phi import read_history, read_trace
+from recipe.plan_text import parse_plan
 from recipe.planning.predictions import read_predictions
 from recipe.planning.vidassist.methods import read_score
 from recipe.reward.watchdog import read_records
-from recipe.text import parse_plan
 from recipe.types import Example
 from recipe_apps.board.validation import check_submission
 from recipe_apps.service.messages import ScoreRequest

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from recipe.api import audit_rewards, build_corpus, plan
     from recipe.config import RewardConfig
     from recipe.corpus.store import Corpus
+    from recipe.plan_text import parse_plan
     from recipe.reward.verifier import Verifier
-    from recipe.text import parse_plan
     from recipe.training.best_of_n import train_best_of_n
     from recipe.training.grpo import train_grpo
     from recipe.types import Example, Narration, Plan, Procedure, Reward
@@ -41,7 +41,7 @@ _HOMES = {
     "Verifier": "recipe.reward.verifier",
     "audit_rewards": "recipe.api",
     "build_corpus": "recipe.api",
-    "parse_plan": "recipe.text",
+    "parse_plan": "recipe.plan_text",
     "plan": "recipe.api",
     "train_best_of_n": "recipe.training.best_of_n",
     "train_grpo": "recipe.training.grpo",

@@ -1,14 +1,12 @@
 """Plan text to steps and back, and the chat messages of a planner."""
 
-import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from recipe.errors import HALVES, InputError, quoted
-from recipe.types import Frames, Malformed, Plan
+from recipe.types import Frames, Plan
 
 SYSTEM_PROMPT = (
     "You plan procedures. Given a goal and the steps already done, "
@@ -42,28 +40,8 @@ _TURN = re.compile(
 )
 """Ends a turn, where a decoder leaves special tokens in the text."""
 
-_MARKER = re.compile(
-    r"""^\s*(?:>\s*)*(?P<heading>\#{1,6}\s+)?
-    (?: step\s+(\d{1,3})(?:\s*(?:of|/)\s*\d{1,3})?\s*(?:[.):：、–—-]|$)(?!\d)
-      | [(（\[]\s*(\d{1,3})\s*[)）\]]\s*[.:：、]?
-      | (\d{1,3})\s*(?:[.):：．）](?!\d)|、|[–—-]\s+(?!\d))
-      | (?:[-*•·‣◦▪●]|[+–—](?=\s))\s*(?:\[[ xX]\](?=\s))?
-    )\s*""",
-    re.IGNORECASE | re.VERBOSE,
-)
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)[\w+-]*[ \t]*$", re.MULTILINE)
-_EMPHASIS = re.compile(r"\*\*|__|`")
-_BOLD = re.compile(r"\s*(\*\*|__)(?:(?!\1).)+\1[:：]?\s*")
 _WHOLE = re.compile(r"(?:\n|[.!?…。！？][\"'”’)\]*_`]*)[ \t]*\Z")
 """The end of a text whose last line is complete."""
-_JSON = re.compile(r"[{\[]\s*[\"{\[]")
-_TRIES = 20
-"""Beginnings of JSON that are tried."""
-_COLUMNS = ("step", "action", "instruction", "description", "task", "what")
-"""Headings of the column of steps, the first that fits."""
-_STEPS = frozenset({"steps", "plan", "remaining_steps", "next_steps", "continuation", "actions", "instructions"})
-_STEP = ("step", "text", "description", "action", "instruction", "title", "name")
-"""Fields of JSON that hold a plan, and those that hold a step."""
 
 
 def is_thought_token(token: str) -> bool:
@@ -107,75 +85,6 @@ def final_answer(text: str, *, cut: bool = False) -> str | None:
     return answer[: answer.rfind("\n") + 1] if cut and not _WHOLE.search(answer) else answer
 
 
-def parse_plan(text: str, *, cut: bool = False) -> Plan | Malformed:
-    """The steps written in a completion, or why there are none.
-
-    What is read is the `final_answer`. Where some lines carry a number or a bullet, the steps are those of the first
-    list (`first_list`), so that neither a preamble nor what a model goes on with is mistaken for a step; otherwise each
-    non-empty line that is no heading is a step. JSON is read where it holds one list of steps, and a table where one
-    column holds them.
-
-    >>> parse_plan("Here is the rest:\\n1. Boil water\\n2) Steep the tea\\nEnjoy! Another way:\\n1. Use a bag")
-    Plan(steps=('Boil water', 'Steep the tea'))
-    >>> parse_plan("1. Boil water\\n2. Steep the te", cut=True)
-    Plan(steps=('Boil water',))
-    >>> parse_plan("  ").reason
-    'the completion is empty'
-    """
-    answer = final_answer(text, cut=cut)
-    if answer is None:
-        return Malformed("the completion ends within its thought", text)
-    if not answer.strip():
-        reason = "is cut off within its first line" if cut and text.strip() else "is empty"
-        return Malformed(f"the completion {reason}", text)
-    listed = first_list(answer)
-    steps = _json_steps(answer, embedded=not listed)
-    if isinstance(steps, str):
-        return Malformed(steps, text)
-    if steps is None and not (steps := listed):
-        lines = _lines(answer)
-        if any(map(_is_rule, answer.splitlines())):
-            if not (steps := _table_steps(answer)):
-                return Malformed("the completion is a table, and it is not clear which column holds the steps", text)
-        elif not any(map(_MARKER.match, lines)):
-            plain = [line for line in answer.splitlines() if not _BOLD.fullmatch(line)]  # bold lines are headings, too
-            lines = _lines("\n".join(plain)) or lines
-            steps = _worded(
-                [line for line in lines if not line.lstrip().startswith("#") and line.rstrip()[-1] not in ":："]
-            )
-    return Plan(steps) if steps else Malformed("no line of the completion holds a step", text)
-
-
-def plan_steps(text: str, *, cut: bool = False) -> tuple[str, ...]:
-    """The steps of a completion (`parse_plan`), none where it is malformed.
-
-    >>> plan_steps("1. Boil water"), plan_steps(" ")
-    (('Boil water',), ())
-    """
-    plan = parse_plan(text, cut=cut)
-    return plan.steps if isinstance(plan, Plan) else ()
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A text that a policy wrote, with the plan in it: read once, and handed on from the trainer to the record."""
-
-    text: str
-    steps: tuple[str, ...]
-    """None where the text is malformed."""
-    malformed: bool
-
-    @classmethod
-    def of(cls, text: str, *, cut: bool = False) -> "Completion":
-        """The completion of a text by `parse_plan`.
-
-        >>> Completion.of("1. Boil water")
-        Completion(text='1. Boil water', steps=('Boil water',), malformed=False)
-        """
-        plan = parse_plan(text, cut=cut)
-        return cls(text, plan.steps, False) if isinstance(plan, Plan) else cls(text, (), True)
-
-
 def as_steps(texts: object) -> tuple[str, ...]:
     """The steps of a list of texts or of a plan, as a tuple. Raises InputError for anything else, with its remedy.
 
@@ -206,140 +115,6 @@ def whole_text(name: str, value: object) -> str:
     if HALVES.search(value):
         raise InputError(f"the {name} holds half a character ({quoted(value)}); repair or remove it.")
     return value
-
-
-def first_list(text: str) -> tuple[str, ...]:
-    """The steps of the first list in a text, none where no line carries a number or a bullet.
-
-    The list ends where its numbers begin again. It ends, too, where a line without a mark stands that is not indented,
-    unless the numbers go on behind it: a heading or a remark between steps. A number that slips back behind another
-    ends nothing. A mark alone has the next line as its text. Markdown headings with numbers are the steps only where
-    no other line has a mark.
-
-    >>> first_list("1. Boil water\\nNow the tea:\\n2. Steep it\\n1. Serve")
-    ('Boil water', 'Steep it')
-    >>> first_list("- boil water\\n  for a minute\\n- steep the tea\\nTips:\\n- use fresh water")
-    ('boil water', 'steep the tea')
-    """
-    lines = _lines(text)
-    marks = [_MARKER.match(line) for line in lines]
-    items = any(mark and mark["heading"] is None for mark in marks)
-    steps: list[str] = []
-    first, last, section = None, 0, 0
-    begun, interrupted, bare = False, False, False
-    for line, mark in zip(lines, marks, strict=True):
-        if mark is None:
-            if bare and begun and not interrupted:
-                steps.append(line)
-            else:
-                interrupted = interrupted or (begun and not line[0].isspace())
-            bare = False
-            continue
-        number = next((int(digits) for digits in mark.groups()[1:] if digits), None)
-        if items and mark["heading"] is not None:  # of a section, whose numbers begin again
-            interrupted = begun and (number is None or number <= section)
-            section, first, last = number or section, None, 0
-            continue
-        if number is None:
-            if interrupted:
-                break
-        elif number < last + interrupted and (interrupted or number <= (first or 0)):
-            break
-        else:
-            first, last = number if first is None else first, number
-        begun, interrupted, bare = True, False, not line[mark.end() :].strip()
-        steps.append(line)
-    return _worded(steps)
-
-
-def every_list(text: str) -> tuple[str, ...]:
-    """The steps of all lists in a text; where no line carries a number or a bullet, each non-empty line is a step.
-
-    >>> every_list("First:\\n- boil water\\nThen:\\n- steep the tea")
-    ('boil water', 'steep the tea')
-    """
-    lines = _lines(text)
-    return _worded([line for line in lines if _MARKER.match(line)] or lines)
-
-
-def _json_steps(answer: str, *, embedded: bool) -> tuple[str, ...] | str | None:
-    """The steps in an answer of JSON, or why there are none; None where it is no JSON.
-
-    With `embedded`, other text may stand before it.
-    """
-    decoder, problem = json.JSONDecoder(), None
-    whole = re.match(r"\s*(?:(?:```|~~~)[\w+-]*\s)?\s*(?=[{\[]\s*(?:[\"'{\[\]}]|$))", answer)
-    begins = [whole.end()] if whole else [begin.start() for begin in _JSON.finditer(answer)] if embedded else []
-    for begin in begins[:_TRIES]:
-        try:
-            value, _ = decoder.raw_decode(answer, begin)
-        except (ValueError, RecursionError):
-            problem = "the completion is JSON that cannot be read" if whole else problem
-        else:
-            if (steps := _steps_of(value)) is not None:
-                return _worded(steps)
-            problem = "the completion is JSON without one list of steps"
-    return problem
-
-
-def _steps_of(value: Any) -> list[str] | None:
-    """The steps that a JSON value lists, a line each; None where it is no list of steps."""
-    if isinstance(value, dict):
-        plans = [held for name, held in value.items() if re.sub(r"[\s-]+", "_", name.strip().casefold()) in _STEPS]
-        numbered = [re.fullmatch(r"\s*(?:step)?[\s_-]*\d+\s*", name, re.IGNORECASE) for name in value]
-        if value and all(numbered):
-            plans = [list(value.values())]
-        elif not plans:
-            plans = [held for held in value.values() if isinstance(held, list)]
-        return _steps_of(plans[0]) if len(plans) == 1 else None
-    if isinstance(value, str):
-        plan = parse_plan(value)
-        return list(plan.steps) if isinstance(plan, Plan) else []
-    if not isinstance(value, list):
-        return None
-    steps = list[str]()
-    for item in value:
-        step = next((item[name] for name in _STEP if name in item), None) if isinstance(item, dict) else item
-        if not isinstance(step, str):
-            return None
-        steps.append(" ".join(step.split()))
-    return steps
-
-
-def _table_steps(answer: str) -> tuple[str, ...]:
-    """The steps in the first Markdown table of an answer, none where it is not clear which column holds them."""
-    rows = [line for line in answer.splitlines() if "|" in line]
-    rule = next(at for at, line in enumerate(rows) if _is_rule(line))
-    cells = [[_EMPHASIS.sub("", cell).strip() for cell in row.strip().strip("|").split("|")] for row in rows]
-    if rule != 1 or len(cells) < 3 or len({len(row) for row in (cells[0], *cells[2:])}) != 1:
-        return ()
-    columns = dict(zip(cells[0], zip(*cells[2:], strict=True), strict=True))
-    worded = {
-        name.casefold(): column
-        for name, column in columns.items()
-        if any(any(map(str.isalpha, _MARKER.sub("", f"{cell}."))) for cell in column)
-    }
-    if len(worded) == 1:
-        return _worded(next(iter(worded.values())))
-    named = next((worded[name] for key in _COLUMNS for name in worded if key in name), ())
-    return _worded(named)
-
-
-def _is_rule(line: str) -> bool:
-    """Whether a line is the one below a table's heading."""
-    return "|" in line and "-" in line and not line.strip("|:+- \t")
-
-
-def _lines(text: str) -> list[str]:
-    """The lines that hold a letter or a number, without emphasis and fences."""
-    lines = _EMPHASIS.sub("", _FENCE.sub("", text)).splitlines()
-    return [line for line in lines if any(map(str.isalnum, line))]
-
-
-def _worded(lines: Sequence[str]) -> tuple[str, ...]:
-    """Lines without their marks, those that hold a word or a number."""
-    stripped = (_MARKER.sub("", line).strip() for line in lines)
-    return tuple(step for step in stripped if any(char.isalnum() for char in step))
 
 
 def format_plan(steps: Sequence[str]) -> str:

@@ -20,8 +20,7 @@ from recipe.evaluation.match import MatchMeasure  # noqa: E402
 from recipe.evaluation.measures import Measure, measured_rows, select_plans, summarise  # noqa: E402
 from recipe.evaluation.validity.scores import ValidityMeasure  # noqa: E402
 from recipe.models.protocol import Answer  # noqa: E402
-from recipe.planning.planner import Request  # noqa: E402
-from recipe.planning.predictions import Prediction  # noqa: E402
+from recipe.planning.planner import Request, prediction_of  # noqa: E402
 from recipe.prompting import PLAIN  # noqa: E402
 from recipe.text import format_plan  # noqa: E402
 from recipe.types import Example  # noqa: E402
@@ -55,7 +54,7 @@ def figures(log: Any) -> dict[str, Any]:
 
 def ours(measure: Measure, examples: Sequence[Example], answers: Sequence[str]) -> Any:
     """What `recipe evaluate` says of the same answers."""
-    plans = [Prediction.of(one.example_id, 0, Answer(text)) for one, text in zip(examples, answers, strict=True)]
+    plans = [prediction_of(one.example_id, 0, Answer(text)) for one, text in zip(examples, answers, strict=True)]
     rows = measured_rows(measure, select_plans(examples, plans))
     return rows, summarise(measure, "m", rows, examples).overall.values
 

@@ -19,7 +19,8 @@ pytest.importorskip("matplotlib")
 from recipe.artifacts import JsonObject, read_jsonl, write_json, write_jsonl
 from recipe.config import BestOfNConfig, CorpusConfig, EncoderConfig
 from recipe.data.examples import read_examples, write_examples
-from recipe.planning.predictions import Prediction, read_predictions, write_predictions
+from recipe.planning.planner import prediction_of
+from recipe.planning.predictions import read_predictions, write_predictions
 from recipe.planning.rerank import reward_predictions
 from recipe.progress import SILENT
 from recipe.stats import Interval
@@ -73,7 +74,7 @@ def made_up_run(folder: Path, config: AnyExperiment, written: Written) -> Path:
     examples = read_examples(folder / TEST)
     for plans in study.plan_sets:
         predictions = [
-            Prediction.of(example.example_id, sample, format_plan(written(example, plans.regime, sample)))
+            prediction_of(example.example_id, sample, format_plan(written(example, plans.regime, sample)))
             for example in examples
             for sample in range(config.samples)
         ]
@@ -347,7 +348,7 @@ def test_video_says_what_the_plans_show(tmp_path: Path, monkeypatch: pytest.Monk
     for plans in study.plan_sets:
         right = plans.view in ("video", "text")
         rows = [
-            Prediction.of(e.example_id, sample, format_plan(e.continuation if right else e.continuation[-1:]))
+            prediction_of(e.example_id, sample, format_plan(e.continuation if right else e.continuation[-1:]))
             for e in examples
             for sample in range(config.samples)
         ]

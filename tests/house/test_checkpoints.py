@@ -18,7 +18,7 @@ from recipe.models.checkpoints import (  # noqa: E402
     load_checkpoint,
     thought_opening,
 )
-from recipe.text import plan_steps  # noqa: E402
+from recipe.plan_text import plan_steps  # noqa: E402
 
 
 def without(model: Path, target: Path, name: str) -> str:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from recipe.artifacts import write_json
 from recipe.errors import InputError
+from recipe.plan_text import parse_plan
 from recipe.prompting import PLAIN, PlannerPrompt, open_prompt, remembered_prompt
-from recipe.text import parse_plan, planner_messages, video_messages
+from recipe.text import planner_messages, video_messages
 from recipe.types import Example, Frames
 
 TEXT = "[system]\nPlan for $5.\n\n[user]\nWhat?\n[assistant]\n1. this\n\n[user]\nDone: ${done}\nFor $goal: $$1\n"

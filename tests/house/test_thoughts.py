@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.text import final_answer, format_plan, parse_plan, plan_steps, planner_messages
+from recipe.plan_text import parse_plan, plan_steps
+from recipe.text import final_answer, format_plan, planner_messages
 from recipe.types import Malformed, Plan
 
 PLAN = ("rinse the rice", "simmer it with the lid on", "fluff it with a fork")
@@ -127,7 +128,7 @@ def test_json_is_read_where_it_holds_one_list_of_steps(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['{"minutes": 5}', '[["stir"]]', "['stir']", '{"steps": [1, 2]}', '{"a": ["x"], "b": ["y"]}', "{}", "[]"]
+    "text", ['{"minutes": 5}', '[["stir"]]', '{"steps": [1, 2]}', '{"a": ["x"], "b": ["y"]}', "{}", "[]"]
 )
 def test_other_json_is_malformed(text: str) -> None:
     assert isinstance(parse_plan(text), Malformed)
@@ -235,7 +236,7 @@ def test_a_plan_ends_where_its_list_does(plan: list[str], again: list[str], betw
         ("1. boil 2 cups\n2.\n3. serve", ("boil 2 cups", "serve")),
         ("1. boil water\n1. add tea\n1. serve", ("boil water", "add tea", "serve")),
         ("Prepare\n1. boil water\nCook\n2. add tea\nServe\n3. pour", ("boil water", "add tea", "pour")),
-        ("1. boil:\n   - fill the pot\n   - heat it\n2. add tea", ("boil:", "fill the pot", "heat it", "add tea")),
+        ("1. boil:\n   - fill the pot\n   - heat it\n2. add tea", ("fill the pot", "heat it", "add tea")),
         ("1. boil water\n2. add tea\n\nEnjoy your tea!", ("boil water", "add tea")),
         ("1. boil water\n2. add tea\nNote:\n- be careful", ("boil water", "add tea")),
         ("1. boil water\nAnother way:\n1. use the sun", ("boil water",)),

@@ -16,14 +16,13 @@ from recipe.evaluation.judge.llm import LlmJudge
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.models.endpoint.wire import parse_completion
-from recipe.models.protocol import Answer, Engine, Refusal, read_plan, unanswered
+from recipe.models.protocol import Answer, Engine, Refusal, unanswered
 from recipe.perception.phi import read_history, read_trace
-from recipe.planning.planner import PlanDraft, Planner, Request
-from recipe.planning.predictions import Prediction
+from recipe.plan_text import plan_steps
+from recipe.planning.planner import PlanDraft, Planner, Request, prediction_of, read_plan
 from recipe.planning.vidassist.methods import ModelProposer, assess
 from recipe.planning.vidassist.search import Candidate, State
 from recipe.reward.watchdog import CompletionRecord
-from recipe.text import plan_steps
 from recipe.types import Example, Plan, Verdict
 
 STEPS = ("rinse the rice", "simmer it", "fluff it")
@@ -71,7 +70,7 @@ def proposed(answer: Answer) -> tuple[str, ...]:
 
 
 def predicted(answer: Answer) -> tuple[str, ...]:
-    prediction = Prediction.of("e", 0, answer)
+    prediction = prediction_of("e", 0, answer)
     assert (prediction.malformed is None) == bool(prediction.steps)
     assert bool(prediction.cut) == answer.cut
     return prediction.steps
@@ -211,21 +210,41 @@ def test_a_cut_answer_is_no_value_or_a_list_of_whole_lines(name: str) -> None:
             assert found is None
 
 
-@pytest.mark.parametrize("name", [name for name, reader in READERS.items() if reader.missing == ()])
-@pytest.mark.parametrize(
-    "text",
-    [
-        json.dumps(STEPS),
-        json.dumps({"steps": STEPS}),
-        f"```json\n{json.dumps({'steps': STEPS}, indent=2)}\n```",
-        "\n".join(f"### {number}. {step}\nTake your time." for number, step in enumerate(STEPS, start=1)),
-        "\n".join(["| Step | Action |", "|---|---|", *(f"| {n} | {step} |" for n, step in enumerate(STEPS, start=1))]),
-    ],
-)
-def test_further_forms_of_a_plan(name: str, text: str) -> None:
+ROWS = [f"| {n} | {step} |" for n, step in enumerate(STEPS, start=1)]
+PLAN_FORMS = {
+    "JSON": json.dumps(STEPS),
+    "JSON with numbers": json.dumps({"steps": [{"step": n, "action": step} for n, step in enumerate(STEPS, start=1)]}),
+    "JSON in a fence": f"```json\n{json.dumps({'steps': STEPS}, indent=2)}\n```",
+    "headings": "\n".join(f"### {number}. {step}\nTake your time." for number, step in enumerate(STEPS, start=1)),
+    "table": "\n".join(["| Step | Action |", "|---|---|", *ROWS]),
+    "keycaps": "Sure!\n" + "\n".join(f"{n}\ufe0f\u20e3 {step}" for n, step in enumerate(STEPS, start=1)) + "\n\nEnjoy!",
+    "a line": " ".join(f"{n}. {step}" for n, step in enumerate(STEPS, start=1)),
+    "box": f"\\boxed{{{listed(STEPS)}}}",
+    "below a heading": f"1. Cook\n   a. {STEPS[0]}\n   b. {STEPS[1]}\n2. Serve\n   a. {STEPS[2]}",
+    "XML": "<steps>" + "".join(f"<step>{step}</step>" for step in STEPS) + "</steps>",
+    "YAML": "steps:\n" + "\n".join(f"  - {step}" for step in STEPS),
+}
+NO_PLANS = {
+    "JSON that is cut off": '{"steps": ["rinse the rice", "simm',
+    "code": "```python\nprint('rice')\n```",
+    "running text": "Rinse the rice. Then simmer it. Fluff it at the end.",
+    "refusal in words": "I cannot help with that.",
+}
+PLANNERS = [name for name, reader in READERS.items() if isinstance(reader.value, tuple)]
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("form", PLAN_FORMS)
+def test_further_forms_of_a_plan(name: str, form: str) -> None:
     reader = READERS[name]
-    assert reader.read(answer(text)) == reader.value
-    assert reader.read(answer(f"<think>{reader.wrong}</think>{text}")) == reader.value
+    assert reader.read(answer(PLAN_FORMS[form])) == reader.value
+    assert reader.read(answer(f"<think>{reader.wrong}</think>{PLAN_FORMS[form]}")) == reader.value
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("form", NO_PLANS)
+def test_no_reader_takes_what_is_no_plan_for_one(name: str, form: str) -> None:
+    assert not READERS[name].read(answer(NO_PLANS[form]))
 
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "1. a\n", "2. b\n", "c\n", "[THINK]", "[/THINK]"]), max_size=8))

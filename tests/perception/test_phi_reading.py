@@ -94,7 +94,7 @@ def test_times(line: str, expected: Step) -> None:
 
 def test_a_line_of_nothing_but_a_time_is_no_step() -> None:
     assert read_trace("1. 00:05 - 00:07\n2. 00:06 Pour", 60) == (Step("Pour", 6),)
-    assert read_trace("I see nothing.", 60) == (Step("I see nothing."),)
+    assert read_trace("I see nothing.", 60) == ()
     assert read_trace("", 60) == ()
     assert read_trace("none", 60) == ()
 

@@ -14,7 +14,7 @@ from recipe.config import SamplingConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal, ReplayEngine
 from recipe.models.sampling import decoding_of
-from recipe.planning.planner import Planner, Request
+from recipe.planning.planner import Planner, Request, prediction_of
 from recipe.planning.predictions import (
     MatchedPredictions,
     Prediction,
@@ -127,8 +127,8 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
 
 def test_a_prediction_holds_the_card_of_its_answer() -> None:
     card = decoding_of(SamplingConfig())
-    assert Prediction.of("t1", 0, Answer("1. Steep", decoding=card)).decoding == card
-    assert Prediction.of("t1", 0, "1. Steep").decoding is None
+    assert prediction_of("t1", 0, Answer("1. Steep", decoding=card)).decoding == card
+    assert prediction_of("t1", 0, "1. Steep").decoding is None
 
 
 @pytest.mark.parametrize(

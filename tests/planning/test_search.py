@@ -159,7 +159,7 @@ class Told(Engine):
     ("outcome", "steps", "cut"),
     [
         (Answer("", 5, 1), (), False),
-        (Answer("I cannot help.", 5, 4), ("I cannot help.",), False),
+        (Answer("I cannot help.", 5, 4), (), False),
         (Answer("1. stir\n2. po", 5, 200, finish="length"), ("stir",), True),
         (Answer("", 5, 9, refusal="I will not."), (), False),
     ],

@@ -1,13 +1,12 @@
 """Steps as they are written are the steps of the whole text."""
 
-from itertools import chain
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.models.protocol import Answer, ReplayEngine
+from recipe.plan_text import plan_steps
 from recipe.planning.planner import GrowingPlan, PlanDraft, Planner, Request
-from recipe.text import plan_steps, planner_messages
+from recipe.text import planner_messages
 
 TEXTS = st.text(st.sampled_from("ab12.)-* \n\r`:S"), max_size=60) | st.text(max_size=40)
 
@@ -21,24 +20,32 @@ def pieces_of(text: str, cuts: list[int]) -> list[str]:
 def steps_of(pieces: list[str]) -> list[tuple[str, ...]]:
     """The steps that each piece completes, and those of the end."""
     plan = GrowingPlan()
-    steps = [*(plan.grown(piece) for piece in pieces), plan.rest()]
-    assert plan.steps == tuple(chain.from_iterable(steps))
-    return steps
+    return [*(plan.grown(piece) for piece in pieces), plan.rest()]
 
 
 @settings(max_examples=40, deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 60), max_size=8))
 def test_the_steps_are_those_of_the_whole_text(text: str, cuts: list[int]) -> None:
-    assert tuple(chain.from_iterable(steps_of(pieces_of(text, cuts)))) == plan_steps(text)
+    plan, shown = GrowingPlan(), tuple[str, ...]()
+    for piece in [*pieces_of(text, cuts), None]:
+        new = plan.rest() if piece is None else plan.grown(piece)
+        shown = (*shown[: len(plan.steps) - len(new)], *new)
+        assert shown == plan.steps
+    assert shown == plan_steps(text)
 
 
-def test_a_step_comes_when_its_line_is_complete() -> None:
-    pieces = ["1. boil", " water\n", "2. steep", "\n3. serve"]
-    assert steps_of(pieces) == [(), ("boil water",), (), ("steep",), ("serve",)]
+def test_a_step_comes_when_the_next_begins() -> None:
+    pieces = ["1. boil", " water\n", "2. steep", "\n3", ". serve"]
+    assert steps_of(pieces) == [(), (), ("boil water",), (), ("steep",), ("serve",)]
+
+
+def test_a_heading_waits_for_what_stands_below_it() -> None:
+    pieces = ["1. Make tea\n", "   - boil water\n", "   - steep\n", "2. Serve\n"]
+    assert steps_of(pieces) == [(), (), ("boil water",), ("steep",), ("Serve",)]
 
 
 def test_lines_without_numbers_wait_for_the_end() -> None:
-    assert steps_of(["Here is the rest\n", "1. boil\n"]) == [(), ("boil",), ()]
+    assert steps_of(["Here is the rest\n", "1. boil\n"]) == [(), (), ("boil",)]
     assert steps_of(["boil\n", "steep\n"]) == [(), (), ("boil", "steep")]
 
 

@@ -21,7 +21,8 @@ from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
 from recipe.errors import BudgetSpent, ConfigError, CorpusError, InputError
-from recipe.planning.predictions import Prediction, write_predictions
+from recipe.planning.planner import prediction_of
+from recipe.planning.predictions import write_predictions
 from recipe.progress import SILENT
 from recipe.types import Narration, Segment
 from recipe.world.examples import draw_examples
@@ -95,7 +96,7 @@ def test_the_calls_of_an_estimate_are_those_that_are_made(tmp_path: Path, data: 
         write_examples(folder / TRAIN, draw_examples(load_world(), "train", 6))
         for name, texts in (("base", ("1. a", "2. b")), ("rl-0", ("1. c", ""))):
             plans = [
-                Prediction.of(one.example_id, sample, texts[sample % 2] * (1 + sample // 2) + "\n3. d" * (sample > 3))
+                prediction_of(one.example_id, sample, texts[sample % 2] * (1 + sample // 2) + "\n3. d" * (sample > 3))
                 for one in drawn
                 for sample in range(10)
             ]
@@ -132,7 +133,7 @@ def test_a_budget_holds_for_all_stages_and_a_larger_one_goes_on(tmp_path: Path, 
     folder = tmp_path / "run" / "3b"
     write_examples(folder / PROMPTS, drawn)
     for name in ("base", "rl-0"):
-        texts = (Prediction.of(one.example_id, 0, f"1. {name}") for one in drawn)
+        texts = (prediction_of(one.example_id, 0, f"1. {name}") for one in drawn)
         write_predictions(folder / "plans" / f"{name}.jsonl", list(texts))
     with serving(answer) as server:
 

@@ -13,7 +13,8 @@ from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.cli import app
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError
-from recipe.planning.predictions import Prediction, write_predictions
+from recipe.planning.planner import prediction_of
+from recipe.planning.predictions import write_predictions
 from recipe.stats import Interval, seeded_interval
 from recipe.types import Example
 from recipe.world.examples import TextNoise
@@ -131,7 +132,7 @@ def world_runs(folder: Path, *, controls: bool = False) -> ScaleRuns:
     ]  # fmt: skip
     write_examples(folder / PROMPTS, examples)
     for run in made.runs:
-        write_predictions(folder / run.file("plans"), [Prediction.of(e.example_id, 0, "1. go on") for e in examples])
+        write_predictions(folder / run.file("plans"), [prediction_of(e.example_id, 0, "1. go on") for e in examples])
         level = 40.0 if run.seed is None else 49.0 + (run.seed - 1) * 2
         rows = [
             {"example_id": e.example_id, "sample": 0, "accuracy": level + n % 4, "steps": 1}

@@ -12,7 +12,8 @@ from tests.reproduce.conftest import CRITERIA, letters, rows
 
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
-from recipe.planning.predictions import Prediction, read_predictions, write_predictions
+from recipe.planning.planner import prediction_of
+from recipe.planning.predictions import read_predictions, write_predictions
 from recipe.progress import SILENT
 from recipe.types import Example
 from recipe.world.examples import draw_examples
@@ -44,7 +45,7 @@ def plans(tmp_path: Path, examples: list[Example], samples: int = 1) -> None:
         one.example_id: "\n".join(f"{n}. {step}" for n, step in enumerate(one.continuation, 1)) for one in examples
     }
     rows = [
-        Prediction.of(one.example_id, sample, "" if sample % 2 else texts[one.example_id])
+        prediction_of(one.example_id, sample, "" if sample % 2 else texts[one.example_id])
         for one in examples
         for sample in range(samples)
     ]

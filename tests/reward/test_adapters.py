@@ -14,11 +14,11 @@ import pytest
 from prompt_scorer import PromptScorer, trainer_reward
 
 from recipe.errors import BudgetSpent, ComputeError, ConfigError, MissingExtra, ServiceUnavailable
+from recipe.plan_text import plan_steps
 from recipe.reward.batcher import ThreadBatcher
 from recipe.reward.trainers.openrlhf import response_text
 from recipe.reward.trainers.source import RewardSource, Row, text_of
 from recipe.reward.trainers.trl import alignment_reward
-from recipe.text import plan_steps
 from recipe.types import Reward
 
 

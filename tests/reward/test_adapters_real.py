@@ -17,10 +17,10 @@ from prompt_scorer import served
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
+from recipe.plan_text import plan_steps
 from recipe.reward.trainers import source
 from recipe.reward.trainers.source import Row
 from recipe.reward.verifier import Verifier
-from recipe.text import plan_steps
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs, not ours
 

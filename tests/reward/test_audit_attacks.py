@@ -21,6 +21,7 @@ from recipe.audit.score import LengthScorer, NamedScorer, score_prompts
 from recipe.corpus.encoders import HashEncoder
 from recipe.data.examples import read_examples, write_examples
 from recipe.errors import ComputeError, InputError
+from recipe.planning.planner import prediction_of
 from recipe.planning.predictions import Prediction, write_predictions
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
 from recipe.rows import from_json
@@ -153,7 +154,7 @@ def test_prompts_are_written_as_examples_and_files_of_predictions_are_read(
     file = sample_file(tmp_path, "org/some model")
     assert file.name == "samples-org_some_model.jsonl"
     text = "1. boil\n2. pour\n1. boil\n2. wait"
-    write_predictions(file, [Prediction.of(examples[0].example_id, 0, text)])
+    write_predictions(file, [prediction_of(examples[0].example_id, 0, text)])
     found = read_samples([str(file), f"other={file}"])
     assert list(found) == ["org_some_model", "other"]
     assert found["other"][0].steps == ("boil", "pour")

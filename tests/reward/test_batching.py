@@ -17,8 +17,7 @@ from recipe.cli import app
 from recipe.config import RewardConfig
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import ComputeError, InputError
-from recipe.planning.planner import Request
-from recipe.planning.predictions import Prediction
+from recipe.planning.planner import Request, prediction_of
 from recipe.planning.rerank import rerank, reward_predictions
 from recipe.reward.scorer import PromptGroup, outcomes_of, score_plans
 from recipe.reward.verifier import Verifier
@@ -76,7 +75,7 @@ def reranked(verifier: Verifier) -> object:
 
 def rewarded_predictions(verifier: Verifier) -> object:
     written = [
-        Prediction.of(one.example_id, sample, "\n".join(f"- {step}" for step in group.plans[sample]))
+        prediction_of(one.example_id, sample, "\n".join(f"- {step}" for step in group.plans[sample]))
         for sample in range(3)
         for one, group in zip(EXAMPLES, groups(), strict=True)
     ]

@@ -16,10 +16,11 @@ from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import read_narrations
+from recipe.plan_text import plan_steps
 from recipe.reward.trainers.source import RewardSource
 from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
-from recipe.text import format_plan, plan_steps
+from recipe.text import format_plan
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 POOL = 4

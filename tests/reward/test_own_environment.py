@@ -16,8 +16,8 @@ from packaging.utils import canonicalize_name
 
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
+from recipe.plan_text import plan_steps
 from recipe.reward.verifier import Verifier
-from recipe.text import plan_steps
 
 for package in ("uvicorn", "fastapi", "httpx2", "sentence_transformers", "numba"):
     pytest.importorskip(package)

@@ -24,11 +24,11 @@ from recipe.config import RewardConfig, load_config
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, ConfigError, InputError
+from recipe.plan_text import plan_steps
 from recipe.reward.trainers import easyr1, ms_swift, openrlhf, source, verifiers, verl
 from recipe.reward.trainers.source import Row
 from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
-from recipe.text import plan_steps
 
 httpx2 = pytest.importorskip("httpx2")
 pytest.importorskip("uvicorn")

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from recipe.artifacts import write_jsonl
 from recipe.cli import app
 from recipe.errors import InputError
+from recipe.plan_text import Completion
 from recipe.reward.scorer import plain_reward
 from recipe.reward.watchdog import (
     FIRST,
@@ -29,7 +30,7 @@ from recipe.reward.watchdog import (
     step_statistics,
     word_payments,
 )
-from recipe.text import Completion, copied_share
+from recipe.text import copied_share
 
 
 def rollout(

@@ -22,10 +22,10 @@ from recipe.config import BestOfNConfig, LoraSettings, ValidationSettings
 from recipe.data.examples import read_training_examples, write_examples
 from recipe.errors import ComputeError, InputError
 from recipe.models.decoding import log_likelihood
+from recipe.plan_text import Completion
 from recipe.prompting import PLAIN
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
 from recipe.reward.watchdog import read_records
-from recipe.text import Completion
 from recipe.training import best_of_n
 from recipe.training.best_of_n import RoundRecord, batches_in_order, choose, completion_loss, train_best_of_n
 from recipe.training.loop import quiet

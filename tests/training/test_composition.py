@@ -13,9 +13,10 @@ from recipe.artifacts import read_jsonl
 from recipe.config import BestOfNConfig
 from recipe.errors import ComputeError, ConfigError
 from recipe.models.checkpoints import load_reader
+from recipe.plan_text import parse_plan
 from recipe.reward.composition import compose, crossings
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
-from recipe.text import format_plan, parse_plan
+from recipe.text import format_plan
 from recipe.training import best_of_n
 from recipe.training.best_of_n import completion_loss, train_best_of_n
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from recipe.artifacts import read_jsonl
 from recipe.config import GRPOConfig, RewardConfig
 from recipe.corpus.store import Corpus
+from recipe.plan_text import plan_steps
 from recipe.reward.verifier import Verifier
-from recipe.text import plan_steps
 from recipe.training.grpo import train_grpo
 
 

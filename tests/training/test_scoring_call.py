@@ -10,10 +10,10 @@ from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, CorpusError, InputError, ServiceUnavailable
+from recipe.plan_text import Completion
 from recipe.reward.scorer import PromptGroup, outcomes_of
 from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import CompletionRecord
-from recipe.text import Completion
 from recipe.training.rewards import score_completions
 from recipe.types import Narration, Reward, Segment
 

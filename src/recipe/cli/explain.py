@@ -14,8 +14,8 @@ from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_
 from recipe.cli.served import Server, explained_there, require_no_other
 from recipe.config import FUNCTION_NAME
 from recipe.errors import InputError
+from recipe.plan_text import plan_steps
 from recipe.reward.scorer import PromptGroup
-from recipe.text import plan_steps
 
 if TYPE_CHECKING:
     from recipe.explain.records import Explanation, Links

@@ -184,8 +184,8 @@ def _request(
 
 def _write_as_it_comes(planner: "Planner", request: "Request") -> None:
     """Print a single plan while it is written."""
-    from recipe.models.protocol import Answer, Refusal, all_answered, read_plan
-    from recipe.planning.planner import PlanDraft
+    from recipe.models.protocol import Answer, Refusal, all_answered
+    from recipe.planning.planner import PlanDraft, read_plan
 
     shown, outcomes = 0, list[Answer | Refusal]()
     for _, steps, outcome, before in planner.write([PlanDraft(request)]):
@@ -220,8 +220,8 @@ def _plans(
     """
     from recipe.explain.explain import CLOSE, explain, when
     from recipe.explain.records import Links
-    from recipe.models.protocol import Refusal, all_answered, read_plan
-    from recipe.planning.planner import PlanDraft
+    from recipe.models.protocol import Refusal, all_answered
+    from recipe.planning.planner import PlanDraft, read_plan
     from recipe.planning.rerank import rerank
     from recipe.reward.coverage import sentence_of_plan
 

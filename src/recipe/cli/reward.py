@@ -12,9 +12,9 @@ from recipe.artifacts import to_json
 from recipe.cli.console import CommandGroup, CommandOutput, progress, shows
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
 from recipe.errors import InputError
+from recipe.plan_text import plan_steps
 from recipe.reward.scorer import PromptGroup, batches, score_or_raise
 from recipe.rows import Steps, Text, Texts, read_rows
-from recipe.text import plan_steps
 
 if TYPE_CHECKING:
     from recipe.report.elements import Table

@@ -28,8 +28,9 @@ from pathlib import Path
 from recipe.artifacts import JsonObject, fingerprint, read_jsonl
 from recipe.data.procedures import read_procedures
 from recipe.errors import InputError, listed
+from recipe.plan_text import plan_steps
 from recipe.prompting import fence, fill, json_object
-from recipe.text import final_answer, format_plan, plan_steps
+from recipe.text import final_answer, format_plan
 from recipe.types import Example, Procedure, Step
 
 SCHEMA: JsonObject = {

@@ -15,8 +15,7 @@ from recipe.evaluation.match import MatchMeasure
 from recipe.evaluation.measures import Measure
 from recipe.evaluation.validity.scores import ValidityMeasure
 from recipe.models.protocol import Answer
-from recipe.planning.planner import Request
-from recipe.planning.predictions import Prediction
+from recipe.planning.planner import Request, prediction_of
 from recipe.prompting import open_prompt
 from recipe.rows import from_json
 from recipe.text import format_plan
@@ -94,7 +93,7 @@ def plan_scorer(measure: MeasureName = "match", encoder: str = "minilm", graphs:
     async def score(state: TaskState, target: Target) -> Score:
         example = from_json(state.metadata.get("example"), Example, f"sample {state.sample_id}, metadata.example")
         text, stop = state.output.completion, state.output.stop_reason
-        plan = Prediction.of(example.example_id, 0, Answer(text, finish=_FINISH.get(stop, "stop")))
+        plan = prediction_of(example.example_id, 0, Answer(text, finish=_FINISH.get(stop, "stop")))
         rows = opened.rows([example], [plan])
         if lost := next((row.unscored for row in rows if row.unscored), ""):
             return Score.unscored(reason="scoring_failed", answer=text, explanation=str(lost))

@@ -13,8 +13,8 @@ from recipe.errors import InputError, quoted
 from recipe.models.sampling import Decoding
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PLAIN, PlannerPrompt
-from recipe.text import final_answer, parse_plan
-from recipe.types import Frames, Malformed, Plan
+from recipe.text import final_answer
+from recipe.types import Frames
 
 Chat = list[dict[str, Any]]
 """Messages with `role` and `content`, ending with the user's turn.
@@ -95,17 +95,6 @@ def unanswered(outcome: Answer | Refusal, *, whole: bool = True) -> str:
     if (answer := final_answer(outcome.text)) is None:
         return "the answer ends within its thought"
     return "" if answer.strip() or not whole else "the answer is empty"
-
-
-def read_plan(answer: Answer) -> Plan | Malformed:
-    """The plan in an answer (`parse_plan`), or why it holds none."""
-    if answer.refusal and not answer.text.strip():
-        return Malformed(f"refused: {quoted(answer.refusal)}", answer.refusal)
-    if answer.finish == "content_filter":
-        return Malformed("stopped by the endpoint's content filter", answer.text)
-    if answer.cut and not answer.text.strip():
-        return Malformed("the completion is cut off before its answer", answer.text)
-    return parse_plan(answer.text, cut=answer.cut)
 
 
 Written = tuple[int, str | Answer | Refusal]

@@ -26,34 +26,23 @@ from recipe.models.model import Model
 from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, unanswered
 from recipe.models.store import parse_answer
 from recipe.perception.frames import probe, read_frames
+from recipe.plan_text import written_steps
 from recipe.progress import LOADING, SILENT, Advance, Progress
 from recipe.prompting import fill, packaged
-from recipe.text import every_list, final_answer
+from recipe.step_lines import NO_STEP, TIMES, leading_time
+from recipe.text import final_answer
 from recipe.types import Frames, Step
 
-# A number is read from its first digit and as a whole: else a long run of digits would cost the patterns its square.
-_CLOCK = r"(?<!\d)\d++(?::\d\d){1,2}(?:\.\d++)?"
-_UNITS = r"(?<!\d)\d++(?:\.\d++)?\s*(?:s|secs?|seconds)\b"
-_TO = r"\s*(?:-|–|—|→|to|until)\s*"
-_SPANS = (
-    rf"[\[(<]\s*(?P<start>{_CLOCK}|{_UNITS})(?:{_TO}(?P<end>{_CLOCK}|{_UNITS}))?\s*[\])>]",
-    rf"(?P<start>{_CLOCK})(?:{_TO}(?P<end>{_CLOCK}))?",
-    rf"(?P<start>{_UNITS}){_TO}(?P<end>{_UNITS})",
-)
-_BEFORE = [re.compile(rf"^\s*{span}\s*[-–—:.,|]*\s*", re.IGNORECASE) for span in _SPANS]
-_BEHIND = [re.compile(rf"(?:\b(?:at|from)\s+)?{span}\s*\.?\s*$", re.IGNORECASE) for span in _SPANS]
+_BEHIND = [re.compile(rf"(?:\b(?:at|from)\s+)?{time}\s*\.?\s*$", re.IGNORECASE) for time in TIMES]
 _SEPARATORS = " -–—:,|"
 """Between a text and the time behind it."""
 _UNIT = re.compile(r"\s*[a-z]+$", re.IGNORECASE)
 
 
-def _match(patterns: Sequence[re.Pattern[str]], line: str) -> re.Match[str] | None:
-    return next((match for pattern in patterns if (match := pattern.search(line))), None)
-
-
 def _step(said: str, duration: float) -> Step:
     line = " ".join(said.split())  # else a long run of blanks would cost the patterns its square
-    match = _match(_BEFORE, line) or _match(_BEHIND, line)
+    behind = (match for pattern in _BEHIND if (match := pattern.search(line)))
+    match = leading_time(line) or next(behind, None)
     if match is None:
         return Step(line)
     text = (line[: match.start()].rstrip(_SEPARATORS) + line[match.end() :]).strip()
@@ -125,7 +114,7 @@ class Phi:
         """
         chats = [self._prompt.chat(video, goal) for goal, video in zip(goals, videos, strict=True)]
         answers = [answer for [answer] in self.engine.answers(chats, 1, phi_sampling(self._config), progress)]
-        if reason := next(filter(None, (unanswered(answer, whole=False) for answer in answers)), ""):
+        if reason := next(filter(None, map(undescribed, answers)), ""):
             raise ComputeError(
                 f"Phi does not describe a video: {reason}; allow a longer answer, or take another model."
             )
@@ -154,8 +143,8 @@ def read_history(text: str, *, cut: bool = False) -> tuple[str, ...]:
     >>> read_history("1. Boil water\\n2. boil water.\\n3. Pour it"), read_history("None.")
     (('Boil water', 'Pour it'), ())
     """
-    steps = tuple(next(group) for _, group in groupby(every_list(final_answer(text, cut=cut) or ""), _letters))
-    return () if [_letters(step) for step in steps] == [_NOTHING] else steps
+    steps = _written(text, cut=cut, times=False)
+    return () if isinstance(steps, str) else tuple(next(group) for _, group in groupby(steps, _letters))
 
 
 def read_trace(text: str, duration: float, *, cut: bool = False) -> tuple[Step, ...]:
@@ -174,10 +163,9 @@ Step(text='Serve (2 cups)', start=None, end=None))
     >>> read_trace("1. 00:02 - 00:05 Boil water\\n2. 00:05 - 00:06 Boil water\\n3. Pour it", 60)
     (Step(text='Boil water', start=2.0, end=6.0), Step(text='Pour it', start=None, end=None))
     """
-    # A line that begins with a time is a step, as one that begins with a number is.
-    written = (final_answer(text, cut=cut) or "").splitlines()
-    lines = [f"- {line.strip()}" if _match(_BEFORE, line) else line for line in written]
-    said = [step for line in every_list("\n".join(lines)) if (step := _step(line, duration)).text]
+    written = _written(text, cut=cut, times=True)
+    lines = () if isinstance(written, str) else written
+    said = [step for line in lines if (step := _step(line, duration)).text]
 
     # The longest sequence of steps whose starts do not go back.
     timed = [(place, step.start) for place, step in enumerate(said) if step.start is not None]
@@ -202,7 +190,20 @@ Step(text='Serve (2 cups)', start=None, end=None))
         begins = [step.start for step in repeats if step.start is not None]
         ends = [step.end for step in repeats if step.end is not None]
         steps.append(Step(repeats[0].text, next(iter(begins), None), max(ends, default=None)))
-    return () if [_letters(step.text) for step in steps] == [_NOTHING] else tuple(steps)
+    return tuple(steps)
+
+
+def undescribed(answer: Answer | Refusal) -> str:
+    """Why an answer describes no video; empty where it does, or says that there is no step."""
+    reason = unanswered(answer, whole=False)
+    written = "" if reason or isinstance(answer, Refusal) else _written(answer.text, cut=answer.cut, times=False)
+    return reason or (written if isinstance(written, str) and written != NO_STEP else "")
+
+
+def _written(text: str, *, cut: bool, times: bool) -> tuple[str, ...] | str:
+    """The steps of all lists in an answer, none where it says so, or why they cannot be read."""
+    steps = written_steps(final_answer(text, cut=cut) or "", every=True, times=times)
+    return () if [*map(_letters, steps)] == [_NOTHING] else steps
 
 
 def _letters(step: str) -> str:
@@ -332,7 +333,7 @@ class PhiRun:
                     LOADING.info("judged by the first %d clips, the other %d take about %s ...", new, left, time_left)
         new_answers = sum(isinstance(by_key[key], Description) for key in waiting)
         for key, description in by_key.items():
-            if isinstance(description, Description) and (reason := unanswered(description.answer, whole=False)):
+            if isinstance(description, Description) and (reason := undescribed(description.answer)):
                 by_key[key] = reason
         outcomes = [(clip.name, by_key[key]) for clip, key in zip(clips, keys, strict=True)]
         return PhiResult(

@@ -9,27 +9,52 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from recipe.config import SamplingConfig
-from recipe.errors import InputError
-from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, Stopped, all_answered, read_plan
+from recipe.errors import InputError, quoted
+from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, Stopped, all_answered
+from recipe.plan_text import parse_plan
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Advance, Progress
 from recipe.prompting import PlannerPrompt
-from recipe.text import as_steps, final_answer, first_list, whole_text
-from recipe.types import Example, Frames, Malformed, Plan
+from recipe.step_lines import listed_steps
+from recipe.text import as_steps, final_answer, whole_text
+from recipe.types import Example, Frames, Malformed, Plan, Reward
 
 _FRAMES = 300_000_000
 """Bytes of frames of a call, from which on it takes no further clip: about 32,000 tokens of a Qwen2.5-VL."""
 
 
+def read_plan(answer: Answer) -> Plan | Malformed:
+    """The plan in an answer (`parse_plan`), or why it holds none."""
+    if answer.refusal and not answer.text.strip():
+        return Malformed(f"refused: {quoted(answer.refusal)}", answer.refusal)
+    if answer.finish == "content_filter":
+        return Malformed("stopped by the endpoint's content filter", answer.text)
+    if answer.cut and not answer.text.strip():
+        return Malformed("the completion is cut off before its answer", answer.text)
+    return parse_plan(answer.text, cut=answer.cut)
+
+
+def prediction_of(example_id: str, sample: int, answer: Answer | str, reward: Reward | None = None) -> Prediction:
+    """The prediction that a model's answer, or the text of one, makes."""
+    answer = Answer(answer) if isinstance(answer, str) else answer
+    plan = read_plan(answer)
+    steps, reason = (plan.steps, None) if isinstance(plan, Plan) else ((), plan.reason)
+    total, gated = (reward.total, reward.gated) if reward else (None, None)
+    text, cut = answer.text or answer.refusal, answer.cut or None
+    return Prediction(example_id, steps, sample, text, cut, reason, total, gated, decoding=answer.decoding)
+
+
 _WHOLE = Answer("")
+_MARK_LENGTH = 12
+"""Characters of a line within which its mark is looked for as it is written."""
 
 
 class GrowingPlan:
-    """The steps of a completion that arrives in pieces, each once its line is complete.
+    """The steps of a completion that arrives in pieces, each once the next has begun: none can then come below it.
 
-    Together they are what `parse_plan` reads in the whole text: lines without a number or bullet, which are steps only
-    where no line has one, wait for the end, as do JSON and tables. Where a tag tells that what came was a thought, the
-    steps begin again: those given last are then all steps so far.
+    Together they are what `parse_plan` reads in the whole text. What has no marks, or is no list of lines, waits for
+    the end. Where more of the text tells that what came was a thought or a heading, the steps begin again: those given
+    last are then all steps so far.
 
     >>> plan = GrowingPlan()
     >>> [plan.grown("1. Boil"), plan.grown(" water\\n2. St"), plan.grown("eep the tea"), plan.rest()]
@@ -43,9 +68,10 @@ class GrowingPlan:
     def grown(self, piece: str) -> tuple[str, ...]:
         """The steps that a further piece completes."""
         self._text += piece
-        if "\n" not in piece:
+        begun = self._text.rpartition("\n")[2]
+        if "\n" not in piece and len(begun) > _MARK_LENGTH:
             return ()
-        return self._new(first_list(final_answer(self._text[: self._text.rindex("\n") + 1]) or ""))
+        return self._new(listed_steps(final_answer(self._text) or "")[:-1])
 
     def rest(self, end: Answer = _WHOLE) -> tuple[str, ...]:
         """The steps that the end of the text completes; `end` tells how it came."""
@@ -198,5 +224,5 @@ class Planner:
                 unanswered[example.example_id] = refused[0].reason
                 continue
             answers = enumerate(all_answered(own))
-            predictions += [Prediction.of(example.example_id, sample, answer) for sample, answer in answers]
+            predictions += [prediction_of(example.example_id, sample, answer) for sample, answer in answers]
         return predictions

@@ -13,10 +13,9 @@ from pydantic import Field, PlainValidator
 
 from recipe.artifacts import write_jsonl
 from recipe.errors import InputError, listed
-from recipe.models.protocol import Answer, read_plan
 from recipe.models.sampling import Decoding, Setting, read_decoding
 from recipe.rows import Count, Text, Texts, read_rows
-from recipe.types import Example, Plan, Reward
+from recipe.types import Example
 
 _MOST = 10_000
 """Steps of a plan, far more than any context holds: measures compare each step with each of the reference."""
@@ -75,16 +74,6 @@ class Prediction:
     """How the completion was sampled, where it is known."""
     search: SearchRecord | None = None
     """How the plan was composed, where it was by a search."""
-
-    @classmethod
-    def of(cls, example_id: str, sample: int, answer: Answer | str, reward: Reward | None = None) -> "Prediction":
-        """The prediction that a model's answer, or the text of one, makes."""
-        answer = Answer(answer) if isinstance(answer, str) else answer
-        plan = read_plan(answer)
-        steps, reason = (plan.steps, None) if isinstance(plan, Plan) else ((), plan.reason)
-        total, gated = (reward.total, reward.gated) if reward else (None, None)
-        text, cut = answer.text or answer.refusal, answer.cut or None
-        return cls(example_id, steps, sample, text, cut, reason, total, gated, decoding=answer.decoding)
 
 
 _FIELDS = tuple(field.name for field in fields(Prediction))

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from recipe.config import SearchConfig
 from recipe.errors import InputError
-from recipe.models.protocol import Answer, ModelRequest, Refusal, Stopped, read_plan
-from recipe.planning.planner import PlanDraft, Planner, Request
+from recipe.models.protocol import Answer, ModelRequest, Refusal, Stopped
+from recipe.planning.planner import PlanDraft, Planner, Request, prediction_of, read_plan
 from recipe.planning.predictions import Prediction, SearchRecord
 from recipe.progress import SILENT, Advance, Progress
 from recipe.reward.scorer import Prompt, PromptGroup, Scorer, Steps, batches, score_or_raise
@@ -137,7 +137,7 @@ class PlanSearch:
                         unanswered[example.example_id] = outcome.reason
                         continue
                     for sample, plan in enumerate(outcome.plans[:count]):
-                        made = Prediction.of(example.example_id, sample, plan.answer, plan.reward)
+                        made = prediction_of(example.example_id, sample, plan.answer, plan.reward)
                         predictions.append(replace(made, steps=plan.steps, search=outcome.record))
                 drafts.clear()
         return predictions

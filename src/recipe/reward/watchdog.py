@@ -26,8 +26,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from recipe.artifacts import JsonObject, read_jsonl, to_json
 from recipe.errors import InputError
+from recipe.plan_text import Completion
 from recipe.reward.scorer import Steps, plain_reward
-from recipe.text import Completion, content_words, is_among
+from recipe.text import content_words, is_among
 from recipe.types import Reward
 
 _STEP = re.compile(r"step[-_](\d+)")

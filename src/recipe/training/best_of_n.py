@@ -47,11 +47,12 @@ from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, end_of_turn, end_tokens, thought_opening
 from recipe.models.decoding import common_head
 from recipe.models.devices import use_bf16
+from recipe.plan_text import Completion
 from recipe.progress import SILENT, Progress
 from recipe.reward.composition import compose
 from recipe.reward.scorer import Scorer, Steps
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, step_statistics
-from recipe.text import Completion, copied_share, format_plan
+from recipe.text import copied_share, format_plan
 from recipe.training import ranks
 from recipe.training.loop import MetricsLog, Row, check_finite, check_gradient, finish_run, memory_errors, quiet
 from recipe.training.policy import (

@@ -26,10 +26,11 @@ from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError
 from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening
 from recipe.models.devices import use_bf16
+from recipe.plan_text import Completion
 from recipe.progress import SILENT, Progress
 from recipe.reward.scorer import Scorer
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, read_records, replay
-from recipe.text import Completion, planner_messages
+from recipe.text import planner_messages
 from recipe.training import ranks
 from recipe.training.loop import MetricsLog, Row, SilentGRPOTrainer, fit, quiet, renamed, shared_arguments
 from recipe.training.policy import RollOuts, load_policy, lora_config

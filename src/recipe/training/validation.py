@@ -23,9 +23,9 @@ from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, thought_opening
 from recipe.models.decoding import token_log_likelihood
+from recipe.plan_text import Completion
 from recipe.reward.scorer import Scorer, Steps, or_none, score_plans
 from recipe.stats import Interval, paired_interval
-from recipe.text import Completion
 from recipe.training import ranks
 from recipe.training.policy import load_adapter, sample, write_errors
 from recipe.training.runs import Run, run_prompt

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from recipe.config import Positive, Settings
 from recipe.errors import HALVES
+from recipe.plan_text import plan_steps
 from recipe.reward.scorer import PromptGroup
-from recipe.text import plan_steps
 from recipe_apps.web.refusals import Refusal, Texts, read
 
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"

@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 
 from recipe.config import FrameConfig
 from recipe.errors import RecipeError
-from recipe.models.protocol import Answer, Refusal, unanswered
-from recipe.perception.phi import Phi, read_history
+from recipe.models.protocol import Answer, Refusal
+from recipe.perception.phi import Phi, read_history, undescribed
 from recipe.planning.planner import PlanDraft, Planner, Request
 from recipe.planning.search import Composition, PlanSearch
 from recipe.reward.scorer import Steps
@@ -157,7 +157,7 @@ class Writer(threading.Thread):
                 elif isinstance(piece, Answer):
                     run.count(piece.tokens_out)
                     self._metrics.tokens.inc(piece.tokens_out)
-                    if reason := unanswered(piece, whole=False):
+                    if reason := undescribed(piece):
                         run.publish("failed", {"message": f"The video was not described: {reason}."}, "failed")
                         return
                     steps = list(read_history(piece.text, cut=piece.cut))

@@ -12,7 +12,6 @@ from recipe.config import JudgeConfig
 from recipe.errors import InputError
 from recipe.evaluation.judge.plans import Case, bounded
 from recipe.planning.predictions import Prediction, match_predictions
-from recipe.text import every_list
 from recipe.types import Example
 
 PLANS = 10
@@ -25,6 +24,7 @@ FEWEST = 2
 """Samples without which a prompt has no pair."""
 
 _WORD = re.compile(r"\w+")
+_NUMBER = re.compile(r"\W*\d{1,3}\s*[.):]\s+")
 
 
 class PromptSamples(NamedTuple):
@@ -107,7 +107,7 @@ def distinct_steps(steps: Sequence[str]) -> dict[str, str]:
     first: dict[str, str] = {}
     for step in steps:
         line = " ".join(unicodedata.normalize("NFKC", step).split())
-        if words := " ".join(_WORD.findall(" ".join(every_list(line) or (line,)).casefold())):
+        if words := " ".join(_WORD.findall(_NUMBER.sub("", line, count=1).casefold())):
             first.setdefault(words, step)
     return first
 

@@ -19,7 +19,8 @@ from recipe.config.planning import VidAssistConfig
 from recipe.errors import InputError
 from recipe.models.costs import Budget
 from recipe.models.model import open_model
-from recipe.models.protocol import Chat, Engine, Refusal, read_plan, unanswered
+from recipe.models.protocol import Chat, Engine, Refusal, unanswered
+from recipe.planning.planner import read_plan
 from recipe.planning.predictions import write_predictions
 from recipe.planning.vidassist.search import (
     ActionsOf,

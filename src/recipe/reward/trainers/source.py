@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from recipe.config import RewardConfig, load_config
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, InputError, MissingExtra
+from recipe.plan_text import Completion
 from recipe.reward.batcher import ThreadBatcher
 from recipe.reward.scorer import Outcome, Scorer, Steps, or_none, score_plans
 from recipe.reward.verifier import Verifier
-from recipe.text import Completion, whole_text
+from recipe.text import whole_text
 from recipe.types import Reward
 
 _TEXT = ("text", "output_text")
