@@ -1,7 +1,7 @@
 """The cost of answers: prices, a ledger of what was paid for, and a budget."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +37,8 @@ class Ledger:
         self._uncounted = False
         self.structured: str | None = None
         """How answers were held to a schema, once one was asked for."""
-        self.refused_fields: list[str] = []
-        """Fields of requests that the host refuses, so that answers were made without them."""
+        self.refused_fields: Mapping[str, str | None] = {}
+        """Fields of requests that the host refuses, and the name that it takes in their place."""
 
     def add(self, answer: Answer) -> None:
         """Count an answer; one from the cache costs nothing."""
@@ -70,7 +70,7 @@ class Ledger:
             "tokens_out": self.tokens_out if known else None,
             "cost": self.prices.cost(self.tokens_in, self.tokens_out) if known else None,
         }
-        told = {"structured": self.structured, "refused_fields": self.refused_fields}
+        told = {"structured": self.structured, "refused_fields": {**self.refused_fields}}
         return counts | {name: value for name, value in told.items() if value}
 
     def numbers(self) -> dict[str, float | None]:

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from recipe.artifacts import JsonObject
 from recipe.config import ModelConfig
@@ -98,8 +99,6 @@ class TransientError(Exception):
 class RequestRefused(InputError):
     """The endpoint does not take a request as it is; others may be answered."""
 
-    of_the_chat = False
-    """True where it says that the chat is too long, or that a filter stopped it."""
     error: HostError
     """What it says."""
 
@@ -135,8 +134,7 @@ def _failure_of_status(status: int, text: str, url: str, wait: float | None = No
     if status not in _ONE_CHAT and not too_long:
         return failure
     refused = RequestRefused(str(failure))
-    refused.error = error
-    refused.of_the_chat = status == 413 or bool(re.search(f"{_TOO_LONG}|{_FILTERED}", told))
+    refused.error = error._replace(of_the_chat=bool(re.search(f"^413|{_TOO_LONG}|{_FILTERED}", told)))
     return refused
 
 
@@ -156,6 +154,7 @@ class Host:
                 f"the environment variable {config.key_variable} for the endpoint's key is not set; set it."
             )
         self.fields = OptionalFields(config, self.url)
+        ledger.refused_fields = self.fields.dropped
         self._config, self._ledger = config, ledger
         self._quiet_until = 0.0
         settings = connection_settings(config.timeout, config.concurrency)
@@ -184,9 +183,8 @@ class Host:
             except RequestRefused as refused:
                 # The host may refuse a field by name that it need not be sent.
                 replied += 1
-                if not self.fields.fall(sent, refused.error.said, of_the_chat=refused.of_the_chat):
+                if not self.fields.fall(sent, refused.error):
                     raise
-                self._ledger.refused_fields = sorted(self.fields.dropped)
             except TransientError as failure:
                 tries, unread = tries + 1, unread + failure.unread
                 replied += failure.replied
@@ -214,18 +212,19 @@ class Host:
     async def stream(self, request: ModelRequest, hand_on: Callable[[str], None]) -> Answer:
         """Hand on the pieces of an answer as they come, and return it whole; raises any error of the connection."""
         fields = await self._fields(request)
-        sent = self.fields.of(replace(request, schema=None, logprobs=False), fields)
-        body, headers = body_and_headers(sent | {"stream": True}, request, 0)
         began, finish, tokens = time.monotonic(), None, (0, 0)
         text = refusal = reasoning = ""
-        stream = await self._client.post(
-            _METHOD,
-            cast_to=object,
-            content=body,
-            options={"headers": headers},
-            stream=True,
-            stream_cls=openai.AsyncStream[object],
-        )
+        while True:
+            sent = self.fields.of(replace(request, schema=None, logprobs=False), fields)
+            body, headers = body_and_headers(sent | {"stream": True}, request, 0)
+            how: dict[str, Any] = {"cast_to": object, "stream": True, "stream_cls": openai.AsyncStream[object]}
+            try:
+                stream = await self._client.post(_METHOD, content=body, options={"headers": headers}, **how)
+                break
+            except openai.APIStatusError as error:
+                refused = failure_of(error, self.url, self._config.timeout)
+                if not isinstance(refused, RequestRefused) or not self.fields.fall(sent, refused.error):
+                    raise
         async with stream:
             async for event in stream:
                 piece = parse_piece(event)
@@ -273,8 +272,8 @@ class Host:
         except (openai.APIError, httpx2.RequestError, Unreadable, TimeoutError) as error:
             failure = failure_of(error, self.url, self._config.timeout)
         if isinstance(failure, RequestRefused) and failure.error.generation is not None:
-            finish = "length" if "max completion tokens" in failure.error.said else "stop"
-            return Answer(failure.error.generation, seconds=round(time.monotonic() - began, 3), finish=finish)
+            seconds = round(time.monotonic() - began, 3)
+            return Answer(failure.error.generation, seconds=seconds, finish="stop", refusal=failure.error.said)
         failure.args = tuple(self.without_key(str(text)) for text in failure.args)
         raise failure
 

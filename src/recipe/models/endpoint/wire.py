@@ -190,17 +190,17 @@ class OptionalFields:
         """The host answered to this body, so that what it refuses later is no fault of its fields."""
         self._proven.update(sent, [form_of(sent)])
 
-    def fall(self, sent: JsonObject, said: str, *, of_the_chat: bool) -> bool:
+    def fall(self, sent: JsonObject, error: "HostError") -> bool:
         """Ask from now on without what of a body the host refuses by name and never took; False where that is nothing.
 
-        A refusal `of_the_chat`, which is too long, names the limit of tokens without a fault of it.
+        A refusal of the chat, which is too long, names the limit of tokens without a fault of it.
         """
         settled = self._proven | {*self._own} | {*self.dropped.values()}
         if not self._may_fall or _FORMAT in self._own:
             settled |= _LESS.keys()
-        if of_the_chat:
+        if error.of_the_chat:
             settled |= _WITHOUT.keys() - _LESS.keys() - {_LOGPROBS}
-        said = _OTHERS.sub("", said)
+        said = _OTHERS.sub("", error.said)
         names = [name for name in (*sent, form_of(sent)) if name in _NAMES and name not in settled]
         refused = [name for name in names if re.search(_NAMES[name], said, re.IGNORECASE)]
         for name in refused:
@@ -251,6 +251,8 @@ class HostError(NamedTuple):
     """Its codes, types and statuses, outermost first."""
     generation: str | None
     """What the model wrote, where the error is that this is no JSON."""
+    of_the_chat: bool = False
+    """Whether a chat is too long, or a filter stopped it."""
 
     @property
     def status(self) -> int:
@@ -270,7 +272,7 @@ def read_error(body: str) -> HostError:
         said = f"{param}: {said}"
     codes = tuple(text for name, text in parts if name not in ("message", "param", "failed_generation"))
     generated = (text for name, text in parts if name == "failed_generation")
-    return HostError(said, codes, next(generated, "" if "json_validate_failed" in codes else None))
+    return HostError(" ".join(said.split()), codes, next(generated, "" if "json_validate_failed" in codes else None))
 
 
 _MESSAGES = ("error", "message", "detail", "msg", "errors", "metadata", "raw")
@@ -284,7 +286,7 @@ def _parts(body: object) -> Iterator[tuple[str, str]]:
         with contextlib.suppress(ValueError, RecursionError):
             body = inner if isinstance(inner := json.loads(body), dict | list) else body
     if isinstance(body, str) and body.strip():
-        yield "message", " ".join(body.split())
+        yield "message", body
     elif isinstance(body, list):
         for part in body:
             yield from _parts(part)
