@@ -191,6 +191,17 @@ def test_a_plan_is_read_and_each_refused_field_is_named_once(name: str, caplog: 
         assert body.get("max_completion_tokens", body.get("max_tokens")) == 40
 
 
+def test_requests_at_once_warn_once(caplog: pytest.LogCaptureFixture) -> None:
+    def slowly(body: dict[str, Any], before: int) -> Reply:
+        return standing_in(HOSTS["Gemini"])(body, before)._replace(delay=0.2)
+
+    with engine_asking(slowly, concurrency=6) as (server, model):
+        model.outcomes(CHATS, 2, SAMPLING)
+        assert len(server.requests) == 12
+    warned = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warned) == len(HOSTS["Gemini"].refuses)
+
+
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_stream_begins_without_what_the_host_refuses(name: str) -> None:
     host = HOSTS[name]
