@@ -351,6 +351,23 @@ def test_any_body_is_read(body: Any) -> None:
     assert error.status == 0 or 400 <= error.status < 600
 
 
+OVERFLOWS = [
+    {"error": "The number of tokens to keep is greater than the context length (n_keep: 13055>= n_ctx: 4096)."},
+    {"object": "error", "message": "max_tokens must be at least 1, got -186.", "type": "BadRequestError", "code": 400},
+    {"error": {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}},
+]
+
+
+@pytest.mark.parametrize("body", OVERFLOWS, ids=str)
+@pytest.mark.parametrize("status", [400, 200])
+def test_a_chat_that_is_too_long_is_refused_alone(body: Any, status: int) -> None:
+    replies = [completion(PLAN), Reply(status, json.dumps(body)), completion(PLAN)]
+    with engine_asking(lambda _, before: replies[before], concurrency=1) as (server, model):
+        found = model.outcomes(CHATS, 1, SAMPLING)
+    assert [type(one) for [one] in found] == [Answer, Refusal, Answer]
+    assert len(server.requests) == 3
+
+
 HELP: dict[str, tuple[int, Any, str]] = {
     "limit of tokens": (400, {"error": {"message": "max_tokens is not taken here"}}, "model.token_limit"),
     "large limit": (400, {"error": {"message": "`max_tokens` must be less than or equal to `8192`"}}, "--max-tokens"),

@@ -48,7 +48,7 @@ _ONE_CHAT = frozenset({400, 413, 422})
 """What may be wrong with one request and not with the others."""
 _CONTEXT = "context.size"
 """llama.cpp's words for a chat that is too long, which may come with any status."""
-_TOO_LONG = f"{_CONTEXT}|context.(length|window)|maximum context|max_model_len|too (long|large|many tokens)"
+_TOO_LONG = f"{_CONTEXT}|context.(length|window)|max_model_len|too (long|large|many tokens)|at least 1, got -"
 _FILTERED = "content.(filter|policy|management)|moderation|safety"
 _EMPTY_ACCOUNT = "insufficient_quota"
 UNREAD_TRIES = 3
@@ -266,7 +266,9 @@ class Host:
             try:
                 return parse_completion(response.content, round(time.monotonic() - began, 3))
             except Unreadable:
-                if not (status := read_error(response.text).status):  # of an error that came with status 200
+                error = read_error(response.text)  # it may have come with status 200, and without one of its own
+                full = b'"error"' in response.content and re.search(_TOO_LONG, error.said.lower())
+                if not (status := 400 if full else error.status):
                     raise
             failure = _failure_of_status(status, response.text, self.url)
         except (openai.APIError, httpx2.RequestError, Unreadable, TimeoutError) as error:
