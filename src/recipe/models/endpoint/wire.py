@@ -134,8 +134,8 @@ _FORMAT, _LOGPROBS = "response_format", "logprobs"
 _REPLACED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 """Fields that a host may know by another name only, and that name."""
 _WITHOUT = {
-    **dict.fromkeys(("top_p", "top_k", "min_p"), "the host samples by its own value, which is unknown"),
-    **{f"{name}_penalty": "the host's own applies, unknown" for name in ("repetition", "presence", "frequency")},
+    **dict.fromkeys(("top_p", "top_k", "min_p"), "its own value applies, which is unknown"),
+    **{f"{name}_penalty": "its own value applies, which is unknown" for name in ("repetition", "presence", "frequency")},
     **{name: f"{new} is sent in its place" for name, new in _REPLACED.items()},
     "seed": "answers cannot be repeated",
     _LOGPROBS: "log-probabilities of answers are unknown",
