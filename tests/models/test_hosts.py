@@ -340,6 +340,13 @@ def test_the_body_of_an_error_is_read_in_full(form: str, status: int) -> None:
     assert "{" not in str(error.value)
 
 
+@pytest.mark.parametrize("body", ["[" * 5000 + "]" * 5000, '{"error":' * 900 + '"no"' + "}" * 900])
+@pytest.mark.parametrize("status", [400, 200])
+def test_a_body_of_any_depth_is_an_error(body: str, status: int) -> None:
+    with engine_asking(lambda *_: Reply(status, body), tries=1) as (_, model), pytest.raises(RecipeError):
+        model.outcomes(CHATS, 1, SAMPLING)
+
+
 NAMES = st.sampled_from(["error", "message", "detail", "loc", "msg", "code", "param", "metadata", "raw", "status"])
 LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 

@@ -70,8 +70,8 @@ class Ledger:
             "tokens_out": self.tokens_out if known else None,
             "cost": self.prices.cost(self.tokens_in, self.tokens_out) if known else None,
         }
-        told = {"structured": self.structured, "refused_fields": {**self.refused_fields}}
-        return counts | {name: value for name, value in told.items() if value}
+        optional = {"structured": self.structured, "refused_fields": {**self.refused_fields}}
+        return counts | {name: value for name, value in optional.items() if value}
 
     def numbers(self) -> dict[str, float | None]:
         """The counts and the cost alone, for files of scores."""

@@ -123,18 +123,18 @@ def _failure_of_status(status: int, text: str, url: str, wait: float | None = No
     error = read_error(text)
     said = repr(shortened(error.said)) if error.said and not error.said.startswith("<") else quoted(text)
     problem = f"the endpoint answers {status}: {said}"
-    told = " ".join((str(status), error.said, *error.codes)).lower()
-    remedy = next(remedy for pattern, remedy in _REMEDIES.items() if re.search(pattern, told))
+    words = " ".join((str(status), error.said, *error.codes)).lower()
+    remedy = next(remedy for pattern, remedy in _REMEDIES.items() if re.search(pattern, words))
     if status == 429 and _EMPTY_ACCOUNT in error.codes:
         return InputError.at(url, problem, remedy)
-    too_long = re.search(_CONTEXT, told)
+    too_long = re.search(_CONTEXT, words)
     if (status in _PASSING or status >= 500) and not too_long:
         return TransientError(problem, remedy, wait=wait, replied=status not in _UNDECIDED)
     failure = InputError.at(url, problem, remedy)
     if status not in _ONE_CHAT and not too_long:
         return failure
     refused = RequestRefused(str(failure))
-    refused.error = error._replace(of_the_chat=bool(re.search(f"^413|{_TOO_LONG}|{_FILTERED}", told)))
+    refused.error = error._replace(of_the_chat=bool(re.search(f"^413|{_TOO_LONG}|{_FILTERED}", words)))
     return refused
 
 

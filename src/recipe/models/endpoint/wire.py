@@ -134,8 +134,8 @@ _FORMAT, _LOGPROBS = "response_format", "logprobs"
 _REPLACED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 """Fields that a host may know by another name only, and that name."""
 _WITHOUT = {
-    **dict.fromkeys(("top_p", "top_k", "min_p"), "its own value applies, which is unknown"),
-    **{f"{name}_penalty": "its own value applies, which is unknown" for name in ("repetition", "presence", "frequency")},
+    **dict.fromkeys(("top_p", "top_k", "min_p"), "its own value applies and is unknown"),
+    **{f"{name}_penalty": "its own value applies and is unknown" for name in ("repetition", "presence", "frequency")},
     **{name: f"{new} is sent in its place" for name, new in _REPLACED.items()},
     "seed": "answers cannot be repeated",
     _LOGPROBS: "log-probabilities of answers are unknown",
@@ -261,12 +261,10 @@ class HostError(NamedTuple):
 
 
 def read_error(body: str) -> HostError:
-    """The error in a response's body; a body that is no JSON is the message.
-
-    >>> read_error('{"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]}').said
-    'seed: Extra inputs are not permitted'
-    """
-    parts = list(_parts(body))
+    """The error in a response's body; a body that is no JSON is the message."""
+    parts: list[tuple[str, str]] = []
+    with contextlib.suppress(RecursionError):
+        parts += _parts(body)
     said = "; ".join(dict.fromkeys(text for name, text in parts if name == "message"))
     for param in (text for name, text in parts if name == "param" and text not in said):
         said = f"{param}: {said}"
