@@ -408,7 +408,7 @@ def test_a_form_that_is_set_and_refused_is_an_error_with_its_key(form: str) -> N
 
 @pytest.mark.parametrize("code", [429, "429"])
 def test_a_rate_limit_in_the_body_of_status_200_is_waited_for(code: int | str) -> None:
-    limit = {"error": {"message": "Rate limit exceeded: free-models-per-min.", "code": code}}
+    limit = {"error": {"message": "Rate limit exceeded: too many tokens per minute.", "code": code}}
     replies = [Reply(body=json.dumps(limit)), Reply(body=json.dumps([limit])), completion(PLAN)]
     with engine_asking(lambda _, before: replies[before]) as (server, model):
         [[answer]] = model.outcomes(CHATS[:1], 1, SAMPLING)

@@ -268,14 +268,15 @@ class Host:
             except Unreadable:
                 error = read_error(response.text)  # it may have come with status 200, and without one of its own
                 full = b'"error"' in response.content and re.search(_TOO_LONG, error.said.lower())
-                if not (status := 400 if full else error.status):
+                if not (status := error.status or 400 * bool(full)):
                     raise
             failure = _failure_of_status(status, response.text, self.url)
         except (openai.APIError, httpx2.RequestError, Unreadable, TimeoutError) as error:
             failure = failure_of(error, self.url, self._config.timeout)
         if isinstance(failure, RequestRefused) and failure.error.generation is not None:
             seconds = round(time.monotonic() - began, 3)
-            return Answer(failure.error.generation, seconds=seconds, finish="stop", refusal=failure.error.said)
+            said = self.without_key(failure.error.said)
+            return Answer(failure.error.generation, seconds=seconds, finish="stop", refusal=said)
         failure.args = tuple(self.without_key(str(text)) for text in failure.args)
         raise failure
 
