@@ -182,7 +182,7 @@ LASTING: dict[str, tuple[Answering, type[RecipeError], str, int]] = {
         "404: 'Not Found'; check the model's name",
         1,
     ),
-    "400": (lambda b, n: Reply(400, '{"message": "too long"}'), InputError, "400: 'too long'; change the request", 1),
+    "400": (lambda b, n: Reply(400, '{"message": "too long"}'), InputError, "400: 'too long'; shorten the chat", 1),
     "quota": (
         lambda b, n: Reply(429, '{"error": {"message": "no money", "code": "insufficient_quota"}}'),
         InputError,

@@ -1,7 +1,7 @@
 """The cost of answers: prices, a ledger of what was paid for, and a budget."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ class Ledger:
         self._uncounted = False
         self.structured: str | None = None
         """How answers were held to a schema, once one was asked for."""
+        self.refused_fields: Mapping[str, str | None] = {}
+        """Fields of requests that the host refuses, and the name that it takes in their place."""
 
     def add(self, answer: Answer) -> None:
         """Count an answer; one from the cache costs nothing."""
@@ -55,7 +57,7 @@ class Ledger:
             self.retries += 1
 
     def to_json(self) -> JsonObject:
-        """Counts and cost as a plain object, and how answers were held to a schema if they were to be.
+        """Counts and cost as a plain object, how answers were held to a schema if they were to be, fields refused.
 
         Tokens and cost are None where the tokens of an answer were not reported.
         """
@@ -68,11 +70,12 @@ class Ledger:
             "tokens_out": self.tokens_out if known else None,
             "cost": self.prices.cost(self.tokens_in, self.tokens_out) if known else None,
         }
-        return counts if self.structured is None else counts | {"structured": self.structured}
+        optional = {"structured": self.structured, "refused_fields": {**self.refused_fields}}
+        return counts | {name: value for name, value in optional.items() if value}
 
     def numbers(self) -> dict[str, float | None]:
-        """The counts and the cost without how answers were structured, for files of scores."""
-        return {name: value for name, value in self.to_json().items() if name != "structured"}
+        """The counts and the cost alone, for files of scores."""
+        return {name: value for name, value in self.to_json().items() if name not in ("structured", "refused_fields")}
 
 
 class Budget:

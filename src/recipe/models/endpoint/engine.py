@@ -198,7 +198,7 @@ class EndpointEngine(Engine):
                             on_answer(place, answer)
                         outcomes[place] = answer
                     except RequestRefused as refused:
-                        if not refused.of_the_chat:
+                        if not refused.error.of_the_chat:
                             refused_chats.add(id(request.chat))
                         wrong = refusals != "return" and not answered and len(refused_chats) >= enough
                         if wrong or refusals == "raise":

@@ -8,24 +8,27 @@ account. Of those, 400, 413 and 422 may concern one chat alone.
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from recipe.artifacts import JsonObject
 from recipe.config import ModelConfig
-from recipe.errors import ComputeError, InputError, MissingExtra, quoted
+from recipe.errors import ComputeError, InputError, MissingExtra, quoted, shortened
 from recipe.models.costs import Ledger
 from recipe.models.endpoint.wire import (
+    HostError,
     OptionalFields,
     Unreadable,
     body_and_headers,
     form_of,
     parse_completion,
     parse_piece,
+    read_error,
     request_fields,
 )
 from recipe.models.protocol import Answer, ModelRequest, videos
@@ -43,25 +46,34 @@ _UNDECIDED = frozenset({408, 409, 502, 504})
 """After these the request may still be worked on, or was answered behind a gateway."""
 _ONE_CHAT = frozenset({400, 413, 422})
 """What may be wrong with one request and not with the others."""
-_CONTEXT = ("context size", "exceed_context_size")
+_CONTEXT = "context.size"
 """llama.cpp's words for a chat that is too long, which may come with any status."""
-_OF_THE_CHAT = (
-    *_CONTEXT, "context length", "context_length", "context window", "maximum context", "max_model_len", "too long",
-    "too large", "too many tokens", "content_filter", "content filter", "content_policy", "content policy",
-    "moderation", "safety",
-)  # fmt: skip
-"""Words of hosts for a chat that is too long or that a filter stopped."""
+_TOO_LONG = f"{_CONTEXT}|context.(length|window)|max_model_len|too (long|large|many tokens)|at least 1, got -"
+_FILTERED = "content.(filter|policy|management)|moderation|safety"
 _EMPTY_ACCOUNT = "insufficient_quota"
 UNREAD_TRIES = 3
 """An answer that could not be read so often will not be."""
 _REMEDIES = {
-    401: "check the key and the environment variable that --key-variable names",
-    402: "check the account's balance",
-    403: "check the key and its permissions",
-    404: "check the model's name, and that the address is the API's root, which usually ends in /v1",
-    405: "check that the address is the API's root, which usually ends in /v1",
-    413: "show fewer or smaller frames",
+    r"max_(completion_)?tokens.*(too large|less than|at most|context)": "lower --max-tokens (sampling.max_tokens)",
+    "^413": "show fewer or smaller frames",
+    _TOO_LONG: "shorten the chat, or serve the model with a longer context",
+    "^401": "check the key and the environment variable that --key-variable names",
+    f"^402|{_EMPTY_ACCOUNT}": "check the account's balance",
+    "^403": "check the key and its permissions",
+    "^404": "check the model's name, and that the address is the API's root, which usually ends in /v1",
+    "^405": "check that the address is the API's root, which usually ends in /v1",
+    "^429": "ask less at once (--concurrency) or later",
+    "^(408|409|425|5)": "look into the endpoint's log, or try later",
+    _FILTERED: "change the chat, or ask another model",
+    "max_(completion_)?tokens": "give --set model.token_limit=max_completion_tokens, or max_tokens",
+    "temperature": "give a --temperature that the model takes, or null in model.extra_body to send none",
+    "video_url|mm_processor_kwargs": "give --set model.clips=images",
+    r"\bseed\b": "give --set model.send_seed=false",
+    "response.format|json_schema|json_object|grammar": "give --set model.structured=off",
+    r"\bmodel\b.*(not found|not exist|invalid)|(invalid|unknown) model": "check the model's name",
+    "": "change the request: its frames, its length or the model",
 }
+"""Remedies by patterns of the status and of what is said in lower case; the first applies."""
 _METHOD = "/chat/completions"
 _LOG = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
@@ -87,10 +99,8 @@ class TransientError(Exception):
 class RequestRefused(InputError):
     """The endpoint does not take a request as it is; others may be answered."""
 
-    of_the_chat = False
-    """True where it says that the chat is too long, or that a filter stopped it."""
-    text = ""
-    """The body of its response."""
+    error: HostError
+    """What it says."""
 
 
 def failure_of(error: Exception, url: str, timeout: float) -> TransientError | InputError:
@@ -110,37 +120,21 @@ def failure_of(error: Exception, url: str, timeout: float) -> TransientError | I
 
 def _failure_of_status(status: int, text: str, url: str, wait: float | None = None) -> TransientError | InputError:
     """`wait` seconds are what the endpoint asks for."""
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
-        body = None
-    detail = body.get("error") if isinstance(body, dict) else None
-    message = body
-    for _ in range(2):  # {"error": {"message": ...}} and {"message": ...}
-        if isinstance(message, dict):
-            message = message.get("message") or message.get("detail") or message.get("error") or message
-    said = message if isinstance(message, str) else json.dumps(message) if message else text
-    problem = f"the endpoint answers {status}: {quoted(said)}"
-    if status == 429 and isinstance(detail, dict) and detail.get("code") == _EMPTY_ACCOUNT:
-        return InputError.at(url, problem, _REMEDIES[402])
-    too_long = any(word in text.lower() for word in _CONTEXT)
+    error = read_error(text)
+    said = repr(shortened(error.said)) if error.said and not error.said.startswith("<") else quoted(text)
+    problem = f"the endpoint answers {status}: {said}"
+    words = " ".join((str(status), error.said, *error.codes)).lower()
+    remedy = next(remedy for pattern, remedy in _REMEDIES.items() if re.search(pattern, words))
+    if status == 429 and _EMPTY_ACCOUNT in error.codes:
+        return InputError.at(url, problem, remedy)
+    too_long = re.search(_CONTEXT, words)
     if (status in _PASSING or status >= 500) and not too_long:
-        remedy = "look into the endpoint's log, or try later"
-        if status == 429:
-            remedy = "ask less at once (--concurrency) or later"
         return TransientError(problem, remedy, wait=wait, replied=status not in _UNDECIDED)
-    remedy = _REMEDIES.get(status, "change the request: its frames, its length or the model")
-    of_the_chat = status == 413 or any(word in text.lower() for word in _OF_THE_CHAT)
-    if "max_completion_tokens" in text and not of_the_chat:
-        remedy = "give --set model.token_limit=max_completion_tokens"
-    elif "temperature" in text:
-        remedy = "give a temperature that the model takes"
     failure = InputError.at(url, problem, remedy)
     if status not in _ONE_CHAT and not too_long:
         return failure
     refused = RequestRefused(str(failure))
-    refused.text = text
-    refused.of_the_chat = of_the_chat
+    refused.error = error._replace(of_the_chat=bool(re.search(f"^413|{_TOO_LONG}|{_FILTERED}", words)))
     return refused
 
 
@@ -159,7 +153,8 @@ class Host:
             raise InputError(
                 f"the environment variable {config.key_variable} for the endpoint's key is not set; set it."
             )
-        self.fields = OptionalFields(config.structured, config.extra_body)
+        self.fields = OptionalFields(config, self.url)
+        ledger.refused_fields = self.fields.dropped
         self._config, self._ledger = config, ledger
         self._quiet_until = 0.0
         settings = connection_settings(config.timeout, config.concurrency)
@@ -184,17 +179,12 @@ class Host:
         while True:
             sent = self.fields.of(request, fields)
             try:
-                answer = await self._try(sent, request.sample, replied, ended)
+                answer = await self._try(sent, request, replied, ended)
             except RequestRefused as refused:
                 # The host may refuse a field by name that it need not be sent.
                 replied += 1
-                name = self.fields.refused(sent, refused.text, of_the_chat=refused.of_the_chat)
-                if name is None:
+                if not self.fields.fall(sent, refused.error):
                     raise
-                if not self.fields.fall(name, sent):
-                    problem = str(refused).removeprefix(f"{self.url}: ").partition("; ")[0]
-                    raise InputError.at(self.url, problem, "choose a form that it accepts: model.structured") from None
-                _LOG.info("%s: it does not take %s as sent; asking without", self.url, name)
             except TransientError as failure:
                 tries, unread = tries + 1, unread + failure.unread
                 replied += failure.replied
@@ -222,18 +212,19 @@ class Host:
     async def stream(self, request: ModelRequest, hand_on: Callable[[str], None]) -> Answer:
         """Hand on the pieces of an answer as they come, and return it whole; raises any error of the connection."""
         fields = await self._fields(request)
-        sent = self.fields.of(replace(request, schema=None, logprobs=False), fields)
-        body, headers = body_and_headers(sent | {"stream": True}, request.sample, 0)
         began, finish, tokens = time.monotonic(), None, (0, 0)
         text = refusal = reasoning = ""
-        stream = await self._client.post(
-            _METHOD,
-            cast_to=object,
-            content=body,
-            options={"headers": headers},
-            stream=True,
-            stream_cls=openai.AsyncStream[object],
-        )
+        while True:
+            sent = self.fields.of(replace(request, schema=None, logprobs=False), fields)
+            body, headers = body_and_headers(sent | {"stream": True}, request, 0)
+            how: dict[str, Any] = {"cast_to": object, "stream": True, "stream_cls": openai.AsyncStream[object]}
+            try:
+                stream = await self._client.post(_METHOD, content=body, options={"headers": headers}, **how)
+                break
+            except openai.APIStatusError as error:
+                refused = failure_of(error, self.url, self._config.timeout)
+                if not isinstance(refused, RequestRefused) or not self.fields.fall(sent, refused.error):
+                    raise
         async with stream:
             async for event in stream:
                 piece = parse_piece(event)
@@ -262,25 +253,30 @@ class Host:
             return await asyncio.to_thread(request_fields, request, self._config)
         return request_fields(request, self._config)
 
-    async def _try(self, fields: JsonObject, sample: int, replied: int, ended: asyncio.Event) -> Answer:
-        """One request. Raises TransientError, InputError."""
+    async def _try(self, fields: JsonObject, request: ModelRequest, replied: int, ended: asyncio.Event) -> Answer:
+        """One request; what the host says is no JSON is an answer. Raises TransientError, InputError."""
         await _sleep(self._quiet_until - time.monotonic(), ended)
-        (body, headers), began = body_and_headers(fields, sample, replied), time.monotonic()
+        (body, headers), began = body_and_headers(fields, request, replied), time.monotonic()
         try:
             # The client's own limit is for each read, and lets an endpoint that drips go on for ever.
             async with asyncio.timeout(self._config.timeout):
                 response = await self._client.post(
                     _METHOD, cast_to=httpx2.Response, content=body, options={"headers": headers}
                 )
-            error_status = 0  # of an error that came with status 200, where its body tells one
-            if b'"error"' in response.content:
-                with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                    error_status = int(json.loads(response.content)["error"]["code"])
-            if error_status not in range(400, 600):
+            try:
                 return parse_completion(response.content, round(time.monotonic() - began, 3))
-            failure = _failure_of_status(error_status, response.text, self.url)
+            except Unreadable:
+                error = read_error(response.text)  # it may have come with status 200, and without one of its own
+                full = b'"error"' in response.content and re.search(_TOO_LONG, error.said.lower())
+                if not (status := error.status or 400 * bool(full)):
+                    raise
+            failure = _failure_of_status(status, response.text, self.url)
         except (openai.APIError, httpx2.RequestError, Unreadable, TimeoutError) as error:
             failure = failure_of(error, self.url, self._config.timeout)
+        if isinstance(failure, RequestRefused) and failure.error.generation is not None:
+            seconds = round(time.monotonic() - began, 3)
+            said = self.without_key(failure.error.said)
+            return Answer(failure.error.generation, seconds=seconds, finish="stop", refusal=said)
         failure.args = tuple(self.without_key(str(text)) for text in failure.args)
         raise failure
 

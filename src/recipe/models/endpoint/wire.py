@@ -8,13 +8,14 @@ beside the messages as `mm_processor_kwargs`.
 """
 
 import base64
+import contextlib
 import hashlib
 import io
 import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
@@ -60,7 +61,7 @@ def answer_fields(request: ModelRequest, name: Callable[[Frames], str], config: 
 
 def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
     """The body of a request without structured output and log-probabilities, frames as JPEG; the user's own fields
-    last.
+    last, of which null leaves one out.
 
     All sampling fields are given: vLLM takes those of the checkpoint's generation_config.json in place of what is left
     out. Raises InputError for a part of a message that is neither text nor video.
@@ -94,7 +95,8 @@ def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
     if config.send_seed:  # a seed of its own for each sample, in the 31 bits that every endpoint takes
         sha = hashlib.sha256(f"{request.sampling.seed} {request.sample}".encode())
         fields["seed"] = int.from_bytes(sha.digest()[:4]) >> 1
-    return {**fields, **beside, **config.extra_body}
+    fields |= beside | config.extra_body
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _images(video: Frames, config: ModelConfig) -> Iterator[tuple[str, str]]:
@@ -112,116 +114,109 @@ def _images(video: Frames, config: ModelConfig) -> Iterator[tuple[str, str]]:
         yield moment, base64.b64encode(stream.getvalue()).decode()
 
 
-def body_and_headers(fields: JsonObject, sample: int, replied: int) -> tuple[bytes, dict[str, str]]:
-    """A request's body, in which half characters are escaped, as JSON allows, and its headers.
+def body_and_headers(fields: JsonObject, request: ModelRequest, replied: int) -> tuple[bytes, dict[str, str]]:
+    """The body that asks for an answer, in which half characters are escaped, as JSON allows, and its headers.
 
     The key in them differs for every request, and is the same when a request is sent again without having been
     answered. `replied` counts the failures that the endpoint answered it with: a host that remembers its answers would
     say the same for ever. Hosts that know the header `Idempotency-Key` do the work once; the others ignore it.
     """
     body = json.dumps(fields, separators=(",", ":")).encode()
-    key = hashlib.sha256(body + f" {sample} {replied}".encode()).hexdigest()
+    # The seed may not stand in the body.
+    key = hashlib.sha256(body + f" {request.sampling.seed} {request.sample} {replied}".encode()).hexdigest()
     return body, {"Content-Type": "application/json", "Idempotency-Key": key}
 
 
 _LOG = logging.getLogger(__name__)
 Structured = Literal["json_schema", "json_object", "off"]
-_LESS: dict[Structured, Structured] = {"json_schema": "json_object", "json_object": "off"}
+_LESS: dict[str, Structured] = {"json_schema": "json_object", "json_object": "off"}
 _FORMAT, _LOGPROBS = "response_format", "logprobs"
-_NAMES = {
-    _FORMAT: (
-        "response_format", "response format", "json_schema", "json_object", "structured output", "guided", "grammar"
-    ),
-    _LOGPROBS: ("logprob",),
-}  # fmt: skip
-"""How hosts name a field that they refuse."""
-
-
-_REPLACED = {"max_tokens": "max_completion_tokens"}
+_REPLACED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 """Fields that a host may know by another name only, and that name."""
-_DROPPED = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-"""Sampling fields that a host may do without: it then samples as it likes."""
+_WITHOUT = {
+    **dict.fromkeys(("top_p", "top_k", "min_p"), "its own value applies and is unknown"),
+    **{f"{name}_penalty": "its own value applies and is unknown" for name in ("repetition", "presence", "frequency")},
+    **{name: f"{new} is sent in its place" for name, new in _REPLACED.items()},
+    "seed": "answers cannot be repeated",
+    _LOGPROBS: "log-probabilities of answers are unknown",
+    "json_schema": "any JSON object is asked for",
+    "json_object": "only the prompt asks for the format",
+}
+"""Fields, and types of response_format, that a host may do without, and what follows."""
+_NAMES = {name: rf"\b{name.replace('_', '[-_ ]?')}\b" for name in _WITHOUT} | {
+    **dict.fromkeys(_REPLACED, r"\bmax_completion_tokens\b"),
+    **dict.fromkeys(_LESS, r"response[_ ]format|json_schema|json_object|structured output|guided|grammar"),
+    _LOGPROBS: r"log[-_ ]?prob",
+}
+"""How hosts name them where they refuse them, whatever the case, as `presencePenalty`."""
+_OTHERS = re.compile(
+    r"""["']input["']\s*:.*|input_value=.*|did you mean[^?]*|expected one of.*"""
+    r"|(?<!not )(?<!not a )(?<!not an )\b(supported|allowed|permitted|valid|available) (\w+ )?"
+    "(param|field|arg|propert|option|value|key).*",
+    re.DOTALL | re.IGNORECASE,
+)
+"""Where an error names what is not refused: what it repeats of the request, suggests, or lists as known."""
 
 
 class OptionalFields:
-    """The fields that not every host takes: structured output, log-probabilities and most sampling fields.
+    """The fields that not every host takes: structured output, log-probabilities, the seed, most sampling fields.
 
-    Where a host refuses one by name before it has ever answered with it, it is asked again with less: a JSON schema,
-    then any JSON object, then text; a sampling field not at all, the limit of tokens by its other name. What it takes
+    Where a host refuses some by name before it has ever answered with them, it is asked again with less: a JSON schema,
+    then any JSON object, then text; the limit of tokens by its other name, another field not at all. What it takes
     is remembered, so that one request pays for the discovery. The user's own fields, of `extra_body`, stay.
     """
 
-    def __init__(
-        self, structured: Literal["auto", "json_schema", "json_object", "off"], own: Mapping[str, Any] | None = None
-    ) -> None:
-        """`own` are the fields that the user gave."""
-        self.structured: Structured = "json_schema" if structured == "auto" else structured
-        self.logprobs = True
+    def __init__(self, config: ModelConfig, url: str) -> None:
+        """`url` stands in warnings, one for each field."""
+        self.structured: Structured = "json_schema" if config.structured == "auto" else config.structured
         self.dropped: dict[str, str | None] = {}
-        """Fields that the host refuses, and the name that it takes in their place."""
-        self._may_fall = structured == "auto"
-        self._own = own or {}
+        """Fields and types of response_format that the host refuses, and the name that it takes in their place."""
+        self._may_fall = config.structured == "auto"
+        self._own, self._url = config.extra_body, url
         self._proven: set[str] = set()
 
     def of(self, request: ModelRequest, fields: JsonObject) -> JsonObject:
         """The body of a request: `fields` that the host takes, and those that it may take of what is asked for."""
         body = {name: value for name, value in fields.items() if name not in self.dropped}
         body |= {new: fields[name] for name, new in self.dropped.items() if new and name in fields}
-        if _FORMAT not in fields and request.schema is not None and self.structured == "json_schema":
-            body[_FORMAT] = {"type": "json_schema", "json_schema": {"strict": True} | request.schema}
-        elif _FORMAT not in fields and request.schema is not None and self.structured == "json_object":
-            body[_FORMAT] = {"type": "json_object"}
-        if request.logprobs and self.logprobs:
+        if request.schema is not None and self.structured != "off" and _FORMAT not in self._own:
+            form = {"json_schema": {"strict": True} | request.schema} if self.structured == "json_schema" else {}
+            body[_FORMAT] = {"type": self.structured} | form
+        if request.logprobs and _LOGPROBS not in self.dropped:
             body[_LOGPROBS] = True
         return body
 
     def answered(self, sent: JsonObject) -> None:
         """The host answered to this body, so that what it refuses later is no fault of its fields."""
-        self._proven.update(_form(name, value) for name, value in sent.items())
+        self._proven.update(sent, [form_of(sent)])
 
-    def refused(self, sent: JsonObject, said: str, *, of_the_chat: bool = False) -> str | None:
-        """The field of a body that the host refuses by name and never took; None where something else is wrong.
+    def fall(self, sent: JsonObject, error: "HostError") -> bool:
+        """Ask from now on without what of a body the host refuses by name and never took; False where that is nothing.
 
-        A refusal `of_the_chat`, which is too long, names the limit of tokens without a fault of it.
+        A refusal of the chat, which is too long, names the limit of tokens without a fault of it.
         """
-        lower = _ECHO.sub("", said.lower())
-        for name, value in sent.items():
-            if _form(name, value) in self._proven or name in self._own:
-                continue
-            if name in _NAMES and any(word in lower for word in _NAMES[name]):
-                return name
-            word = _REPLACED.get(name, name if name in _DROPPED else "")
-            if word and not of_the_chat and re.search(rf"\b{word}\b", lower):
-                return name
-        return None
-
-    def fall(self, name: str, sent: JsonObject) -> bool:
-        """Ask for less than what was sent from now on; False where the settings leave no choice."""
-        if name in _DROPPED or name in _REPLACED:
+        settled = self._proven | {*self._own} | {*self.dropped.values()}
+        if not self._may_fall or _FORMAT in self._own:
+            settled |= _LESS.keys()
+        if error.of_the_chat:
+            settled |= _WITHOUT.keys() - _LESS.keys() - {_LOGPROBS}
+        said = _OTHERS.sub("", error.said)
+        names = [name for name in (*sent, form_of(sent)) if name in _NAMES and name not in settled]
+        refused = [name for name in names if re.search(_NAMES[name], said, re.IGNORECASE)]
+        for name in refused:
             if name not in self.dropped:  # another request may have found out before
-                self.dropped[name] = new = _REPLACED.get(name)
-                instead = (
-                    f"{new} is sent in its place" if new else "the host samples by its own value, which is unknown"
-                )
-                _LOG.warning("the endpoint does not take %s: %s", name, instead)
-            return True
-        if name == _LOGPROBS:
-            self.logprobs = False
-            return True
-        form: Structured = sent[_FORMAT]["type"]
-        if self._may_fall and self.structured == form:  # another request may have found out before
-            self.structured = _LESS[form]
-        return self._may_fall
+                field = f"{_FORMAT} {name}" if name in _LESS else name
+                _LOG.warning("%s: the host does not take %s: %s", self._url, field, _WITHOUT[name])
+                self.dropped[name] = _REPLACED.get(name)
+                self.structured = _LESS[name] if name == self.structured else self.structured
+        return bool(refused)
 
     def card(self, request: ModelRequest, sent: JsonObject) -> Decoding:
         """How the answer to the body of a request was sampled."""
         wanted = decoding_of(request.sampling, extra_body=self._own)
-        lacking = [name for name in _DROPPED if getattr(wanted, name).value is not None and name not in sent]
+        known = {name for name, (value, _) in wanted.settings().items() if value is not None}
+        lacking = [name for name, new in self.dropped.items() if name in known and not new and name not in sent]
         return replace(wanted, **dict.fromkeys(lacking, Setting(None, "host"))) if lacking else wanted
-
-
-_ECHO = re.compile(r"""["']input["']\s*:.*""", re.DOTALL)
-"""What a host repeats of a request, behind what it says is wrong with it."""
 
 
 def form_of(sent: JsonObject) -> Structured:
@@ -232,10 +227,6 @@ def form_of(sent: JsonObject) -> Structured:
     """
     form = sent.get(_FORMAT)
     return form["type"] if isinstance(form, dict) and "type" in form else "off"
-
-
-def _form(name: str, value: object) -> str:
-    return f"{name} {value['type']}" if name == _FORMAT and isinstance(value, dict) and "type" in value else name
 
 
 class Unreadable(Exception):
@@ -249,6 +240,63 @@ class Unreadable(Exception):
         """What cannot be read."""
         super().__init__(reason)
         self.remedy = remedy
+
+
+class HostError(NamedTuple):
+    """What the body of an error says, in whichever form a host gives it."""
+
+    said: str
+    """Its messages, in full and on one line."""
+    codes: tuple[str, ...]
+    """Its codes, types and statuses, outermost first."""
+    generation: str | None
+    """What the model wrote, where the error is that this is no JSON."""
+    of_the_chat: bool = False
+    """Whether a chat is too long, or a filter stopped it."""
+
+    @property
+    def status(self) -> int:
+        """The status of HTTP that it names, 0 where it names none."""
+        return next((int(code) for code in self.codes if re.fullmatch("[45][0-9]{2}", code)), 0)
+
+
+def read_error(body: str) -> HostError:
+    """The error in a response's body; a body that is no JSON is the message."""
+    parts: list[tuple[str, str]] = []
+    with contextlib.suppress(RecursionError):
+        parts += _parts(body)
+    said = "; ".join(dict.fromkeys(text for name, text in parts if name == "message"))
+    for param in (text for name, text in parts if name == "param" and text not in said):
+        said = f"{param}: {said}"
+    codes = tuple(text for name, text in parts if name not in ("message", "param", "failed_generation"))
+    generated = (text for name, text in parts if name == "failed_generation")
+    return HostError(" ".join(said.split()), codes, next(generated, "" if "json_validate_failed" in codes else None))
+
+
+_MESSAGES = ("error", "message", "detail", "msg", "errors", "metadata", "raw")
+"""Where hosts put messages, within each other: OpenRouter keeps the error of the host behind it in `metadata.raw`."""
+_CODES = ("code", "type", "error_type", "status", "failed_generation")
+
+
+def _parts(body: object) -> Iterator[tuple[str, str]]:
+    """The messages, codes and generations in a body and in all that it holds, by name."""
+    if isinstance(body, str):
+        with contextlib.suppress(ValueError, RecursionError):
+            body = inner if isinstance(inner := json.loads(body), dict | list) else body
+    if isinstance(body, str) and body.strip():
+        yield "message", body
+    elif isinstance(body, list):
+        for part in body:
+            yield from _parts(part)
+    elif isinstance(body, dict) and isinstance(body.get("loc"), list):  # of FastAPI
+        place = ".".join(str(part) for part in body["loc"] if part != "body")
+        yield "message", f"{place}: {body.get('msg') or body.get('type')}"
+    elif isinstance(body, dict):
+        yield from ((name, str(body[name])) for name in _CODES if isinstance(body.get(name), str | int))
+        for name in _MESSAGES:
+            yield from _parts(body.get(name))
+        if isinstance(body.get("param"), str):
+            yield "param", body["param"]
 
 
 _ENDS = {
@@ -311,8 +359,8 @@ class _Choice(BaseModel):
         """Why it ended, in our words, and None where that is not told; raises Unreadable where it was broken off."""
         end = _ENDS.get((self.finish_reason or "").lower())
         if end is None or self.error:
-            said = self.error.get("message") if isinstance(self.error, dict) else self.error
-            why = quoted(str(said)) if said else f"finish_reason is {quoted(self.finish_reason or '')}"
+            said = read_error(json.dumps(self.error)).said if self.error else ""
+            why = quoted(said) if said else f"finish_reason is {quoted(self.finish_reason or '')}"
             raise Unreadable(f"the host broke the answer off: {why}", "look into the endpoint's log, or try later")
         return end if self.finish_reason else None
 
@@ -327,6 +375,7 @@ class _Completion(BaseModel):
 
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
+    error: Any = None
 
 
 class Piece(NamedTuple):
@@ -355,8 +404,9 @@ def parse_completion(body: bytes, seconds: float) -> Answer:
     except (ValueError, RecursionError):  # also of pydantic
         completion = _Completion()
     choice = completion.choices[0] if completion.choices else _Choice()
-    if choice.message is None:
-        raise Unreadable(f"the answer is no chat completion: {quoted(body.decode('utf-8', 'replace'))}")
+    if choice.message is None or completion.error:
+        text = body.decode("utf-8", "replace")
+        raise Unreadable(f"the answer is no chat completion: {quoted(read_error(text).said or text)}")
     message = choice.message
     if message.content is None and not (choice.finish or message.refusal or message.thought):
         text = quoted(body.decode("utf-8", "replace"))
