@@ -84,7 +84,8 @@ _SYMBOLS = re.compile("(?:[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][\ufe
 
 _ASIDE = re.compile(
     r"(?:the |your )?(?:ingredients|materials|supplies|tools|equipment|utensils|what you|you(?:['’]ll| will)? need|"
-    r"notes?|tips?|warnings?|cautions?|safety|remarks?|alternativ|another|variation|done|already done|completed|history)",
+    r"notes?|tips?|warnings?|cautions?|safety|remarks?|alternativ|another|variation|(?:already )?done|completed|"
+    r"history)",
     re.IGNORECASE,
 )
 """Begins the title of a list that is not the plan."""
