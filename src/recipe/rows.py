@@ -1,14 +1,15 @@
-"""JSON lines as typed rows: one reader, whose errors name file, line and field in one sentence, and one writer.
+"""Files of rows as typed rows: one reader, whose errors name file, line and field in one sentence, and one writer.
 
 A row is a dataclass whose annotations say what a field may hold. Types are strict: true is no number, 1.0 is no whole
 number, and no number is infinite. A field that the dataclass lacks is an error unless it is to be ignored; a half of a
-character is always one.
+character is always one. An optional field that is null, or NaN as pandas writes it, is not given.
 """
 
 import difflib
 import json
 import reprlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -18,8 +19,9 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import ErrorDetails, to_jsonable_python
 from pydantic_core import from_json as parse_json
 
-from recipe.artifacts import ESCAPED_HALF, json_line, require_whole, text_lines, write_jsonl
+from recipe.artifacts import ESCAPED_HALF, json_line, require_whole, write_jsonl
 from recipe.errors import InputError, RecipeError
+from recipe.tables import row_texts
 
 Row = TypeVar("Row")
 Unknown = Literal["forbid", "ignore"]
@@ -35,7 +37,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "float_type": ("{input} is no number", "give a number"),
     "bool_type": ("{input} is neither true nor false", "give true or false"),
     "finite_number": ("{input} is not finite", "give a finite number"),
-    "list_type": ("{input} is no list", "give a list"),
+    "list_type": ("{input} is no list", "give a list, in a cell of CSV as JSON or one item a line"),
     "dict_type": ("{input} is no JSON object", "give a JSON object"),
     "literal_error": ("{input} is unknown", "give {expected}"),
     "greater_than": ("{input} is not more than {gt:g}", "give more"),
@@ -166,6 +168,8 @@ def validated(text: str, kind: type[Row], unknown: Unknown = "forbid", context: 
 
 def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: Unknown = "forbid") -> Row:
     """A line of JSON as a row. Raises InputError that names the first fault."""
+    if "null" in text or "NaN" in text:
+        text = _given(json_line(path, line, text), text, kind)
     try:
         return validated(text, kind, unknown)
     except ValidationError as error:
@@ -188,17 +192,27 @@ def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: 
         raise InputError.at(path, first.problem, first.remedy, line=line, field=first.field or None) from None
 
 
+def _given(values: Mapping[str, Any], text: str, kind: Any) -> str:
+    """A row without the optional fields that hold no value; where the default is a number, NaN is a fault."""
+    kept = dict(values)
+    for own in fields(kind):
+        value = kept.get(own.name)
+        if own.default is not MISSING and (value is None or (value != value and not isinstance(own.default, float))):
+            kept.pop(own.name, None)
+    return json.dumps(kept) if len(kept) < len(values) else text
+
+
 def read_rows(
     path: Path, kind: type[Row], unique: tuple[str, ...] = (), unknown: Unknown = "forbid"
 ) -> Iterator[tuple[int, Row]]:
-    """Line number and row of each line, in file order; no two rows have the same values in the fields `unique`.
+    """Line number and row of each row, in file order; no two rows have the same values in the fields `unique`.
 
-    Raises InputError with file, line, field and remedy for a file that is missing or empty, for a line that is no JSON
-    object, for a field that is missing, unknown or of the wrong kind, and for a row that occurs twice.
+    The forms are those of `recipe.tables.row_texts`. Raises InputError with file, line, field and remedy as that does,
+    for a field that is missing, unknown or of the wrong kind, and for a row that occurs twice.
     """
     key = attrgetter(*unique) if unique else None
     lines: dict[Hashable, int] = {}
-    for line, text in text_lines(path):
+    for line, text in row_texts(path, get_type_hints(kind)):
         row = parse_row(path, line, text, kind, unknown)
         if key is not None and (first := lines.setdefault(key(row), line)) != line:
             values = ", ".join(f"{name} {quoted_value(getattr(row, name))}" for name in unique)

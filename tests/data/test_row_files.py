@@ -279,7 +279,6 @@ def test_cuts_of_one_video_are_one_procedure(tmp_path: Path) -> None:
         ("a.csv", 'goal,steps\ntea,"boil\n', 2, None),
         ("a.csv", "goal,steps\n", None, None),
         ("a.csv", "goal,steps,steps\ng,a,b\n", 1, "steps"),
-        ("a.csv", "goal;steps\ng;a\n", 2, "goal;steps"),
     ],
 )
 def test_a_bad_row_of_any_form_is_named(

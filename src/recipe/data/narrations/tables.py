@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingO
 from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, lines, source_files
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError
+from recipe.tables import delimiter_of, require_text
 from recipe.types import Narration
 
 
@@ -24,9 +25,13 @@ def rows(file: SourceFile, encoding: str, columns: Sequence[str]) -> Iterator[tu
     Raises InputError where a column is missing or the file is no CSV.
     """
     csv.field_size_limit(LONGEST)
-    table = csv.reader(lines(file, encoding), strict=True)
+    text = lines(file, encoding)
+    first = [*islice(text, 1)]
+    table = csv.reader(chain(first, text), delimiter=delimiter_of("".join(first)), strict=True)
     try:
         header = [name.strip().lower() for name in next(table, [])]
+        if header == ["sep=", ""]:  # of spreadsheets
+            header = [name.strip().lower() for name in next(table, [])]
         if missing := [name for name in columns if name not in header]:
             remedy = f"give a table with the columns {', '.join(columns)}"
             raise InputError.at(file.label, f"the header has no column {missing[0]!r}", remedy, line=1)
@@ -131,16 +136,18 @@ def read_titles(path: Path) -> dict[str, str]:
 def _titles(file: SourceFile) -> Iterator[tuple[str, str]]:
     """Video and title of each row of a file."""
     head = file.stream.peek(HEAD)[:HEAD].lstrip(b"\xef\xbb\xbf \t\r\n")
+    if not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        require_text(file.label, head)
     if head[:1] == b"{":
         for number, line in enumerate(lines(file, "utf-8"), start=1):
             if line.strip():
                 row = json_line(file.label, number, line)
                 require_whole(file.label, number, row)
                 video, title = row.get("video_id", row.get("id")), row.get("title")
-                if not isinstance(video, str) or not isinstance(title, str):
+                if not isinstance(video, str) or not isinstance(title, str | None):
                     field = "title" if isinstance(video, str) else "video_id"
                     raise InputError.at(file.label, "no text", "give both as texts", line=number, field=field)
-                yield video, title
+                yield video, title or ""
     elif b"\t" in head.partition(b"\n")[0]:
         for number, line in enumerate(lines(file, "utf-8"), start=1):
             video, tab, title = line.partition("\t")
