@@ -169,7 +169,7 @@ def validated(text: str, kind: type[Row], unknown: Unknown = "forbid", context: 
 def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: Unknown = "forbid") -> Row:
     """A line of JSON as a row. Raises InputError that names the first fault."""
     if "null" in text or "NaN" in text:
-        text = _given(json_line(path, line, text), text, kind)
+        text = json.dumps(_given(json_line(path, line, text), kind))
     try:
         return validated(text, kind, unknown)
     except ValidationError as error:
@@ -192,14 +192,12 @@ def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: 
         raise InputError.at(path, first.problem, first.remedy, line=line, field=first.field or None) from None
 
 
-def _given(values: Mapping[str, Any], text: str, kind: Any) -> str:
-    """A row without the optional fields that hold no value; where the default is a number, NaN is a fault."""
-    kept = dict(values)
-    for own in fields(kind):
-        value = kept.get(own.name)
-        if own.default is not MISSING and (value is None or (value != value and not isinstance(own.default, float))):
-            kept.pop(own.name, None)
-    return json.dumps(kept) if len(kept) < len(values) else text
+def _given(values: Mapping[str, Any], kind: Any) -> Mapping[str, Any]:
+    """A row without the optional fields that are null or NaN; where the default is a number, NaN is a fault."""
+    defaults = {own.name: own.default for own in fields(kind) if own.default is not MISSING}
+    numbers = {name for name, default in defaults.items() if isinstance(default, float)}
+    absent = {name for name, value in values.items() if value is None or (value != value and name not in numbers)}
+    return {name: value for name, value in values.items() if name not in absent & defaults.keys()}
 
 
 def read_rows(

@@ -6,18 +6,16 @@ Every row comes as the text of a JSON object with its line, so that all forms ar
 import ast
 import codecs
 import csv
-import gzip
 import io
 import json
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from types import UnionType
-from typing import Any, BinaryIO, Literal, Union, cast, get_args, get_origin
+from typing import Any, BinaryIO, Literal, Union, get_args, get_origin
 
 from recipe.artifacts import not_a_file, text_lines
 from recipe.errors import InputError, first_line
@@ -56,9 +54,8 @@ _BETWEEN = re.compile(r"[\s,]*")
 def row_texts(path: Path, fields: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     """Line and JSON object of each row of a file, in file order; in Parquet and Arrow the row's number.
 
-    `fields` are names and types of a row's fields. By them a cell of CSV is a text, a list (JSON, as Python writes it,
-    or one item a line) or another value. Raises InputError for a file that is missing, empty, damaged or of another
-    form, which is called by its name.
+    By the types of a row's `fields` a cell of CSV is a text, a list (JSON, as Python writes it, or one item a line) or
+    another value. Raises InputError for a file that is missing, empty, damaged or of another form, which it names.
     """
     with opened(path) as stream:
         head = stream.read(_HEAD)
@@ -69,7 +66,10 @@ def row_texts(path: Path, fields: Mapping[str, Any]) -> Iterator[tuple[int, str]
             require_text(path, head)
             is_json = re.match(rb"\s*([\[{]|\Z)", head.removeprefix(codecs.BOM_UTF8))
             rows = _json_rows(path, stream) if is_json else _csv_rows(path, stream, fields)
-        yield from rows
+        first = [*islice(rows, 1)]
+        yield from chain(first, rows)
+    if not first:
+        raise InputError.at(path, "the file is empty", "give one row or more")
 
 
 @contextmanager
@@ -80,7 +80,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as stream:
             yield _unpacked(stream)
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        problem, line = f"the text is not {error.encoding.upper()}", error.object.count(b"\n", 0, error.start) + 1
+        raise InputError.at(path, problem, "save it as UTF-8", line=line) from None
+    except EOFError as error:
         raise InputError.at(path, f"the file is damaged ({first_line(error)})", "fetch or write it again") from None
 
 
@@ -92,11 +95,7 @@ def require_text(path: Path | str, head: bytes) -> None:
 
 
 def delimiter_of(header: str) -> str:
-    """What divides the cells of a table, by its first line.
-
-    >>> delimiter_of("goal;steps"), delimiter_of('"goal, in short"|steps'), delimiter_of("goal")
-    (';', '|', ',')
-    """
+    """What divides the cells of a table, by its first line."""
     return max(",;\t|", key=re.sub('"[^"]*"', "", header).count)
 
 
@@ -104,28 +103,16 @@ def _unpacked(stream: BinaryIO) -> BinaryIO:
     """The bytes of a file without compression, in UTF-8 where a mark says that they are in UTF-16 or UTF-32."""
     head = stream.read(4)
     stream.seek(0)
-    if head[:2] == b"\x1f\x8b":
-        return _unpacked(cast(BinaryIO, gzip.GzipFile(fileobj=stream)))
-    if head == b"\x28\xb5\x2f\xfd":
+    wide = head in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
+    if codec := {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}.get(head[:2]):
         pa = import_module("pyarrow")  # heavy, and only for files so packed
         try:
-            return _unpacked(io.BytesIO(pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd").read()))
+            return _unpacked(io.BytesIO(pa.CompressedInputStream(pa.PythonFile(stream, "r"), codec).read()))
         except (OSError, ValueError) as error:
             raise EOFError(first_line(error)) from None
-    wide = head in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
     if wide or head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return io.BytesIO(stream.read().decode("utf-32" if wide else "utf-16").encode())
     return stream
-
-
-def _text(path: Path, stream: BinaryIO) -> str:
-    """The whole of a UTF-8 text."""
-    content = stream.read()
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError.at(path, "the text is not UTF-8", "save it as UTF-8", line=line) from None
 
 
 def _json_rows(path: Path, stream: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -137,54 +124,39 @@ def _json_rows(path: Path, stream: BinaryIO) -> Iterator[tuple[int, str]]:
             yield from chain([first], second, lines)
             return
     stream.seek(0)
-    text, remedy = _text(path, stream), "give one JSON array of objects, or one object a line"
+    text, remedy = stream.read().decode("utf-8-sig"), "give one JSON array of objects, or one object a line"
     try:
         values = [*_values(text, 0)]
-        if len(values) == 1 and (name := _list_name(values[0][1])) is not None:
-            values = [*_values(text, text.index("[", text.index(f'"{name}"') if name else 0) + 1)]
+        alone = values[0][2] if len(values) == 1 else None
+        lists = (
+            {name: rows for name, rows in alone.items() if isinstance(rows, list)} if isinstance(alone, dict) else {}
+        )
+        names = [name for name in lists if (name == "data" or len(alone) == 1) and {*map(type, lists[name])} <= {dict}]
+        if isinstance(alone, list) or names:
+            values = [*_values(text, text.index("[", text.index(f'"{names[0]}"') if names else 0) + 1)]
     except json.JSONDecodeError as error:
         problem = f"not valid JSON ({error.msg} at column {error.colno})"
         raise InputError.at(path, problem, remedy, line=error.lineno) from None
     except (RecursionError, ValueError):
-        problem = "nested too deeply, or a number of too many digits"
-        raise InputError.at(path, problem, remedy, line=first[0]) from None
-    if not values:
-        raise InputError.at(path, "the list is empty", remedy)
-    line, before = 1, 0
-    for begin, _, end in values:
-        line += text.count("\n", before, begin)
-        before = begin
-        yield line, text[begin:end]
+        raise InputError.at(path, "nested too deeply, or a number of too many digits", remedy, line=first[0]) from None
+    yield from ((line, row) for line, row, _ in values)
 
 
-def _list_name(value: object) -> str | None:
-    """The field of an object that holds rows: `data`, or its only field where that is a list of objects; empty in one.
-
-    None where it is a row itself.
-    """
-    if not isinstance(value, dict):
-        return "" if isinstance(value, list) else None
-    lists = [name for name in value if (name == "data" or len(value) == 1) and isinstance(value[name], list)]
-    return next((name for name in lists if all(isinstance(row, dict) for row in value[name])), None)
-
-
-def _values(text: str, place: int) -> Iterator[tuple[int, Any, int]]:
-    """Begin, value and end of each JSON value in the list whose items begin at `place`, or in the text."""
-    listed, decode = place > 0, json.JSONDecoder().raw_decode
+def _values(text: str, place: int) -> Iterator[tuple[int, str, Any]]:
+    """Line, text and value of each JSON value in the list whose items begin at `place`, or in the text."""
+    listed, line, before, decode = place > 0, 1, 0, json.JSONDecoder().raw_decode
     while (place := _BETWEEN.match(text, place).end()) < len(text):  # type: ignore[union-attr]  # it matches nothing, too
         if listed and text[place] == "]":
             return
         value, end = decode(text, place)
-        yield place, value, end
-        place = end
+        line += text.count("\n", before, place)
+        yield line, text[place:end], value
+        before, place = place, end
 
 
 def cells_of(path: Path, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:
-    """Line and stripped cells of each row of CSV that is not blank; the first row says what divides them.
-
-    Raises InputError for what is no CSV and no UTF-8.
-    """
-    text, line = _text(path, stream), 0
+    """Line and stripped cells of each row of CSV that is not blank. Raises InputError for what is no CSV."""
+    text, line = stream.read().decode("utf-8-sig"), 0
     csv.field_size_limit(_LONGEST_CELL)
     delimiter = delimiter_of(re.split(r"[\r\n]", text.lstrip(), maxsplit=1)[0])
     table = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True)
@@ -211,7 +183,6 @@ def _csv_rows(path: Path, stream: BinaryIO, fields: Mapping[str, Any]) -> Iterat
         problem = "this is no JSON, and the first row names no column that is known"
         remedy = f"give JSON lines, or a row of names such as {', '.join([*fields][:3])}"
         raise InputError.at(path, problem, remedy, line=line)
-    begins = 0
     for begins, cells in rows:
         if len(cells) < len(names) or any(cells[len(names) :]):
             problem = f"the row has {len(cells)} cells for {len(names)} columns"
@@ -224,8 +195,6 @@ def _csv_rows(path: Path, stream: BinaryIO, fields: Mapping[str, Any]) -> Iterat
         if "history" in names and "steps" not in values:  # empty, it is one of no step
             values.setdefault("history", [])
         yield begins, json.dumps(values)
-    if not begins:
-        raise InputError.at(path, "the file is empty", "give a row of names, then the rows")
 
 
 def _cell(name: str, kind: Any, cell: str) -> object:
@@ -260,11 +229,6 @@ def _arrow_rows(path: Path, stream: BinaryIO, head: bytes) -> Iterator[tuple[int
         for row in chain.from_iterable(batch.to_pylist() for batch in table.to_batches(1024)):
             number += 1
             yield number, json.dumps({name: row[name] for name in row if not _INDEX.fullmatch(name)})
-    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        problem = f"the file is damaged ({first_line(error).rstrip('.')})"
-        raise InputError.at(path, problem, "fetch or write it again") from None
-    except TypeError as error:
-        problem = f"a value is no text, number or list ({error})"
-        raise InputError.at(path, problem, "convert the column", line=number) from None
-    if not number:
-        raise InputError.at(path, "the file is empty", "give one row or more")
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+        problem = f"the file is damaged, or holds no plain values ({first_line(error).rstrip('.')})"
+        raise InputError.at(path, problem, "write texts, numbers and lists of them", line=number or None) from None

@@ -6,18 +6,17 @@ from codecs import BOM_UTF8
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BeforeValidator, Field
 
 from recipe.artifacts import not_a_file, read_text
 from recipe.data.examples import read_examples
 from recipe.data.narrations import ReadingOptions, read_narrations
-from recipe.data.procedures import made_id
+from recipe.data.procedures import StepRows, made_id
 from recipe.errors import InputError
-from recipe.rows import Stripped, Text, read_rows
+from recipe.rows import Stripped, read_rows
 from recipe.tables import cells_of, opened
 
 _FIRST_LINE = 1 << 20
@@ -95,15 +94,6 @@ def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
     return _narrations(path)
 
 
-@dataclass(frozen=True)
-class _StepText:
-    text: Text
-
-
-def _step(value: object) -> object:
-    return {"text": value} if isinstance(value, str) else value
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Annotated:
     """What is needed of a procedure: a video with an empty goal is kept out like any other."""
@@ -112,7 +102,7 @@ class _Annotated:
     video_id: Stripped = ""
     goal: Any = None
     split: Any = None
-    steps: Annotated[tuple[Annotated[_StepText, BeforeValidator(_step)], ...], Field(fail_fast=True)]
+    steps: StepRows
 
 
 def _narrations(path: Path) -> list[ExcludedVideo]:

@@ -40,14 +40,16 @@ def _step(value: object) -> object:
     return _StepRow(not_blank(value)) if isinstance(value, str) else value
 
 
+StepRows = Annotated[tuple[Annotated[_StepRow, BeforeValidator(_step)], ...], Field(fail_fast=True)]
+"""Steps, each as a text or as an object; the first that is none ends the reading."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProcedureRow:
     """A procedure as its row has it: whole, by `steps`, or cut, by `history` and `continuation`."""
 
     goal: Text
-    steps: (
-        Annotated[tuple[Annotated[_StepRow, BeforeValidator(_step)], ...], Field(min_length=1, fail_fast=True)] | None
-    ) = None
+    steps: Annotated[StepRows, Field(min_length=1)] | None = None
     history: Texts | None = None
     continuation: Steps = ()
     example_id: Stripped = ""
