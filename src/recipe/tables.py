@@ -127,11 +127,9 @@ def _json_rows(path: Path, stream: BinaryIO) -> Iterator[tuple[int, str]]:
     text, remedy = stream.read().decode("utf-8-sig"), "give one JSON array of objects, or one object a line"
     try:
         values = [*_values(text, 0)]
-        alone = values[0][2] if len(values) == 1 else None
-        lists = (
-            {name: rows for name, rows in alone.items() if isinstance(rows, list)} if isinstance(alone, dict) else {}
-        )
-        names = [name for name in lists if (name == "data" or len(alone) == 1) and {*map(type, lists[name])} <= {dict}]
+        alone: Any = values[0][2] if len(values) == 1 else None
+        lists = [(name, rows) for name, rows in alone.items() if isinstance(rows, list)] if type(alone) is dict else []
+        names = [name for name, rows in lists if (name == "data" or len(alone) == 1) and {*map(type, rows)} <= {dict}]
         if isinstance(alone, list) or names:
             values = [*_values(text, text.index("[", text.index(f'"{names[0]}"') if names else 0) + 1)]
     except json.JSONDecodeError as error:
