@@ -2,7 +2,8 @@
 
 A row is a dataclass whose annotations say what a field may hold. Types are strict: true is no number, 1.0 is no whole
 number, and no number is infinite. A field that the dataclass lacks is an error unless it is to be ignored; a half of a
-character is always one. An optional field that is null, or NaN as pandas writes it, is not given.
+character is always one. An optional field that is null, or NaN
+and no number, is not given.
 """
 
 import difflib
@@ -36,7 +37,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "int_type": ("{input} is no whole number", "give a whole number"),
     "float_type": ("{input} is no number", "give a number"),
     "bool_type": ("{input} is neither true nor false", "give true or false"),
-    "finite_number": ("{input} is not finite", "give a finite number"),
+    "finite_number": ("{input} is not finite", "give a finite number, or null for none"),
     "list_type": ("{input} is no list", "give a list, in a cell of CSV as JSON or one item a line"),
     "dict_type": ("{input} is no JSON object", "give a JSON object"),
     "literal_error": ("{input} is unknown", "give {expected}"),
@@ -193,11 +194,11 @@ def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: 
 
 
 def _given(values: Mapping[str, Any], kind: Any) -> Mapping[str, Any]:
-    """A row without the optional fields that are null or NaN; where the default is a number, NaN is a fault."""
-    defaults = {own.name: own.default for own in fields(kind) if own.default is not MISSING}
-    numbers = {name for name, default in defaults.items() if isinstance(default, float)}
+    """A row without the optional fields that are null, or NaN where no number with a fraction is expected."""
+    optional = {own.name for own in fields(kind) if own.default is not MISSING}
+    numbers = {name for name, hint in get_type_hints(kind).items() if float in (hint, *get_args(hint))}
     absent = {name for name, value in values.items() if value is None or (value != value and name not in numbers)}
-    return {name: value for name, value in values.items() if name not in absent & defaults.keys()}
+    return {name: value for name, value in values.items() if name not in absent & optional}
 
 
 def read_rows(

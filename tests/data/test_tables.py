@@ -251,6 +251,7 @@ def test_an_optional_field_that_is_null_is_not_given(
     path.write_bytes(lines([row]))
     expected = read(path)
     absent = data.draw(st.dictionaries(st.sampled_from(optional), st.sampled_from([None, float("nan")]), min_size=1))
+    absent |= {name: None for name in ("until", "reward") if name in absent}  # numbers, which NaN is not
     path.write_bytes(lines([absent | row]))
     assert read(path) == expected
 

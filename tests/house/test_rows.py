@@ -73,6 +73,7 @@ def nested(depth: int) -> object:
         ("count", 10**400, []),
         ("share", True, ["True"]),
         ("share", float("inf"), ["inf"]),
+        ("share", float("nan"), ["nan"]),
         ("share", 10**400, []),
         ("share", {"a\nb": "c\n" * 1000}, []),
         ("done", 1, ["1"]),
