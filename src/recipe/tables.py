@@ -6,22 +6,22 @@ Every row comes as the text of a JSON object with its line, so that all forms ar
 import ast
 import codecs
 import csv
+import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from types import UnionType
-from typing import Any, BinaryIO, Literal, Union, get_args, get_origin
+from typing import Any, BinaryIO, Literal, Union, cast, get_args, get_origin
 
 from recipe.artifacts import not_a_file, text_lines
 from recipe.errors import InputError, first_line
 
-_HEAD = 1 << 16
-_LONGEST_CELL = 1 << 24
 _SAVE, _UNPACK, _EXPORT = (
     "save it as CSV (UTF-8)",
     "unpack it and give the file inside",
@@ -58,7 +58,7 @@ def row_texts(path: Path, fields: Mapping[str, Any]) -> Iterator[tuple[int, str]
     another value. Raises InputError for a file that is missing, empty, damaged or of another form, which it names.
     """
     with opened(path) as stream:
-        head = stream.read(_HEAD)
+        head = stream.read(1 << 16)
         stream.seek(0)
         if head[:4] in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff"):
             rows = _arrow_rows(path, stream, head)
@@ -83,7 +83,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     except UnicodeDecodeError as error:
         problem, line = f"the text is not {error.encoding.upper()}", error.object.count(b"\n", 0, error.start) + 1
         raise InputError.at(path, problem, "save it as UTF-8", line=line) from None
-    except EOFError as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError.at(path, f"the file is damaged ({first_line(error)})", "fetch or write it again") from None
 
 
@@ -104,10 +104,12 @@ def _unpacked(stream: BinaryIO) -> BinaryIO:
     head = stream.read(4)
     stream.seek(0)
     wide = head in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-    if codec := {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}.get(head[:2]):
+    if head[:2] == b"\x1f\x8b":
+        return _unpacked(cast(BinaryIO, gzip.GzipFile(fileobj=stream)))
+    if head == b"\x28\xb5\x2f\xfd":
         pa = import_module("pyarrow")  # heavy, and only for files so packed
         try:
-            return _unpacked(io.BytesIO(pa.CompressedInputStream(pa.PythonFile(stream, "r"), codec).read()))
+            return _unpacked(io.BytesIO(pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd").read()))
         except (OSError, ValueError) as error:
             raise EOFError(first_line(error)) from None
     if wide or head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
@@ -155,7 +157,7 @@ def _values(text: str, place: int) -> Iterator[tuple[int, str, Any]]:
 def cells_of(path: Path, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:
     """Line and stripped cells of each row of CSV that is not blank. Raises InputError for what is no CSV."""
     text, line = stream.read().decode("utf-8-sig"), 0
-    csv.field_size_limit(_LONGEST_CELL)
+    csv.field_size_limit(1 << 24)
     delimiter = delimiter_of(re.split(r"[\r\n]", text.lstrip(), maxsplit=1)[0])
     table = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True)
     try:
