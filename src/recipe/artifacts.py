@@ -12,11 +12,11 @@ import socket
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic_core import to_jsonable_python
 
@@ -230,15 +230,15 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
         yield number, row
 
 
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of each line, read as a stream; blank lines are skipped.
+def text_lines(path: Path, opened: BinaryIO | None = None) -> Iterator[tuple[int, str]]:
+    """Number and text of each line of a file, or of what was opened of it, read as a stream; blank lines are skipped.
 
     Raises InputError for a file that is missing or blank, and for a line that is too long or not UTF-8.
     """
     if not path.is_file():
         raise not_a_file(path)
     rows = 0
-    with path.open("rb") as stream:
+    with nullcontext(opened) if opened else path.open("rb") as stream:
         for number, line in enumerate(iter(lambda: stream.readline(_LONGEST + 1), b""), start=1):
             if len(line) > _LONGEST:
                 problem = f"the line is longer than {_LONGEST:,} bytes"

@@ -1,14 +1,16 @@
-"""JSON lines as typed rows: one reader, whose errors name file, line and field in one sentence, and one writer.
+"""Files of rows as typed rows: one reader, whose errors name file, line and field in one sentence, and one writer.
 
 A row is a dataclass whose annotations say what a field may hold. Types are strict: true is no number, 1.0 is no whole
 number, and no number is infinite. A field that the dataclass lacks is an error unless it is to be ignored; a half of a
-character is always one.
+character is always one. An optional field that is null, or NaN
+and no number, is not given.
 """
 
 import difflib
 import json
 import reprlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -18,8 +20,9 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import ErrorDetails, to_jsonable_python
 from pydantic_core import from_json as parse_json
 
-from recipe.artifacts import ESCAPED_HALF, json_line, require_whole, text_lines, write_jsonl
+from recipe.artifacts import ESCAPED_HALF, json_line, require_whole, write_jsonl
 from recipe.errors import InputError, RecipeError
+from recipe.tables import row_texts
 
 Row = TypeVar("Row")
 Unknown = Literal["forbid", "ignore"]
@@ -34,8 +37,8 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "int_type": ("{input} is no whole number", "give a whole number"),
     "float_type": ("{input} is no number", "give a number"),
     "bool_type": ("{input} is neither true nor false", "give true or false"),
-    "finite_number": ("{input} is not finite", "give a finite number"),
-    "list_type": ("{input} is no list", "give a list"),
+    "finite_number": ("{input} is not finite", "give a finite number, or null for none"),
+    "list_type": ("{input} is no list", "give a list, in a cell of CSV as JSON or one item a line"),
     "dict_type": ("{input} is no JSON object", "give a JSON object"),
     "literal_error": ("{input} is unknown", "give {expected}"),
     "greater_than": ("{input} is not more than {gt:g}", "give more"),
@@ -166,6 +169,8 @@ def validated(text: str, kind: type[Row], unknown: Unknown = "forbid", context: 
 
 def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: Unknown = "forbid") -> Row:
     """A line of JSON as a row. Raises InputError that names the first fault."""
+    if "null" in text or "NaN" in text:
+        text = json.dumps(_given(json_line(path, line, text), kind))
     try:
         return validated(text, kind, unknown)
     except ValidationError as error:
@@ -188,17 +193,25 @@ def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: 
         raise InputError.at(path, first.problem, first.remedy, line=line, field=first.field or None) from None
 
 
+def _given(values: Mapping[str, Any], kind: Any) -> Mapping[str, Any]:
+    """A row without the optional fields that are null, or NaN where no number with a fraction is expected."""
+    optional = {own.name for own in fields(kind) if own.default is not MISSING}
+    numbers = {name for name, hint in get_type_hints(kind).items() if float in (hint, *get_args(hint))}
+    absent = {name for name, value in values.items() if value is None or (value != value and name not in numbers)}
+    return {name: value for name, value in values.items() if name not in absent & optional}
+
+
 def read_rows(
     path: Path, kind: type[Row], unique: tuple[str, ...] = (), unknown: Unknown = "forbid"
 ) -> Iterator[tuple[int, Row]]:
-    """Line number and row of each line, in file order; no two rows have the same values in the fields `unique`.
+    """Line number and row of each row, in file order; no two rows have the same values in the fields `unique`.
 
-    Raises InputError with file, line, field and remedy for a file that is missing or empty, for a line that is no JSON
-    object, for a field that is missing, unknown or of the wrong kind, and for a row that occurs twice.
+    The forms are those of `recipe.tables.row_texts`. Raises InputError with file, line, field and remedy as that does,
+    for a field that is missing, unknown or of the wrong kind, and for a row that occurs twice.
     """
     key = attrgetter(*unique) if unique else None
     lines: dict[Hashable, int] = {}
-    for line, text in text_lines(path):
+    for line, text in row_texts(path, get_type_hints(kind)):
         row = parse_row(path, line, text, kind, unknown)
         if key is not None and (first := lines.setdefault(key(row), line)) != line:
             values = ", ".join(f"{name} {quoted_value(getattr(row, name))}" for name in unique)

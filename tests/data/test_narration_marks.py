@@ -150,10 +150,10 @@ def test_titles_come_from_a_file(tmp_path: Path, subtitles: Path, text: str) -> 
     [
         ("", "title"),
         ("tea\tMake tea\nno tab\n", "line 2: .*tab"),
-        ("id,name\ntea,Make tea\n", "line 1: .*'video_id'"),
+        ("id,name\ntea,Make tea\n", "title"),
         ("video_id,title\ntea\n", "line 2"),
-        ('{"id": "tea"}\n', "line 1, field 'title'"),
-        ('{"title": "tea"}\n', "line 1, field 'video_id'"),
+        ('{"id": "tea"}\n', "title"),
+        ('{"title": "tea"}\n', "line 1: .*video"),
         ("{oops\n", "line 1"),
         ("tea\t \n", "no title"),
     ],

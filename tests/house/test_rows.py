@@ -77,7 +77,6 @@ def nested(depth: int) -> object:
         ("share", 10**400, []),
         ("share", {"a\nb": "c\n" * 1000}, []),
         ("done", 1, ["1"]),
-        ("done", None, ["None"]),
         ("kind", "c", ["'c'", "'a'", "'b'"]),
         ("parts", {}, []),
         ("parts[1]", [{"text": "a"}, "b"], ["'b'"]),

@@ -34,7 +34,7 @@ app = CommandGroup(
 
 Folder = Annotated[Path, typer.Argument(help="A corpus folder.")]
 Titles = Annotated[
-    Path | None, typer.Option(help="Titles of videos: lines of id, tab, title; or CSV or JSON lines (docs/data.md).")
+    Path | None, typer.Option(help="Titles of videos: lines of id, tab, title; or a table (docs/data.md).")
 ]
 Exclude = Annotated[
     list[Path] | None,

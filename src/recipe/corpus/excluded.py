@@ -1,20 +1,23 @@
 """What is kept out of a corpus: the videos of files, their texts, and the ids that corpora have for them."""
 
-import csv
 import json
 import re
+from codecs import BOM_UTF8
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import BeforeValidator, Field
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from recipe.artifacts import not_a_file, read_text
 from recipe.data.examples import read_examples
 from recipe.data.narrations import ReadingOptions, read_narrations
-from recipe.data.procedures import made_id
+from recipe.data.procedures import StepRows, made_id
 from recipe.errors import InputError
-from recipe.rows import Stripped, Text, read_rows
+from recipe.rows import Stripped, read_rows
+from recipe.tables import cells_of, opened
 
 _FIRST_LINE = 1 << 20
 """Bytes that are read to tell what a file holds; a published corpus can be one line of gigabytes."""
@@ -52,15 +55,22 @@ def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
         if not ids:
             raise InputError.at(path, "the file is empty", "give one video id a line")
         return [ExcludedVideo(path.name, video, ()) for video in ids]
-    with path.open("rb") as stream:
-        head = stream.read(_FIRST_LINE).lstrip()
-    table = head.startswith(b"[") or path.suffix.lower() == ".csv"
-    try:
+    with opened(path) as stream:
+        head = stream.read(_FIRST_LINE).removeprefix(BOM_UTF8).lstrip()
+    row = None
+    with suppress(ValueError, RecursionError):
         row = json.loads(head.partition(b"\n")[0])
-    except (ValueError, RecursionError):
-        row = None
     videos: list[ExcludedVideo] = []
-    if (isinstance(row, dict) and "history" in row) or (table and b"goal" in head):
+    if isinstance(row, dict) and "data" not in row:
+        of_examples = "history" in row
+    elif head.startswith(b"PAR1"):
+        of_examples = False
+        with suppress(pa.ArrowException, OSError):
+            of_examples = "goal" in pq.read_schema(path).names
+    else:  # a list, an object over several lines, or the first row of a table
+        goals = rb'[\[{].*"goal"\s*:' if head[:1] in (b"[", b"{") else rb"(sep=.\s+)?[^\r\n]*\bgoal\b"
+        of_examples = re.match(goals, head, re.DOTALL | re.IGNORECASE) is not None
+    if of_examples:
         texts: dict[tuple[str, str, str], dict[str, None]] = {}
         for example in read_examples(path, split, questions=True):
             # Examples that name no video count as a video each.
@@ -84,15 +94,6 @@ def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
     return _narrations(path)
 
 
-@dataclass(frozen=True)
-class _StepText:
-    text: Text
-
-
-def _step(value: object) -> object:
-    return {"text": value} if isinstance(value, str) else value
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Annotated:
     """What is needed of a procedure: a video with an empty goal is kept out like any other."""
@@ -101,7 +102,7 @@ class _Annotated:
     video_id: Stripped = ""
     goal: Any = None
     split: Any = None
-    steps: Annotated[tuple[Annotated[_StepText, BeforeValidator(_step)], ...], Field(fail_fast=True)]
+    steps: StepRows
 
 
 def _narrations(path: Path) -> list[ExcludedVideo]:
@@ -123,22 +124,11 @@ def read_id_map(path: Path) -> dict[str, tuple[str, ...]]:
     The first two fields of a row count, and a video may have several rows. Raises InputError for a file that is no
     such table, with the line.
     """
-    if not path.is_file():
-        raise not_a_file(path)
     ids: dict[str, tuple[str, ...]] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            table = csv.reader(stream, strict=True)
-            for row in table:
-                fields = [field.strip() for field in row]
-                if not any(fields):
-                    continue
-                if len(fields) < 2 or not all(fields[:2]):
-                    remedy = "give the benchmark's id, a comma and the corpus's id"
-                    raise InputError.at(path, "the row lacks one of the two ids", remedy, line=table.line_num)
-                ids[fields[0]] = (*ids.get(fields[0], ()), fields[1])
-    except UnicodeDecodeError:
-        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
-    except csv.Error as error:
-        raise InputError.at(path, f"not valid CSV ({error})", "repair the file", line=table.line_num) from None
+    with opened(path) as stream:
+        for line, fields in cells_of(path, stream):
+            if len(fields) < 2 or not all(fields[:2]):
+                remedy = "give the benchmark's id, a comma and the corpus's id"
+                raise InputError.at(path, "the row lacks one of the two ids", remedy, line=line)
+            ids[fields[0]] = (*ids.get(fields[0], ()), fields[1])
     return ids

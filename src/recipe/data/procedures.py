@@ -1,4 +1,4 @@
-"""The file of procedures, one's own and those of benchmarks: JSON lines, a JSON array, or CSV.
+"""The file of procedures, one's own and those of benchmarks, in any form of `recipe.tables`.
 
 A row is a goal and either all steps of a procedure, or those that are done and those that follow:
 
@@ -9,20 +9,17 @@ All other fields are optional (docs/data.md). `read_procedures` reads a row as a
 `recipe.data.examples.read_examples` as what is planned for.
 """
 
-import csv
-import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_type_hints
 
 from pydantic import BeforeValidator, Field
 
-from recipe.artifacts import fingerprint, json_line, not_a_file, read_text, text_lines
+from recipe.artifacts import fingerprint, json_line
 from recipe.errors import InputError
 from recipe.rows import Count, Seconds, Steps, Stripped, Text, Texts, not_blank, parse_row, write_rows
+from recipe.tables import row_texts
 from recipe.types import Procedure, Step, Supervision
 
 SPLITS = ("train", "val", "test")
@@ -30,9 +27,6 @@ SPLITS = ("train", "val", "test")
 OWN = "own"
 """The source of a procedure that names none."""
 _OF_EXAMPLES = ("history", "continuation", "example_id", "cut", "supervision", "until", "told_history", "worded")
-_LISTS = ("steps", "history", "continuation", "told_history")
-_VALUES = ("cut", "until", "worded")
-_BETWEEN = re.compile(r"[\s,]*")
 
 
 @dataclass(frozen=True)
@@ -46,14 +40,16 @@ def _step(value: object) -> object:
     return _StepRow(not_blank(value)) if isinstance(value, str) else value
 
 
+StepRows = Annotated[tuple[Annotated[_StepRow, BeforeValidator(_step)], ...], Field(fail_fast=True)]
+"""Steps, each as a text or as an object; the first that is none ends the reading."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProcedureRow:
     """A procedure as its row has it: whole, by `steps`, or cut, by `history` and `continuation`."""
 
     goal: Text
-    steps: (
-        Annotated[tuple[Annotated[_StepRow, BeforeValidator(_step)], ...], Field(min_length=1, fail_fast=True)] | None
-    ) = None
+    steps: Annotated[StepRows, Field(min_length=1)] | None = None
     history: Texts | None = None
     continuation: Steps = ()
     example_id: Stripped = ""
@@ -112,7 +108,7 @@ def read_procedures(path: Path, on_bad: Literal["error", "skip"] = "error") -> P
     """
     content = ProcedureFile([], [])
     known: dict[tuple[str, str], tuple[int, ProcedureRow]] = {}
-    for line, text in _row_texts(path):
+    for line, text in row_texts(path, get_type_hints(ProcedureRow)):
         try:
             row = _read_row(path, line, text)
             if row.history is not None and not row.continuation:
@@ -143,7 +139,7 @@ def procedure_rows(path: Path) -> Iterator[tuple[int, ProcedureRow]]:
     Raises InputError with file, line, field and remedy for a field that is missing, empty, of the wrong kind or
     unknown, for steps whose starts go back in time, and for a row that is both whole and cut.
     """
-    return ((line, _read_row(path, line, text)) for line, text in _row_texts(path))
+    return ((line, _read_row(path, line, text)) for line, text in row_texts(path, get_type_hints(ProcedureRow)))
 
 
 def _read_row(path: Path, line: int, text: str) -> ProcedureRow:
@@ -180,76 +176,3 @@ def _read_row(path: Path, line: int, text: str) -> ProcedureRow:
             raise InputError.at(path, problem, remedy, line=line, field=f"{field}.start")
         last = step.start
     return row
-
-
-def _row_texts(path: Path) -> Iterator[tuple[int, str]]:
-    """The line in which each row begins, and the row as JSON."""
-    if path.suffix.lower() == ".csv":
-        return _csv_rows(path)
-    lines = text_lines(path)
-    first = next(lines)
-    return _array_rows(path) if first[1].lstrip().startswith("[") else chain([first], lines)
-
-
-def _array_rows(path: Path) -> Iterator[tuple[int, str]]:
-    text, remedy = read_text(path), "give one JSON array of objects, or one object a line"
-    try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
-        problem = f"not valid JSON ({error.msg} at column {error.colno})"
-        raise InputError.at(path, problem, remedy, line=error.lineno) from None
-    except (RecursionError, ValueError):
-        raise InputError.at(path, "nested too deeply, or a number of too many digits", remedy) from None
-    if not values:
-        raise InputError.at(path, "the array is empty", remedy)
-    decoder, line, place = json.JSONDecoder(), 1, text.index("[") + 1
-    before = 0
-    for _ in values:
-        start = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]  # it matches nothing, too
-        _, place = decoder.raw_decode(text, start)
-        line += text.count("\n", before, start)
-        before = start
-        yield line, text[start:place]
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, str]]:
-    """Cells of lists hold a JSON list, or one step a line; an empty history beside no steps is one of no step."""
-    if not path.is_file():
-        raise not_a_file(path)
-    line = rows = 0
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.reader(stream, strict=True)
-        try:
-            names = [name.strip() for name in next(reader, [])]
-            line = reader.line_num
-            if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise InputError.at(path, "the column occurs twice", "give it once", line=1, field=twice[0])
-            for cells in reader:
-                begins, line = line + 1, reader.line_num
-                if not any(cell.strip() for cell in cells):
-                    continue
-                if len(cells) != len(names):
-                    problem = f"the row has {len(cells)} cells for {len(names)} columns"
-                    raise InputError.at(path, problem, "quote cells that hold a comma or a line feed", line=begins)
-                rows += 1
-                values = {name: _cell(name, cell) for name, cell in zip(names, cells, strict=True) if cell.strip()}
-                if "history" in names and "steps" not in values:
-                    values.setdefault("history", [])
-                yield begins, json.dumps(values)
-        except csv.Error as error:
-            problem = f"not valid CSV ({error})"
-            raise InputError.at(path, problem, "quote cells as RFC 4180 does", line=line + 1) from None
-        except UnicodeDecodeError:
-            raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
-    if not rows:
-        raise InputError.at(path, "the file is empty", "give a row of names, then one row for each procedure")
-
-
-def _cell(name: str, cell: str) -> Any:
-    listed = name in _LISTS
-    if name in _VALUES or (listed and cell.lstrip().startswith("[")):
-        try:
-            return json.loads(cell)
-        except (ValueError, RecursionError):
-            return cell  # the row says what it should be
-    return [step for step in cell.split("\n") if step.strip()] if listed else cell

@@ -4,28 +4,26 @@ Ratings of people are JSON lines, or a table (CSV): `example_id`, `sample` (0), 
 any of the criteria, 0 to 5. Further columns are ignored; a row without a criterion is not rated yet and left out.
 """
 
-import csv
 import json
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from recipe.artifacts import not_a_file, text_lines
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judgement
 from recipe.evaluation.scoreboard.sources import ReportSources, judgements_of
 from recipe.evaluation.scores import PlanId
 from recipe.report.elements import Cell, Table, headings, row
-from recipe.rows import Text, parse_row
+from recipe.rows import Count, Text, parse_row
 from recipe.stats import Level, RaterPair, Reliability, compare_raters, krippendorff_alpha, video_of
+from recipe.tables import row_texts
 from recipe.types import Grades, Verdict
 
 TOTAL = "total"
@@ -33,25 +31,16 @@ MEASURES: dict[str, Level] = {**dict.fromkeys(CRITERIA, "ordinal"), TOTAL: "inte
 """Measures on which raters are compared, with their level: grades are in an order, their sum has distances."""
 Rater = Mapping[PlanId, Mapping[str, float]]
 """The ratings of a judge or a person: of each plan, by measure."""
-LONGEST = 1 << 24
-"""Characters of a cell at most."""
 _Score = Annotated[int, Field(ge=0, le=HIGHEST)]
-
-
-def _number(value: object) -> object:
-    """A cell of a table as the number that it holds, `4.0` too; whatever else is left for the row to refuse."""
-    digits = value.strip().removesuffix(".0") if isinstance(value, str) else ""
-    return int(digits) if digits.isdecimal() and len(digits) < 10 else value
-
 
 _Row = make_dataclass(
     "_Row",
     [
         ("example_id", Text),
-        ("sample", Annotated[int, Field(ge=0), BeforeValidator(_number)], 0),
+        ("sample", Count, 0),
         ("control", str, ""),
         ("rater", str, ""),
-        *((name, Annotated[_Score | None, BeforeValidator(_number)], None) for name in CRITERIA),
+        *((name, _Score | None, None) for name in CRITERIA),
     ],
 )
 _COLUMNS = [own.name for own in fields(_Row)]
@@ -75,10 +64,10 @@ def read_ratings(path: Path, known: Collection[PlanId] | None = None) -> dict[st
     Raises InputError with file, line, field and remedy.
     """
     raters: dict[str, dict[PlanId, dict[str, float]]] = {}
-    for line, text in text_lines(path) if path.suffix.lower() == ".jsonl" else _table_lines(path):
+    for line, text in row_texts(path, get_type_hints(_Row)):
         rated: Any = parse_row(path, line, text, _Row, "ignore")
         for name in json.loads(text).keys() - {*_COLUMNS}:
-            if near := get_close_matches(name, _COLUMNS, n=1, cutoff=0.8):
+            if near := get_close_matches(name.lower(), _COLUMNS, n=1, cutoff=0.8):
                 raise InputError.at(path, "the name is unknown", f"rename it to {near[0]!r}", line=line, field=name)
         scores = {name: float(score) for name in CRITERIA if (score := getattr(rated, name)) is not None}
         if not scores:
@@ -97,32 +86,6 @@ def read_ratings(path: Path, known: Collection[PlanId] | None = None) -> dict[st
     if not raters:
         raise InputError.at(path, "no row holds a rating", f"give columns example_id and {', '.join(CRITERIA)}")
     return raters
-
-
-def _table_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The rows of a table as JSON, with the line in which each ends; separators are those of the header."""
-    if not path.is_file():
-        raise not_a_file(path)
-    csv.field_size_limit(LONGEST)
-    line = 1
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            first = stream.readline()
-            stream.seek(0)
-            table = csv.reader(stream, delimiter=max(",;\t", key=first.count), strict=True)
-            names = [re.sub(r"[\W_]+", "_", name.strip().lower()) for name in next(table, [])]
-            if twice := [name for name in _COLUMNS if names.count(name) > 1]:
-                raise InputError.at(path, f"two columns are called {twice[0]!r}", "keep one of them", line=1)
-            for cells in table:
-                line = table.line_num
-                if cells and len(cells) != len(names):
-                    raise InputError.at(path, "the row has not one cell for each column", "quote its texts", line=line)
-                if filled := {name: cell for name, cell in zip(names, cells, strict=False) if cell.strip()}:
-                    yield line, json.dumps(filled)
-    except UnicodeDecodeError:
-        raise InputError.at(path, "the text is not UTF-8", "save the table as CSV in UTF-8") from None
-    except csv.Error as error:
-        raise InputError.at(path, f"not valid CSV ({error})", "repair the file", line=line + 1) from None
 
 
 def judge_rater(judged: Sequence[Judgement], controls: bool = False) -> Rater:

@@ -28,6 +28,7 @@ from recipe.data.narrations.files import HEAD, SourceFile, encoding_of, file_nam
 from recipe.data.narrations.subtitles import is_subtitles
 from recipe.data.video_ids import VideoName, is_metadata, normalised, video_name
 from recipe.errors import InputError, listed
+from recipe.tables import delimiter_of, require_text
 from recipe.types import Narration
 
 METADATA = "metadata of a video"
@@ -216,6 +217,7 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
             else:
                 name = detect(file, options.encoding)
             if name is None and not file.inside:
+                require_text(file.label, file.stream.peek(HEAD)[:HEAD])
                 remedy = f"name the format it has: {', '.join(FORMATS)}"
                 problem = "the file is in no layout of narrations that is recognised"
                 raise InputError.at(file.label, problem, remedy)
@@ -269,7 +271,8 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
     for name, shape in _SHAPES.items():
         if shape.match(text):
             return name
-    header = {field.strip(" \"'\r").lower() for field in text.partition("\n")[0].split(",")}
+    first = text.partition("\n")[0]
+    header = {field.strip(" \"'\r").lower() for field in first.split(delimiter_of(first))}
     for name, columns in _HEADERS.items():
         if columns <= header:
             return name

@@ -1,20 +1,24 @@
 """Narrations as CSV tables: HowTo100M's release, HTM-AA, and the titles of HowTo100M."""
 
 import csv
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
-from recipe.artifacts import json_line, require_whole
+from recipe.artifacts import text_lines
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption_place
 from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, lines, source_files
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError
+from recipe.rows import Stripped, read_rows
+from recipe.tables import delimiter_of, opened
 from recipe.types import Narration
 
 
@@ -24,7 +28,9 @@ def rows(file: SourceFile, encoding: str, columns: Sequence[str]) -> Iterator[tu
     Raises InputError where a column is missing or the file is no CSV.
     """
     csv.field_size_limit(LONGEST)
-    table = csv.reader(lines(file, encoding), strict=True)
+    text = lines(file, encoding)
+    first = [*islice(text, 1)]
+    table = csv.reader(chain(first, text), delimiter=delimiter_of("".join(first)), strict=True)
     try:
         header = [name.strip().lower() for name in next(table, [])]
         if missing := [name for name in columns if name not in header]:
@@ -111,49 +117,37 @@ def _sentence_place(label: str, lines: list[int], index: int, part: str) -> Plac
     return Place(label, lines[index], "timestamp" if part in ("start", "end") else part or None)
 
 
+@dataclass(frozen=True)
+class _TitleRow:
+    video_id: Stripped = ""
+    id: Stripped = ""
+    title: Stripped = ""
+
+
 def read_titles(path: Path) -> dict[str, str]:
     """Title of each video of a file, the first that is given; blank titles are left out.
 
-    The file has lines of a video id, a tab and a title, or is a CSV table with the columns video_id and title, or JSON
-    lines of objects with `video_id`, or `id`, and `title` (`yt-dlp --print "%(.{id,title})j"`). Raises InputError for
-    another layout or a row that cannot be used, with its line.
+    The file has lines of a video id, a tab and a title, or rows in any form of `recipe.tables` with `video_id`, or
+    `id`, and `title` (`yt-dlp --print "%(.{id,title})j"`). Raises InputError for another layout or a row that cannot be
+    used, with its line.
     """
     titles: dict[str, str] = {}
-    for file in source_files(path):
-        for video, title in _titles(file):
-            if video.strip() and title.strip():
+    with opened(path) as stream:
+        head = stream.readline(HEAD).decode(errors="replace")
+        stream.seek(0)
+        tabs = "\t" in head and not re.match(r"\W*(\{|(video.?id|id|title)\s*\t)", head, re.IGNORECASE)
+        named: Iterable[tuple[int, Any]] = (
+            text_lines(path, stream) if tabs else read_rows(path, _TitleRow, unknown="ignore")
+        )
+        for number, row in named:
+            video, tab, title = row.partition("\t") if tabs else (row.video_id or row.id, "\t", row.title)
+            if not video.strip() or not tab:
+                raise InputError.at(path, "the row names no video", "give its id, a tab and its title", line=number)
+            if title.strip():
                 titles.setdefault(video.strip(), " ".join(title.split()))
     if not titles:
         raise InputError.at(path, "the file holds no title", "give lines of a video id, a tab and a title")
     return titles
-
-
-def _titles(file: SourceFile) -> Iterator[tuple[str, str]]:
-    """Video and title of each row of a file."""
-    head = file.stream.peek(HEAD)[:HEAD].lstrip(b"\xef\xbb\xbf \t\r\n")
-    if head[:1] == b"{":
-        for number, line in enumerate(lines(file, "utf-8"), start=1):
-            if line.strip():
-                row = json_line(file.label, number, line)
-                require_whole(file.label, number, row)
-                video, title = row.get("video_id", row.get("id")), row.get("title")
-                if not isinstance(video, str) or not isinstance(title, str):
-                    field = "title" if isinstance(video, str) else "video_id"
-                    raise InputError.at(file.label, "no text", "give both as texts", line=number, field=field)
-                yield video, title
-    elif b"\t" in head.partition(b"\n")[0]:
-        for number, line in enumerate(lines(file, "utf-8"), start=1):
-            video, tab, title = line.partition("\t")
-            if line.strip() and not tab:
-                problem, remedy = "the line has no tab", "give a video id, a tab and a title"
-                raise InputError.at(file.label, problem, remedy, line=number)
-            if (video, title.strip()) != ("video_id", "title"):
-                yield video, title
-    else:
-        for number, fields in rows(file, "utf-8", ("video_id", "title")):
-            if isinstance(fields, Fault):
-                raise InputError.at(file.label, fields.problem, fields.remedy, line=number)
-            yield fields[0], fields[1]
 
 
 def with_titles(
