@@ -360,7 +360,7 @@ def test_a_fault_of_another_layout_has_its_line(tmp_path: Path, name: str, text:
         ("v.ttml", TTML.replace("<body>", '<body timeContainer="seq">'), "timeContainer"),
         ("v.ttml", TTML.replace("</p>", ""), "XML"),
         ("v.ttml", TTML.replace("?>", "?><!DOCTYPE tt [<!ENTITY a 'dig'>]>"), "document type"),
-        ("v.json", json.dumps({"task": "transcribe", "words": [{"word": "dig", "start": 0, "end": 1}]}), "segments"),
+        ("v.json", json.dumps({"task": "transcribe", "text": "dig", "usage": {"seconds": 1}}), "'usage'"),
         ("v.srt", "\0".join("1\n00:00:01,000 --> 00:00:02,000\ndig\n") + "\0", "UTF-16"),
     ],
 )

@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject, json_line
 from recipe.data.narrations.drafts import (
@@ -36,10 +36,9 @@ from recipe.data.narrations.drafts import (
     caption,
     caption_place,
 )
-from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, blocks, lines, too_long, whole
+from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, blocks, lines, too_long
 from recipe.data.procedures import made_id
 from recipe.data.unpickle import unpickled
-from recipe.data.video_ids import video_name
 from recipe.errors import InputError
 from recipe.memory import require_memory
 from recipe.types import Narration
@@ -372,72 +371,6 @@ def read_htm_align(file: SourceFile, options: ReadingOptions, report: ReadingRep
         yield Draft(
             place, video, captions, partial(caption_place, place, "[{n}]", kept), source=options.source or "htm-align"
         )
-
-
-_LAYOUT = Fault(
-    "not a narration",
-    "no list of segments with times is in the file",
-    "give a transcript of WhisperX, Whisper, OpenAI (verbose_json), whisper.cpp or YouTube",
-    "segments",
-)
-_HUGE = 10**15
-"""Numbers beyond are no times in any unit, and are not calculated with."""
-_LISTS = {"segments": "whisperx", "transcription": "whisperx", "events": "youtube", "snippets": "youtube"}
-"""The lists that hold a transcript's captions, and the source of the narration."""
-
-
-def read_whisperx(file: SourceFile, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
-    """A transcript of one video in JSON; the name is the video id.
-
-    {"segments": [{"start", "end", "text", ...}]} of WhisperX, Whisper and OpenAI's `verbose_json`, {"transcription":
-    [{"offsets", "text"}]} of whisper.cpp, {"events": [{"tStartMs", "segs"}]} of YouTube's json3, and the list [{"text",
-    "start", "duration"}] of youtube-transcript-api, also as `snippets`. Words and their times, and the original of
-    translated speech, are not read. Raises InputError for a file that is not JSON.
-    """
-    try:
-        value = json.loads(whole(file, options.encoding).removeprefix("\ufeff"))
-    except (ValueError, RecursionError) as error:
-        raise InputError.at(file.label, f"not valid JSON ({error})", "fetch the file again") from None
-    if isinstance(value, list):
-        value = {"snippets": value}
-    name = next((name for name in _LISTS if isinstance(value, dict) and isinstance(value.get(name), list)), "")
-    read: list[Caption | Fault] = []
-    kept: list[int] = []
-    for n, item in enumerate(value[name] if name else ()):
-        if isinstance(item, dict) and isinstance(offsets := item.get("offsets"), dict):
-            times = _milliseconds(offsets.get("from")), _milliseconds(offsets.get("to"))
-            read.append(Caption(item.get("text"), *times))
-        elif isinstance(item, dict) and "tStartMs" in item:
-            pieces = item.get("segs")
-            pieces = [piece for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else []
-            texts = (piece.get("utf8") for piece in pieces)
-            text = " ".join("".join(text for text in texts if isinstance(text, str)).split())
-            if not text:  # an event that opens a window or a line and says nothing
-                continue
-            start, lasts = _milliseconds(item["tStartMs"]), _milliseconds(item.get("dDurationMs", 0))
-            read.append(Caption(text, start, _end(start, lasts)))
-        elif isinstance(item, dict) and "duration" in item and "end" not in item:
-            read.append(Caption(item.get("text"), item.get("start"), _end(item.get("start"), item["duration"])))
-        else:
-            read.append(caption(item))
-        kept.append(n)
-    captions: list[Caption | Fault] | Fault = read if name else _LAYOUT
-    where = partial(caption_place, Place(file.label), f"{name}[{{n}}]{{dot}}", kept)
-    source = options.source or _LISTS.get(name, "whisperx")
-    yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=source)
-
-
-def _milliseconds(time: object) -> object:
-    """A time in seconds; what is no number of milliseconds is handed on, for `clean` to name."""
-    return time / 1000 if _is_time(time) else time
-
-
-def _end(start: object, lasts: object) -> object:
-    return round(start + lasts, 3) if _is_time(start) and _is_time(lasts) else lasts
-
-
-def _is_time(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _HUGE
 
 
 MEMORY, MEMORY_ZIPPED = 6.0, 1.5

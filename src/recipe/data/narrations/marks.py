@@ -1,0 +1,281 @@
+"""Marks in captions of what nobody says: sounds, music, and the names of those who speak."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+_MAY_HOLD = re.compile(r"[\[(*♩♪♫♬>]|:")
+_SQUARE = re.compile(r"\[[^\[\]\d]{0,60}\]")
+_ROUND = re.compile(r"\(([^()]{1,60})\)|\*([^*]{1,60})\*")
+_SOUND = re.compile(
+    r"\b(music|applau\w*|clap(s|ping)|cheer(s|ing)|laugh\w*|chuckl\w*|giggl\w*|sigh(s|ing)?|gasp(s|ing)?|cough(s|ing)?"
+    r"|sneez\w*|sniff(s|ing)?|grunt(s|ing)?|groan(s|ing)?|hum(s|ming)|sing(s|ing)|whistl(es|ing)|bark(s|ing)|silence"
+    r"|inaudible|indistinct|unintelligible|crosstalk|foreign|noises?|sizzl\w*|beep(s|ing)?|buzz(es|ing)?|whoosh\w*"
+    r"|chatter(s|ing)?|speak(s|ing)|bell rings|clears throat|no audio)\b",
+    re.IGNORECASE,
+)
+_SONG = re.compile(r"[♩♪♫♬][^♩♪♫♬]*[♩♪♫♬]")
+_NOTES = re.compile(r"[♩♪♫♬]+")
+_TURN = re.compile(r"(?:^|\s)>{2,}\s*")
+_SPEAKER = re.compile(
+    r"[\[(]\s*sp(?:ea)?k(?:er)?[ _-]?(?:\d+|[A-Z])\s*[\])]\s*:?|(?:^|\s)sp(?:ea)?k(?:er)?_\d+\s*:(?=\s)", re.IGNORECASE
+)
+_USUAL = re.compile(
+    r"^\s*(?:[-\u2013\u2014*]\s*)?(unknown speaker|narrator|host|presenter|interviewer|announcer|instructor|voice-?over|man"
+    r"|woman|(?:speaker|sprecher(?:in)?|orateur|locuteur|intervenant|hablante|orador|falante|parlante|relatore|spreker"
+    r"|talare|\u0441\u043f\u0438\u043a\u0435\u0440|\u8bf4\u8bdd\u4eba|\u8aaa\u8a71\u4eba|\u53d1\u8a00\u4eba|\u767c\u8a00\u4eba|\u8a71\u8005"
+    r"|\u30b9\u30d4\u30fc\u30ab\u30fc|\ud654\uc790)[ _-]?(?:\d+|[A-Z]\b))( \d+)?\s*(?::\s+|\uff1a\s*)",
+    re.IGNORECASE,
+)
+_CAPITALS = re.compile(r"^\s*([A-Z][A-Z.'-]{2,}(?: [A-Z][A-Z.'-]*){0,2}(?: \d)?)\s*:\s+(?=\S)")
+_LABELS = frozenset(
+    [
+        "also",
+        "amount",
+        "answer",
+        "attention",
+        "aufgabe",
+        "bonus",
+        "caution",
+        "chapter",
+        "challenge",
+        "cons",
+        "danger",
+        "day",
+        "diy",
+        "episode",
+        "equipment",
+        "example",
+        "exercise",
+        "faq",
+        "final",
+        "finally",
+        "first",
+        "fun",
+        "fyi",
+        "good",
+        "goal",
+        "here",
+        "hint",
+        "how",
+        "idea",
+        "important",
+        "ingredient",
+        "ingredients",
+        "instruction",
+        "instructions",
+        "item",
+        "key",
+        "last",
+        "later",
+        "lesson",
+        "level",
+        "list",
+        "material",
+        "materials",
+        "method",
+        "minute",
+        "mistake",
+        "myth",
+        "name",
+        "next",
+        "no",
+        "note",
+        "notice",
+        "now",
+        "number",
+        "once",
+        "one",
+        "option",
+        "optional",
+        "part",
+        "pause",
+        "phase",
+        "please",
+        "plus",
+        "point",
+        "pos",
+        "problem",
+        "procedure",
+        "pros",
+        "question",
+        "quick",
+        "quote",
+        "reason",
+        "recap",
+        "recipe",
+        "remember",
+        "reminder",
+        "result",
+        "results",
+        "rule",
+        "second",
+        "section",
+        "see",
+        "serving",
+        "servings",
+        "size",
+        "so",
+        "solution",
+        "spoiler",
+        "stage",
+        "start",
+        "step",
+        "stop",
+        "subscribe",
+        "summary",
+        "supplies",
+        "task",
+        "technique",
+        "test",
+        "then",
+        "third",
+        "time",
+        "tip",
+        "tips",
+        "title",
+        "today",
+        "tool",
+        "tools",
+        "top",
+        "topic",
+        "total",
+        "trick",
+        "two",
+        "type",
+        "update",
+        "use",
+        "version",
+        "video",
+        "warning",
+        "watch",
+        "ways",
+        "website",
+        "what",
+        "when",
+        "why",
+        "yes",
+        "yield",
+        "you",
+        "achtung",
+        "anleitung",
+        "frage",
+        "hinweis",
+        "merke",
+        "schritt",
+        "tipp",
+        "warnung",
+        "zutaten",
+        "astuce",
+        "attention",
+        "conseil",
+        "ingrédients",
+        "remarque",
+        "étape",
+        "consejo",
+        "ingredientes",
+        "nota",
+        "paso",
+        "atenção",
+        "dica",
+        "passo",
+        "consiglio",
+        "ingredienti",
+        "passaggio",
+        "let",
+    ]
+)
+"""First words of labels that name no speaker."""
+_HEAD = re.compile(
+    r"\s*(?:[-\u2013\u2014*\u2022]\s*)?(?P<open>[\[(])?\s*(?P<name>(?:(?:Dr|Mr|Mrs|Ms|Prof|St)\. )?[^\W\d_][\w'\u2019.-]*"
+    r"(?: [\w'\u2019.-]+){0,3}?)(?P<role>\s*\([^()\d]{1,30}\))?\s*(?(open)[\])])\s*(?::\s+|\uff1a\s*)(?=\S)"
+)
+_NAME = re.compile(
+    r"(?:[A-Z\u00c0-\u00de\u0410-\u042f][\w'\u2019.-]*|(?:de|da|van|von|der|del|la|le|al|bin|O')\b|\d+)(?: |$)"
+)
+_AMOUNT = re.compile(r"\d|(?:one|two|three|four|five|six|eight|ten|a|an|half|some)\b", re.IGNORECASE)
+_SHARE = 0.8
+"""Share of captions with a head from which a file is one that names its speakers."""
+
+
+def without_marks(text: str) -> str:
+    """What is said in a caption, without non-speech marks; empty where nothing is. Nobody says them in the video.
+
+        [Music] [ __ ] [speaks Dutch]    square brackets without a digit, which subtitles keep for what is not said
+        (applause) *music* (soft music)  round brackets and asterisks, where at most six words hold one for a sound
+        ♪ la la ♪  ♪                     song between two notes, and single notes
+        >> JOHN: Now stir.               a change of speaker, and the name of a speaker in capitals
+        Narrator: Now stir.              the usual names of speakers in any case, `Speaker 2:` and `SPEAKER_02:`
+        [SPEAKER_02]: Now stir.          the same in brackets, as speech recognisers write it, anywhere in a caption
+
+    A label in capitals is no name where the whole caption is in capitals, or where it is a word such as TIP or STEP.
+
+    >>> without_marks("[Music] now stir (laughs) the tea ♪"), without_marks(">> ANNA: Stir it.")
+    ('now stir the tea', 'Stir it.')
+    >>> without_marks("add water (two cups): stir"), without_marks("TIP: use [2] spoons")
+    ('add water (two cups): stir', 'TIP: use [2] spoons')
+    """
+    if not _MAY_HOLD.search(text):
+        return text
+    plain = _SQUARE.sub(" ", _SPEAKER.sub(" ", text))
+    plain = _ROUND.sub(_kept, plain)
+    plain = _NOTES.sub(" ", _SONG.sub(" ", plain))
+    plain = _TURN.sub(" ", plain)
+    if plain != text:
+        plain = plain.lstrip(" :,-") if plain[:1] == " " else plain
+    # A speaker's name at the beginning.
+    if usual := _USUAL.match(plain):
+        plain = plain[usual.end() :]
+    elif (name := _CAPITALS.match(plain)) and name[1].split()[0].casefold() not in _LABELS:
+        plain = plain if plain[name.end() :].isupper() else plain[name.end() :]
+    if plain == text:
+        return text
+    plain = " ".join(plain.split())
+    return plain if any(character.isalnum() for character in plain) else ""
+
+
+def _kept(brackets: re.Match[str]) -> str:
+    """The brackets as they stand, or a space where they hold a sound."""
+    inside = brackets[1] or brackets[2]
+    return " " if len(inside.split()) <= 6 and _SOUND.search(inside) else brackets[0]
+
+
+def speakers(texts: Sequence[str]) -> frozenset[str]:
+    """The names before a colon at the beginning of captions that are those of speakers, by all captions of a narration.
+
+    `Tom: Now stir.` names a speaker, `Butter: two spoons.` does not, and one caption cannot tell. Where most captions
+    begin with a name, and names return, all of them are speakers. Elsewhere a name is written as one, returns, begins
+    no list of amounts, is no word of speech, and is of two words, or returns twice, or speaks in turn with another.
+    """
+    heads = [head for text in texts if (":" in text or "\uff1a" in text) and (head := _head(text))]
+    counts = Counter(name for name, _ in heads)
+    if len(heads) < 2 or len(counts) == len(heads):
+        return frozenset()
+    if len(heads) >= _SHARE * len(texts) and 2 * len(counts) <= len(heads):
+        return frozenset(counts)
+    said = {word for text in texts for word in re.findall(r"\b[^\W\d_A-Z]\w+", text)}
+    listed = {name for name, rest in heads if _AMOUNT.match(rest)}
+    names = {
+        name: n
+        for name, n in counts.items()
+        if n > 1
+        and name not in listed
+        and "".join(_NAME.findall(name)).strip() == name
+        and not {word.casefold() for word in name.split()} & said
+    }
+    return frozenset(name for name, n in names.items() if " " in name or n > 2 or len(names) > 1)
+
+
+def without_speaker(text: str, names: frozenset[str]) -> tuple[str, str]:
+    """What is said in a caption, and the speaker that it names, one of `names`, or an empty text."""
+    head = _head(text)
+    return (head[1], head[0]) if head and head[0] in names else (text, "")
+
+
+def _head(text: str) -> tuple[str, str] | None:
+    """What stands before the colon of a caption and may be a name, and what is said; None for a caption without."""
+    match = _HEAD.match(text)
+    if match is None:
+        return None
+    name = match["name"]
+    return None if name.split()[0].casefold().strip(".") in _LABELS else (name, text[match.end() :])
