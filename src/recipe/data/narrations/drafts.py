@@ -255,13 +255,16 @@ def in_seconds(
         if isinstance(item, Caption) and is_time(item.start) and is_time(item.end)
     }
     latest = max((end for _, end, _ in timed.values()), default=0.0)
-    stated = is_time(duration) and 10 * duration < latest <= 1100 * duration + 1000
+    stated = is_time(duration) and 0 < 10 * duration < latest <= 1100 * duration + 1000
     if not timed or (not stated and any(start % 1 or end % 1 for start, end, _ in timed.values())):
         return captions
     # A word of five letters; text without spaces counts by its characters.
     words = sum(max(len(text.split()), len(text) / 5) for _, _, text in timed.values())
     pace = sum(max(end - start, 0) for start, end, _ in timed.values()) / max(words, 1)
-    if stated or (_FASTEST <= pace <= 1000 * _SLOWEST and (recognised or latest > _LONGEST)):
+    doubts = [item.doubt if isinstance(item, Caption) else "" for item in captions]
+    open_unit = any(doubt and "offset" not in doubt for doubt in doubts)  # `t0`, in hundredths at whisper.cpp
+    evident = _FASTEST <= pace <= 1000 * _SLOWEST and (recognised or latest > _LONGEST)
+    if not open_unit and (stated or evident):
         report.milliseconds += 1
         return [
             item._replace(start=timed[n][0] / 1000, end=timed[n][1] / 1000)
@@ -270,8 +273,7 @@ def in_seconds(
             for n, item in enumerate(captions)
         ]
     report.slow += pace >= _FASTEST
-    doubts = [item.doubt if isinstance(item, Caption) else "" for item in captions]
-    if pace > _SLOWEST or any(doubt and "offset" not in doubt for doubt in doubts):
+    if open_unit or pace > _SLOWEST:
         return [_UNIT._replace(part=doubt) if doubt else item for item, doubt in zip(captions, doubts, strict=True)]
     return captions
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject, json_line
 from recipe.data.narrations.drafts import (
+    UNREAD,
     Caption,
     Draft,
     Fault,
@@ -39,7 +40,7 @@ from recipe.data.narrations.drafts import (
 from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, blocks, lines, too_long
 from recipe.data.procedures import made_id
 from recipe.data.unpickle import unpickled
-from recipe.errors import InputError
+from recipe.errors import InputError, listed
 from recipe.memory import require_memory
 from recipe.types import Narration
 
@@ -135,6 +136,15 @@ def _chosen(entry: Any, options: ReadingOptions) -> tuple[list[object], int]:
 BAD_SOURCE = Fault("bad source", "not a string", "give 'source' as a string or leave it out", "source")
 
 
+_OWN = 'give {"video_id", "segments": [{"start", "end", "text"}]}'
+_OTHERS = {
+    "vid_name": "rename 'vid_name' to 'video_id' and 'sub' to 'segments' (HERO, TVR), where times count from the video's "
+    "beginning, not the clip's",
+    "audio_filepath": f"{_OWN}, for a manifest of NeMo has no times of captions",
+}
+"""What to do with the lines of other projects, by a field that they have."""
+
+
 def read_json_lines(file: SourceFile, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
     """One draft a line; blank lines are skipped. Raises InputError for a line that is not a JSON object."""
     for number, row in objects(file, options.encoding):
@@ -145,7 +155,10 @@ def read_json_lines(file: SourceFile, options: ReadingOptions, _report: ReadingR
             where = partial(caption_place, place._replace(field="sentences"), "", None)
         captions: Sequence[Caption | Fault] | Fault
         items = row.get(name)
-        if "segments" in row and "sentences" in row:
+        if not row.keys() & {"video_id", "segments", "sentences"}:
+            problem = f"the line is no narration; its fields are {listed([repr(key) for key in row])}"
+            captions = Fault(UNREAD, problem, next((_OTHERS[key] for key in _OTHERS if key in row), _OWN))
+        elif "segments" in row and "sentences" in row:
             problem = "'segments' and 'sentences' are both given"
             captions = Fault("segments and sentences", problem, "keep one of them", "sentences")
         elif not isinstance(row.get("source"), str | None):

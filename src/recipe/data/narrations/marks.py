@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-_MAY_HOLD = re.compile(r"[\[(*♩♪♫♬>]|:")
+_MAY_HOLD = re.compile(r"[\[(*♩♪♫♬>:：]")
 _SQUARE = re.compile(r"\[[^\[\]\d]{0,60}\]")
 _ROUND = re.compile(r"\(([^()]{1,60})\)|\*([^*]{1,60})\*")
 _SOUND = re.compile(
@@ -21,179 +21,36 @@ _SPEAKER = re.compile(
     r"[\[(]\s*sp(?:ea)?k(?:er)?[ _-]?(?:\d+|[A-Z])\s*[\])]\s*:?|(?:^|\s)sp(?:ea)?k(?:er)?_\d+\s*:(?=\s)", re.IGNORECASE
 )
 _USUAL = re.compile(
-    r"^\s*(?:[-\u2013\u2014*]\s*)?(unknown speaker|narrator|host|presenter|interviewer|announcer|instructor|voice-?over|man"
-    r"|woman|(?:speaker|sprecher(?:in)?|orateur|locuteur|intervenant|hablante|orador|falante|parlante|relatore|spreker"
-    r"|talare|\u0441\u043f\u0438\u043a\u0435\u0440|\u8bf4\u8bdd\u4eba|\u8aaa\u8a71\u4eba|\u53d1\u8a00\u4eba|\u767c\u8a00\u4eba|\u8a71\u8005"
-    r"|\u30b9\u30d4\u30fc\u30ab\u30fc|\ud654\uc790)[ _-]?(?:\d+|[A-Z]\b))( \d+)?\s*(?::\s+|\uff1a\s*)",
+    r"^\s*(?:[-\u2013\u2014*]\s*)?(?:unknown speaker|narrator|host|presenter|interviewer|announcer|instructor|man|woman"
+    r"|voice-?over|(?:speaker|sprecher(?:in)?|orateur|locuteur|intervenant|hablante|orador|falante|parlante|relatore"
+    r"|spreker|talare|спикер|说话人|說話人|发言人|發言人|話者|スピーカー|화자)[ _-]?(?:\d+|[A-Z]\b))(?: \d+)?\s*(?::\s+|：\s*)",
     re.IGNORECASE,
 )
 _CAPITALS = re.compile(r"^\s*([A-Z][A-Z.'-]{2,}(?: [A-Z][A-Z.'-]*){0,2}(?: \d)?)\s*:\s+(?=\S)")
 _LABELS = frozenset(
-    [
-        "also",
-        "amount",
-        "answer",
-        "attention",
-        "aufgabe",
-        "bonus",
-        "caution",
-        "chapter",
-        "challenge",
-        "cons",
-        "danger",
-        "day",
-        "diy",
-        "episode",
-        "equipment",
-        "example",
-        "exercise",
-        "faq",
-        "final",
-        "finally",
-        "first",
-        "fun",
-        "fyi",
-        "good",
-        "goal",
-        "here",
-        "hint",
-        "how",
-        "idea",
-        "important",
-        "ingredient",
-        "ingredients",
-        "instruction",
-        "instructions",
-        "item",
-        "key",
-        "last",
-        "later",
-        "lesson",
-        "level",
-        "list",
-        "material",
-        "materials",
-        "method",
-        "minute",
-        "mistake",
-        "myth",
-        "name",
-        "next",
-        "no",
-        "note",
-        "notice",
-        "now",
-        "number",
-        "once",
-        "one",
-        "option",
-        "optional",
-        "part",
-        "pause",
-        "phase",
-        "please",
-        "plus",
-        "point",
-        "pos",
-        "problem",
-        "procedure",
-        "pros",
-        "question",
-        "quick",
-        "quote",
-        "reason",
-        "recap",
-        "recipe",
-        "remember",
-        "reminder",
-        "result",
-        "results",
-        "rule",
-        "second",
-        "section",
-        "see",
-        "serving",
-        "servings",
-        "size",
-        "so",
-        "solution",
-        "spoiler",
-        "stage",
-        "start",
-        "step",
-        "stop",
-        "subscribe",
-        "summary",
-        "supplies",
-        "task",
-        "technique",
-        "test",
-        "then",
-        "third",
-        "time",
-        "tip",
-        "tips",
-        "title",
-        "today",
-        "tool",
-        "tools",
-        "top",
-        "topic",
-        "total",
-        "trick",
-        "two",
-        "type",
-        "update",
-        "use",
-        "version",
-        "video",
-        "warning",
-        "watch",
-        "ways",
-        "website",
-        "what",
-        "when",
-        "why",
-        "yes",
-        "yield",
-        "you",
-        "achtung",
-        "anleitung",
-        "frage",
-        "hinweis",
-        "merke",
-        "schritt",
-        "tipp",
-        "warnung",
-        "zutaten",
-        "astuce",
-        "attention",
-        "conseil",
-        "ingrédients",
-        "remarque",
-        "étape",
-        "consejo",
-        "ingredientes",
-        "nota",
-        "paso",
-        "atenção",
-        "dica",
-        "passo",
-        "consiglio",
-        "ingredienti",
-        "passaggio",
-        "let",
-    ]
+    re.findall(
+        r"\w+",
+        """also amount answer attention aufgabe bonus caution chapter challenge cons danger day diy episode equipment example
+    exercise faq final finally first fun fyi goal here hint idea important ingredient ingredients instruction
+    instructions item key last later lesson level material materials method minute mistake myth next no note
+    notice now one option optional part phase please plus point problem procedure pros question quick quote
+    reason recap recipe remember reminder result rule second section serving servings size so solution stage
+    start step stop summary supplies task technique then third time tip tips title today tool tools top topic
+    total trick two use version video warning watch ways website what when why yes yield you achtung anleitung
+    frage hinweis merke schritt tipp warnung zutaten astuce conseil ingr\u00e9dients remarque \u00e9tape consejo
+    ingredientes nota paso aten\u00e7\u00e3o dica passo consiglio ingredienti \u6ce8\u610f \u63d0\u793a
+    \u6b65\u9aa4""",
+    )
 )
 """First words of labels that name no speaker."""
 _HEAD = re.compile(
-    r"\s*(?:[-\u2013\u2014*\u2022]\s*)?(?P<open>[\[(])?\s*(?P<name>(?:(?:Dr|Mr|Mrs|Ms|Prof|St)\. )?[^\W\d_][\w'\u2019.-]*"
-    r"(?: [\w'\u2019.-]+){0,3}?)(?P<role>\s*\([^()\d]{1,30}\))?\s*(?(open)[\])])\s*(?::\s+|\uff1a\s*)(?=\S)"
+    r"\s*(?:[-\u2013\u2014*\u2022]\s*)?(?P<open>[\[(])?\s*"
+    r"(?P<name>(?:(?:Dr|Mr|Mrs|Ms|Prof|St)\. )?[^\W\d_][\w'\u2019.-]*(?: [\w'\u2019.-]+){0,3}?)"
+    r"(?:\s*\([^()\d]{1,30}\))?\s*(?(open)[\])])\s*(?::\s+|：\s*)(?=\S)"
 )
-_NAME = re.compile(
-    r"(?:[A-Z\u00c0-\u00de\u0410-\u042f][\w'\u2019.-]*|(?:de|da|van|von|der|del|la|le|al|bin|O')\b|\d+)(?: |$)"
-)
-_AMOUNT = re.compile(r"\d|(?:one|two|three|four|five|six|eight|ten|a|an|half|some)\b", re.IGNORECASE)
+"""A name before a colon, with a dash before it, a role behind it or brackets around it."""
+_NAME = re.compile(r"(?:[A-ZÀ-ÞА-Я][\w'\u2019.-]*|de|da|van|von|der|del|la|le|al|bin|\d+)(?: |$)")
+_AMOUNT = re.compile(r"\d|(?:one|two|three|four|five|six|eight|ten|half)\b", re.IGNORECASE)
 _SHARE = 0.8
 """Share of captions with a head from which a file is one that names its speakers."""
 
@@ -244,24 +101,23 @@ def speakers(texts: Sequence[str]) -> frozenset[str]:
     """The names before a colon at the beginning of captions that are those of speakers, by all captions of a narration.
 
     `Tom: Now stir.` names a speaker, `Butter: two spoons.` does not, and one caption cannot tell. Where most captions
-    begin with a name, and names return, all of them are speakers. Elsewhere a name is written as one, returns, begins
-    no list of amounts, is no word of speech, and is of two words, or returns twice, or speaks in turn with another.
+    begin with a name, and names return, all of them are speakers. Elsewhere a name returns, is written as one, begins
+    no list of amounts, is no word of speech, and is of two words, or comes three times, or another returns, too.
     """
-    heads = [head for text in texts if (":" in text or "\uff1a" in text) and (head := _head(text))]
+    heads = [head for text in texts if (":" in text or "：" in text) and (head := _head(text))]
     counts = Counter(name for name, _ in heads)
-    if len(heads) < 2 or len(counts) == len(heads):
+    if len(counts) == len(heads):
         return frozenset()
     if len(heads) >= _SHARE * len(texts) and 2 * len(counts) <= len(heads):
         return frozenset(counts)
     said = {word for text in texts for word in re.findall(r"\b[^\W\d_A-Z]\w+", text)}
-    listed = {name for name, rest in heads if _AMOUNT.match(rest)}
+    amounts = Counter(name for name, rest in heads if _AMOUNT.match(rest))
     names = {
         name: n
         for name, n in counts.items()
-        if n > 1
-        and name not in listed
-        and "".join(_NAME.findall(name)).strip() == name
-        and not {word.casefold() for word in name.split()} & said
+        if n > max(1, 2 * amounts[name])
+        and "".join(_NAME.findall(name)) == name
+        and not {word.casefold() for word in name.split()} <= said
     }
     return frozenset(name for name, n in names.items() if " " in name or n > 2 or len(names) > 1)
 
@@ -275,7 +131,5 @@ def without_speaker(text: str, names: frozenset[str]) -> tuple[str, str]:
 def _head(text: str) -> tuple[str, str] | None:
     """What stands before the colon of a caption and may be a name, and what is said; None for a caption without."""
     match = _HEAD.match(text)
-    if match is None:
-        return None
-    name = match["name"]
-    return None if name.split()[0].casefold().strip(".") in _LABELS else (name, text[match.end() :])
+    known = match is not None and match["name"].split()[0].casefold().strip(".") in _LABELS
+    return (match["name"], text[match.end() :]) if match and not known else None

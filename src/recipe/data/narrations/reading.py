@@ -110,7 +110,7 @@ _OWN = {"video_id", "title", "source", "url", "segments", "sentences"}
 _TRANSCRIPT = re.compile(
     r'"(segments|chunks|transcription|events|snippets|utterances|sentences|words|items|results?|phrases|audio_segments'
     r'|recognizedPhrases|initialSegments|cueGroups|segment)"\s*:\s*(\[\s*|\{\s*"\w+"\s*:\s*\[?\s*)[\[{]'
-    r'|\A\[\s*\{\s*"(text|start|end|duration|offset)"\s*:|\A\{\s*"(text"\s*:\s*"|(task|language|wireMagic|systeminfo)"\s*:)'
+    r'|\A\[\s*\{[^][{}]{0,2000}"text"\s*:|\A\{\s*"(text"\s*:\s*"|(task|language|wireMagic|systeminfo)"\s*:)'
 )
 """What the JSON of a transcript holds."""
 

@@ -143,8 +143,9 @@ def _lists(value: object) -> dict[tuple[str, ...], list[Items]]:
 
 def _unwrapped(item: object) -> object:
     """The object inside one that only names its kind, as YouTube's `transcriptSegmentRenderer`."""
-    while isinstance(item, dict) and len(item) == 1 and isinstance(inner := next(iter(item.values())), dict):
-        item = inner
+    if isinstance(item, dict) and len(item) == 1:
+        ((name, inner),) = item.items()
+        return inner if name.endswith("Renderer") else item
     return item
 
 
