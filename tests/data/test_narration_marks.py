@@ -82,7 +82,8 @@ SPEECH = [
 ]
 NAMES = [
     "Maria Keller", "Tom", "Dr. Keller", "Maria Keller (Guest)", "[Maria]", "- Tom", "O'Neil", "Jean-Luc",
-    "Ana da Silva", "maria keller", "\u738b\u660e", "\u041c\u0430\u0440\u0438\u044f", "MARIA KELLER", "Speaker 2", "Chef Tom",
+    "Ana da Silva", "maria keller", "\u738b\u660e", "\u041c\u0430\u0440\u0438\u044f", "MARIA KELLER", "Speaker 2",
+    "Chef Tom",
 ]  # fmt: skip
 
 

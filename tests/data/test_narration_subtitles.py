@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -264,11 +265,9 @@ def test_a_recognition_is_the_same_in_every_layout(rows: list[tuple[str, int, in
     for text, lasts, pause in rows:
         cues.append((at + pause, at + pause + lasts, text))
         at += pause + lasts
-    repeats = sum(
-        one[2].startswith(two[2]) or two[2].startswith(one[2]) for one, two in zip(cues, cues[1:], strict=False)
-    )
+    repeats = sum(one[2].startswith(two[2]) or two[2].startswith(one[2]) for one, two in pairwise(cues))
     assume(repeats <= max(len(cues) - 1, 2) / 2)  # else it is a display that rolls or grows
-    assume(not any(b[2].startswith(a[2] + " ") and a[2][-1] not in "." for a, b in zip(cues, cues[1:], strict=False)))
+    assume(not any(b[2].startswith(a[2] + " ") and a[2][-1] not in "." for a, b in pairwise(cues)))
     seconds = [(a / 1000, b / 1000, text) for a, b, text in cues]
     srt = "\n".join(f"{n}\n{clock(a)} --> {clock(b)}\n{text}\n" for n, (a, b, text) in enumerate(seconds, start=1))
     whisper = {"text": "x", "segments": [{"start": a, "end": b, "text": f" {text}"} for a, b, text in seconds]}

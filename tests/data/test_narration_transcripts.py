@@ -382,3 +382,25 @@ def test_a_time_is_the_same_in_every_form(milliseconds: int) -> None:
 @given(st.dictionaries(st.text(max_size=12), st.none() | st.integers() | st.floats() | st.text(max_size=5), max_size=5))
 def test_any_object_has_times_or_none(item: dict[str, Any]) -> None:
     times_of(item)
+
+
+KEYS = st.sampled_from(
+    ["segments", "chunks", "words", "items", "results", "alternatives", "nBest", "events", "segs", "tStartMs", "text", "word", "start", "end", "timestamp", "offsets", "from", "to", "duration", "offset", "t0", "t1", "startMs", "type", "speaker", "metadata", "transcriptCueRenderer", "sectionHeader", "snippet", "runs"]
+)
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-5, 10**6) | st.floats() | st.sampled_from(["dig", "1.5s", "00:01", ""])
+)
+ANY = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4))
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANY, st.sampled_from(["error", "skip"]))
+def test_any_json_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, value: Any, bad: str) -> None:
+    path = tmp_path_factory.mktemp("any") / "v.json"
+    path.write_text(json.dumps(value))
+    try:
+        for segment in read(path, bad=bad, format="whisperx"):
+            assert segment.text.strip()
+            assert segment.start is None or 0 <= segment.start <= (segment.end or 0)
+    except InputError as error:
+        assert "v.json" in str(error)

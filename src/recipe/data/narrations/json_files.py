@@ -138,8 +138,7 @@ BAD_SOURCE = Fault("bad source", "not a string", "give 'source' as a string or l
 
 _OWN = 'give {"video_id", "segments": [{"start", "end", "text"}]}'
 _OTHERS = {
-    "vid_name": "rename 'vid_name' to 'video_id' and 'sub' to 'segments' (HERO, TVR), where times count from the video's "
-    "beginning, not the clip's",
+    "vid_name": "name its fields video_id and segments (HERO and TVR have vid_name and sub), with times of the video",
     "audio_filepath": f"{_OWN}, for a manifest of NeMo has no times of captions",
 }
 """What to do with the lines of other projects, by a field that they have."""

@@ -23,23 +23,23 @@ _SPEAKER = re.compile(
 _USUAL = re.compile(
     r"^\s*(?:[-\u2013\u2014*]\s*)?(?:unknown speaker|narrator|host|presenter|interviewer|announcer|instructor|man|woman"
     r"|voice-?over|(?:speaker|sprecher(?:in)?|orateur|locuteur|intervenant|hablante|orador|falante|parlante|relatore"
-    r"|spreker|talare|спикер|说话人|說話人|发言人|發言人|話者|スピーカー|화자)[ _-]?(?:\d+|[A-Z]\b))(?: \d+)?\s*(?::\s+|：\s*)",
+    r"|spreker|talare|спикер|说话人|說話人|发言人|發言人|話者|スピーカー|화자)[ _-]?(?:\d+|[A-Z]\b))(?: \d+)?"
+    r"\s*(?::\s+|：\s*)",
     re.IGNORECASE,
 )
 _CAPITALS = re.compile(r"^\s*([A-Z][A-Z.'-]{2,}(?: [A-Z][A-Z.'-]*){0,2}(?: \d)?)\s*:\s+(?=\S)")
 _LABELS = frozenset(
     re.findall(
         r"\w+",
-        """also amount answer attention aufgabe bonus caution chapter challenge cons danger day diy episode equipment example
-    exercise faq final finally first fun fyi goal here hint idea important ingredient ingredients instruction
-    instructions item key last later lesson level material materials method minute mistake myth next no note
-    notice now one option optional part phase please plus point problem procedure pros question quick quote
-    reason recap recipe remember reminder result rule second section serving servings size so solution stage
-    start step stop summary supplies task technique then third time tip tips title today tool tools top topic
-    total trick two use version video warning watch ways website what when why yes yield you achtung anleitung
-    frage hinweis merke schritt tipp warnung zutaten astuce conseil ingr\u00e9dients remarque \u00e9tape consejo
-    ingredientes nota paso aten\u00e7\u00e3o dica passo consiglio ingredienti \u6ce8\u610f \u63d0\u793a
-    \u6b65\u9aa4""",
+        """also amount answer attention aufgabe bonus caution chapter challenge cons danger day diy episode equipment
+    example exercise faq final finally first fun fyi goal here hint idea important ingredient ingredients instruction
+    instructions item key last later lesson level material materials method minute mistake myth next no note notice now
+    one option optional part phase please plus point problem procedure pros question quick quote reason recap recipe
+    remember reminder result rule second section serving servings size so solution stage start step stop summary
+    supplies task technique then third time tip tips title today tool tools top topic total trick two use version video
+    warning watch ways website what when why yes yield you achtung anleitung frage hinweis merke schritt tipp warnung
+    zutaten astuce conseil ingrédients remarque étape consejo ingredientes nota paso atenção dica passo consiglio
+    ingredienti 注意 提示 步骤""",
     )
 )
 """First words of labels that name no speaker."""

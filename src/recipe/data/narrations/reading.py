@@ -285,7 +285,8 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
     for name, columns in _HEADERS.items():
         if columns <= header:
             return name
-    if text[:1] in ("{", "[") and (transcript or not file.inside):
+    named = not file.inside or (transcript and file_name.endswith(FORMATS["whisperx"].suffixes))
+    if text[:1] in ("{", "[") and named:
         if '"video_id"' in text or (row is not None and re.match(r"[^\n]+\n\s*\{", text)):
             return "jsonl"
         return "whisperx"

@@ -18,7 +18,6 @@ from recipe.data.narrations.drafts import (
     Place,
     ReadingOptions,
     ReadingReport,
-    caption,
     in_seconds,
 )
 from recipe.data.narrations.files import SourceFile, whole
@@ -40,6 +39,8 @@ _READINGS = ("alternatives", "nBest")
 _TEXTS = (
     "text", "transcript", "display", "punctuated_word", "word", "content", "segment", "sentence", "simpleText", "utf8",
 )  # fmt: skip
+_LENGTHS = ("duration", "audio_duration")
+"""Seconds of the recording, at the top of a file or in its metadata."""
 _SPEAKERS = ("speaker", "speaker_label", "speaker_id", "speakerTag", "speakerLabel", "speaker_tag")
 _SENTENCE_END = re.compile(r"[.?!\u3002\uff01\uff1f]\W*$")
 _CJK = r"[\u3040-\u30ff\u3400-\u9fff]"
@@ -58,35 +59,29 @@ def read_transcript(file: SourceFile, options: ReadingOptions, report: ReadingRe
         value = json.loads(whole(file, options.encoding).removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise InputError.at(file.label, f"not valid JSON ({error})", "fetch the file again") from None
-    name, groups = _transcript(value)
+    name, found, items = _transcript(value)
     captions: Sequence[Caption | Fault] | Fault
-    labels: Sequence[str] = ()
-    if not name:
-        holds = listed([repr(key) for key in value]) if isinstance(value, dict) and value else "none of its fields"
-        problem = f"no list of captions with texts, such as 'segments', is in the file, which has {holds}"
-        captions = Fault(UNREAD, problem, "give a transcript in a layout of docs/data.md, or convert it to WebVTT")
-    elif len(groups) > 1 and name not in _DIVIDED:
-        problem = f"the file has {len(groups)} lists {name!r} with texts"
-        captions = Fault(UNREAD, problem, "give a file for each video, named by its id")
-    else:
-        items = [item for group in groups for item in group]
-        labels = [label for label, _ in items]
+    labels = [label for label, _ in items]
+    if found == 1:
+        about = value if isinstance(value, dict) else {}
+        stated = (
+            part.get(key) for part in (about, about.get("metadata")) if isinstance(part, dict) for key in _LENGTHS
+        )
         read = [_caption(item) for _, item in items]
         last = read[-1]
         if name == "chunks" and isinstance(last, Caption) and is_time(last.start) and last.end is None:
             read[-1] = last._replace(end=last.start)
             report.moments += 1
-        captions = in_seconds(read, report, recognised=True, duration=_duration(value))
+        captions = in_seconds(read, report, recognised=True, duration=next(filter(is_time, stated), None))
         if name in _WORDS:
             labels, captions = _sentences(items, captions)
-        elif options.rolling == "collapse":
-            # As in subtitles: a caption that a file holds twice was said once.
-            keys = [
-                repr(one) if isinstance(one, Caption) and is_time(one.start) else n for n, one in enumerate(captions)
-            ]
-            first = sorted({key: n for n, key in reversed(list(enumerate(keys)))}.values())
-            report.collapsed += len(captions) - len(first)
-            labels, captions = [labels[n] for n in first], [captions[n] for n in first]
+    elif found:
+        problem = f"the file has {found} lists {name!r} with texts"
+        captions = Fault(UNREAD, problem, "give a file for each video, named by its id")
+    else:
+        holds = listed([repr(key) for key in value]) if isinstance(value, dict) and value else "none of its fields"
+        problem = f"no list of captions with texts, such as 'segments', is in the file, which has {holds}"
+        captions = Fault(UNREAD, problem, "give a transcript in a layout of docs/data.md, or convert it to WebVTT")
     source = options.source or ("youtube" if name in _YOUTUBE else "whisperx")
 
     def where(index: int, part: str) -> Place:
@@ -95,31 +90,29 @@ def read_transcript(file: SourceFile, options: ReadingOptions, report: ReadingRe
     yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=source)
 
 
-def _transcript(value: object) -> tuple[str, list[Items]]:
-    """The name and the lists of the file's captions; no name where it has none."""
-    known: list[tuple[tuple[bool, int, int], tuple[str, ...], list[Items]]] = []
-    bare: list[tuple[str, list[Items]]] = []
+def _transcript(value: object) -> tuple[str, int, Items]:
+    """The name of the list that has the file's captions, how many transcripts it makes, and its objects."""
+    known: list[tuple[tuple[bool, int, int], list[Items]]] = []
     for path, groups in _lists(value).items():
-        name = path[-1] if path else "snippets"
-        if name not in _RANKS:
-            continue
+        rank = _RANKS.get(path[-1] if path else "snippets")
         told = [group for group in groups if any(_text(item) for _, item in group)]
-        timed = any(_text(item) and times_of(item).start is not None for group in told for _, item in group)
-        if told:
-            known.append(((not timed, _RANKS[name], len(path)), (*path[:-1], name), told))
-        elif len(path) <= 1 and name in _PHRASES:
-            bare.append((name, groups))
+        if told and rank is not None:
+            timed = any(_text(item) and times_of(item).start is not None for group in told for _, item in group)
+            known.append(((not timed, rank, len(path)), told))
     if not known:
-        return bare[0] if bare else ("", [])
-    (untimed, rank, _), path, groups = min(known, key=lambda one: one[0])
-    if path[-1] not in _DIVIDED:
-        groups = [group for key, _, told in known if key[:2] == (untimed, rank) for group in told]
-    if path[-1] in _WORDS and len(groups) > 1:
+        return "", 0, []
+    best = min(key for key, _ in known)
+    name = (*_PHRASES, *_WORDS)[best[1]]
+    divided = name in _DIVIDED
+    rivals = [told for key, told in known if key[: 2 + divided] == best[: 2 + divided]]
+    groups = rivals[0]
+    if name in _WORDS and len(groups) > 1:
         # Google repeats all words, with their speakers, in the last result.
         begins = [times_of(group[0][1]).start for group in (groups[0], groups[-1])]
         if begins[0] == begins[1] and len(groups[-1]) >= sum(map(len, groups[:-1])):
             groups = groups[-1:]
-    return path[-1], groups
+    found = len(rivals) if divided and isinstance(value, dict) else sum(map(len, rivals))
+    return name, found, [item for group in groups for item in group]
 
 
 def _lists(value: object) -> dict[tuple[str, ...], list[Items]]:
@@ -135,25 +128,21 @@ def _lists(value: object) -> dict[tuple[str, ...], list[Items]]:
             inner = [(path, f"{label}[{n}]", one) for n, one in enumerate(node)]
             inner = inner[:1] if path and path[-1] in _READINGS else inner
             if any(isinstance(one, dict) for one in node):
-                rows = [(place, _unwrapped(one)) for _, place, one in inner]
+                rows = [(place, _unwrapped(one) if isinstance(one, dict) else {}) for _, place, one in inner]
                 found.setdefault(path, []).append([row for row in rows if not _is_silent(row[1])])
         stack.extend(one for one in reversed(inner) if isinstance(one[2], dict | list))
     return found
 
 
-def _unwrapped(item: object) -> object:
+def _unwrapped(item: dict[str, Any]) -> dict[str, Any]:
     """The object inside one that only names its kind, as YouTube's `transcriptSegmentRenderer`."""
-    if isinstance(item, dict) and len(item) == 1:
-        ((name, inner),) = item.items()
-        return inner if name.endswith("Renderer") else item
-    return item
+    name = next(iter(item), "")
+    return item[name] if len(item) == 1 and name.endswith("Renderer") and isinstance(item[name], dict) else item
 
 
-def _is_silent(item: object) -> bool:
+def _is_silent(item: dict[str, Any]) -> bool:
     """Whether an item of YouTube opens a window or a section, and says nothing."""
-    return isinstance(item, dict) and (
-        "sectionHeader" in item or ("tStartMs" in item and not (_text(item) or "").strip())
-    )
+    return "sectionHeader" in item or ("tStartMs" in item and not (_text(item) or "").strip())
 
 
 def _text(item: object) -> str | None:
@@ -172,21 +161,10 @@ def _text(item: object) -> str | None:
     return parts and "".join(_text(part) or "" for part in parts)
 
 
-def _caption(item: object) -> Caption | Fault:
-    if not isinstance(item, dict):
-        return caption(item)
+def _caption(item: dict[str, Any]) -> Caption:
     text = _text(item)
-    if "tStartMs" in item:
-        item = {"dDurationMs": 0} | item
-    return Caption(item.get("text") if text is None else " ".join(text.split()), *times_of(item))
-
-
-def _duration(value: object) -> object:
-    """The seconds of the recording, where the file states them."""
-    about = value if isinstance(value, dict) else {}
-    metadata = about.get("metadata")
-    inner = metadata.get("duration") if isinstance(metadata, dict) else None
-    return next((one for one in (about.get("duration"), about.get("audio_duration"), inner) if is_time(one)), None)
+    times = times_of({"dDurationMs": 0} | item if "tStartMs" in item else item)
+    return Caption(item.get("text") if text is None else " ".join(text.split()), *times)
 
 
 def _sentences(items: Items, words: Sequence[Caption | Fault]) -> tuple[list[str], list[Caption | Fault]]:
@@ -200,29 +178,23 @@ def _sentences(items: Items, words: Sequence[Caption | Fault]) -> tuple[list[str
     said: list[str] = []
     speaker: object = None
     for (label, item), word in zip(items, words, strict=True):
-        about = item if isinstance(item, dict) else {}
-        now = next((about[name] for name in _SPEAKERS if name in about), speaker)
-        last = captions[-1] if said else None
-        if about.get("type") == "spacing":
+        now = next((item[name] for name in _SPEAKERS if name in item), speaker)
+        last, text = captions[-1] if said else None, word.text if isinstance(word, Caption) else None
+        if item.get("type") == "spacing":
             continue
-        if isinstance(word, Fault) or not isinstance(word.text, str) or not word.text.strip():
-            labels.append(label)
-            captions.append(word)
-            said = []
-            continue
-        joins, end = False, None
-        if isinstance(last, Caption) and word.start is None and word.end is None:
-            joins, end = True, last.end
-        elif isinstance(last, Caption) and is_time(word.start) and is_time(word.end) and is_time(last.end):
-            near = abs(word.start - last.end) <= _PAUSE
-            joins = near and now == speaker and len(said) < _MOST_WORDS and not _SENTENCE_END.search(said[-1])
-            end = max(last.end, word.end)
-        if joins and isinstance(last, Caption):
-            said.append(word.text)
-            captions[-1] = last._replace(text=_NO_GAP.sub("", " ".join(said)), end=end)
-        else:
-            labels.append(label)
-            captions.append(word)
-            said = [word.text]
+        if isinstance(word, Caption) and isinstance(last, Caption) and isinstance(text, str):
+            end = last.end
+            joins = word.start is None and word.end is None
+            if is_time(word.start) and is_time(word.end) and is_time(end):
+                joins = abs(word.start - end) <= _PAUSE and now == speaker and len(said) < _MOST_WORDS
+                joins = joins and not _SENTENCE_END.search(said[-1])
+                end = max(end, word.end)
+            if joins:
+                said.append(text)
+                captions[-1] = last._replace(text=_NO_GAP.sub("", " ".join(said)), end=end)
+                continue
+        labels.append(label)
+        captions.append(word)
+        said = [text] if isinstance(text, str) and text else []
         speaker = now
     return labels, captions
