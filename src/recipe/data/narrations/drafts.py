@@ -205,6 +205,7 @@ class Fault(NamedTuple):
         return InputError.at(place.file, self.problem, remedy, line=place.line, field=place.field)
 
 
+NO_ID = "no video id"
 UNREAD = "layout that is not read"
 """The reason of a fault of a whole file that is none of narrations: in a folder the file is passed over."""
 
@@ -348,7 +349,7 @@ def clean(draft: Draft, options: ReadingOptions, report: ReadingReport) -> Narra
     Bad captions raise InputError, or are left out and counted in `report`, as `options.bad` has it.
     """
     captions = draft.captions
-    fault = captions if isinstance(captions, Fault) and captions.reason == UNREAD else _header_fault(draft)
+    fault = captions if isinstance(captions, Fault) and captions.reason in (UNREAD, NO_ID) else _header_fault(draft)
     fault = fault or (captions if isinstance(captions, Fault) else None if captions else _NOTHING)
     if fault is not None or isinstance(captions, Fault):
         fault = fault or _NOTHING
@@ -414,10 +415,10 @@ def _header_fault(draft: Draft) -> Fault | None:
     """What is wrong with the id, or with what is said of the whole narration."""
     video, title, url = draft.video_id, draft.title, draft.url
     if video is None:
-        return Fault("no video id", "the field is missing", "give 'video_id' as a non-empty string", "video_id")
+        return Fault(NO_ID, "the field is missing", "give 'video_id' as a non-empty string", "video_id")
     if not isinstance(video, str) or not video.strip():
         problem, remedy = "the text is empty or not a string", "give 'video_id' as a non-empty string"
-        return Fault("no video id", problem, remedy, "video_id")
+        return Fault(NO_ID, problem, remedy, "video_id")
     if title is not None and not isinstance(title, str):
         return Fault("bad title", "not a string", "give 'title' as a string or leave it out", "title")
     if url is not None and not isinstance(url, str):

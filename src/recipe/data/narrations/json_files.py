@@ -8,7 +8,7 @@ are {"source", "video_id", "goal", "steps": ["text" or {"text", "start", "end"}]
 segment and the goal the title. Where a procedure lacks the time of any step, all its steps are read without times, in
 their order. One with a goal and without an id is named by a hash of its goal and steps.
 
-Of files of HowTo100M, HTM-Align and WhisperX objects are decoded a member at a time: the standard library's decoder
+Of files of HowTo100M and HTM-Align objects are decoded a member at a time: the standard library's decoder
 moves along the text, with one member in memory. ijson would be shorter, but one NaN, which Python writes into JSON,
 costs it the whole file, and 100 kB of opening brackets take it 25 GB.
 
@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject, json_line
 from recipe.data.narrations.drafts import (
+    NO_ID,
     UNREAD,
     Caption,
     Draft,
@@ -156,7 +157,8 @@ def read_json_lines(file: SourceFile, options: ReadingOptions, _report: ReadingR
         items = row.get(name)
         if not row.keys() & {"video_id", "segments", "sentences"}:
             problem = f"the line is no narration; its fields are {listed([repr(key) for key in row])}"
-            captions = Fault(UNREAD, problem, next((_OTHERS[key] for key in _OTHERS if key in row), _OWN))
+            other = next((key for key in _OTHERS if key in row), "")
+            captions = Fault(UNREAD if other else NO_ID, problem, _OTHERS.get(other, _OWN))
         elif "segments" in row and "sentences" in row:
             problem = "'segments' and 'sentences' are both given"
             captions = Fault("segments and sentences", problem, "keep one of them", "sentences")

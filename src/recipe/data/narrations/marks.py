@@ -44,7 +44,7 @@ _LABELS = frozenset(
 )
 """First words of labels that name no speaker."""
 _HEAD = re.compile(
-    r"\s*(?:[-\u2013\u2014*\u2022]\s*)?(?P<open>[\[(])?\s*"
+    r"\s*(?:(?:[-\u2013\u2014*\u2022]|>{2,})\s*)?(?P<open>[\[(])?\s*"
     r"(?P<name>(?:(?:Dr|Mr|Mrs|Ms|Prof|St)\. )?[^\W\d_][\w'\u2019.-]*(?: [\w'\u2019.-]+){0,3}?)"
     r"(?:\s*\([^()\d]{1,30}\))?\s*(?(open)[\])])\s*(?::\s+|：\s*)(?=\S)"
 )

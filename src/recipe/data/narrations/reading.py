@@ -166,9 +166,9 @@ def read_narrations(
     with `every_track` each as a narration.
 
     Raises InputError, with file, line or field and remedy, for a path that is missing or holds no narrations, a file
-    that is damaged or of no known format, a video in several languages of which `options` name none, a video id that
-    was read before unless `duplicates` is `keep-first`, and, unless `options.bad` is `skip`, a narration or caption
-    that cannot be used (docs/data.md lists the reasons).
+    that is damaged, or is named itself and of no known format (in a folder it is passed over and counted), a video in
+    several languages of which `options` name none, a video id that was read before unless `duplicates` is `keep-first`,
+    and, unless `options.bad` is `skip`, a narration or caption that cannot be used (docs/data.md lists the reasons).
     """
     report = ReadingReport() if report is None else report
     paths = [files] if isinstance(files, Path) else files
@@ -244,10 +244,11 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
             begun = False
             try:
                 for draft in list(drafts) if spared and FORMATS[name].one_video else drafts:
-                    if file.inside and isinstance(draft.captions, Fault) and draft.captions.reason == UNREAD:
-                        report.pass_over(file.label, draft.captions.problem)
+                    fault = draft.captions if isinstance(draft.captions, Fault) and not begun else None
+                    if file.inside and fault and fault.reason == UNREAD:
+                        report.pass_over(file.label, fault.problem)
                         report.files -= Counter([name])
-                        continue
+                        break
                     begun = True
                     yield draft
             except InputError:

@@ -6,7 +6,7 @@ Numbers under `offset` and `t0` are seconds, milliseconds, hundredths or frames,
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple, TypeGuard
 
@@ -14,20 +14,21 @@ _HUGE = 10**15
 """Numbers beyond are no times in any unit, and are not calculated with."""
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _ROLES = {
-    **dict.fromkeys(("start", "begin", "from", "offset"), "start"),
-    **dict.fromkeys(("end", "stop", "until"), "end"),
-    **dict.fromkeys(("duration", "dur"), "length"),
-    **dict.fromkeys(("timestamp", "timestamps", "times", "span", "interval", "offsets"), "both"),
+    word: role
+    for role, words in {
+        "start": ("start", "begin", "from", "offset"),
+        "end": ("end", "stop", "until"),
+        "length": ("duration", "dur"),
+        "both": ("timestamp", "timestamps", "times", "span", "interval", "offsets"),
+    }.items()
+    for word in words
 }
 _PLAIN = {"time", "times", "timestamp", "ts", "in", "at", "t", "d", "offset"}
 _UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
-    **dict.fromkeys(("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"), 1e-3),
-    **dict.fromkeys(("us", "microseconds"), 1e-6),
-    **dict.fromkeys(("ns", "nanos", "nanoseconds"), 1e-9),
-    "ticks": 1e-7,
-    **dict.fromkeys(("m", "min", "mins", "minutes"), 60.0),
-    **dict.fromkeys(("h", "hours"), 3600.0),
+    **dict.fromkeys(("ms", "msec", "millis", "millisecond", "milliseconds"), 1e-3),
+    **{"us": 1e-6, "microseconds": 1e-6, "ns": 1e-9, "nanos": 1e-9, "nanoseconds": 1e-9, "ticks": 1e-7},
+    **{"m": 60.0, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0},
 }
 _PARTS = re.compile(r"(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:[.,:;](\d{1,18}))?")
 _FRAMES = re.compile(r"\d+[:;]\d+[:;]\d+[:;]\d{1,2}")
@@ -61,13 +62,19 @@ def _field(name: str) -> _Field | None:
         return _Field("end", 1.0, 2 + (name != "to"))
     if words in (["t", "0"], ["ts"], ["time"]):
         return _Field("both" if words == ["time"] else "start", 1.0, 3)
-    role = next((_ROLES[word] for word in words if word in _ROLES and word != "offset"), "start" * ("offset" in words))
+    # `endOffset` is an end, `offset` alone a start.
+    role = next((_ROLES[word] for word in sorted(words, key="offset".__eq__) if word in _ROLES), "")
     units = [_UNITS[word] for word in words if word in _UNITS]
     if not role or any(word not in _ROLES and word not in _PLAIN and word not in _UNITS for word in words):
         return None
     if name == "offsets":  # whisper.cpp
         units = [1e-3]
     return _Field(role, units[0] if units else 1.0, 1 if units else 3 if "offset" in words else 2)
+
+
+def _is_like_time(name: object) -> bool:
+    words = {word.lower() for word in _WORDS.findall(str(name))}
+    return bool(words & (_ROLES.keys() | {"time", "timecode", "ts"}))
 
 
 def times_of(item: Mapping[str, object]) -> Times:
@@ -95,15 +102,10 @@ def times_of(item: Mapping[str, object]) -> Times:
     if start is not None and end is None and length is not None:
         end = round(start + length, 6) if is_time(start) and is_time(length) else length
     if start is None and end is None:
-        return Times(doubt=next(_like_times(item), ""))
+        return Times(
+            doubt=next((name for name, value in item.items() if value is not None and _is_like_time(name)), "")
+        )
     return Times(doubt=doubt) if doubt and end is None else Times(start, end, doubt)
-
-
-def _like_times(item: Mapping[str, object]) -> Iterator[str]:
-    for name, value in item.items():
-        words = {word.lower() for word in _WORDS.findall(str(name))}
-        if value is not None and words & (_ROLES.keys() | {"time", "timecode", "ts"}):
-            yield str(name)
 
 
 def seconds(value: object, unit: float = 1.0) -> object:
