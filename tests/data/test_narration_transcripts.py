@@ -334,8 +334,10 @@ def test_a_field_that_looks_like_a_time_and_is_not_read_is_counted(tmp_path: Pat
         assert any(name in line for line in report.lines() for name in times)
 
 
-@pytest.mark.parametrize("rows", [("t0", "t1", 100, 250), ("offset", "duration", 40, 90)])
-def test_numbers_of_an_open_unit_are_refused_with_the_field(tmp_path: Path, rows: tuple[str, str, int, int]) -> None:
+@pytest.mark.parametrize(
+    "rows", [("t0", "t1", 100, 250), ("t0", "t1", "100", "250"), ("offset", "duration", 40, 90), ("ts", "end_ts", 1, 3)]
+)
+def test_numbers_of_an_open_unit_are_refused_with_the_field(tmp_path: Path, rows: tuple[str, str, Any, Any]) -> None:
     first, second, start, end = rows
     (tmp_path / "v.json").write_text(json.dumps({"segments": [{"text": "dig", first: start, second: end}]}))
     with pytest.raises(InputError, match=r"segments\[0\]\..*unit|segments\[0\]\..*milliseconds"):

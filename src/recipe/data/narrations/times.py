@@ -97,7 +97,8 @@ def times_of(item: Mapping[str, object]) -> Times:
         if role in found and role not in values:
             field, name = found[role]
             values[role] = seconds(item[name], field.unit)
-            doubt = name if field.rank == 3 and is_time(item[name]) else doubt
+            # What reads otherwise in another unit.
+            doubt = name if field.rank == 3 and values[role] != seconds(item[name], 2.0) else doubt
     start, end, length = values.get("start"), values.get("end"), values.get("length")
     if start is not None and end is None and length is not None:
         end = round(start + length, 6) if is_time(start) and is_time(length) else length
