@@ -413,3 +413,24 @@ def test_any_json_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, v
         for segment in read(path, bad=bad, format="whisperx"):
             assert segment.text.strip()
             assert segment.start is None or 0 <= segment.start <= (segment.end or 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([("dig", 0.0, 1.0, "A"), ("it", 1.0, 2.0, "A"), ("why", 2.0, 3.0, "B")], [("dig it", 2.0), ("why", 3.0)]),
+        ([("dig", 0.0, 1.0, "A"), ("rake", 2.5, 3.0, "A")], [("dig", 1.0), ("rake", 3.0)]),
+        ([("Dig", 0.0, 1.0, "A"), (".", None, None, "A"), ("Rake", 1.0, 2.0, "A")], [("Dig.", 1.0), ("Rake", 2.0)]),
+        (
+            [("\u6316", 0.0, 1.0, "A"), ("\u571f", 1.0, 2.0, "A"), ("\u3002", None, None, "A")],
+            [("\u6316\u571f\u3002", 2.0)],
+        ),
+        ([("dig", k / 2, k / 2 + 0.5, "A") for k in range(41)], [(" ".join(["dig"] * 40), 20.0), ("dig", 20.5)]),
+    ],
+)
+def test_words_are_joined_to_what_one_speaker_says_at_once(
+    tmp_path: Path, rows: list[tuple[str, Any, Any, str]], expected: list[tuple[str, float]]
+) -> None:
+    listed = [{"word": word, "start": start, "end": end, "speaker": by} for word, start, end, by in rows]
+    (tmp_path / "v.json").write_text(json.dumps({"words": listed}))
+    assert [(segment.text, segment.end) for segment in read(tmp_path / "v.json")] == expected

@@ -126,7 +126,7 @@ def _is_language(part: str) -> bool:
     if LANGUAGE.fullmatch(part) is None:
         return False
     first, *rest = re.split("[-_]", part.removesuffix(_track(part)).removeprefix("a-").removeprefix("a_"))
-    return first in _LANGUAGES and all(_SUBTAG.fullmatch(one) or one in _LANGUAGES for one in rest)
+    return first in _LANGUAGES and all(_SUBTAG.fullmatch(tag) or tag in _LANGUAGES for tag in rest)
 
 
 def is_metadata(name: str) -> bool:

@@ -543,7 +543,7 @@ def _said(cues: Sequence[tuple[int, Cue]], headers: Sequence[int]) -> list[tuple
         if before and size and not grown and not new:
             instant = min(before.end - before.start, cue.end - cue.start) <= _FLASH
             marked = before.lines == cue.lines and before.source != cue.source
-            marked = marked or any(_WORD_TIME.search(one.source) for one in (before, cue))
+            marked = marked or any(_WORD_TIME.search(shown_cue.source) for shown_cue in (before, cue))
             size = size if rolls or instant or marked or any(line < header <= number for header in headers) else 0
             new = cue.lines[size:]
         if not said or not size:

@@ -79,14 +79,14 @@ def _is_like_time(name: object) -> bool:
 
 def times_of(item: Mapping[str, object]) -> Times:
     """The times of a caption that is given as an object, whatever its fields are called."""
-    found: dict[str, tuple[_Field, str]] = {}
+    fields: dict[str, tuple[_Field, str]] = {}
     for name, value in item.items():
         field = _field(name) if isinstance(name, str) and value is not None else None
-        if field and (field.role not in found or field.rank < found[field.role][0].rank):
-            found[field.role] = field, name
-    pair, doubt = found.get("both"), ""
+        if field and (field.role not in fields or field.rank < fields[field.role][0].rank):
+            fields[field.role] = field, name
+    pair, doubt = fields.get("both"), ""
     values: dict[str, object] = {}
-    if pair and found.keys() <= {"both", "length"}:
+    if pair and fields.keys() <= {"both", "length"}:
         value, field = item[pair[1]], pair[0]
         if isinstance(value, list | tuple) and len(value) == 2:
             values = {"start": seconds(value[0], field.unit), "end": seconds(value[1], field.unit)}
@@ -94,8 +94,8 @@ def times_of(item: Mapping[str, object]) -> Times:
             inner = times_of({name: seconds(part, field.unit) for name, part in value.items()})
             values = {"start": inner.start, "end": inner.end}
     for role in ("start", "end", "length"):
-        if role in found and role not in values:
-            field, name = found[role]
+        if role in fields and role not in values:
+            field, name = fields[role]
             values[role] = seconds(item[name], field.unit)
             # What reads otherwise in another unit.
             doubt = name if field.rank == 3 and values[role] != seconds(item[name], 2.0) else doubt

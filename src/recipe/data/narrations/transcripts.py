@@ -59,10 +59,10 @@ def read_transcript(file: SourceFile, options: ReadingOptions, report: ReadingRe
         value = json.loads(whole(file, options.encoding).removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise InputError.at(file.label, f"not valid JSON ({error})", "fetch the file again") from None
-    name, found, items = _transcript(value)
+    name, count, items = _transcript(value)
     captions: Sequence[Caption | Fault] | Fault
     labels = [label for label, _ in items]
-    if found == 1:
+    if count == 1:
         about = value if isinstance(value, dict) else {}
         stated = (
             part.get(key) for part in (about, about.get("metadata")) if isinstance(part, dict) for key in _LENGTHS
@@ -75,8 +75,8 @@ def read_transcript(file: SourceFile, options: ReadingOptions, report: ReadingRe
         captions = in_seconds(read, report, recognised=True, duration=next(filter(is_time, stated), None))
         if name in _WORDS:
             labels, captions = _sentences(items, captions)
-    elif found:
-        problem = f"the file has {found} lists {name!r} with texts"
+    elif count:
+        problem = f"the file has {count} lists {name!r} with texts"
         captions = Fault(UNREAD, problem, "give a file for each video, named by its id")
     else:
         holds = listed([repr(key) for key in value]) if isinstance(value, dict) and value else "none of its fields"
@@ -95,43 +95,43 @@ def _transcript(value: object) -> tuple[str, int, Items]:
     known: list[tuple[tuple[bool, int, int], list[Items]]] = []
     for path, groups in _lists(value).items():
         rank = _RANKS.get(path[-1] if path else "snippets")
-        told = [group for group in groups if any(_text(item) for _, item in group)]
-        if told and rank is not None:
-            timed = any(_text(item) and times_of(item).start is not None for group in told for _, item in group)
-            known.append(((not timed, rank, len(path)), told))
+        spoken = [group for group in groups if any(_text(item) for _, item in group)]
+        if spoken and rank is not None:
+            timed = any(_text(item) and times_of(item).start is not None for group in spoken for _, item in group)
+            known.append(((not timed, rank, len(path)), spoken))
     if not known:
         return "", 0, []
     best = min(key for key, _ in known)
     name = (*_PHRASES, *_WORDS)[best[1]]
     divided = name in _DIVIDED
-    rivals = [told for key, told in known if key[: 2 + divided] == best[: 2 + divided]]
+    rivals = [spoken for key, spoken in known if key[: 2 + divided] == best[: 2 + divided]]
     groups = rivals[0]
     if name in _WORDS and len(groups) > 1:
         # Google repeats all words, with their speakers, in the last result.
         begins = [times_of(group[0][1]).start for group in (groups[0], groups[-1])]
         if begins[0] == begins[1] and len(groups[-1]) >= sum(map(len, groups[:-1])):
             groups = groups[-1:]
-    found = len(rivals) if divided and isinstance(value, dict) else sum(map(len, rivals))
-    return name, found, [item for group in groups for item in group]
+    count = len(rivals) if divided and isinstance(value, dict) else sum(map(len, rivals))
+    return name, count, [item for group in groups for item in group]
 
 
 def _lists(value: object) -> dict[tuple[str, ...], list[Items]]:
     """All lists of objects, in file order, by their path of keys; of several readings the first."""
-    found: dict[tuple[str, ...], list[Items]] = {}
+    lists: dict[tuple[str, ...], list[Items]] = {}
     stack: list[tuple[tuple[str, ...], str, object]] = [((), "", value)]
     while stack:
         path, label, node = stack.pop()
         inner: list[tuple[tuple[str, ...], str, object]] = []
         if isinstance(node, dict):
-            inner = [((*path, key), f"{label}.{key}" if label else key, one) for key, one in node.items()]
-        elif isinstance(node, list) and any(isinstance(one, dict | list) for one in node):
-            inner = [(path, f"{label}[{n}]", one) for n, one in enumerate(node)]
+            inner = [((*path, key), f"{label}.{key}" if label else key, child) for key, child in node.items()]
+        elif isinstance(node, list) and any(isinstance(child, dict | list) for child in node):
+            inner = [(path, f"{label}[{n}]", child) for n, child in enumerate(node)]
             inner = inner[:1] if path and path[-1] in _READINGS else inner
-            if any(isinstance(one, dict) for one in node):
-                rows = [(place, _unwrapped(one) if isinstance(one, dict) else {}) for _, place, one in inner]
-                found.setdefault(path, []).append([row for row in rows if not _is_silent(row[1])])
-        stack.extend(one for one in reversed(inner) if isinstance(one[2], dict | list))
-    return found
+            if any(isinstance(child, dict) for child in node):
+                rows = [(place, _unwrapped(child) if isinstance(child, dict) else {}) for _, place, child in inner]
+                lists.setdefault(path, []).append([row for row in rows if not _is_silent(row[1])])
+        stack.extend(entry for entry in reversed(inner) if isinstance(entry[2], dict | list))
+    return lists
 
 
 def _unwrapped(item: dict[str, Any]) -> dict[str, Any]:
