@@ -257,6 +257,18 @@ def test_a_transcript_is_read_with_its_times_alone_and_in_a_folder(
         assert not report.unread_times
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_transcript_may_name_its_video(tmp_path: Path, indent: int | None) -> None:
+    snippets = phrases(text="text", start="start", length="duration")
+    for content in (
+        {"video_id": "a1B2c3D4e5F", "snippets": snippets},
+        {"snippets": snippets, "video_id": "a1B2c3D4e5F"},
+    ):
+        (tmp_path / "transcript.json").write_text(json.dumps(content, indent=indent))
+        (narration,) = read_narrations(tmp_path)
+        assert (narration.video_id, list(narration.segments)) == ("a1B2c3D4e5F", [DIG, RAKE])
+
+
 @pytest.mark.parametrize("layout", [[], {}, "x"])
 @pytest.mark.parametrize("name", ["segments", "chunks", "results", "items"])
 def test_a_file_that_is_not_understood_is_named_and_never_the_own_form(tmp_path: Path, name: str, layout: Any) -> None:

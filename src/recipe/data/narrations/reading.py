@@ -277,18 +277,20 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
     transcript = text[:1] in ("{", "[") and _TRANSCRIPT.search(text) is not None
     if not transcript and (file_name.endswith(_SUBTITLES) or is_subtitles(text)):
         return "subtitles"
-    if isinstance(row, dict) and ("video_id" in row or (len(row) > 1 and row.keys() <= _OWN)):
+    # Transcripts of YouTube may name their video, too.
+    foreign = transcript and re.search(r'"(segments|sentences)"\s*:', text) is None
+    if isinstance(row, dict) and not foreign and ("video_id" in row or (len(row) > 1 and row.keys() <= _OWN)):
         return "jsonl"
     for name, shape in _SHAPES.items():
-        if shape.match(text):
+        if shape.match(text) and not (foreign and name == "jsonl"):
             return name
     header = {field.strip(" \"'\r").lower() for field in text.partition("\n")[0].split(",")}
     for name, columns in _HEADERS.items():
         if columns <= header:
             return name
-    named = not file.inside or (transcript and file_name.endswith(FORMATS["whisperx"].suffixes))
+    named = not file.inside or (transcript and file_name.endswith((*FORMATS["whisperx"].suffixes, *_SUBTITLES)))
     if text[:1] in ("{", "[") and named:
-        if '"video_id"' in text or (row is not None and re.match(r"[^\n]+\n\s*\{", text)):
+        if (not foreign and '"video_id"' in text) or (row is not None and re.match(r"[^\n]+\n\s*\{", text)):
             return "jsonl"
         return "whisperx"
     # An empty file that the user named is read as JSON lines, whose error says most about it.

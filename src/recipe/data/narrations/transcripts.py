@@ -1,4 +1,5 @@
-"""Transcripts of one video in JSON, as recognisers of speech and YouTube write them; the video id is the file's name.
+"""Transcripts of one video in JSON, as recognisers of speech and YouTube write them; the video id is the file's name,
+or its `video_id`.
 
 A transcript is a list of objects with a text, wherever in the file it lies. Its name tells phrases (`segments`,
 `utterances`, ...) from words, which are joined to sentences. What the fields of times are called is left to `times`.
@@ -62,8 +63,8 @@ def read_transcript(file: SourceFile, options: ReadingOptions, report: ReadingRe
     name, count, items = _transcript(value)
     captions: Sequence[Caption | Fault] | Fault
     labels = [label for label, _ in items]
+    about = value if isinstance(value, dict) else {}
     if count == 1:
-        about = value if isinstance(value, dict) else {}
         stated = (
             part.get(key) for part in (about, about.get("metadata")) if isinstance(part, dict) for key in _LENGTHS
         )
@@ -87,7 +88,8 @@ def read_transcript(file: SourceFile, options: ReadingOptions, report: ReadingRe
     def where(index: int, part: str) -> Place:
         return Place(file.label, field=f"{labels[index]}.{part}" if part else labels[index])
 
-    yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=source)
+    video = about.get("video_id") or video_name(file.name).id
+    yield Draft(Place(file.label), video, captions, where, source=source)
 
 
 def _transcript(value: object) -> tuple[str, int, Items]:
