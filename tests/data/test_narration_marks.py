@@ -83,7 +83,7 @@ SPEECH = [
 NAMES = [
     "Maria Keller", "Tom", "Dr. Keller", "Maria Keller (Guest)", "[Maria]", "- Tom", "O'Neil", "Jean-Luc",
     "Ana da Silva", "maria keller", "\u738b\u660e", "\u041c\u0430\u0440\u0438\u044f", "MARIA KELLER", "Speaker 2",
-    "Chef Tom",
+    "Chef Tom", "Tom & Ann",
 ]  # fmt: skip
 
 
@@ -109,6 +109,8 @@ def test_a_name_that_returns_among_other_captions_is_no_speech(tmp_path: Path, n
 def test_short_names_that_take_turns_are_no_speech(tmp_path: Path) -> None:
     turns = [f"Tom: {SPEECH[0]}", SPEECH[1], f"Ann: {SPEECH[2]}", SPEECH[3], f"Tom: {SPEECH[1]}", f"Ann: {SPEECH[4]}"]
     assert said(tmp_path, *turns, *SPEECH) == [turn.rpartition(": ")[2] for turn in turns] + SPEECH
+    half = [f"Tom: {SPEECH[0]}", SPEECH[1], f"Tom: {SPEECH[2]}", SPEECH[3]]
+    assert said(tmp_path, *half) == SPEECH[:4]
     # A name that comes once, or twice alone, may be anything.
     once = [f"Tom: {SPEECH[0]}", *SPEECH]
     assert said(tmp_path, *once) == once

@@ -45,11 +45,11 @@ _LABELS = frozenset(
 """First words of labels that name no speaker."""
 _HEAD = re.compile(
     r"\s*(?:(?:[-\u2013\u2014*\u2022]|>{2,})\s*)?(?P<open>[\[(])?\s*"
-    r"(?P<name>(?:(?:Dr|Mr|Mrs|Ms|Prof|St)\. )?[^\W\d_][\w'\u2019.-]*(?: [\w'\u2019.-]+){0,3}?)"
+    r"(?P<name>(?:(?:Dr|Mr|Mrs|Ms|Prof|St)\. )?[^\W\d_][\w'\u2019.-]*(?: (?:&|[\w'\u2019.-]+)){0,3}?)"
     r"(?:\s*\([^()\d]{1,30}\))?\s*(?(open)[\])])\s*(?::\s+|：\s*)(?=\S)"
 )
 """A name before a colon, with a dash before it, a role behind it or brackets around it."""
-_NAME = re.compile(r"(?:[A-ZÀ-ÞА-Я][\w'\u2019.-]*|de|da|van|von|der|del|la|le|al|bin|\d+)(?: |$)")
+_NAME = re.compile(r"(?:[A-ZÀ-ÞА-Я][\w'\u2019.-]*|de|da|van|von|der|del|la|le|al|bin|&|\d+)(?: |$)")
 _AMOUNT = re.compile(r"\d|(?:one|two|three|four|five|six|eight|ten|half)\b", re.IGNORECASE)
 _SHARE = 0.8
 """Share of captions with a head from which a file is one that names its speakers."""
@@ -102,7 +102,7 @@ def speakers(texts: Sequence[str]) -> frozenset[str]:
 
     `Tom: Now stir.` names a speaker, `Butter: two spoons.` does not, and one caption cannot tell. Where most captions
     begin with a name, and names return, all of them are speakers. Elsewhere a name returns, is written as one, begins
-    no list of amounts, is no word of speech, and is of two words, or comes three times, or another returns, too.
+    no list of amounts, is no word of speech, and is of two words, or comes three times, or many captions have names.
     """
     heads = [head for text in texts if (":" in text or "：" in text) and (head := _head(text))]
     counts = Counter(name for name, _ in heads)
@@ -119,7 +119,8 @@ def speakers(texts: Sequence[str]) -> frozenset[str]:
         and "".join(_NAME.findall(name)) == name
         and not {word.casefold() for word in name.split()} <= said
     }
-    return frozenset(name for name, n in names.items() if " " in name or n > 2 or len(names) > 1)
+    many = len(names) > 1 or 2 * len(heads) >= len(texts)
+    return frozenset(name for name, n in names.items() if many or " " in name or n > 2)
 
 
 def without_speaker(text: str, names: frozenset[str]) -> tuple[str, str]:
