@@ -413,7 +413,9 @@ KEYS = st.sampled_from([
 LEAVES = (
     st.none() | st.booleans() | st.integers(-5, 10**6) | st.floats() | st.sampled_from(["dig", "1.5s", "00:01", ""])
 )
-ANY = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4))
+ANY: st.SearchStrategy[Any] = st.deferred(
+    lambda: LEAVES | st.lists(ANY, max_size=3) | st.dictionaries(KEYS, ANY, max_size=4)
+)
 
 
 @settings(max_examples=300, deadline=None)
