@@ -257,6 +257,15 @@ def test_a_transcript_is_read_with_its_times_alone_and_in_a_folder(
         assert not report.unread_times
 
 
+def test_google_leaves_out_a_start_of_zero(tmp_path: Path) -> None:
+    words = [{"word": "dig", "endOffset": "0.400s"}, {"word": "it", "startOffset": "0.400s", "endOffset": "1s"}]
+    result = {"results": [{"alternatives": [{"transcript": "dig it", "words": words}]}]}
+    batch = {"response": {"results": {"gs://x": {"inlineResult": {"transcript": result}, "transcript": result}}}}
+    for content in (result, batch):
+        (tmp_path / "v.json").write_text(json.dumps(content))
+        assert read(tmp_path / "v.json") == [Segment("dig it", 0.0, 1.0)]
+
+
 @pytest.mark.parametrize("indent", [None, 1])
 def test_a_transcript_may_name_its_video(tmp_path: Path, indent: int | None) -> None:
     snippets = phrases(text="text", start="start", length="duration")

@@ -70,9 +70,11 @@ def read_transcript(file: SourceFile, options: ReadingOptions, report: ReadingRe
         )
         read = [_caption(item) for _, item in items]
         last = read[-1]
-        if name == "chunks" and isinstance(last, Caption) and is_time(last.start) and last.end is None:
+        if name == "chunks" and is_time(last.start) and last.end is None:
             read[-1] = last._replace(end=last.start)
             report.moments += 1
+        elif name in _WORDS and read[0].start is None and is_time(read[0].end):
+            read[0] = read[0]._replace(start=0.0)  # Google leaves out a start of 0
         captions = in_seconds(read, report, recognised=True, duration=next(filter(is_time, stated), None))
         if name in _WORDS:
             labels, captions = _sentences(items, captions)
