@@ -320,7 +320,7 @@ def test_an_empty_file_is_refused(tmp_path: Path, name: str) -> None:
         ("n.csv", b"vid,timestamp,text\nv,1\n", "the row has 2 fields and the header 3"),
         ("n.csv", b"vid,timestamp,text\n,1,a\n", "the text is empty or not a string"),
         ("n.json", b'{"segments": [{]}', "not valid JSON"),
-        ("n.json", b'{"segments": [{"text": "a"}, 3]}', "not an object"),
+        ("n.json", b'{"segments": [{"text": "a"}, 3]}', "missing"),
         ("n.json", b'{"v": [[1, 2, 3]]}', "not [alignable, start, end, text]"),
         ("n.json", b'{"v": [[1, 2, 3, "x"]], "w": 3}', "the video's entry is not a list"),
         ("n.parquet", b"PAR1 and so on PAR1", "the Parquet file is damaged"),

@@ -214,7 +214,11 @@ HEADS: list[tuple[str, bytes, str | None]] = [
     ("x.csv", b"video_id,category_1,category_2,rank,task_id\n", None),
     ("x.json", b'{"vid": {"start" :', "howto100m"),
     ("x.json", b'{"vid": {}, "w": 3}', "howto100m"),
-    ("x.json", b'{"encoder": {"name": "minilm"}}', "jsonl"),
+    ("x.json", b'{"encoder": {"name": "minilm"}}', "whisperx"),
+    ("x.json", b'{"title": "Tea", "segments": [{"text": "x"}]}', "jsonl"),
+    ("x.json", b'{"source": "x", "recognizedPhrases": []}', "whisperx"),
+    ("x.json", b'[{"video_id": "a", "segments": []}]', "jsonl"),
+    ("x.txt", b'{"a": 1}\n{"a": 2}\n', "jsonl"),
 ]
 
 

@@ -183,7 +183,8 @@ SUBTITLES = {"webvtt": as_webvtt, "srt": as_srt}
 ids = st.text("abcXYZ019_-", min_size=11, max_size=11).filter(lambda text: not text.startswith("."))
 texts = st.text(st.characters(codec="utf-8"), min_size=1).map(str.strip).filter(bool)
 words = st.text("abcABC019 ,.'!?é中", min_size=1, max_size=20).map(lambda t: " ".join(t.split())).filter(bool)
-times = st.tuples(st.floats(0, 86_400), st.floats(0, 86_400)).map(sorted)
+# Nobody takes minutes for a word: whole numbers that say so are milliseconds.
+times = st.tuples(st.floats(0, 86_380), st.floats(0, 20)).map(lambda pair: [pair[0], pair[0] + pair[1]])
 whole_times = st.tuples(st.integers(0, 86_400_000), st.integers(0, 86_400_000)).map(
     lambda pair: sorted(value / 1000 for value in pair)
 )
@@ -221,7 +222,13 @@ def read_back(
 @given(narrations=corpora(texts, times))
 def test_what_was_written_is_read_back(form: str, narrations: list[Narration]) -> None:
     write, source = FORMS[form]
-    assert read_back(write, narrations) == [replace(narration, source=source) for narration in narrations]
+    expected = [replace(narration, source=source) for narration in narrations]
+    if form == "whisperx":  # as in subtitles, white space is one space
+        expected = [
+            replace(one, segments=tuple(replace(s, text=" ".join(s.text.split())) for s in one.segments))
+            for one in expected
+        ]
+    assert read_back(write, narrations) == expected
 
 
 @pytest.mark.parametrize("form", SUBTITLES)

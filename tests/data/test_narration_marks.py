@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from recipe.corpus.build import narration_source
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations, read_titles, titled
-from recipe.data.narrations.drafts import without_marks
+from recipe.data.narrations.marks import speakers, without_marks
 from recipe.errors import InputError
 from recipe.types import Narration, Segment
 
@@ -39,6 +39,14 @@ from recipe.types import Narration, Segment
         ("Speaker B: now stir", "now stir"),
         ("[Anna]: now stir", "now stir"),
         ("-(laughs) ...", ""),
+        ("Unknown Speaker: now stir", "now stir"),
+        ("spk_0: now stir", "now stir"),
+        ("[spk_1] now stir", "now stir"),
+        ("- Speaker 3: now stir", "now stir"),
+        ("Sprecher 1: now stir", "now stir"),
+        ("Locuteur 2 : now stir", "now stir"),
+        ("\u8bf4\u8bdd\u4eba1\uff1a\u6405\u62cc", "\u6405\u62cc"),
+        ("\u30b9\u30d4\u30fc\u30ab\u30fc 2: \u6df7\u305c\u308b", "\u6df7\u305c\u308b"),
         # What somebody says stays.
         ("add the flour (two cups) and stir", "add the flour (two cups) and stir"),
         ("take part [2] and glue it", "take part [2] and glue it"),
@@ -55,6 +63,91 @@ from recipe.types import Narration, Segment
 )
 def test_marks_go_and_speech_stays(caption: str, said: str) -> None:
     assert without_marks(caption) == said
+
+
+def said(folder: Path, *captions: str, report: ReadingReport | None = None) -> list[str]:
+    """What is read of captions, one a second."""
+    segments = [{"start": n, "end": n + 1.5, "text": text} for n, text in enumerate(captions)]
+    (folder / "v.jsonl").write_text(json.dumps({"video_id": "v", "segments": segments}) + "\n")
+    (narration,) = read_narrations(folder / "v.jsonl", report=report)
+    return [segment.text for segment in narration.segments]
+
+
+SPEECH = [
+    "now sand the board",
+    "wipe off the dust",
+    "varnish it and wait",
+    "add butter and flour",
+    "put it in the oven",
+]
+NAMES = [
+    "Maria Keller", "Tom", "Dr. Keller", "Maria Keller (Guest)", "[Maria]", "- Tom", "O'Neil", "Jean-Luc",
+    "Ana da Silva", "maria keller", "\u738b\u660e", "\u041c\u0430\u0440\u0438\u044f", "MARIA KELLER", "Speaker 2",
+    "Chef Tom", "Tom & Ann",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_before_each_caption_is_no_speech(tmp_path: Path, name: str) -> None:
+    report = ReadingReport()
+    captions = [f"{name}: {SPEECH[0]}", f"{name}: {SPEECH[1]}", f"Ben: {SPEECH[2]}", f"{name}\uff1a{SPEECH[3]}"]
+    assert said(tmp_path, *captions, report=report) == SPEECH[:4]
+    assert report.speakers.total() + report.cut_marks == 4
+    assert report.lines()
+
+
+@pytest.mark.parametrize("name", ["Maria Keller", "Dr. Keller", "Maria Keller (Guest)", "- Ana da Silva"])
+def test_a_name_that_returns_among_other_captions_is_no_speech(tmp_path: Path, name: str) -> None:
+    report = ReadingReport()
+    captions = [f"{name}: {SPEECH[0]}", *SPEECH, f"{name}: {SPEECH[1]}", *SPEECH]
+    assert said(tmp_path, *captions, report=report) == [SPEECH[0], *SPEECH, SPEECH[1], *SPEECH]
+    assert report.speakers.total() == 2
+    (line,) = report.lines()
+    assert name.split(" (")[0].removeprefix("- ") in line
+
+
+def test_short_names_that_take_turns_are_no_speech(tmp_path: Path) -> None:
+    turns = [f"Tom: {SPEECH[0]}", SPEECH[1], f"Ann: {SPEECH[2]}", SPEECH[3], f"Tom: {SPEECH[1]}", f"Ann: {SPEECH[4]}"]
+    assert said(tmp_path, *turns, *SPEECH) == [turn.rpartition(": ")[2] for turn in turns] + SPEECH
+    half = [f"Tom: {SPEECH[0]}", SPEECH[1], f"Tom: {SPEECH[2]}", SPEECH[3]]
+    assert said(tmp_path, *half) == SPEECH[:4]
+    # A name that comes once, or twice alone, may be anything.
+    once = [f"Tom: {SPEECH[0]}", *SPEECH]
+    assert said(tmp_path, *once) == once
+
+
+LABELS = [
+    "Step 1", "Note", "Tip", "Remember", "Next", "Warning", "TIP", "Pro tip", "Ingredients", "Question", "Answer",
+    "Day 2", "First", "Butter", "Baking soda", "Now", "\u6ce8\u610f", "\u00c9tape 2", "Achtung", "And then I said",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("other", ["Tip", "Step 2", "Flour"])
+def test_words_of_speech_that_return_before_a_colon_stay(tmp_path: Path, label: str, other: str) -> None:
+    about = ["so we need butter and flour", "and some baking soda with the pro tip I said"]
+    captions = [f"{label}: {SPEECH[0]}", *about, f"{label}: {SPEECH[1]}", f"{other}: {SPEECH[2]}", *SPEECH]
+    captions += [f"{other}: {SPEECH[3]}", f"{label}: {SPEECH[4]}"]
+    report = ReadingReport()
+    assert said(tmp_path, *captions, report=report) == captions
+    assert not report.lines()
+
+
+@given(st.lists(st.sampled_from(["Tip", "Step 3", "Remember", "Next", "Note"]), min_size=1, max_size=8))
+def test_labels_alone_are_never_names(labels: list[str]) -> None:
+    assert not speakers([f"{label}: stir it" for label in labels])
+
+
+@given(
+    st.lists(st.sampled_from(["Maria Keller", "Tom", "Wu Li", "Ana"]), min_size=3, max_size=12),
+    st.lists(st.sampled_from(SPEECH), min_size=12, max_size=12),
+)
+def test_names_of_a_meeting_come_off_all_captions(names: list[str], speech: list[str]) -> None:
+    captions = [f"{name}: {text}" for name, text in zip(names, speech, strict=False)]
+    found = speakers(captions)
+    if 2 * len(set(names)) <= len(names):
+        assert found == set(names)
+    assert found <= set(names)
 
 
 @given(st.text())

@@ -4,12 +4,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations
@@ -230,6 +231,53 @@ def test_displays_that_repeat_words_say_them_once(tmp_path: Path, name: str) -> 
     assert report.collapsed + report.segments == len(cues) + len(OTHERS)
 
 
+def test_words_with_times_in_one_cue_cost_no_other(tmp_path: Path) -> None:
+    cues = [
+        (1, 2, "dig"),
+        (2, 3, "dig"),
+        (3, 4, "rake <00:03.500><c>it</c>"),
+        (4, 5, "sow"),
+        (5, 6, "sow"),
+        (9, 10, "sow"),
+    ]
+    (tmp_path / "v.vtt").write_text(shown(*cues))
+    assert said(tmp_path / "v.vtt") == ["dig", "dig", "rake it", "sow", "sow", "sow"]
+    # Nor does the header of a segment, away from it.
+    (tmp_path / "v.vtt").write_text(shown(*cues[:2]) + "\n" + shown(*cues[4:]))
+    assert said(tmp_path / "v.vtt") == ["dig", "dig", "sow", "sow"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["Stir.", "Stir. Now pour it.", "Stir it", "No.", "no", "and then we pour", "pour"]),
+            st.integers(100, 4000),
+            st.sampled_from([0, 0, 20, 700]),
+        ),
+        min_size=2,
+        max_size=12,
+    )
+)
+def test_a_recognition_is_the_same_in_every_layout(rows: list[tuple[str, int, int]]) -> None:
+    """Sentences that repeat were said again, with and without a pause."""
+    at, cues = 0, []
+    for text, lasts, pause in rows:
+        cues.append((at + pause, at + pause + lasts, text))
+        at += pause + lasts
+    repeats = sum(one[2].startswith(two[2]) or two[2].startswith(one[2]) for one, two in pairwise(cues))
+    assume(repeats <= max(len(cues) - 1, 2) / 2)  # else it is a display that rolls or grows
+    assume(not any(b[2].startswith(a[2] + " ") and a[2][-1] not in "." for a, b in pairwise(cues)))
+    seconds = [(a / 1000, b / 1000, text) for a, b, text in cues]
+    srt = "\n".join(f"{n}\n{clock(a)} --> {clock(b)}\n{text}\n" for n, (a, b, text) in enumerate(seconds, start=1))
+    whisper = {"text": "x", "segments": [{"start": a, "end": b, "text": f" {text}"} for a, b, text in seconds]}
+    with TemporaryDirectory() as folder:
+        for name, text in (("v.srt", srt), ("v.vtt", shown(*seconds)), ("v.json", json.dumps(whisper))):
+            Path(folder, name).write_text(text)
+        readings = [read(Path(folder, name)) for name in ("v.srt", "v.vtt", "v.json")]
+    assert readings[0] == readings[1] == readings[2] == [Segment(text, a, b) for a, b, text in seconds]
+
+
 def test_letters_that_appear_one_by_one_are_one_line(tmp_path: Path) -> None:
     cues = [(k / 10, (k + 1) / 10, "dig the bed"[: k + 1].strip()) for k in range(11) if "dig the bed"[k] != " "]
     (tmp_path / "v.vtt").write_text(shown(*cues))
@@ -360,7 +408,7 @@ def test_a_fault_of_another_layout_has_its_line(tmp_path: Path, name: str, text:
         ("v.ttml", TTML.replace("<body>", '<body timeContainer="seq">'), "timeContainer"),
         ("v.ttml", TTML.replace("</p>", ""), "XML"),
         ("v.ttml", TTML.replace("?>", "?><!DOCTYPE tt [<!ENTITY a 'dig'>]>"), "document type"),
-        ("v.json", json.dumps({"task": "transcribe", "words": [{"word": "dig", "start": 0, "end": 1}]}), "segments"),
+        ("v.json", json.dumps({"task": "transcribe", "text": "dig", "usage": {"seconds": 1}}), "'usage'"),
         ("v.srt", "\0".join("1\n00:00:01,000 --> 00:00:02,000\ndig\n") + "\0", "UTF-16"),
     ],
 )

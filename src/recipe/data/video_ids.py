@@ -24,6 +24,21 @@ _ALONE = re.compile(rf"(?<![A-Za-z0-9_-]){_ID}(?![A-Za-z0-9_-])")
 _ADDRESS = re.compile(rf"(?:youtu\.be/|[?&]v=|/(?:embed|live|shorts|v)/)({_ID})(?![A-Za-z0-9_-])")
 LANGUAGE = re.compile(rf"(?:a[-_])?[a-z]{{2,3}}(?:[-_][A-Za-z0-9]{{1,8}})*?(?P<track>[-_]{_ID})?")
 """The form of a language tag."""
+_LANGUAGES = frozenset(
+    re.findall(
+        r"\w+",
+        """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee
+    el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik in io
+    is it iu iw ja ji jv jw ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk
+    ml mn mo mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc
+    sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve
+    vi vo wa wo xh yi yo za zh zu ara ben bul cat ces chi cmn cze dan deu dut ell eng est fas fil fin fra fre
+    ger gre hau haw heb hin hmn hrv hun ind ita jpn kor lav lit mis msa mul nld nno nob nor per pol por rum ron
+    rus slk slo slv spa srp swa swe tam tel tgl tha tur ukr und urd vie yue zho zxx ceb""",
+    )
+)
+"""The first parts of language tags: ISO 639-1, and of the codes of three letters those that subtitles carry."""
+_SUBTAG = re.compile(r"[A-Za-z]{2}|[A-Z][a-z]{3}|\d{3}|orig|auto|asr|hans|hant|latn|cyrl|valencia|tarask", re.ASCII)
 _DESCRIBED = frozenset({"sdh", "cc", "hi"})
 _AUTOMATIC = frozenset({"asr", "auto", "whisper", "whisperx"})
 _MEDIA = frozenset(("aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "opus", "wav", "webm"))
@@ -106,6 +121,14 @@ def _track(language: str) -> str:
     return (match["track"] or "") if match else ""
 
 
+def _is_language(part: str) -> bool:
+    """Whether a part of a name is a language tag by its subtags, and not a word such as `pie`."""
+    if LANGUAGE.fullmatch(part) is None:
+        return False
+    first, *rest = re.split("[-_]", part.removesuffix(_track(part)).removeprefix("a-").removeprefix("a_"))
+    return first in _LANGUAGES and all(_SUBTAG.fullmatch(tag) or tag in _LANGUAGES for tag in rest)
+
+
 def is_metadata(name: str) -> bool:
     """Whether a file is one that yt-dlp writes beside a video and that holds nothing said in it."""
     return _METADATA.search(name) is not None
@@ -129,7 +152,7 @@ def video_name(name: str, *, suffix: bool = True) -> VideoName:
         marked = part.lower() in _MARKS and (part.lower() != "hi" or LANGUAGE.fullmatch(before) is not None)
         if marked:
             marks.insert(0, part.lower())
-        elif not language and LANGUAGE.fullmatch(part):
+        elif not language and _is_language(part):
             language = part
         else:
             break
@@ -150,7 +173,10 @@ def video_name(name: str, *, suffix: bool = True) -> VideoName:
     if not video:
         video = head
         alone = [id for id in _ALONE.findall(head) if not _WORDS.fullmatch(id)]
-        other = other or _track(language)[1:] or (alone[-1] if alone else "")
+        last = parts[kept - 1] if kept > 1 and LANGUAGE.fullmatch(parts[kept - 1]) else ""
+        other = (
+            other or _track(language)[1:] or (alone[-1] if alone else "") or (last and head.removesuffix(f".{last}"))
+        )
     return VideoName(video, normalised(language), tuple(marks), other)
 
 

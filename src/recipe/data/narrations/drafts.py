@@ -17,78 +17,11 @@ from typing import Literal, NamedTuple
 from pydantic import field_validator
 
 from recipe.config import Settings
+from recipe.data.narrations.marks import speakers, without_marks, without_speaker
+from recipe.data.narrations.times import is_time, times_of
 from recipe.data.video_ids import LANGUAGE, normalised
 from recipe.errors import HALVES, InputError, listed
 from recipe.types import Narration, Segment
-
-_MAY_HOLD = re.compile(r"[\[(*♩♪♫♬>]|:")
-_SQUARE = re.compile(r"\[[^\[\]\d]{0,60}\]")
-_ROUND = re.compile(r"\(([^()]{1,60})\)|\*([^*]{1,60})\*")
-_SOUND = re.compile(
-    r"\b(music|applau\w*|clap(s|ping)|cheer(s|ing)|laugh\w*|chuckl\w*|giggl\w*|sigh(s|ing)?|gasp(s|ing)?|cough(s|ing)?"
-    r"|sneez\w*|sniff(s|ing)?|grunt(s|ing)?|groan(s|ing)?|hum(s|ming)|sing(s|ing)|whistl(es|ing)|bark(s|ing)|silence"
-    r"|inaudible|indistinct|unintelligible|crosstalk|foreign|noises?|sizzl\w*|beep(s|ing)?|buzz(es|ing)?|whoosh\w*"
-    r"|chatter(s|ing)?|speak(s|ing)|bell rings|clears throat|no audio)\b",
-    re.IGNORECASE,
-)
-_SONG = re.compile(r"[♩♪♫♬][^♩♪♫♬]*[♩♪♫♬]")
-_NOTES = re.compile(r"[♩♪♫♬]+")
-_TURN = re.compile(r"(?:^|\s)>{2,}\s*")
-_SPEAKER = re.compile(r"[\[(]\s*speaker[ _-]?(?:\d+|[A-Z])\s*[\])]\s*:?|(?:^|\s)speaker_\d+\s*:(?=\s)", re.IGNORECASE)
-_USUAL = re.compile(
-    r"^\s*(speaker[ _-]?(?:\d+|[A-Z]\b)|narrator|host|presenter|interviewer|announcer|instructor|voice-?over|man|woman)"
-    r"( \d+)?\s*:\s+",
-    re.IGNORECASE,
-)
-_CAPITALS = re.compile(r"^\s*([A-Z][A-Z.'-]{2,}(?: [A-Z][A-Z.'-]*){0,2}(?: \d)?)\s*:\s+(?=\S)")
-_LABELS = {
-    "ALSO", "CAUTION", "DANGER", "DIY", "FAQ", "FYI", "HINT", "IMPORTANT", "INGREDIENTS", "MATERIALS", "METHOD", "NOTE",
-    "OPTIONAL", "PART", "REMEMBER", "STEP", "SUPPLIES", "TIP", "TIPS", "TOOLS", "WARNING", "YOU",
-}  # fmt: skip
-"""First words of labels in capitals that name no speaker."""
-
-
-def without_marks(text: str) -> str:
-    """What is said in a caption, without non-speech marks; empty where nothing is. Nobody says them in the video.
-
-        [Music] [ __ ] [speaks Dutch]    square brackets without a digit, which subtitles keep for what is not said
-        (applause) *music* (soft music)  round brackets and asterisks, where at most six words hold one for a sound
-        ♪ la la ♪  ♪                     song between two notes, and single notes
-        >> JOHN: Now stir.               a change of speaker, and the name of a speaker in capitals
-        Narrator: Now stir.              the usual names of speakers in any case, `Speaker 2:` and `SPEAKER_02:`
-        [SPEAKER_02]: Now stir.          the same in brackets, as speech recognisers write it, anywhere in a caption
-
-    A label in capitals is no name where the whole caption is in capitals, or where it is a word such as TIP or STEP.
-
-    >>> without_marks("[Music] now stir (laughs) the tea ♪"), without_marks(">> ANNA: Stir it.")
-    ('now stir the tea', 'Stir it.')
-    >>> without_marks("add water (two cups): stir"), without_marks("TIP: use [2] spoons")
-    ('add water (two cups): stir', 'TIP: use [2] spoons')
-    """
-    if not _MAY_HOLD.search(text):
-        return text
-    plain = _SQUARE.sub(" ", _SPEAKER.sub(" ", text))
-    plain = _ROUND.sub(_kept, plain)
-    plain = _NOTES.sub(" ", _SONG.sub(" ", plain))
-    plain = _TURN.sub(" ", plain)
-    if plain != text:
-        plain = plain.lstrip(" :,-") if plain[:1] == " " else plain
-    # A speaker's name at the beginning.
-    if usual := _USUAL.match(plain):
-        plain = plain[usual.end() :]
-    elif (name := _CAPITALS.match(plain)) and name[1].split()[0] not in _LABELS:
-        plain = plain if plain[name.end() :].isupper() else plain[name.end() :]
-    if plain == text:
-        return text
-    plain = " ".join(plain.split())
-    return plain if any(character.isalnum() for character in plain) else ""
-
-
-def _kept(brackets: re.Match[str]) -> str:
-    """The brackets as they stand, or a space where they hold a sound."""
-    inside = brackets[1] or brackets[2]
-    return " " if len(inside.split()) <= 6 and _SOUND.search(inside) else brackets[0]
-
 
 Duplicates = Literal["error", "keep-first"]
 """What to do with a video id that was read before: refuse it, or keep the narration that came first."""
@@ -184,6 +117,16 @@ class ReadingReport:
     """Captions that held nothing but non-speech marks, left out."""
     cut_marks: int = 0
     """Captions from which non-speech marks were cut."""
+    speakers: Counter[str] = field(default_factory=Counter)
+    """Captions from which the name of a speaker that returns in the narration was cut, by name."""
+    unread_times: Counter[str] = field(default_factory=Counter)
+    """Captions read without times although a field looks like one, by field."""
+    milliseconds: int = 0
+    """Narrations whose times are milliseconds, by the pace of the words, under names that mean seconds."""
+    slow: int = 0
+    """Narrations read in seconds although a word would take minutes."""
+    moments: int = 0
+    """Last captions without an end, read as moments."""
     titled: int = 0
     """Narrations whose title comes from a file of titles."""
     untitled: int = 0
@@ -216,6 +159,11 @@ class ReadingReport:
             (self.cue_names, "name", "of a cue, above its times, left out"),
             (self.only_marks, "caption", "of non-speech marks only, such as [Music]"),
             (self.cut_marks, "caption", "read without their non-speech marks, such as (laughs) or a speaker's name"),
+            (self.speakers.total(), "caption", f"read without a speaker's name ({listed(list(self.speakers))})"),
+            (self.unread_times.total(), "caption", f"read without times, not in {listed(list(self.unread_times))}"),
+            (self.milliseconds, "narration", "whose words tell that its times are milliseconds"),
+            (self.slow, "narration", "read in seconds, whose times may be milliseconds"),
+            (self.moments, "last caption", "without an end, read as a moment"),
             (self.untitled, "narration", "without a title in the file of titles"),
             *(
                 (n, "file", f"passed over: {reason} ({names_of(self.passed_over_names[reason])})")
@@ -257,19 +205,78 @@ class Fault(NamedTuple):
         return InputError.at(place.file, self.problem, remedy, line=place.line, field=place.field)
 
 
+NO_ID = "no video id"
+UNREAD = "layout that is not read"
+"""The reason of a fault of a whole file that is none of narrations: in a folder the file is passed over."""
+
+
 class Caption(NamedTuple):
     """A text and the seconds from which to which it is spoken or shown; None for a caption without times."""
 
     text: object
     start: object = None
     end: object = None
+    doubt: str = ""
+    """The field whose unit is open, or, without times, one that looks like a time (`recipe.data.narrations.times`)."""
 
 
 def caption(item: object) -> Caption | Fault:
-    """The caption of an object {"text", "start", "end"}."""
+    """The caption of an object {"text", "start", "end"}, whatever its fields of times are called."""
     if not isinstance(item, dict):
         return Fault("not a caption", "not an object", 'give {"text", "start", "end"}')
-    return Caption(item.get("text"), item.get("start"), item.get("end"))
+    start, end = item.get("start"), item.get("end")
+    if type(start) in _NUMBERS and type(end) in _NUMBERS:
+        return Caption(item.get("text"), start, end)
+    return Caption(item.get("text"), *times_of(item))
+
+
+_SLOWEST, _FASTEST = 20.0, 100.0
+"""Seconds that a word takes at most in speech; milliseconds that it takes at least."""
+_LONGEST = 12 * 3600
+"""Seconds of the longest video that YouTube takes."""
+_UNIT = Fault(
+    "times in no certain unit",
+    "the numbers may be seconds, milliseconds or frames",
+    "name the fields start_ms and end_ms for milliseconds, start and end for seconds",
+)
+
+
+def in_seconds(
+    captions: Sequence[Caption | Fault], report: ReadingReport, *, recognised: bool = False, duration: object = None
+) -> Sequence[Caption | Fault]:
+    """The captions of a narration, with times in seconds where whole numbers are milliseconds by all evidence.
+
+    That is where a word would take more than 100 s, and the file is `recognised` speech or would be longer than any
+    video, or where the last end is a thousand times the `duration` that the file states. Faults where a field's name
+    leaves the unit open, and the numbers too.
+    """
+    timed = {
+        n: (item.start, item.end, str(item.text))
+        for n, item in enumerate(captions)
+        if isinstance(item, Caption) and is_time(item.start) and is_time(item.end)
+    }
+    latest = max((end for _, end, _ in timed.values()), default=0.0)
+    stated = is_time(duration) and 0 < 10 * duration < latest <= 1100 * duration + 1000
+    if not timed or (not stated and any(start % 1 or end % 1 for start, end, _ in timed.values())):
+        return captions
+    # A word of five letters; text without spaces counts by its characters.
+    words = sum(max(len(text.split()), len(text) / 5) for _, _, text in timed.values())
+    pace = sum(max(end - start, 0) for start, end, _ in timed.values()) / max(words, 1)
+    doubts = [item.doubt if isinstance(item, Caption) else "" for item in captions]
+    open_unit = any(doubt and "offset" not in doubt for doubt in doubts)  # `t0`, in hundredths at whisper.cpp
+    evident = _FASTEST <= pace <= 1000 * _SLOWEST and (recognised or latest > _LONGEST)
+    if not open_unit and (stated or evident):
+        report.milliseconds += 1
+        return [
+            item._replace(start=timed[n][0] / 1000, end=timed[n][1] / 1000)
+            if n in timed and isinstance(item, Caption)
+            else item
+            for n, item in enumerate(captions)
+        ]
+    report.slow += pace >= _FASTEST
+    if open_unit or pace > _SLOWEST:
+        return [_UNIT._replace(part=doubt) if doubt else item for item, doubt in zip(captions, doubts, strict=True)]
+    return captions
 
 
 def caption_place(
@@ -342,7 +349,8 @@ def clean(draft: Draft, options: ReadingOptions, report: ReadingReport) -> Narra
     Bad captions raise InputError, or are left out and counted in `report`, as `options.bad` has it.
     """
     captions = draft.captions
-    fault = _header_fault(draft) or (captions if isinstance(captions, Fault) else None if captions else _NOTHING)
+    fault = captions if isinstance(captions, Fault) and captions.reason in (UNREAD, NO_ID) else _header_fault(draft)
+    fault = fault or (captions if isinstance(captions, Fault) else None if captions else _NOTHING)
     if fault is not None or isinstance(captions, Fault):
         fault = fault or _NOTHING
         if options.bad == "error":
@@ -355,15 +363,22 @@ def clean(draft: Draft, options: ReadingOptions, report: ReadingReport) -> Narra
             raise fault.at(draft.caption_place(index, fault.part))
         report.skipped_captions[fault.reason] += 1
 
-    segments = _segments(captions, draft.ordered, drop)
+    if not draft.steps and any(map(_unlike_seconds, (captions[0], captions[-1]))):
+        captions = in_seconds(captions, report)
+    segments = _segments(captions, draft.ordered, drop, report)
     if not segments:
         report.skipped_narrations["no usable caption"] += 1
         return None
     if options.marks == "drop" and not draft.steps:
         spoken = []
+        heads = speakers([segment.text for segment in segments])
         for segment in segments:
-            text = without_marks(segment.text)
-            if text != segment.text:
+            said, name = without_speaker(segment.text, heads) if heads else (segment.text, "")
+            report.speakers.update([name] if name else [])
+            text = without_marks(said)
+            if name and text:
+                segment = replace(segment, text=text)
+            elif text != segment.text:
                 report.cut_marks += bool(text)
                 report.only_marks += not text
                 segment = replace(segment, text=text)
@@ -389,14 +404,21 @@ def web_address(text: object) -> str | None:
     return address if _ADDRESS.fullmatch(address) else None
 
 
+def _unlike_seconds(caption: Caption | Fault) -> bool:
+    """Whether a caption is reason to look at the unit of all times, which takes longer."""
+    if isinstance(caption, Fault) or not is_time(caption.start) or not is_time(caption.end):
+        return False
+    return bool(caption.doubt) or caption.end - caption.start > _SLOWEST
+
+
 def _header_fault(draft: Draft) -> Fault | None:
     """What is wrong with the id, or with what is said of the whole narration."""
     video, title, url = draft.video_id, draft.title, draft.url
     if video is None:
-        return Fault("no video id", "the field is missing", "give 'video_id' as a non-empty string", "video_id")
+        return Fault(NO_ID, "the field is missing", "give 'video_id' as a non-empty string", "video_id")
     if not isinstance(video, str) or not video.strip():
         problem, remedy = "the text is empty or not a string", "give 'video_id' as a non-empty string"
-        return Fault("no video id", problem, remedy, "video_id")
+        return Fault(NO_ID, problem, remedy, "video_id")
     if title is not None and not isinstance(title, str):
         return Fault("bad title", "not a string", "give 'title' as a string or leave it out", "title")
     if url is not None and not isinstance(url, str):
@@ -408,7 +430,7 @@ def _header_fault(draft: Draft) -> Fault | None:
 
 
 def _segments(
-    captions: Sequence[Caption | Fault], ordered: bool, drop: Callable[[int, Fault], None]
+    captions: Sequence[Caption | Fault], ordered: bool, drop: Callable[[int, Fault], None], report: ReadingReport
 ) -> tuple[Segment, ...]:
     """The captions that can be used, in time order, equal times in file order."""
     kept: list[tuple[int, Segment]] = []
@@ -419,6 +441,7 @@ def _segments(
         else:
             kept.append((index, segment))
     untimed = [index for index, segment in kept if segment.start is None]
+    report.unread_times.update(doubt for index in untimed if (doubt := captions[index][3]))
     if 0 < len(untimed) < len(kept):
         for index in untimed:
             drop(index, _SOME)
@@ -443,7 +466,7 @@ def _segments(
 def _segment(caption: Caption | Fault) -> Segment | Fault:
     if isinstance(caption, Fault):
         return caption
-    text, start, end = caption
+    text, start, end, _ = caption
     if not isinstance(text, str) or not (text := text.strip()):
         return _BLANK
     if not text.isascii() and HALVES.search(text):

@@ -8,7 +8,7 @@ are {"source", "video_id", "goal", "steps": ["text" or {"text", "start", "end"}]
 segment and the goal the title. Where a procedure lacks the time of any step, all its steps are read without times, in
 their order. One with a goal and without an id is named by a hash of its goal and steps.
 
-Of files of HowTo100M, HTM-Align and WhisperX objects are decoded a member at a time: the standard library's decoder
+Of files of HowTo100M and HTM-Align objects are decoded a member at a time: the standard library's decoder
 moves along the text, with one member in memory. ijson would be shorter, but one NaN, which Python writes into JSON,
 costs it the whole file, and 100 kB of opening brackets take it 25 GB.
 
@@ -23,10 +23,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject, json_line
 from recipe.data.narrations.drafts import (
+    NO_ID,
+    UNREAD,
     Caption,
     Draft,
     Fault,
@@ -36,11 +38,10 @@ from recipe.data.narrations.drafts import (
     caption,
     caption_place,
 )
-from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, blocks, lines, too_long, whole
+from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, blocks, lines, too_long
 from recipe.data.procedures import made_id
 from recipe.data.unpickle import unpickled
-from recipe.data.video_ids import video_name
-from recipe.errors import InputError
+from recipe.errors import InputError, listed
 from recipe.memory import require_memory
 from recipe.types import Narration
 
@@ -136,6 +137,14 @@ def _chosen(entry: Any, options: ReadingOptions) -> tuple[list[object], int]:
 BAD_SOURCE = Fault("bad source", "not a string", "give 'source' as a string or leave it out", "source")
 
 
+_OWN = 'give {"video_id", "segments": [{"start", "end", "text"}]}'
+_OTHERS = {
+    "vid_name": "name its fields video_id and segments (HERO and TVR have vid_name and sub), with times of the video",
+    "audio_filepath": f"{_OWN}, for a manifest of NeMo has no times of captions",
+}
+"""What to do with the lines of other projects, by a field that they have."""
+
+
 def read_json_lines(file: SourceFile, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
     """One draft a line; blank lines are skipped. Raises InputError for a line that is not a JSON object."""
     for number, row in objects(file, options.encoding):
@@ -146,7 +155,11 @@ def read_json_lines(file: SourceFile, options: ReadingOptions, _report: ReadingR
             where = partial(caption_place, place._replace(field="sentences"), "", None)
         captions: Sequence[Caption | Fault] | Fault
         items = row.get(name)
-        if "segments" in row and "sentences" in row:
+        if not row.keys() & {"video_id", "segments", "sentences"}:
+            problem = f"the line is no narration; its fields are {listed([repr(key) for key in row])}"
+            other = next((key for key in _OTHERS if key in row), "")
+            captions = Fault(UNREAD if other else NO_ID, problem, _OTHERS.get(other, _OWN))
+        elif "segments" in row and "sentences" in row:
             problem = "'segments' and 'sentences' are both given"
             captions = Fault("segments and sentences", problem, "keep one of them", "sentences")
         elif not isinstance(row.get("source"), str | None):
@@ -372,72 +385,6 @@ def read_htm_align(file: SourceFile, options: ReadingOptions, report: ReadingRep
         yield Draft(
             place, video, captions, partial(caption_place, place, "[{n}]", kept), source=options.source or "htm-align"
         )
-
-
-_LAYOUT = Fault(
-    "not a narration",
-    "no list of segments with times is in the file",
-    "give a transcript of WhisperX, Whisper, OpenAI (verbose_json), whisper.cpp or YouTube",
-    "segments",
-)
-_HUGE = 10**15
-"""Numbers beyond are no times in any unit, and are not calculated with."""
-_LISTS = {"segments": "whisperx", "transcription": "whisperx", "events": "youtube", "snippets": "youtube"}
-"""The lists that hold a transcript's captions, and the source of the narration."""
-
-
-def read_whisperx(file: SourceFile, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
-    """A transcript of one video in JSON; the name is the video id.
-
-    {"segments": [{"start", "end", "text", ...}]} of WhisperX, Whisper and OpenAI's `verbose_json`, {"transcription":
-    [{"offsets", "text"}]} of whisper.cpp, {"events": [{"tStartMs", "segs"}]} of YouTube's json3, and the list [{"text",
-    "start", "duration"}] of youtube-transcript-api, also as `snippets`. Words and their times, and the original of
-    translated speech, are not read. Raises InputError for a file that is not JSON.
-    """
-    try:
-        value = json.loads(whole(file, options.encoding).removeprefix("\ufeff"))
-    except (ValueError, RecursionError) as error:
-        raise InputError.at(file.label, f"not valid JSON ({error})", "fetch the file again") from None
-    if isinstance(value, list):
-        value = {"snippets": value}
-    name = next((name for name in _LISTS if isinstance(value, dict) and isinstance(value.get(name), list)), "")
-    read: list[Caption | Fault] = []
-    kept: list[int] = []
-    for n, item in enumerate(value[name] if name else ()):
-        if isinstance(item, dict) and isinstance(offsets := item.get("offsets"), dict):
-            times = _milliseconds(offsets.get("from")), _milliseconds(offsets.get("to"))
-            read.append(Caption(item.get("text"), *times))
-        elif isinstance(item, dict) and "tStartMs" in item:
-            pieces = item.get("segs")
-            pieces = [piece for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else []
-            texts = (piece.get("utf8") for piece in pieces)
-            text = " ".join("".join(text for text in texts if isinstance(text, str)).split())
-            if not text:  # an event that opens a window or a line and says nothing
-                continue
-            start, lasts = _milliseconds(item["tStartMs"]), _milliseconds(item.get("dDurationMs", 0))
-            read.append(Caption(text, start, _end(start, lasts)))
-        elif isinstance(item, dict) and "duration" in item and "end" not in item:
-            read.append(Caption(item.get("text"), item.get("start"), _end(item.get("start"), item["duration"])))
-        else:
-            read.append(caption(item))
-        kept.append(n)
-    captions: list[Caption | Fault] | Fault = read if name else _LAYOUT
-    where = partial(caption_place, Place(file.label), f"{name}[{{n}}]{{dot}}", kept)
-    source = options.source or _LISTS.get(name, "whisperx")
-    yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=source)
-
-
-def _milliseconds(time: object) -> object:
-    """A time in seconds; what is no number of milliseconds is handed on, for `clean` to name."""
-    return time / 1000 if _is_time(time) else time
-
-
-def _end(start: object, lasts: object) -> object:
-    return round(start + lasts, 3) if _is_time(start) and _is_time(lasts) else lasts
-
-
-def _is_time(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _HUGE
 
 
 MEMORY, MEMORY_ZIPPED = 6.0, 1.5

@@ -8,6 +8,7 @@ question to the user; the order of the names never answers it.
 import json
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from importlib import import_module
@@ -17,8 +18,10 @@ from typing import NamedTuple
 from recipe.data.narrations.drafts import (
     DEFAULTS,
     NAMED,
+    UNREAD,
     Draft,
     Duplicates,
+    Fault,
     FormatName,
     ReadingOptions,
     ReadingReport,
@@ -32,6 +35,7 @@ from recipe.tables import delimiter_of, require_text
 from recipe.types import Narration
 
 METADATA = "metadata of a video"
+PASSED = "without narrations"
 OTHER_LANGUAGE = "in another language"
 OTHER_TRACK = "another track of a video that is read"
 
@@ -97,17 +101,19 @@ def _question(file: SourceFile, tracks: Iterable[VideoName]) -> InputError:
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _SHAPES: dict[FormatName, re.Pattern[str]] = {
-    "whisperx": re.compile(
-        r'\{\s*("text"\s*:\s*"|"(task|language|wireMagic|systeminfo)"\s*:|"(transcription|events|snippets)"\s*:\s*\['
-        r'|"(segments|word_segments)"\s*:\s*\[\s*(\{|\]\s*,))|\[\s*\{\s*"(text|start|end|duration)"\s*:'
-    ),
     "howto100m": re.compile(rf'\{{\s*({_STRING}\s*:\s*\{{\s*("(text|start|end)"|\}})|\}}\s*\Z)'),
     "htm-align": re.compile(rf"\{{\s*{_STRING}\s*:\s*\[\s*\["),
-    "jsonl": re.compile(r'\{\s*"(video_id|segments|sentences|title|source)"\s*:'),
+    "jsonl": re.compile(r'[\[{]\s*(\{\s*)?"(video_id"\s*:|sentences"\s*:\s*\[\s*")'),
 }
 """The beginning of a format's text; the first that matches counts."""
-_TRANSCRIPT = re.compile(r'"(segments|transcription|events|snippets)"\s*:\s*\[\s*\{')
-"""In a JSON file whose first key is none of these, what a transcript holds."""
+_OWN = {"video_id", "title", "source", "url", "segments", "sentences"}
+"""The fields of a narration in the project's own form."""
+_TRANSCRIPT = re.compile(
+    r'"(segments|chunks|transcription|events|snippets|utterances|sentences|words|items|results?|phrases|audio_segments'
+    r'|recognizedPhrases|initialSegments|cueGroups|segment)"\s*:\s*(\[\s*|\{\s*"\w+"\s*:\s*\[?\s*)[\[{]'
+    r'|\A\[\s*\{[^][{}]{0,2000}"text"\s*:|\A\{\s*"(text"\s*:\s*"|(task|language|wireMagic|systeminfo)"\s*:)'
+)
+"""What the JSON of a transcript holds."""
 
 _HEADERS: dict[FormatName, set[str]] = {
     "htm-aa": {"vid", "timestamp", "text"},
@@ -139,7 +145,7 @@ FORMATS: dict[FormatName, Format] = {
     "howto100m-csv": Format("tables.read_howto100m_csv", (".csv",), one_video=True),
     "htm-align": Format("json_files.read_htm_align", (".json",)),
     "htm-aa": Format("tables.read_htm_aa", (".csv",)),
-    "whisperx": Format("json_files.read_whisperx", (".json", ".json3"), one_video=True),
+    "whisperx": Format("transcripts.read_transcript", (".json", ".json3"), one_video=True),
     "subtitles": Format("subtitles.read_subtitles", _SUBTITLES, one_video=True),
     "parquet": Format("parquet.read_parquet", (".parquet",)),
 }
@@ -161,9 +167,9 @@ def read_narrations(
     with `every_track` each as a narration.
 
     Raises InputError, with file, line or field and remedy, for a path that is missing or holds no narrations, a file
-    that is damaged or of no known format, a video in several languages of which `options` name none, a video id that
-    was read before unless `duplicates` is `keep-first`, and, unless `options.bad` is `skip`, a narration or caption
-    that cannot be used (docs/data.md lists the reasons).
+    that is damaged, or is named itself and of no known format (in a folder it is passed over and counted), a video in
+    several languages of which `options` name none, a video id that was read before unless `duplicates` is `keep-first`,
+    and, unless `options.bad` is `skip`, a narration or caption that cannot be used (docs/data.md lists the reasons).
     """
     report = ReadingReport() if report is None else report
     paths = [files] if isinstance(files, Path) else files
@@ -195,7 +201,7 @@ def read_narrations(
                     )
             if report.narrations + report.duplicates > before:
                 continue
-            if report.skipped_narrations or report.skipped_captions or report.passed_over[OTHER_LANGUAGE]:
+            if report.skipped_narrations or report.skipped_captions or report.passed_over.keys() - {PASSED, METADATA}:
                 reason = f"no narration is left ({'; '.join(report.lines())})"
                 raise InputError.at(path, reason, "give other files or settings")
             if path.is_dir():
@@ -222,7 +228,7 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
                 problem = "the file is in no layout of narrations that is recognised"
                 raise InputError.at(file.label, problem, remedy)
             if name is None:
-                report.pass_over(file.label, "without narrations")
+                report.pass_over(file.label, PASSED)
                 continue
             if FORMATS[name].one_video:
                 if reason := tracks.reason_against(file):
@@ -240,6 +246,11 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
             begun = False
             try:
                 for draft in list(drafts) if spared and FORMATS[name].one_video else drafts:
+                    fault = draft.captions if isinstance(draft.captions, Fault) and not begun else None
+                    if file.inside and fault and fault.reason == UNREAD:
+                        report.pass_over(file.label, fault.problem)
+                        report.files -= Counter([name])
+                        break
                     begun = True
                     yield draft
             except InputError:
@@ -265,21 +276,28 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
         return "procedures"
     if file_name.endswith(_LINES):
         return "jsonl"
-    transcript = _SHAPES["whisperx"].match(text)
+    transcript = text[:1] in ("{", "[") and _TRANSCRIPT.search(text) is not None
     if not transcript and (file_name.endswith(_SUBTITLES) or is_subtitles(text)):
         return "subtitles"
+    # Transcripts of YouTube may name their video, too.
+    foreign = transcript and re.search(r'"(segments|sentences)"\s*:', text) is None
+    if isinstance(row, dict) and not foreign and ("video_id" in row or (len(row) > 1 and row.keys() <= _OWN)):
+        return "jsonl"
     for name, shape in _SHAPES.items():
-        if shape.match(text):
+        if shape.match(text) and not (foreign and name == "jsonl"):
             return name
     first = text.partition("\n")[0]
     header = {field.strip(" \"'\r").lower() for field in first.split(delimiter_of(first))}
     for name, columns in _HEADERS.items():
         if columns <= header:
             return name
-    if file_name.endswith(FORMATS["whisperx"].suffixes) and _TRANSCRIPT.search(text) and '"video_id"' not in text:
+    named = not file.inside or (transcript and file_name.endswith((*FORMATS["whisperx"].suffixes, *_SUBTITLES)))
+    if text[:1] in ("{", "[") and named:
+        if (not foreign and '"video_id"' in text) or (row is not None and re.match(r"[^\n]+\n\s*\{", text)):
+            return "jsonl"
         return "whisperx"
-    # A file that the user named and that is JSON or empty is read as JSON lines, whose errors say most about it.
-    return "jsonl" if not file.inside and text[:1] in ("", "{", "[") else None
+    # An empty file that the user named is read as JSON lines, whose error says most about it.
+    return "jsonl" if not file.inside and not text else None
 
 
 class VideoLog(AbstractContextManager["VideoLog"]):

@@ -18,8 +18,18 @@ from itertools import pairwise
 from typing import NamedTuple
 from xml.parsers import expat
 
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption_place
+from recipe.data.narrations.drafts import (
+    UNREAD,
+    Caption,
+    Draft,
+    Fault,
+    Place,
+    ReadingOptions,
+    ReadingReport,
+    caption_place,
+)
 from recipe.data.narrations.files import SourceFile, whole
+from recipe.data.narrations.times import clock
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError, quoted
 
@@ -43,7 +53,6 @@ _TIME_LINES = (
 )
 """An arrow of any kind between two times, or, between two exact times, a dash, a comma or a space."""
 _SETTINGS = re.compile(r"(?:\s+[A-Za-z][\w-]*[:=]\S+)*\s*")
-_PARTS = re.compile(r"(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:[.,:;](\d{1,18}))?")
 
 _MAY_BE_TIMES = re.compile(r"\d\s?[:;]|>|&gt;|[\u2192\u21d2\u2794\u279c\u27a1\u27f6]")
 _CLOCK = r"\d{1,9}\s?[:;]\s?-?\d{1,9}"
@@ -69,7 +78,7 @@ _TICKS = 90_000
 """Ticks of an MPEG clock in a second; its counter has 33 bits."""
 
 _NOT_SUBTITLES = Fault(
-    "not subtitles",
+    UNREAD,
     "the file is neither WebVTT nor SubRip: it has no line of times",
     "give a file with lines such as 00:00:01,000 --> 00:00:02,000",
 )
@@ -105,18 +114,6 @@ def make_cue(start: float, end: float, lines: Sequence[str]) -> Cue:
     return Cue(round(start, 3), round(end, 3), tuple(line for line in plain if line), source)
 
 
-def seconds(time: str) -> float | None:
-    """The seconds of [hours:]minutes:seconds[.fraction]; None where it is no such time.
-
-    >>> seconds("01:02:03,5"), seconds("62:03"), seconds("00:61:00")
-    (3723.5, 3723.0, None)
-    """
-    parts = _PARTS.fullmatch("".join(time.split()))
-    if parts is None or int(parts[3]) >= 60 or (parts[1] and int(parts[2]) >= 60):
-        return None
-    return int(parts[1] or 0) * 3600 + int(parts[2]) * 60 + float(f"{int(parts[3])}.{parts[4] or 0}")
-
-
 def is_subtitles(text: str) -> bool:
     """Whether a file that begins with this text, without leading space, holds subtitles.
 
@@ -140,7 +137,7 @@ def time_lines(text: str, report: ReadingReport) -> Parsed | Fault:
     """The lines since the last time line."""
     skipped = ""
     """The comment, style or header that the lines belong to until a blank line."""
-    clock: tuple[int, float] | None = None
+    origin: tuple[int, float] | None = None
     shift = 0.0
 
     def close() -> None:
@@ -170,12 +167,12 @@ def time_lines(text: str, report: ReadingReport) -> Parsed | Fault:
             skipped = ""
         elif webvtt and (clocks := _CLOCKS.match(line)):
             # The segments of a stream count from clocks of their own.
-            mapped = int(clocks[1]), seconds(clocks[2]) or 0.0
-            clock = clock or mapped
+            mapped = int(clocks[1]), clock(clocks[2]) or 0.0
+            origin = origin or mapped
             close()
             current, above = None, []
-            ticks = (mapped[0] - clock[0] + 2**32) % 2**33 - 2**32
-            shift = ticks / _TICKS - (mapped[1] - clock[1])
+            ticks = (mapped[0] - origin[0] + 2**32) % 2**33 - 2**32
+            shift = ticks / _TICKS - (mapped[1] - origin[1])
             skipped = "WEBVTT"
         elif skipped:
             if skipped == "WEBVTT" and line.isdigit():
@@ -216,7 +213,7 @@ def _times(line: str, arrow: bool) -> tuple[float, float, str] | Fault | None:
     match = _TIME_LINES[0].match(plain) or _TIME_LINES[1].match(plain)
     if match is not None:
         bracket, begin, until, rest = match.groups()
-        start, end = seconds(begin), seconds(until)
+        start, end = clock(begin), clock(until)
         closed = bracket and rest.lstrip()[:1] in ("]", ")")
         if start is not None and end is not None and (closed or (not bracket and _SETTINGS.fullmatch(rest))):
             return start, end, rest.lstrip()[1:] if closed else ""
@@ -410,8 +407,8 @@ def _element_times(
 
 
 def _ttml_time(text: str, units: dict[str, float]) -> float | None:
-    if clock := _TTML_CLOCK.fullmatch(text.strip()):
-        hours, minutes, rest, frames = clock.groups()
+    if time := _TTML_CLOCK.fullmatch(text.strip()):
+        hours, minutes, rest, frames = time.groups()
         if frames is not None and "f" not in units:
             return None
         return int(hours) * 3600 + int(minutes) * 60 + float(rest) + int(frames or 0) * units.get("f", 0.0)
@@ -435,7 +432,7 @@ def _dialogue(_label: str, text: str) -> Parsed:
             columns = names
         elif kind == "Dialogue":
             values = dict(zip(columns, (value.strip() for value in rest.split(",", len(columns) - 1)), strict=False))
-            start, end = seconds(values.get("start", "")), seconds(values.get("end", ""))
+            start, end = clock(values.get("start", "")), clock(values.get("end", ""))
             if start is None or end is None or "text" not in values:
                 problem = f"the line has no two times and a text: {quoted(line)}"
                 fault = Fault("cue that cannot be read", problem, "give Start, End and Text as 'Format:' has them")
@@ -454,7 +451,7 @@ def _lyrics(_label: str, text: str) -> Parsed:
     for number, line in enumerate(LINE_END.split(text), start=1):
         stamps = _STAMPS.fullmatch(line.strip("\ufeff \t"))
         if stamps is not None:
-            times = [seconds(stamp[1:-1]) for stamp in re.findall(_STAMP, stamps[1])]
+            times = [clock(stamp[1:-1]) for stamp in re.findall(_STAMP, stamps[1])]
             if None in times:
                 fault = Fault("cue that cannot be read", f"no time: {quoted(line)}", "give [minutes:seconds] first")
                 parsed.append((number, fault))
@@ -483,9 +480,10 @@ _LAYOUTS: tuple[tuple[re.Pattern[str], Callable[[str, str], Parsed] | str], ...]
 
 
 _WORD_TIME = re.compile(r"<\d+:\d\d[\d:.,]*>")
+_SENTENCE = re.compile(r"[.?!]$")
 _TOUCH = 0.5
 """Seconds between cues up to which an equal line counts as a repeat, not as said again."""
-_FLASH = 0.1
+_FLASH = 0.05
 """Seconds up to which a cue that repeats the one beside it is a step of the display."""
 _UTF_16 = Fault("not subtitles", "the text is UTF-16 without a byte order mark", "give its encoding, such as utf-16-le")
 
@@ -498,7 +496,7 @@ def read_subtitles(file: SourceFile, options: ReadingOptions, report: ReadingRep
     layout = layout_of(text.lstrip("\ufeff \t\r\n"))
     if isinstance(layout, str):
         problem, remedy = f"this is {layout}, which is not read", "convert it to WebVTT, for example with ffmpeg"
-        parsed: Parsed | Fault = Fault("subtitles that are not read", problem, remedy)
+        parsed: Parsed | Fault = Fault(UNREAD, problem, remedy)
     elif layout is not None:
         parsed = layout(file.label, text)
     else:
@@ -508,7 +506,7 @@ def read_subtitles(file: SourceFile, options: ReadingOptions, report: ReadingRep
     else:
         if options.rolling == "collapse":
             cues = [(number, item) for number, item in parsed if isinstance(item, Cue)]
-            read = _said(cues, several_parts=text.count("WEBVTT") > 1)
+            read = _said(cues, [number for number, line in _rows(text) if line.startswith("WEBVTT")])
             report.collapsed += sum(bool(cue.lines) for _, cue in cues) - sum(bool(cue.lines) for _, cue in read)
             faults = [(number, item) for number, item in parsed if isinstance(item, Fault)]
             parsed = sorted([*read, *faults], key=lambda item: item[0])
@@ -521,12 +519,12 @@ def read_subtitles(file: SourceFile, options: ReadingOptions, report: ReadingRep
     yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=options.source or "subtitles")
 
 
-def _said(cues: Sequence[tuple[int, Cue]], several_parts: bool) -> list[tuple[int, Cue]]:
+def _said(cues: Sequence[tuple[int, Cue]], headers: Sequence[int]) -> list[tuple[int, Cue]]:
     """The cues with each word once, from when it appears to when the next line does.
 
-    A cue that begins with the last lines of the one before and adds to them is always reduced to what it adds. A cue
-    that adds nothing may be said again, unless most of the file rolls, the text has times of words or other markup than
-    the cue before, or one of both is shown for an instant.
+    A cue that begins with the last lines of the one before and adds to them is reduced to what it adds, except for a
+    sentence that others follow. A cue that adds nothing may be said again, unless most of the file rolls, one of both
+    has times of words, is shown for an instant or has other markup, or one of the file's `headers` lies between them.
     """
     # A cue that lies across two segments of a stream is in both.
     distinct = {(cue.start, cue.end, cue.lines): (number, cue) for number, cue in reversed(cues)}
@@ -535,17 +533,18 @@ def _said(cues: Sequence[tuple[int, Cue]], several_parts: bool) -> list[tuple[in
     pairs = [_repeated(before, cue, "") for (_, before), (_, cue) in pairwise(shown)]
     most = max(len(pairs) / 2, 1)
     rolls = sum(size > 0 for size, _ in pairs) > most
-    rolls = rolls or several_parts or any(_WORD_TIME.search(cue.source) for _, cue in cues)
     boundary = "" if sum(grown for _, grown in pairs) > most else " "
     said: list[tuple[int, Cue]] = []
     before: Cue | None = None
+    line = 0
     for number, cue in shown if rolls else cues:
         size, grown = _repeated(before, cue, boundary) if before else (0, False)
         new = cue.lines[size:]
         if before and size and not grown and not new:
             instant = min(before.end - before.start, cue.end - cue.start) <= _FLASH
-            highlighted = before.lines == cue.lines and before.source != cue.source
-            size = size if rolls or instant or highlighted else 0
+            marked = before.lines == cue.lines and before.source != cue.source
+            marked = marked or any(_WORD_TIME.search(shown_cue.source) for shown_cue in (before, cue))
+            size = size if rolls or instant or marked or any(line < header <= number for header in headers) else 0
             new = cue.lines[size:]
         if not said or not size:
             said.append((number, cue))
@@ -558,7 +557,7 @@ def _said(cues: Sequence[tuple[int, Cue]], several_parts: bool) -> list[tuple[in
                 said[-1] = place, current._replace(lines=lines, end=current.end if new else max(current.end, cue.end))
             if new:
                 said.append((number, cue._replace(lines=new)))
-        before = cue
+        before, line = cue, number
     return said
 
 
@@ -576,5 +575,7 @@ def _repeated(before: Cue, cue: Cue, boundary: str) -> tuple[int, bool]:
     for size in sizes:
         same = before.lines[-size:-1] == cue.lines[: size - 1]
         if same and cue.lines[size - 1].startswith(before.lines[-1] + boundary):
-            return size, True
+            added = cue.lines[size - 1][len(before.lines[-1]) :].split()
+            if not boundary or len(added) == 1 or not _SENTENCE.search(before.lines[-1]):
+                return size, True
     return 0, False

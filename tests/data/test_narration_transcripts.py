@@ -1,0 +1,459 @@
+"""Transcripts as recognisers of speech write them: each is read with its times, or named; none is taken for another."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations
+from recipe.data.narrations.times import seconds, times_of
+from recipe.errors import InputError
+from recipe.types import Segment
+
+DIG, RAKE = Segment("Dig the bed.", 1.0, 2.5), Segment("Rake it.", 3.0, 4.25)
+PHRASES = (("Dig the bed.", 1.0, 2.5, 0), ("Rake it.", 3.0, 4.25, 1))
+WORDS = (
+    ("Dig", 1.0, 1.5, 0), ("the", 1.5, 1.75, 0), ("bed.", 2.0, 2.5, 0), ("Rake", 3.0, 3.5, 1), ("it.", 3.5, 4.25, 1),
+)  # fmt: skip
+
+
+def read(path: Path, report: ReadingReport | None = None, **options: Any) -> list[Segment]:
+    (narration,) = read_narrations(path, options=ReadingOptions(**options), report=report)
+    return list(narration.segments)
+
+
+def phrases(**keys: str) -> list[dict[str, Any]]:
+    """Both phrases, with the key of each part; a key `name:form` formats the time."""
+    return [make(keys, *row) for row in PHRASES]
+
+
+def words(**keys: str) -> list[dict[str, Any]]:
+    return [make(keys, *row) for row in WORDS]
+
+
+FORMS: dict[str, Any] = {
+    "s": lambda time: time,
+    "ms": lambda time: round(time * 1000),
+    "text": str,
+    "ms text": lambda time: str(round(time * 1000)),
+    "google": lambda time: f"{time}s",
+    "iso": lambda time: f"PT{time}S",
+    "ticks": lambda time: time * 1e7,
+    "clock": lambda time: f"00:00:{time:06.3f}".replace(".", ","),
+    "proto": lambda time: {"seconds": str(int(time)), "nanos": round(time % 1 * 1e9)},
+}
+
+
+def make(keys: dict[str, str], text: str, start: float, end: float, speaker: int) -> dict[str, Any]:
+    values = {"text": text, "start": start, "end": end, "length": end - start, "speaker": speaker}
+    made = {}
+    for part, key in keys.items():
+        name, _, form = key.partition(":")
+        made[name] = values[part] if part in ("text", "speaker") else FORMS[form or "s"](values[part])
+    return made
+
+
+def aws_items() -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    for text, start, end, speaker in WORDS:
+        times = {"start_time": str(start), "end_time": str(end), "speaker_label": f"spk_{speaker}"}
+        items.append({"type": "pronunciation", "alternatives": [{"content": text.strip(".")}], **times})
+        if text.endswith("."):
+            items.append({"type": "punctuation", "alternatives": [{"confidence": "0.0", "content": "."}]})
+    return items
+
+
+def renderer(item: dict[str, Any]) -> dict[str, Any]:
+    text = item.pop("text")
+    return {"transcriptSegmentRenderer": {**item, "snippet": {"runs": [{"text": text}]}}}
+
+
+AWS = {"jobName": "x", "results": {"transcripts": [{"transcript": "Dig the bed. Rake it."}], "items": aws_items()}}
+AUDIO = phrases(text="transcript", start="start_time:text", end="end_time:text", speaker="speaker_label")
+DEEPGRAM = {"transcript": "Dig the bed. Rake it.", "words": words(text="punctuated_word", start="start", end="end")}
+SENTENCES = [{"sentences": [one]} for one in phrases(text="text", start="start", end="end")]
+GOOGLE = words(text="word", start="startTime:google", end="endTime:google", speaker="speakerTag")
+NEMO_WORDS = words(text="word", start="start", end="end", length="start_offset:ms")
+AZURE = [
+    {"recognitionStatus": "Success", "nBest": [{"display": one.pop("text"), "words": []}], **one}
+    for one in phrases(text="text", start="offset:iso", length="duration:iso", speaker="speaker")
+]
+TICKS = [
+    {"nBest": [{"display": one.pop("text")}], **one}
+    for one in phrases(text="text", start="offsetInTicks:ticks", length="durationInTicks:ticks")
+]
+LAYOUTS: dict[str, Any] = {
+    "AWS, segments": {**AWS, "results": {**AWS["results"], "audio_segments": AUDIO}},
+    "AWS, words": AWS,
+    "Deepgram, utterances": {
+        "metadata": {"duration": 5.0},
+        "results": {
+            "channels": [{"alternatives": [DEEPGRAM]}],
+            "utterances": phrases(text="transcript", start="start", end="end", speaker="speaker"),
+        },
+    },
+    "Deepgram, paragraphs": {
+        "results": {"channels": [{"alternatives": [{**DEEPGRAM, "paragraphs": {"paragraphs": SENTENCES}}]}]}
+    },
+    "Deepgram, words": {
+        "metadata": {"request_id": "x"},
+        "results": {"channels": [{"alternatives": [DEEPGRAM, {"words": []}]}]},
+    },
+    "AssemblyAI, utterances": {
+        "id": "x",
+        "text": "Dig the bed. Rake it.",
+        "words": words(text="text", start="start:ms", end="end:ms"),
+        "utterances": phrases(text="text", start="start:ms", end="end:ms", speaker="speaker"),
+        "audio_duration": 5,
+    },
+    "AssemblyAI, words": {"id": "x", "words": words(text="text", start="start:ms", end="end:ms"), "utterances": None},
+    "Google": {"results": [{"alternatives": [{"transcript": "x", "words": GOOGLE[k : k + 3]}]} for k in (0, 3)]},
+    "Google, speakers": {
+        "results": [
+            {"alternatives": [{"words": words(text="word", start="startTime:google", end="endTime:google")}]},
+            {"alternatives": [{"words": GOOGLE}], "resultEndTime": "4.250s"},
+        ]
+    },
+    "Google, version 2": {
+        "results": {
+            "gs://x": {
+                "transcript": {
+                    "results": [
+                        {
+                            "alternatives": [
+                                {"words": words(text="word", start="startOffset:google", end="endOffset:google")}
+                            ]
+                        }
+                    ]
+                }
+            }
+        }
+    },
+    "Google, protocol buffers": {
+        "results": [{"alternatives": [{"words": words(text="word", start="startTime:proto", end="endTime:proto")}]}]
+    },
+    "Azure, batch": {"source": "https://x/a.wav", "combinedRecognizedPhrases": [], "recognizedPhrases": AZURE},
+    "Azure, ticks": {"source": "https://x/a.wav", "recognizedPhrases": TICKS},
+    "Azure, fast": {
+        "durationMilliseconds": 5000,
+        "combinedPhrases": [{"text": "x"}],
+        "phrases": phrases(text="text", start="offsetMilliseconds:ms", length="durationMilliseconds:ms"),
+    },
+    "transformers": {
+        "text": "x",
+        "chunks": [{"timestamp": [start, end], "text": f" {text}"} for text, start, end, _ in PHRASES],
+    },
+    "insanely-fast-whisper": {
+        "speakers": [{"speaker": "SPEAKER_00", "timestamp": [1.0, 2.5], "text": " Dig the bed."}],
+        "chunks": [{"timestamp": [start, end], "text": text} for text, start, end, _ in PHRASES],
+    },
+    "whisper.cpp": {
+        "transcription": [
+            {
+                "timestamps": make({"start": "from:clock", "end": "to:clock"}, *row),
+                "offsets": make({"start": "from:ms", "end": "to:ms"}, *row),
+                "text": row[0],
+            }
+            for row in PHRASES
+        ]
+    },
+    "whisper.cpp, clocks": {
+        "transcription": [
+            {"text": row[0], "timestamps": make({"start": "from:clock", "end": "to:clock"}, *row)} for row in PHRASES
+        ]
+    },
+    "OpenAI, verbose": {
+        "task": "transcribe",
+        "duration": 5.0,
+        "segments": phrases(text="text", start="start", end="end"),
+    },
+    "OpenAI, words": {"task": "transcribe", "text": "x", "words": words(text="word", start="start", end="end")},
+    "OpenAI, speakers": {
+        "text": "x",
+        "segments": [
+            {"type": "transcript.text.segment", "id": f"seg_{n}", **one}
+            for n, one in enumerate(phrases(speaker="speaker", text="text", start="start", end="end"))
+        ],
+        "usage": {"type": "tokens"},
+    },
+    "faster-whisper": [{"id": 1, "seek": 0, **one} for one in phrases(start="start", end="end", text="text")],
+    "NeMo": {
+        "text": "x",
+        "timestamp": {"word": NEMO_WORDS, "segment": phrases(text="segment", start="start", end="end")},
+    },
+    "NeMo, words": {"text": "x", "timestamp": {"char": [], "word": NEMO_WORDS}},
+    "ElevenLabs": {
+        "language_code": "eng",
+        "words": [
+            one
+            for word in words(text="text", start="start", end="end", speaker="speaker_id")
+            for one in ({**word, "type": "word"}, {"text": " ", "type": "spacing", "start": 1.0, "end": 1.0})
+        ],
+    },
+    "YouTube, transcript": {
+        "actions": [
+            {
+                "updateEngagementPanelAction": {
+                    "initialSegments": [
+                        {"transcriptSectionHeaderRenderer": {"sectionHeader": {"title": "Start"}}},
+                        *map(renderer, phrases(text="text", start="startMs:ms text", end="endMs:ms text")),
+                    ]
+                }
+            }
+        ]
+    },
+    "YouTube, cues": {
+        "cueGroups": [
+            {
+                "transcriptCueGroupRenderer": {
+                    "cues": [
+                        {
+                            "transcriptCueRenderer": {
+                                "cue": {"simpleText": row[0]},
+                                **make({"start": "startOffsetMs:ms text", "length": "durationMs:ms text"}, *row),
+                            }
+                        }
+                    ]
+                }
+            }
+            for row in PHRASES
+        ]
+    },
+    "youtube-transcript": phrases(text="text", length="duration:ms", start="offset:ms"),
+    "youtube-transcript, seconds": phrases(text="text", length="duration", start="offset"),
+    "captions-scraper": phrases(start="start:text", length="dur:text", text="text"),
+    "whispermlx": {"text": "x", "sentences": phrases(text="text", start="start", end="end")},
+    "OpenTranscribe": {"segments": phrases(start="start_time", end="end_time", text="text")},
+    "transcriptator": {"segments": phrases(start="startTime", end="endTime", text="text")},
+    "from and to": {"segments": phrases(start="from", end="to", text="text")},
+    "begin": {"segments": phrases(start="begin:clock", end="end:clock", text="text")},
+    "t0 and t1": {"segments": phrases(start="t0", end="t1", text="text")},
+    "milliseconds by name": {"segments": phrases(start="start_ms:ms", end="end_ms:ms", text="text")},
+    "camel milliseconds": {"segments": phrases(start="startMs:ms", length="durationMs:ms", text="text")},
+    "seconds by name": {"segments": phrases(start="start_seconds", end="endSeconds", text="text")},
+    "milliseconds by pace": {"segments": phrases(start="start:ms", end="end:ms", text="text")},
+    "milliseconds by duration": {"duration": 5.0, "segments": phrases(start="start:ms", end="end:ms", text="text")},
+}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_transcript_is_read_with_its_times_alone_and_in_a_folder(
+    tmp_path: Path, name: str, indent: int | None
+) -> None:
+    path = tmp_path / "a1B2c3D4e5F.json"
+    path.write_text(json.dumps(LAYOUTS[name], indent=indent))
+    for given_path in (path, tmp_path):
+        report = ReadingReport()
+        (narration,) = read_narrations(given_path, report=report)
+        assert narration.video_id == "a1B2c3D4e5F"
+        assert list(narration.segments) == [DIG, RAKE]
+        assert report.files == {"whisperx": 1}
+        assert not report.passed_over
+        assert not report.unread_times
+
+
+def test_google_leaves_out_a_start_of_zero(tmp_path: Path) -> None:
+    words = [{"word": "dig", "endOffset": "0.400s"}, {"word": "it", "startOffset": "0.400s", "endOffset": "1s"}]
+    result = {"results": [{"alternatives": [{"transcript": "dig it", "words": words}]}]}
+    batch = {"response": {"results": {"gs://x": {"inlineResult": {"transcript": result}, "transcript": result}}}}
+    for content in (result, batch):
+        (tmp_path / "v.json").write_text(json.dumps(content))
+        assert read(tmp_path / "v.json") == [Segment("dig it", 0.0, 1.0)]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_transcript_may_name_its_video(tmp_path: Path, indent: int | None) -> None:
+    snippets = phrases(text="text", start="start", length="duration")
+    for content in (
+        {"video_id": "a1B2c3D4e5F", "snippets": snippets},
+        {"snippets": snippets, "video_id": "a1B2c3D4e5F"},
+    ):
+        (tmp_path / "transcript.json").write_text(json.dumps(content, indent=indent))
+        (narration,) = read_narrations(tmp_path)
+        assert (narration.video_id, list(narration.segments)) == ("a1B2c3D4e5F", [DIG, RAKE])
+
+
+@pytest.mark.parametrize("layout", [[], {}, "x"])
+@pytest.mark.parametrize("name", ["segments", "chunks", "results", "items"])
+def test_a_file_that_is_not_understood_is_named_and_never_the_own_form(tmp_path: Path, name: str, layout: Any) -> None:
+    path = tmp_path / "a1B2c3D4e5F.json"
+    path.write_text(json.dumps({"source": "x", name: layout, "status": "queued"}))
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert "video_id" not in str(caught.value)
+    assert "'status'" in str(caught.value)
+
+
+def test_in_a_folder_such_a_file_is_counted_and_the_others_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"source": "x", "words": [{"id": 1}], "status": "queued"}))
+    (tmp_path / "b.smi").write_text("<SAMI><BODY><SYNC Start=1000>dig</BODY></SAMI>")
+    (tmp_path / "c.json").write_text(
+        json.dumps({"videos": [{"segments": [{"text": "x"}]}, {"segments": [{"text": "y"}]}]})
+    )
+    with pytest.raises(InputError, match=r"a\.json"):
+        read(tmp_path)
+    (tmp_path / "d.json").write_text(json.dumps(LAYOUTS["Azure, batch"]))
+    report = ReadingReport()
+    assert read(tmp_path, report) == [DIG, RAKE]
+    assert (report.files, report.passed_over.total()) == ({"whisperx": 1}, 3)
+    assert all(any(name in line for line in report.lines()) for name in ("a.json", "b.smi", "c.json"))
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"vid_name": "x_1", "sub": [{"text": "dig", "start": 0, "end": 1}]}, "vid_name"),
+        ({"audio_filepath": "a.wav", "duration": 3, "pred_text": "dig"}, "audio_filepath"),
+        ({"path": "a.wav", "caption": "dig"}, "caption"),
+    ],
+)
+def test_lines_of_another_project_are_named(tmp_path: Path, row: dict[str, Any], named: str) -> None:
+    (tmp_path / "x.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row) + "\n")
+    with pytest.raises(InputError, match=rf"line 1: .*{named}"):
+        read(tmp_path / "x.jsonl")
+    if named == "audio_filepath":
+        (tmp_path / "y.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:02.500\nDig the bed.\n")
+        report = ReadingReport()
+        assert read(tmp_path, report) == [DIG]
+        assert report.passed_over.total() == 1
+
+
+def test_the_last_chunk_without_an_end_is_a_counted_moment(tmp_path: Path) -> None:
+    chunks = [{"timestamp": [1.0, 2.5], "text": "Dig the bed."}, {"timestamp": [3.0, None], "text": "Rake it."}]
+    (tmp_path / "v.json").write_text(json.dumps({"chunks": chunks}))
+    report = ReadingReport()
+    assert read(tmp_path / "v.json", report) == [DIG, Segment("Rake it.", 3.0, 3.0)]
+    assert (report.moments, len(report.lines())) == (1, 1)
+    (tmp_path / "v.json").write_text(json.dumps({"chunks": chunks[::-1]}))
+    with pytest.raises(InputError, match=r"chunks\[0\]"):
+        read(tmp_path / "v.json")
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"start_frame": 3, "end_frame": 9},
+        {"timestamp": "soon"},
+        {"timecode": "x"},
+        {"resultEndTime": "4.2s"},
+        {"duration": 3},
+        {"offset": 40},
+    ],
+)
+def test_a_field_that_looks_like_a_time_and_is_not_read_is_counted(tmp_path: Path, times: dict[str, Any]) -> None:
+    (tmp_path / "v.json").write_text(json.dumps({"segments": [{"text": "dig", **times}]}))
+    (tmp_path / "w.jsonl").write_text(json.dumps({"video_id": "w", "segments": [{"text": "dig", **times}]}) + "\n")
+    for path in (tmp_path / "v.json", tmp_path / "w.jsonl"):
+        report = ReadingReport()
+        assert read(path, report) == [Segment("dig")]
+        assert report.unread_times.total() == 1
+        assert any(name in line for line in report.lines() for name in times)
+
+
+@pytest.mark.parametrize(
+    "rows", [("t0", "t1", 100, 250), ("t0", "t1", "100", "250"), ("offset", "duration", 40, 90), ("ts", "end_ts", 1, 3)]
+)
+def test_numbers_of_an_open_unit_are_refused_with_the_field(tmp_path: Path, rows: tuple[str, str, Any, Any]) -> None:
+    first, second, start, end = rows
+    (tmp_path / "v.json").write_text(json.dumps({"segments": [{"text": "dig", first: start, second: end}]}))
+    with pytest.raises(InputError, match=r"segments\[0\]\..*unit|segments\[0\]\..*milliseconds"):
+        read(tmp_path / "v.json")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(200, 900), st.integers(0, 9000)), min_size=1, max_size=30))
+def test_the_unit_is_told_by_the_pace_of_the_words(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
+    """Speech of .2 to .9 s a word, in milliseconds or in seconds with a fraction."""
+    at, milliseconds = 0, []
+    for count, pace, pause in rows:
+        start = at + pause
+        at = start + count * pace
+        milliseconds.append({"start": start, "end": at, "text": " ".join(["dig"] * count)})
+    path = tmp_path_factory.mktemp("pace") / "v.json"
+    path.write_text(json.dumps({"segments": milliseconds}))
+    in_milliseconds = read(path)
+    path.write_text(
+        json.dumps(
+            {"segments": [one | {"start": one["start"] / 1000, "end": one["end"] / 1000} for one in milliseconds]}
+        )
+    )
+    assert read(path) == in_milliseconds
+    assert in_milliseconds[-1].end == at / 1000
+
+
+def test_whole_seconds_are_seconds_and_slow_ones_are_counted(tmp_path: Path) -> None:
+    path, report = tmp_path / "v.jsonl", ReadingReport()
+    path.write_text(json.dumps({"video_id": "v", "segments": [{"start": 2, "end": 9, "text": "dig"}]}) + "\n")
+    assert read(path, report) == [Segment("dig", 2.0, 9.0)]
+    assert not report.lines()
+    # Own rows are in seconds, as documented: an hour of baking is an hour, and counted.
+    path.write_text(json.dumps({"video_id": "v", "segments": [{"start": 0, "end": 3600, "text": "bake"}]}) + "\n")
+    assert read(path, report)[0].end == 3600.0
+    assert report.slow == 1
+
+
+@given(st.integers(0, 86_399_999))
+def test_a_time_is_the_same_in_every_form(milliseconds: int) -> None:
+    time = milliseconds / 1000
+    for form in FORMS.values():
+        unit = {"ms": 1e-3, "ms text": 1e-3, "ticks": 1e-7}.get(next(k for k, v in FORMS.items() if v is form), 1.0)
+        if form is not FORMS["clock"]:
+            assert seconds(form(time), unit) == pytest.approx(time, abs=1e-5)
+    hours, rest = divmod(milliseconds, 3_600_000)
+    assert seconds(f"{hours:02}:{rest // 60_000:02}:{rest % 60_000 / 1000:06.3f}") == pytest.approx(time)
+    assert seconds(f"PT{hours}H{rest // 60_000}M{rest % 60_000 / 1000}S") == pytest.approx(time)
+
+
+@given(st.dictionaries(st.text(max_size=12), st.none() | st.integers() | st.floats() | st.text(max_size=5), max_size=5))
+def test_any_object_has_times_or_none(item: dict[str, Any]) -> None:
+    times_of(item)
+
+
+KEYS = st.sampled_from([
+    "segments", "chunks", "words", "items", "results", "alternatives", "nBest", "events", "segs", "tStartMs", "text",
+    "word", "start", "end", "timestamp", "offsets", "from", "to", "duration", "offset", "t0", "t1", "startMs", "type",
+    "speaker", "metadata", "transcriptCueRenderer", "sectionHeader", "snippet", "runs",
+])  # fmt: skip
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-5, 10**6) | st.floats() | st.sampled_from(["dig", "1.5s", "00:01", ""])
+)
+ANY: st.SearchStrategy[Any] = st.deferred(
+    lambda: LEAVES | st.lists(ANY, max_size=3) | st.dictionaries(KEYS, ANY, max_size=4)
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANY, st.sampled_from(["error", "skip"]))
+def test_any_json_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, value: Any, bad: str) -> None:
+    path = tmp_path_factory.mktemp("any") / "v.json"
+    path.write_text(json.dumps(value))
+    with suppress(InputError):
+        for segment in read(path, bad=bad, format="whisperx"):
+            assert segment.text.strip()
+            assert segment.start is None or 0 <= segment.start <= (segment.end or 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([("dig", 0.0, 1.0, "A"), ("it", 1.0, 2.0, "A"), ("why", 2.0, 3.0, "B")], [("dig it", 2.0), ("why", 3.0)]),
+        ([("dig", 0.0, 1.0, "A"), ("rake", 2.5, 3.0, "A")], [("dig", 1.0), ("rake", 3.0)]),
+        ([("Dig", 0.0, 1.0, "A"), (".", None, None, "A"), ("Rake", 1.0, 2.0, "A")], [("Dig.", 1.0), ("Rake", 2.0)]),
+        (
+            [("\u6316", 0.0, 1.0, "A"), ("\u571f", 1.0, 2.0, "A"), ("\u3002", None, None, "A")],
+            [("\u6316\u571f\u3002", 2.0)],
+        ),
+        ([("dig", k / 2, k / 2 + 0.5, "A") for k in range(41)], [(" ".join(["dig"] * 40), 20.0), ("dig", 20.5)]),
+    ],
+)
+def test_words_are_joined_to_what_one_speaker_says_at_once(
+    tmp_path: Path, rows: list[tuple[str, Any, Any, str]], expected: list[tuple[str, float]]
+) -> None:
+    listed = [{"word": word, "start": start, "end": end, "speaker": by} for word, start, end, by in rows]
+    (tmp_path / "v.json").write_text(json.dumps({"words": listed}))
+    assert [(segment.text, segment.end) for segment in read(tmp_path / "v.json")] == expected
