@@ -21,7 +21,7 @@ from common import add_json, table, write_result
 from numpy.typing import NDArray
 
 from recipe.data.examples import read_examples
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.stats import mean_interval
 from recipe.types import Example

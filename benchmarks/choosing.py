@@ -27,7 +27,7 @@ from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.evaluation.matching import Likeness, calibrate
 from recipe.evaluation.plan_measures import plan_measure
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.reward.composition import crossings
 from recipe.reward.scorer import Steps
 from recipe.reward.verifier import Verifier

@@ -28,7 +28,7 @@ from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.matching import NearestStep, StepMatcher, ordered_f1, scale_of, step_f1
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.stats import Interval, kendall, mean_interval, spearman
 from recipe.types import Example, Procedure, Step, Verdict
 from recipe.world.examples import draw_examples

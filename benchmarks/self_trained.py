@@ -42,7 +42,7 @@ from recipe.data.examples import read_examples
 from recipe.data.procedures import read_procedures
 from recipe.mining.pseudo_prompts import PartOfCorpus, edited_plans, foreign_steps, other_words
 from recipe.mining.self_training import PairKind, PseudoPrompt, compute_numbers, pseudo_set, run_gate, train
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
 from recipe.reward.grounded import GroundedMethod
 from recipe.reward.plan_features import plan_features

@@ -31,7 +31,8 @@ from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.verdicts import accuracy_of
 from recipe.evaluation.match import match_metrics
 from recipe.evaluation.matching import StepMatcher
-from recipe.planning.predictions import Prediction, read_predictions
+from recipe.planning.prediction_files import read_predictions
+from recipe.planning.predictions import Prediction
 from recipe.reward.composition import compose
 from recipe.reward.verifier import Verifier
 from recipe.stats import Interval, mean_interval

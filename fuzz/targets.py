@@ -39,7 +39,7 @@ from recipe.models.endpoint.wire import Unreadable, parse_completion, parse_piec
 from recipe.perception.frames import read_frames
 from recipe.perception.phi import read_history, read_trace
 from recipe.plan_text import parse_plan
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.planning.vidassist.methods import read_score
 from recipe.reward.watchdog import read_records
 from recipe.types import Example

@@ -16,7 +16,7 @@ from recipe.config import CorpusConfig, EncoderConfig, ModelConfig, RewardConfig
 from recipe.corpus.build import build_corpus as build
 from recipe.corpus.build import narration_source
 from recipe.corpus.encoders import licence_note
-from recipe.corpus.leaks import Exclusions
+from recipe.corpus.excluded import read_exclusions
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import DEFAULTS, Duplicates, ReadingOptions
 from recipe.data.procedures import read_procedures
@@ -67,7 +67,7 @@ def build_corpus(
     sources, excluded = (
         (Path(paths),) if isinstance(paths, str | Path) else tuple(map(Path, paths)) for paths in (narrations, exclude)
     )
-    exclusions = Exclusions.read(excluded, ids=id_map) if excluded else None
+    exclusions = read_exclusions(excluded, ids=id_map) if excluded else None
     known = None if titles is None else Path(titles)
     stream, origin = narration_source(sources, reading, duplicates, exclusions, known)
     if note := licence_note({"name": settings.name}):

@@ -1,18 +1,16 @@
-"""Files of rows as typed rows: one reader, whose errors name file, line and field in one sentence, and one writer.
+"""Typed rows: JSON as a row, whose errors name file, line and field in one sentence, and a writer of JSON lines.
 
 A row is a dataclass whose annotations say what a field may hold. Types are strict: true is no number, 1.0 is no whole
 number, and no number is infinite. A field that the dataclass lacks is an error unless it is to be ignored; a half of a
-character is always one. An optional field that is null, or NaN
-and no number, is not given.
+character is always one. An optional field that is null, or NaN and no number, is not given.
 """
 
 import difflib
 import json
 import reprlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -22,7 +20,6 @@ from pydantic_core import from_json as parse_json
 
 from recipe.artifacts import ESCAPED_HALF, json_line, require_whole, write_jsonl
 from recipe.errors import InputError, RecipeError
-from recipe.tables import row_texts
 
 Row = TypeVar("Row")
 Unknown = Literal["forbid", "ignore"]
@@ -199,25 +196,6 @@ def _given(values: Mapping[str, Any], kind: Any) -> Mapping[str, Any]:
     numbers = {name for name, hint in get_type_hints(kind).items() if float in (hint, *get_args(hint))}
     absent = {name for name, value in values.items() if value is None or (value != value and name not in numbers)}
     return {name: value for name, value in values.items() if name not in absent & optional}
-
-
-def read_rows(
-    path: Path, kind: type[Row], unique: tuple[str, ...] = (), unknown: Unknown = "forbid"
-) -> Iterator[tuple[int, Row]]:
-    """Line number and row of each row, in file order; no two rows have the same values in the fields `unique`.
-
-    The forms are those of `recipe.tables.row_texts`. Raises InputError with file, line, field and remedy as that does,
-    for a field that is missing, unknown or of the wrong kind, and for a row that occurs twice.
-    """
-    key = attrgetter(*unique) if unique else None
-    lines: dict[Hashable, int] = {}
-    for line, text in row_texts(path, get_type_hints(kind)):
-        row = parse_row(path, line, text, kind, unknown)
-        if key is not None and (first := lines.setdefault(key(row), line)) != line:
-            values = ", ".join(f"{name} {quoted_value(getattr(row, name))}" for name in unique)
-            problem = f"{values} was already given in line {first}"
-            raise InputError.at(path, problem, "give each once", line=line, field=unique[-1])
-        yield line, row
 
 
 def from_json(raw: Any, kind: type[Row], origin: str) -> Row:

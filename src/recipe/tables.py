@@ -11,16 +11,18 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 from types import UnionType
-from typing import Any, BinaryIO, Literal, Union, cast, get_args, get_origin
+from typing import Any, BinaryIO, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from recipe.artifacts import not_a_file, text_lines
 from recipe.errors import InputError, first_line
+from recipe.rows import Row, Unknown, parse_row, quoted_value
 
 _SAVE, _UNPACK, _EXPORT = (
     "save it as CSV (UTF-8)",
@@ -70,6 +72,25 @@ def row_texts(path: Path, fields: Mapping[str, Any]) -> Iterator[tuple[int, str]
         yield from chain(first, rows)
     if not first:
         raise InputError.at(path, "the file is empty", "give one row or more")
+
+
+def read_rows(
+    path: Path, kind: type[Row], unique: tuple[str, ...] = (), unknown: Unknown = "forbid"
+) -> Iterator[tuple[int, Row]]:
+    """Line number and row of each row, in file order; no two rows have the same values in the fields `unique`.
+
+    The forms are those of `row_texts`. Raises InputError with file, line, field and remedy as that does,
+    for a field that is missing, unknown or of the wrong kind, and for a row that occurs twice.
+    """
+    key = attrgetter(*unique) if unique else None
+    lines: dict[Hashable, int] = {}
+    for line, text in row_texts(path, get_type_hints(kind)):
+        row = parse_row(path, line, text, kind, unknown)
+        if key is not None and (first := lines.setdefault(key(row), line)) != line:
+            values = ", ".join(f"{name} {quoted_value(getattr(row, name))}" for name in unique)
+            problem = f"{values} was already given in line {first}"
+            raise InputError.at(path, problem, "give each once", line=line, field=unique[-1])
+        yield line, row
 
 
 @contextmanager

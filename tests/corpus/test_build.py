@@ -223,10 +223,10 @@ def test_a_disk_that_fills_up(
 
 
 def test_a_corpus_is_encoded_anew_with_all_that_it_records(tmp_path: Path, narration_file: Path) -> None:
-    from recipe.corpus.leaks import Exclusions
+    from recipe.corpus.excluded import read_exclusions
 
     (tmp_path / "ids.txt").write_text("v3\n")
-    exclusions = Exclusions.read([tmp_path / "ids.txt"])
+    exclusions = read_exclusions([tmp_path / "ids.txt"])
     stream, origin = narration_source([narration_file], ReadingOptions(), exclusions=exclusions)
     first = Corpus.open(build_corpus(stream, tmp_path / "first", CONFIG, origin=origin))
     other = CorpusConfig(encoder=EncoderConfig(name="hash:16"), shard_size=5)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus import near_copies
 from recipe.corpus.build import build_corpus
-from recipe.corpus.excluded import read_excluded
+from recipe.corpus.excluded import read_excluded, read_exclusions
 from recipe.corpus.leaks import ExclusionReport, Exclusions, leakage
 from recipe.corpus.near_copies import NearCopies, words_of
 from recipe.corpus.store import Corpus
@@ -170,10 +170,10 @@ def test_inputs_of_every_kind_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text((tmp_path / "p.jsonl").read_text().replace('"goal": "g"', '"goal": ""'))
     assert read_excluded(tmp_path / "p.jsonl", "val") == [("made", "v3", ("boil", "pour"))]
     paths = sorted(tmp_path.iterdir())
-    every = Exclusions.read(paths)
+    every = read_exclusions(paths)
     assert every.video_ids == {"v1", "v3", "v4", "v5", "v6", "-v_7"}
-    assert every.identity == Exclusions.read(paths[::-1]).identity
-    assert every.identity != Exclusions.read(paths[1:]).identity
+    assert every.identity == read_exclusions(paths[::-1]).identity
+    assert every.identity != read_exclusions(paths[1:]).identity
     assert json.loads(json.dumps(every.identity)) == every.identity
 
 
@@ -182,7 +182,7 @@ def test_procedures_of_ones_own_are_kept_out_by_id_and_by_text(tmp_path: Path) -
     rows = [{"goal": "t", "steps": [LONG, "stir"]}, {"video_id": "v", "goal": "t", "steps": [OTHER], "topic": "x"}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = read_procedures(path, on_bad="skip").procedures[0].video_id
-    exclusions, report = Exclusions.read([path]), ExclusionReport()
+    exclusions, report = read_exclusions([path]), ExclusionReport()
     assert exclusions.video_ids == {made, "v"}
     corpus = [*read_narrations(path), narration("reupload", LONG.upper(), "chop")]
     assert [one.video_id for one in corpus[:2]] == [made, "v"]
@@ -219,7 +219,7 @@ def test_files_that_are_none_of_these_are_one_sentence(
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
-        Exclusions.read([tmp_path / name], "test")
+        read_exclusions([tmp_path / name], "test")
     assert "\n" not in str(caught.value)
 
 
@@ -237,7 +237,7 @@ def test_a_corpus_tells_what_it_holds_of_excluded_videos(corpus: Corpus, tmp_pat
         {"video_id": "absent", "sentences": ["chop"]},
     ]
     (tmp_path / "n.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    report = leakage(corpus, [tmp_path / "n.jsonl"])
+    report = leakage(corpus, read_exclusions([tmp_path / "n.jsonl"]))
     assert (report.narrations, report.captions, report.excluded_videos) == (4, 10, 2)
     assert report.videos == ("test",)
     assert report.copied_videos == (("reupload", 3, 4),)
@@ -259,10 +259,10 @@ def test_a_corpus_that_was_filtered_is_clean(corpus: Corpus, tmp_path: Path) -> 
     (tmp_path / "ids.txt").write_text("test")
     (tmp_path / "n.jsonl").write_text(json.dumps({"video_id": "x", "sentences": [LONG, f"{LONG} number 1"]}))
     paths = [tmp_path / "ids.txt", tmp_path / "n.jsonl"]
-    left = Exclusions.read(paths).filter((corpus.narration(n) for n in range(len(corpus))), ExclusionReport())
+    left = read_exclusions(paths).filter((corpus.narration(n) for n in range(len(corpus))), ExclusionReport())
     config = CorpusConfig(encoder=EncoderConfig(name="hash:8"))
     filtered = Corpus.open(build_corpus(left, tmp_path / "filtered", config))
-    assert leakage(filtered, paths).clean
+    assert leakage(filtered, read_exclusions(paths)).clean
     assert len(filtered) == 2
 
 
@@ -271,4 +271,4 @@ def test_a_damaged_shard_is_named(corpus: Corpus, tmp_path: Path) -> None:
     table = corpus.folder / "shards" / "00001" / "segments.parquet"
     table.write_bytes(b"x" * table.stat().st_size)
     with pytest.raises(CorpusError, match=r"00001: .*damaged"):
-        leakage(corpus, [tmp_path / "ids.txt"])
+        leakage(corpus, read_exclusions([tmp_path / "ids.txt"]))

@@ -15,6 +15,7 @@ from recipe import build_corpus as build_from_files
 from recipe.cli import app
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus, narration_source
+from recipe.corpus.excluded import read_exclusions
 from recipe.corpus.leaks import Checked, ExclusionReport, Exclusions, leakage
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import ReadingOptions
@@ -119,7 +120,7 @@ def test_short_ids_stop_no_build_by_chance(tmp_path: Path) -> None:
 def test_the_captions_of_all_languages_are_excluded(tmp_path: Path) -> None:
     (tmp_path / f"{TEST}.de.vtt").write_text(CUE.replace("boil the water", "jetzt das Wasser kochen"))
     (tmp_path / f"{TEST}.en.vtt").write_text(CUE)
-    exclusions = Exclusions.read([tmp_path])
+    exclusions = read_exclusions([tmp_path])
     assert exclusions.video_ids == {TEST}
     assert exclusions.texts == ("jetzt das Wasser kochen", "boil the water")
 
@@ -133,12 +134,12 @@ def test_a_corpus_is_searched_by_the_same_rule(tmp_path: Path) -> None:
     """Ids as earlier versions took them from names, and others that hold an excluded one."""
     names = (f"Tea-{TEST}", f"{OTHER}.en.sdh", "Boil-ingredients", f"v_{TEST}", "n1O2p3Q4r5S", "tea 1_7 cut")
     listed = ids_file(tmp_path, TEST, OTHER, "ingredients", "1_7")
-    report = leakage(corpus(tmp_path / "c", *names), [listed])
+    report = leakage(corpus(tmp_path / "c", *names), read_exclusions([listed]))
     assert report.videos == names[:3]
     assert report.unclear == ((f"v_{TEST}", TEST), ("tea 1_7 cut", "1_7"))
     assert report.clean is False
-    assert leakage(corpus(tmp_path / "d", "n1O2p3Q4r5S"), [ids_file(tmp_path, TEST)]).clean is True
-    only = leakage(corpus(tmp_path / "e", f"x_{TEST}_y"), [ids_file(tmp_path, TEST)])
+    assert leakage(corpus(tmp_path / "d", "n1O2p3Q4r5S"), read_exclusions([ids_file(tmp_path, TEST)])).clean is True
+    only = leakage(corpus(tmp_path / "e", f"x_{TEST}_y"), read_exclusions([ids_file(tmp_path, TEST)]))
     assert (only.videos, only.clean) == ((), False)
 
 
@@ -156,7 +157,7 @@ def test_videos_that_cannot_be_found_leave_no_corpus_clean(tmp_path: Path, liste
     if listed == "ids":
         path = ids_file(tmp_path, *NIV)
     for ids in ([TEST], [TEST, "kitchen-3"]):
-        report = leakage(corpus(tmp_path / str(len(ids)), *ids), [path])
+        report = leakage(corpus(tmp_path / str(len(ids)), *ids), read_exclusions([path]))
         assert report.checked == (Checked("niv" if listed == "procedures" else "ids.txt", 3, 0, 0, 3),)
         assert report.clean is None
         assert json.loads(json.dumps(report.as_dict()))["clean"] is None
@@ -168,7 +169,7 @@ def test_what_makes_a_video_findable(tmp_path: Path) -> None:
     write_procedures(
         path, [*own("niv", *NIV), *own("captaincook4d", "1_7", text=LONG), *own("mine", "kitchen-1", OTHER)]
     )
-    exclusions = Exclusions.read([path])
+    exclusions = read_exclusions([path])
     youtube = exclusions.checked_among([TEST])
     assert youtube == (("niv", 3, 0, 0, 3), ("captaincook4d", 1, 0, 1, 0), ("mine", 2, 1, 0, 1))
     assert exclusions.checked_among([TEST, "kitchen-2"])[2] == ("mine", 2, 2, 0, 0)
@@ -177,7 +178,7 @@ def test_what_makes_a_video_findable(tmp_path: Path) -> None:
     (tmp_path / "map.csv").write_text(
         f"benchmark,corpus\ncpr_0103,{TEST}\nrepot_0102,{OTHER}\nrepot_0102,n1O2p3Q4r5S\n"
     )
-    mapped = Exclusions.read([path], ids=tmp_path / "map.csv")
+    mapped = read_exclusions([path], ids=tmp_path / "map.csv")
     assert mapped.checked_among([TEST])[0] == ("niv", 3, 2, 0, 1)
     assert mapped.video_ids - exclusions.video_ids == {TEST, "n1O2p3Q4r5S"}
     assert mapped.identity != exclusions.identity
@@ -189,11 +190,11 @@ def test_mapped_videos_are_kept_out_and_found(tmp_path: Path) -> None:
     table.write_text(f"{NIV[0]},{TEST}\n")
     report = ExclusionReport()
     spoken = [Narration(video_id, (Segment("boil"),)) for video_id in (TEST, OTHER)]
-    exclusions = Exclusions.read([path], ids=table)
+    exclusions = read_exclusions([path], ids=table)
     assert [one.video_id for one in exclusions.filter(spoken, report)] == [OTHER]
     assert exclusions.checked(report) == (("niv", 1, 1, 0, 0),)
-    assert leakage(corpus(tmp_path / "c", TEST), [path], ids=table).videos == (TEST,)
-    assert leakage(corpus(tmp_path / "d", OTHER), [path], ids=table).clean is True
+    assert leakage(corpus(tmp_path / "c", TEST), read_exclusions([path], ids=table)).videos == (TEST,)
+    assert leakage(corpus(tmp_path / "d", OTHER), read_exclusions([path], ids=table)).clean is True
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_a_table_of_ids_that_cannot_be_used_is_one_sentence(tmp_path: Path, cont
     if content is not None:
         (tmp_path / "map.csv").write_text(content)
     with pytest.raises(InputError, match=re.escape(message)):
-        Exclusions.read([ids_file(tmp_path, "cpr_0103")], ids=tmp_path / "map.csv")
+        read_exclusions([ids_file(tmp_path, "cpr_0103")], ids=tmp_path / "map.csv")
 
 
 def run(*arguments: object) -> str:

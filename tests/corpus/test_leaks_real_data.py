@@ -7,6 +7,7 @@ import pytest
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
+from recipe.corpus.excluded import read_exclusions
 from recipe.corpus.leaks import ExclusionReport, Exclusions, leakage
 from recipe.corpus.near_copies import is_comparable
 from recipe.corpus.store import Corpus
@@ -27,7 +28,7 @@ def procedures(data: Path, name: str) -> list[Procedure]:
 @cache
 def excluding(data: Path, name: str) -> Exclusions:
     if name == "youcook2":
-        return Exclusions.read([data / "youcook2" / "procedures.jsonl"])
+        return read_exclusions([data / "youcook2" / "procedures.jsonl"])
     return Exclusions((procedure.video_id for procedure in procedures(data, name)), ())
 
 
@@ -58,7 +59,7 @@ def test_a_corpus_tells_which_test_videos_it_holds(shared_data: Path, tmp_path: 
     narrations = list(read_narrations(shared_data / "narrations" / "narrations_timed.jsonl"))
     config = CorpusConfig(encoder=EncoderConfig(name="hash:4"), shard_size=200)
     corpus = Corpus.open(build_corpus(narrations, tmp_path / "c", config))
-    report = leakage(corpus, [shared_data / "youcook2" / "procedures.jsonl"])
+    report = leakage(corpus, read_exclusions([shared_data / "youcook2" / "procedures.jsonl"]))
     assert len(report.videos) == 319
     assert not report.copied_videos
     assert report.copied_captions <= 2  # what cooks say is not what annotators write
@@ -66,7 +67,7 @@ def test_a_corpus_tells_which_test_videos_it_holds(shared_data: Path, tmp_path: 
 
 def test_a_video_that_was_uploaded_twice_is_found_by_its_captions(shared_data: Path) -> None:
     """What is held out are the captions of the validation videos; what is filtered are all other videos."""
-    held_out = Exclusions.read([shared_data / "youcook2" / "procedures.jsonl"], "val").video_ids
+    held_out = read_exclusions([shared_data / "youcook2" / "procedures.jsonl"], "val").video_ids
     spoken = list(read_narrations(shared_data / "narrations" / "youcook2_asr_untimed.jsonl"))
     tested = [narration for narration in spoken if narration.video_id in held_out]
     others = [narration for narration in spoken if narration.video_id not in held_out]

@@ -134,7 +134,8 @@ def command(words: str) -> int:
 
 def _plans(examples: Path, target: Path) -> None:
     from recipe.data.examples import read_examples
-    from recipe.planning.predictions import Prediction, write_predictions
+    from recipe.planning.prediction_files import write_predictions
+    from recipe.planning.predictions import Prediction
 
     write_predictions(
         target, [Prediction(one.example_id, (*one.continuation[::-1], "wait")) for one in read_examples(examples)]

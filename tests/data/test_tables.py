@@ -26,7 +26,8 @@ from recipe.data.narrations import read_narrations, read_titles
 from recipe.data.procedures import read_procedures
 from recipe.errors import InputError
 from recipe.evaluation.agreement import read_ratings
-from recipe.planning.predictions import Prediction, read_predictions
+from recipe.planning.prediction_files import read_predictions
+from recipe.planning.predictions import Prediction
 
 ROWS = [
     {"goal": "patch jeans", "steps": ["pin the patch, flat", "sew around", "trim"], "video_id": "v1", "split": None},

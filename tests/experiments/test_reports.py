@@ -20,7 +20,7 @@ from recipe.artifacts import JsonObject, read_jsonl, write_json, write_jsonl
 from recipe.config import BestOfNConfig, CorpusConfig, EncoderConfig
 from recipe.data.examples import read_examples, write_examples
 from recipe.planning.planner import prediction_of
-from recipe.planning.predictions import read_predictions, write_predictions
+from recipe.planning.prediction_files import read_predictions, write_predictions
 from recipe.planning.rerank import reward_predictions
 from recipe.progress import SILENT
 from recipe.stats import Interval

@@ -14,7 +14,8 @@ from recipe.config import CorpusConfig, EncoderConfig, GroundedConfig, ModelConf
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.examples import write_examples
-from recipe.planning.predictions import Prediction, read_predictions, write_predictions
+from recipe.planning.prediction_files import read_predictions, write_predictions
+from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT
 from recipe.prompting import PLAIN
 from recipe.reward import self_trained as nets

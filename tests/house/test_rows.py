@@ -17,8 +17,9 @@ from recipe.data.histories import read_histories
 from recipe.data.procedures import read_procedures
 from recipe.errors import InputError
 from recipe.evaluation.agreement import read_ratings
-from recipe.planning.predictions import read_predictions
-from recipe.rows import Count, Seconds, Stripped, Text, Texts, read_rows, write_rows
+from recipe.planning.prediction_files import read_predictions
+from recipe.rows import Count, Seconds, Stripped, Text, Texts, write_rows
+from recipe.tables import read_rows
 
 
 @dataclass(frozen=True, slots=True)

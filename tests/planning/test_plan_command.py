@@ -16,7 +16,7 @@ from recipe.models.protocol import Answer, ModelRequest
 from recipe.models.sampling import decoding_of
 from recipe.models.store import AnswerStore
 from recipe.planning.planner import Request
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.types import Example, Narration, Segment
 from recipe.world.load import load_world
 

@@ -12,7 +12,7 @@ from tests.evaluation.conftest import Recipe
 from recipe.data.examples import write_examples
 from recipe.data.histories import History, write_histories
 from recipe.errors import printable
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.types import Example
 
 av = pytest.importorskip("av")

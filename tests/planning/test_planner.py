@@ -15,13 +15,8 @@ from recipe.errors import InputError
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal, ReplayEngine
 from recipe.models.sampling import decoding_of
 from recipe.planning.planner import Planner, Request, prediction_of
-from recipe.planning.predictions import (
-    MatchedPredictions,
-    Prediction,
-    match_predictions,
-    read_predictions,
-    write_predictions,
-)
+from recipe.planning.prediction_files import MatchedPredictions, match_predictions, read_predictions, write_predictions
+from recipe.planning.predictions import Prediction
 from recipe.planning.rerank import rerank, reward_predictions
 from recipe.reward.scorer import PromptGroup
 from recipe.text import planner_messages

@@ -14,7 +14,7 @@ from recipe.config import SamplingConfig, SearchConfig
 from recipe.errors import ComputeError, InputError
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.planner import PlanDraft, Planner, Request
-from recipe.planning.predictions import read_predictions, write_predictions
+from recipe.planning.prediction_files import read_predictions, write_predictions
 from recipe.planning.rerank import rerank
 from recipe.planning.search import Composition, PlanSearch, SearchedPlan
 from recipe.reward.scorer import PromptGroup, Steps, plain_reward

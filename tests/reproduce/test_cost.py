@@ -22,7 +22,7 @@ from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
 from recipe.errors import BudgetSpent, ConfigError, CorpusError, InputError
 from recipe.planning.planner import prediction_of
-from recipe.planning.predictions import write_predictions
+from recipe.planning.prediction_files import write_predictions
 from recipe.progress import SILENT
 from recipe.types import Narration, Segment
 from recipe.world.examples import draw_examples

@@ -14,7 +14,7 @@ from recipe.cli import app
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError
 from recipe.planning.planner import prediction_of
-from recipe.planning.predictions import write_predictions
+from recipe.planning.prediction_files import write_predictions
 from recipe.stats import Interval, seeded_interval
 from recipe.types import Example
 from recipe.world.examples import TextNoise

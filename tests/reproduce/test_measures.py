@@ -13,7 +13,7 @@ from tests.reproduce.conftest import CRITERIA, letters, rows
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
 from recipe.planning.planner import prediction_of
-from recipe.planning.predictions import read_predictions, write_predictions
+from recipe.planning.prediction_files import read_predictions, write_predictions
 from recipe.progress import SILENT
 from recipe.types import Example
 from recipe.world.examples import draw_examples

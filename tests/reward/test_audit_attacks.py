@@ -22,7 +22,8 @@ from recipe.corpus.encoders import HashEncoder
 from recipe.data.examples import read_examples, write_examples
 from recipe.errors import ComputeError, InputError
 from recipe.planning.planner import prediction_of
-from recipe.planning.predictions import Prediction, write_predictions
+from recipe.planning.prediction_files import write_predictions
+from recipe.planning.predictions import Prediction
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
 from recipe.rows import from_json
 from recipe.types import Procedure, Reward, Step

@@ -22,7 +22,8 @@ from recipe.data.examples import read_examples
 from recipe.data.procedures import write_procedures
 from recipe.errors import InputError
 from recipe.models.protocol import Answer
-from recipe.planning.predictions import Prediction, read_predictions, write_predictions
+from recipe.planning.prediction_files import read_predictions, write_predictions
+from recipe.planning.predictions import Prediction
 from recipe.prompting import PLAIN
 from recipe.stats import Interval
 from recipe.types import Narration, Procedure, Segment, Step

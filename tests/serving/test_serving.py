@@ -23,7 +23,7 @@ from recipe.evaluation.agreement import read_ratings
 from recipe.explain.records import Links
 from recipe.models.protocol import Answer, ModelRequest, WrittenPieces
 from recipe.planning.planner import Planner
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.planning.search import PlanSearch
 from recipe.reward.scorer import PromptGroup, Steps
 from recipe.reward.verifier import Verifier

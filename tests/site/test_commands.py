@@ -38,7 +38,7 @@ from recipe.data.examples import read_examples
 from recipe.data.narrations import read_narrations
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.planning.planner import Request
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.reward.verifier import Verifier
 from recipe.text import planner_messages
 from recipe.types import Narration, Segment

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from recipe.audit.perturb import AuditPrompt
 from recipe.errors import InputError, listed
-from recipe.planning.predictions import Prediction, read_predictions
+from recipe.planning.prediction_files import read_predictions
+from recipe.planning.predictions import Prediction
 from recipe.types import Example
 
 PREFIX = "samples-"

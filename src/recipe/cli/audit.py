@@ -93,7 +93,7 @@ def audit(
     from recipe.corpus.store import Corpus
     from recipe.data.examples import write_examples
     from recipe.planning.planner import Planner
-    from recipe.planning.predictions import write_predictions
+    from recipe.planning.prediction_files import write_predictions
     from recipe.reward.embeddings import StepEmbeddings
     from recipe.reward.verifier import Verifier
 

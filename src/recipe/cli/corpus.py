@@ -16,6 +16,7 @@ from recipe.data.narrations import Duplicates, ReadingOptions
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
+    from recipe.corpus.excluded import read_exclusions
     from recipe.corpus.leaks import Exclusions
     from recipe.corpus.store import Corpus
 
@@ -51,11 +52,10 @@ Ids = Annotated[
 
 def exclusions_of(exclude: list[Path] | None, split: str, ids: Path | None) -> "Exclusions | None":
     """What these options keep out of a corpus. Raises BadParameter for ids of nothing, InputError."""
-    from recipe.corpus.leaks import Exclusions
 
     if ids is not None and not exclude:
         raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
-    return Exclusions.read(exclude, split, ids) if exclude else None
+    return read_exclusions(exclude, split, ids) if exclude else None
 
 
 @app.command()
@@ -144,7 +144,7 @@ def info(
     corpus = Corpus.open(folder)
     if not against:
         return _summary(corpus)
-    report = leakage(corpus, against, progress(), split=split, ids=ids)
+    report = leakage(corpus, read_exclusions(against, split, ids), progress())
     lines = _pairs(report.rows())
     for copied in report.examples:
         lines.append(f"  {copied.video_id}: {100 * copied.similarity:.0f} % alike")

@@ -103,7 +103,7 @@ def _prompt(
     if goal or history or continuation is not None:
         raise InputError("A plan comes from --examples or from --goal, --history, --continuation; not from both.")
     from recipe.data.examples import read_examples
-    from recipe.planning.predictions import read_predictions
+    from recipe.planning.prediction_files import read_predictions
 
     every = read_examples(examples)
     chosen = next((row for row in every if row.example_id == example), None)

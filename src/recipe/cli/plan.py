@@ -373,7 +373,7 @@ def _planned(
 ) -> CommandOutput:
     """Plan for the examples, from words or from videos, and write the predictions."""
     from recipe.planning.planner import Request
-    from recipe.planning.predictions import write_predictions
+    from recipe.planning.prediction_files import write_predictions
     from recipe.planning.rerank import reward_predictions
 
     unanswered: dict[str, str] = {}

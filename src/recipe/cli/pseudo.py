@@ -40,7 +40,7 @@ def pseudo(
     Example: recipe data pseudo --corpus corpora/mine --examples examples.jsonl --output pseudo.jsonl --report quality
     """
     from recipe.artifacts import remove, require_writable, to_json, write_jsonl
-    from recipe.corpus.leaks import Exclusions
+    from recipe.corpus.excluded import read_exclusions
     from recipe.corpus.store import Corpus
     from recipe.data.examples import read_training_examples, write_examples
     from recipe.data.procedures import read_procedures
@@ -58,7 +58,7 @@ def pseudo(
         require_writable(report / DATA)
     prompts = None if examples is None else read_training_examples(examples, split)
     known = [video for path in annotations or [] for video in read_procedures(path).procedures]
-    exclusions = Exclusions.read(exclude, exclude_split, ids) if exclude else None
+    exclusions = read_exclusions(exclude, exclude_split, ids) if exclude else None
     opened = Corpus.open(corpus)
     checked = () if exclusions is None else exclusions.checked_among(opened.video_ids)
     work = output.with_name(f".{output.name}.work")

@@ -14,7 +14,8 @@ from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_
 from recipe.errors import InputError
 from recipe.plan_text import plan_steps
 from recipe.reward.scorer import PromptGroup, batches, score_or_raise
-from recipe.rows import Steps, Text, Texts, read_rows
+from recipe.rows import Steps, Text, Texts
+from recipe.tables import read_rows
 
 if TYPE_CHECKING:
     from recipe.report.elements import Table

@@ -56,7 +56,7 @@ def self_train(
     from recipe.data.procedures import read_procedures
     from recipe.errors import require_packages
     from recipe.mining.self_training import pseudo_set, self_train
-    from recipe.planning.predictions import read_predictions
+    from recipe.planning.prediction_files import read_predictions
     from recipe.reward.self_trained import CARD
 
     require_packages({"cpu": "corpus search"})

@@ -142,7 +142,7 @@ def _ablations(
     from recipe.evaluation.vpa.baselines import expected_figures
     from recipe.evaluation.vpa.protocol import HORIZONS
     from recipe.evaluation.vpa.run import VpaMeasure, open_task
-    from recipe.planning.predictions import read_predictions
+    from recipe.planning.prediction_files import read_predictions
     from recipe.planning.vidassist.methods import ablations
     from recipe.planning.vidassist.trace import trace_of
     from recipe.report.elements import Cell, Heading, Table, row

@@ -3,21 +3,23 @@
 import json
 import re
 from codecs import BOM_UTF8
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recipe.artifacts import not_a_file, read_text
+from recipe.corpus.leaks import ExcludedVideo, Exclusions, videos_of
 from recipe.data.examples import read_examples
 from recipe.data.narrations import ReadingOptions, read_narrations
 from recipe.data.procedures import StepRows, made_id
 from recipe.errors import InputError
-from recipe.rows import Stripped, read_rows
-from recipe.tables import cells_of, opened
+from recipe.rows import Stripped
+from recipe.tables import cells_of, opened, read_rows
 
 _FIRST_LINE = 1 << 20
 """Bytes that are read to tell what a file holds; a published corpus can be one line of gigabytes."""
@@ -25,15 +27,18 @@ _BETWEEN = re.compile(r"[\s,;]")
 _WITH_MARKS = ReadingOptions(marks="keep")
 
 
-class ExcludedVideo(NamedTuple):
-    """A video that a corpus must not hold."""
+def read_exclusions(paths: Sequence[Path], split: str = "", ids: Path | None = None) -> Exclusions:
+    """What files of examples, procedures or narrations hold, and `.txt` lists of video ids, one a line.
 
-    source: str
-    """The benchmark that its file names, else the name of the file."""
-    video_id: str
-    """Empty where its file names none."""
-    texts: tuple[str, ...]
-    """Its steps or captions, in the order of the file."""
+    `split` keeps the examples and procedures of one split, the empty string all. `ids` is a table of the ids that
+    corpora have for these videos. Raises InputError, also where none of that table is of an excluded video.
+    """
+    videos = [video for path in paths for video in read_excluded(path, split)]
+    id_map = {} if ids is None else read_id_map(ids)
+    if ids is not None and not id_map.keys() & {video.video_id for video in videos}:
+        remedy = "give the ids of the excluded videos first, and those of a corpus second"
+        raise InputError.at(ids, "no row is of an excluded video", remedy)
+    return Exclusions.of(videos, id_map)
 
 
 def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
@@ -71,12 +76,7 @@ def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
         goals = rb'[\[{].*"goal"\s*:' if head[:1] in (b"[", b"{") else rb"(sep=.\s+)?[^\r\n]*\bgoal\b"
         of_examples = re.match(goals, head, re.DOTALL | re.IGNORECASE) is not None
     if of_examples:
-        texts: dict[tuple[str, str, str], dict[str, None]] = {}
-        for example in read_examples(path, split, questions=True):
-            # Examples that name no video count as a video each.
-            key = (example.source or path.name, example.video_id, "" if example.video_id else example.example_id)
-            texts.setdefault(key, {}).update(dict.fromkeys((*example.history, *example.continuation)))
-        return [ExcludedVideo(source, video, tuple(steps)) for (source, video, _), steps in texts.items()]
+        return videos_of(read_examples(path, split, questions=True), path.name)
     if isinstance(row, dict) and "steps" in row:
         for line, procedure in read_rows(path, _Annotated, unknown="ignore"):
             goal = procedure.goal.strip() if isinstance(procedure.goal, str) else ""

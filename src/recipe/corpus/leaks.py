@@ -14,19 +14,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.corpus import layout
-from recipe.corpus.excluded import ExcludedVideo, read_excluded, read_id_map
 from recipe.corpus.layout import SHARDS
 from recipe.corpus.near_copies import NEAR, WORDS, NearCopies, NearCopy, is_comparable
 from recipe.data.video_ids import YOUTUBE, VideoIds, has_own_id
 from recipe.errors import InputError, listed
 from recipe.progress import SILENT, Progress
-from recipe.types import Narration
+from recipe.types import Example, Narration
 
 if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
@@ -39,6 +37,29 @@ Two uploads of one video are cut into captions at other places, so that far from
 _EXAMPLES = 20
 """Near-copies that a report quotes."""
 _LOG = logging.getLogger(__name__)
+
+
+class ExcludedVideo(NamedTuple):
+    """A video that a corpus must not hold."""
+
+    source: str
+    """The benchmark that its file names, else the name of the file."""
+    video_id: str
+    """Empty where its file names none."""
+    texts: tuple[str, ...]
+    """Its steps or captions, in the order of the file."""
+
+
+def videos_of(examples: Iterable[Example], source: str) -> list[ExcludedVideo]:
+    """The videos of examples with all their steps; `source` names the benchmark where the examples do not.
+
+    Examples that name no video count as a video each.
+    """
+    texts: dict[tuple[str, str, str], dict[str, None]] = {}
+    for example in examples:
+        key = (example.source or source, example.video_id, "" if example.video_id else example.example_id)
+        texts.setdefault(key, {}).update(dict.fromkeys((*example.history, *example.continuation)))
+    return [ExcludedVideo(named, video, tuple(steps)) for (named, video, _), steps in texts.items()]
 
 
 class Overlap(NamedTuple):
@@ -223,7 +244,7 @@ class LeakReport:
 class Exclusions:
     """Videos and texts that a corpus must not hold; safe to share between threads.
 
-    Read them from files with `Exclusions.read`.
+    `recipe.corpus.excluded.read_exclusions` reads them from files.
     """
 
     def __init__(
@@ -242,19 +263,12 @@ class Exclusions:
         self._videos, self._id_map = videos, id_map
 
     @classmethod
-    def read(cls, paths: Sequence[Path], split: str = "", ids: Path | None = None) -> "Exclusions":
-        """What files of examples, procedures or narrations hold, and `.txt` lists of video ids, one a line.
-
-        `split` keeps the examples and procedures of one split, the empty string all. `ids` is a table of the ids that
-        corpora have for these videos. Raises InputError, also where none of that table is of an excluded video.
-        """
-        videos = [video for path in paths for video in read_excluded(path, split)]
-        video_ids = frozenset(video.video_id for video in videos if video.video_id)
-        id_map = {} if ids is None else read_id_map(ids)
-        if ids is not None and not video_ids & id_map.keys():
-            remedy = "give the ids of the excluded videos first, and those of a corpus second"
-            raise InputError.at(ids, "no row is of an excluded video", remedy)
-        return cls(video_ids, (text for video in videos for text in video.texts), videos, id_map)
+    def of(
+        cls, videos: Sequence[ExcludedVideo], id_map: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> "Exclusions":
+        """The ids and texts of videos."""
+        ids = (video.video_id for video in videos if video.video_id)
+        return cls(ids, (text for video in videos for text in video.texts), videos, id_map)
 
     def checked(self, report: ExclusionReport) -> tuple[Checked, ...]:
         """How many excluded videos can be found in a corpus, by source; after its narrations were counted.
@@ -346,14 +360,11 @@ def warn_unchecked(checked: Iterable[Checked], videos: str) -> None:
             _LOG.warning("whether the corpus holds videos of %s is not known: %s", videos, source.line)
 
 
-def leakage(
-    corpus: "Corpus", paths: Sequence[Path], progress: Progress = SILENT, *, split: str = "", ids: Path | None = None
-) -> LeakReport:
-    """How much of the videos in `paths`, read as by `Exclusions.read`, a corpus holds; reads its texts shard by shard.
+def leakage(corpus: "Corpus", exclusions: Exclusions, progress: Progress = SILENT) -> LeakReport:
+    """How much of excluded videos a corpus holds; reads its texts shard by shard.
 
-    Raises InputError for the files, and CorpusError for a damaged shard.
+    Raises CorpusError for a damaged shard.
     """
-    exclusions = Exclusions.read(paths, split, ids)
     counted = ExclusionReport()
     videos: list[str] = []
     unclear: list[tuple[str, str]] = []

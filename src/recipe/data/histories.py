@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recipe.errors import InputError, listed
-from recipe.rows import Count, Seconds, Text, Texts, read_rows, write_rows
+from recipe.rows import Count, Seconds, Text, Texts, write_rows
+from recipe.tables import read_rows
 from recipe.types import Example
 
 

@@ -30,7 +30,8 @@ from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_met
 from recipe.evaluation.scores import READINGS, Counts, Group, PlanId, Row, Scores, read_rows
 from recipe.evaluation.validity.measure import Difference
 from recipe.models.sampling import Decoding, distinct_decodings
-from recipe.planning.predictions import Prediction, match_predictions
+from recipe.planning.prediction_files import match_predictions
+from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.report.elements import NONE, Cell, Figure, Section, Table, headings, row
 from recipe.stats import Interval, macro_intervals, paired_interval, video_of

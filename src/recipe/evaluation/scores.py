@@ -18,8 +18,8 @@ from recipe.artifacts import read_json, to_json, write_jsonl, write_text
 from recipe.errors import InputError
 from recipe.models.sampling import Decoding
 from recipe.rows import Count, Text, from_json
-from recipe.rows import read_rows as rows_of
 from recipe.stats import Interval
+from recipe.tables import read_rows as rows_of
 
 READINGS = ("missing_as_0", "missing_left_out", "missing_as_best")
 """Names of the readings of a figure where verdicts are missing."""

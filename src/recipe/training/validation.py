@@ -285,7 +285,8 @@ def require_held_out(
     ids = {example.example_id for example in examples}
     videos = {example.video_id for example in examples if example.video_id}
     remedy = "validate on other videos"
-    for example in read_training_examples(settings.examples, settings.split):
+    validation = read_training_examples(settings.examples, settings.split)
+    for example in validation:
         if example.example_id in ids:
             problem = f"example {example.example_id!r} is also in the training examples, {training}"
             raise InputError.at(settings.examples, problem, remedy)
@@ -293,10 +294,10 @@ def require_held_out(
             problem = f"video {example.video_id!r} is also in the training examples, {training}"
             raise InputError.at(settings.examples, problem, remedy)
     if corpus is not None:
-        from recipe.corpus.leaks import leakage, warn_unchecked  # noqa: PLC0415 - a run without a corpus needs no scan
+        from recipe.corpus.leaks import Exclusions, leakage, videos_of, warn_unchecked  # noqa: PLC0415 - for a corpus alone
         from recipe.corpus.store import Corpus  # noqa: PLC0415
 
-        leaks = leakage(Corpus.open(corpus), [settings.examples], split=settings.split)
+        leaks = leakage(Corpus.open(corpus), Exclusions.of(videos_of(validation, settings.examples.name)))
         held = [
             *leaks.videos,
             *(name for name, _ in leaks.unclear),

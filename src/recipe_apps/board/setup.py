@@ -15,7 +15,8 @@ from recipe.artifacts import fingerprint
 from recipe.config import changed_values, parse_config
 from recipe.data.examples import read_examples
 from recipe.errors import ComputeError, InputError
-from recipe.planning.predictions import Prediction, read_predictions
+from recipe.planning.prediction_files import read_predictions
+from recipe.planning.predictions import Prediction
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world

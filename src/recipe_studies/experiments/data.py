@@ -10,6 +10,7 @@ from typing import Literal
 
 from recipe.artifacts import write_jsonl
 from recipe.config import CorpusConfig
+from recipe.corpus.excluded import read_exclusions
 from recipe.corpus.leaks import Exclusions
 from recipe.data.benchmarks import by_role, read_benchmarks, require_benchmarks
 from recipe.data.examples import read_examples, write_examples
@@ -276,7 +277,7 @@ def build_files_corpus(folder: Path, settings: FilesCorpus, progress: Progress) 
 
     files = [folder / file for file in settings.files]
     if settings.without_tests:
-        exclusions, report = Exclusions.read([folder / TEST]), ExclusionReport()
+        exclusions, report = read_exclusions([folder / TEST]), ExclusionReport()
         kept = exclusions.filter(read_narrations(files, "keep-first", check=exclusions.require_clear), report)
         build_corpus(kept, folder / settings.folder, settings.config, progress)
         warn_unchecked(exclusions.checked(report), TEST)

@@ -22,7 +22,8 @@ from recipe.evaluation.match import match_metrics
 from recipe.evaluation.matching import NearestStep, StepMatcher, ordered_f1, step_f1
 from recipe.evaluation.validity.measure import ScoredPlan, best_of, score_predictions
 from recipe.plan_text import plan_steps
-from recipe.planning.predictions import Prediction, read_predictions
+from recipe.planning.prediction_files import read_predictions
+from recipe.planning.predictions import Prediction
 from recipe.types import Example, Verdict
 from recipe.world.graph import World
 from recipe.world.load import load_world

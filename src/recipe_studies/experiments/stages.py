@@ -18,7 +18,7 @@ from recipe.config import (
 )
 from recipe.data.examples import read_examples
 from recipe.planning.planner import Planner
-from recipe.planning.predictions import read_predictions, write_predictions
+from recipe.planning.prediction_files import read_predictions, write_predictions
 from recipe.progress import Progress
 from recipe.prompting import open_prompt
 from recipe.reward.scorer import Scorer

@@ -16,7 +16,7 @@ from recipe.evaluation.controls import control_plans
 from recipe.evaluation.diversity.scores import questions
 from recipe.evaluation.judge.plans import actionable
 from recipe.models.costs import Prices
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.training.cost import STARTING, training_seconds
 from recipe_studies.experiments.data import (
     DataSettings,

@@ -293,14 +293,15 @@ def mine_pseudo_labels(folder: Path, settings: PseudoLabels, progress: Progress)
 
     Raises InputError where the corpus gives none.
     """
-    from recipe.corpus.leaks import Exclusions, warn_unchecked
+    from recipe.corpus.excluded import read_exclusions
+    from recipe.corpus.leaks import warn_unchecked
     from recipe.corpus.store import Corpus
     from recipe.mining.mine import mine
     from recipe.mining.quality import measure_quality, write_quality
 
     corpus, config = Corpus.open(folder / settings.corpus), MiningConfig()
     examples = read_examples(folder / ANNOTATED)
-    exclusions = Exclusions.read([folder / TEST])
+    exclusions = read_exclusions([folder / TEST])
     warn_unchecked(exclusions.checked_among(corpus.video_ids), TEST)
     work = folder / PSEUDO_WORK
     mined = mine(corpus, config, examples, exclusions=exclusions, limit=settings.count, work=work, progress=progress)

@@ -21,7 +21,7 @@ from recipe.evaluation.scores import READINGS
 from recipe.evaluation.validity.measure import Difference
 from recipe.evaluation.validity.readings import PlanLine
 from recipe.models.sampling import decoding_note, distinct_decodings
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.planning.vidassist.trace import count_sentences, manifest_of
 from recipe.report.numbers import format_number, format_signed
 from recipe.stats import Interval, seeded_interval, video_of

@@ -17,7 +17,8 @@ from recipe.config.planning import VidAssistConfig
 from recipe.data.examples import read_examples
 from recipe.errors import InputError
 from recipe.evaluation.scores import READINGS
-from recipe.planning.predictions import Prediction, read_predictions
+from recipe.planning.prediction_files import read_predictions
+from recipe.planning.predictions import Prediction
 from recipe.progress import Progress
 from recipe.types import Example, Verdict
 from recipe_studies.experiments.models import EndpointModel, open_stage_model

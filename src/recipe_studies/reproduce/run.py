@@ -9,7 +9,7 @@ from pathlib import Path
 from recipe.artifacts import locked, read_json, read_jsonl, to_json, write_json
 from recipe.data.benchmarks import BENCHMARKS, find_benchmark
 from recipe.data.examples import read_examples
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.progress import Progress
 from recipe_studies.experiments.results import ROWS, run_provenance, write_plan_rows
 from recipe_studies.experiments.schedule import finished_stages, run_stages, stage_times

@@ -11,7 +11,8 @@ from tests.evaluation.conftest import Recipe, overall
 from recipe.data.examples import read_examples
 from recipe.evaluation.scores import read_scores, rows_path
 from recipe.evaluation.vpa.protocol import END
-from recipe.planning.predictions import Prediction, write_predictions
+from recipe.planning.prediction_files import write_predictions
+from recipe.planning.predictions import Prediction
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.data.examples import read_examples
 from recipe.data.histories import History, write_histories
-from recipe.planning.predictions import read_predictions
+from recipe.planning.prediction_files import read_predictions
 from recipe.planning.vidassist.trace import read_trace
 
 WITHOUT_EVALUATION = 'vidassist.values=["generation", "mapping", "task_graph"]'

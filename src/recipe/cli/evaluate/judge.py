@@ -108,7 +108,7 @@ def judge(
     from recipe.evaluation.scores import rows_path
     from recipe.models.costs import Prices
     from recipe.models.sampling import distinct_decodings
-    from recipe.planning.predictions import read_predictions
+    from recipe.planning.prediction_files import read_predictions
 
     asks = not (dry_run or show_prompt)
     # A model at an endpoint may have such a name, too.
@@ -211,7 +211,7 @@ def diversity(
     from recipe.evaluation.diversity.scores import DiversityMeasure, compare_plans, pair_rows, questions
     from recipe.evaluation.measures import summarise
     from recipe.models.sampling import distinct_decodings
-    from recipe.planning.predictions import read_predictions
+    from recipe.planning.prediction_files import read_predictions
 
     if chosen is not None:
         require_writable(chosen)

@@ -59,7 +59,7 @@ class PlanOptions:
         """The plans for the examples of the split, and the examples of all splits."""
         from recipe.data.examples import read_examples
         from recipe.evaluation.measures import select_plans
-        from recipe.planning.predictions import read_predictions
+        from recipe.planning.prediction_files import read_predictions
 
         chosen = read_examples(self.examples, self.split)
         known = read_examples(self.examples) if self.split else chosen

@@ -62,7 +62,7 @@ def vpa(
     from recipe.evaluation.vpa.baselines import FLOORS
     from recipe.evaluation.vpa.run import VpaMeasure, open_task, references
     from recipe.models.sampling import Decoding
-    from recipe.planning.predictions import read_predictions
+    from recipe.planning.prediction_files import read_predictions
 
     if (baseline is None) == (predictions is None):
         raise typer.BadParameter("give one of --baseline and --predictions.", param_hint="--baseline")

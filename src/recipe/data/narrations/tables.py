@@ -17,8 +17,8 @@ from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingO
 from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, lines, source_files
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError
-from recipe.rows import Stripped, read_rows
-from recipe.tables import delimiter_of, opened
+from recipe.rows import Stripped
+from recipe.tables import delimiter_of, opened, read_rows
 from recipe.types import Narration
 
 

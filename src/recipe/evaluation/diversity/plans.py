@@ -11,7 +11,8 @@ from typing import NamedTuple
 from recipe.config import JudgeConfig
 from recipe.errors import InputError
 from recipe.evaluation.judge.plans import Case, bounded
-from recipe.planning.predictions import Prediction, match_predictions
+from recipe.planning.prediction_files import match_predictions
+from recipe.planning.predictions import Prediction
 from recipe.types import Example
 
 PLANS = 10

@@ -18,7 +18,8 @@ from typing import Literal, NamedTuple
 
 from recipe.config import JudgeConfig
 from recipe.errors import InputError, listed
-from recipe.planning.predictions import Prediction, match_predictions
+from recipe.planning.prediction_files import match_predictions
+from recipe.planning.predictions import Prediction
 from recipe.prompting import visible
 from recipe.text import same_goal
 from recipe.types import Example

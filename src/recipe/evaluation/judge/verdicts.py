@@ -23,8 +23,9 @@ from recipe.artifacts import to_json, write_jsonl
 from recipe.errors import InputError
 from recipe.evaluation.scores import PlanId, Row
 from recipe.report.numbers import MINUS
-from recipe.rows import Count, Text, read_rows
+from recipe.rows import Count, Text
 from recipe.stats import paired_interval, video_of
+from recipe.tables import read_rows
 from recipe.types import Example, Grades, Unscored, Verdict
 
 CRITERIA = tuple(field.name for field in fields(Verdict))

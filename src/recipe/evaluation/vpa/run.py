@@ -32,7 +32,8 @@ from recipe.evaluation.vpa.measures import MEASURES, ActionIds, Ids, measure_pla
 from recipe.evaluation.vpa.protocol import HORIZONS, Sample, cut_samples, read_release
 from recipe.evaluation.vpa.remap import LOW_MARGIN, MappedPlan, remap
 from recipe.planning.admissible import Embed
-from recipe.planning.predictions import Prediction, match_predictions
+from recipe.planning.prediction_files import match_predictions
+from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
 from recipe.stats import Interval

@@ -21,7 +21,7 @@ from recipe.models.costs import Budget
 from recipe.models.model import open_model
 from recipe.models.protocol import Chat, Engine, Refusal, unanswered
 from recipe.planning.planner import read_plan
-from recipe.planning.predictions import write_predictions
+from recipe.planning.prediction_files import write_predictions
 from recipe.planning.vidassist.search import (
     ActionsOf,
     NextStep,

@@ -9,7 +9,8 @@ from recipe.artifacts import JsonObject
 from recipe.errors import InputError
 from recipe.planning.predictions import Prediction
 from recipe.planning.vidassist.search import PartialPlan
-from recipe.rows import read_rows, write_rows
+from recipe.rows import write_rows
+from recipe.tables import read_rows
 from recipe.text import format_plan
 
 
