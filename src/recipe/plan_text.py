@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import islice, takewhile
@@ -119,11 +119,11 @@ def written_steps(answer: str, *, every: bool = False, times: bool = False) -> t
     elif mapping := _MAPPING.search(inner):
         block = takewhile(lambda line: line[:1] in " -", inner[mapping.start() :].splitlines())
         steps = _steps_of(_yaml("\n".join(block)), times)
-        return unmarked(steps or (), times=times) or "the completion is YAML without one list of steps"
+        return _worded(steps or (), times) or "the completion is YAML without one list of steps"
     rows = _rows(inner)
     if rows and not listed_steps(inner[: inner.index(rows[0][0])], times=times):
         problem = "the completion is a table, and it is not clear which column holds the steps"
-        return unmarked(_column(rows, times), times=times) or problem
+        return _worded(_column(rows, times), times) or problem
     if steps := listed_steps(inner, every=every, times=times):
         return steps
     if not _LISTING.issuperset(language.casefold() for language in _FENCE.findall(answer)):
@@ -194,10 +194,15 @@ def _json_steps(text: str, begins: Sequence[int], times: bool) -> tuple[str, ...
             if not values and (value := _yaml(text[begin : max(text.rfind("}"), text.rfind("]")) + 1])) is not None:
                 values = [value]
         steps = _steps_of(values[0] if len(values) == 1 else values, times) if values else None
-        if steps and (worded := unmarked(steps, times=times)):
+        if steps and (worded := _worded(steps, times)):
             return worded
         problem = "the completion is JSON without one list of steps" if values else problem
     return problem
+
+
+def _worded(steps: Iterable[str], times: bool) -> tuple[str, ...]:
+    """The texts of steps as Markdown shows them, without marks; those that say nothing are left out."""
+    return tuple(filter(None, unmarked(map(shown, steps), times=times)))
 
 
 def _steps_of(value: Any, times: bool) -> Sequence[str] | None:

@@ -163,14 +163,14 @@ def plain_steps(text: str) -> tuple[str, ...] | str:
 
 
 def unmarked(steps: Iterable[str], *, times: bool = True) -> tuple[str, ...]:
-    """Steps without the numbers and bullets before them, and unless `times` without times; those that say nothing go.
+    """Steps without the numbers and bullets before them, and unless `times` without times; empty where no more is said.
 
     >>> unmarked(["1. Boil water", "2) Wait 2 minutes", "2 eggs", "3."])
-    ('Boil water', 'Wait 2 minutes', '2 eggs')
+    ('Boil water', 'Wait 2 minutes', '2 eggs', '')
     """
-    lines = [_Line(shown(" ".join(step.split()))) for step in steps]
+    lines = [_Line(" ".join(step.split())) for step in steps]
     _take_marks(lines, times)
-    return tuple(line.text for line in lines if any(map(str.isalnum, line.text)))
+    return tuple(line.text if any(map(str.isalnum, line.text)) else "" for line in lines)
 
 
 def leading_time(line: str) -> re.Match[str] | None:
@@ -277,7 +277,7 @@ def _take_marks(lines: Sequence[_Line], times: bool) -> None:
         _take_times(lines, times)
     for line in lines:
         line.text = line.text.strip(" ;|\\\t→")
-        if line.text.endswith(('"', "”", "'")) and line.text.count(line.text[-1]) == 1:
+        if line.kind and line.text.endswith(('"', "”", "'")) and line.text.count(line.text[-1]) == 1:
             line.text = line.text[:-1]
 
 

@@ -11,6 +11,7 @@ import io
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -198,8 +199,8 @@ def _csv_rows(path: Path, stream: BinaryIO, fields: Mapping[str, Any]) -> Iterat
     heads = [head or f"column {number}" for number, head in enumerate(heads, start=1)]
     plain = [re.sub(r"[\W_]+", "_", head.lower()) for head in heads]
     names = [name if name in fields else head for name, head in zip(plain, heads, strict=True)]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise InputError.at(path, "the column occurs twice", "give it once", line=line, field=twice[0])
+    if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
+        raise InputError.at(path, "the column occurs twice", "give it once", line=line, field=twice)
     if not {*names} & {*fields}:
         problem = "this is no JSON, and the first row names no column that is known"
         remedy = f"give JSON lines, or a row of names such as {', '.join([*fields][:3])}"

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+SPLITS = ("train", "val", "test")
+"""The names of the splits, in every file of the project."""
 Supervision = Literal["annotated", "weak"]
 """Where an example's steps come from: human labels, or Phi's pseudo-trace (paper, section 3.1) or a narration."""
 

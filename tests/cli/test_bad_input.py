@@ -44,7 +44,7 @@ BAD_FILES = {
     "missing": "missing: .*does not exist",
     "folder": "folder: .*folder",
     "narrations.jsonl/x": "narrations.jsonl/x: .*does not exist",
-    "no-object": "no-object, line 1: .*JSON object",
+    "no-object": "no-object(, line 1)?: .*(JSON object|captions)",
 }
 
 

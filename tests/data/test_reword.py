@@ -73,7 +73,7 @@ def test_what_passes_is_taken_and_times_and_labels_elsewhere_stay() -> None:
         (answer(steps=GOOD[:2]), "other number of steps", (0, 1, 2)),
         (answer(steps=[*GOOD, "Fly the kite."]), "other number of steps", (0, 1, 2)),
         (answer(steps=[GOOD[0], " ", GOOD[2]]), "other number of steps", (0, 1, 2)),
-        ("I cannot help with that.\n\nSorry", "other number of steps", (0, 1, 2)),
+        ("I cannot help with that.\n\nSorry", "no answer", (0, 1, 2)),
         ("", "no answer", (0, 1, 2)),
         (None, "no answer", (0, 1, 2)),
     ],

@@ -22,7 +22,8 @@ from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.models.endpoint import host as host_module
 from recipe.models.endpoint.wire import read_error
-from recipe.models.protocol import Answer, Refusal, read_plan, unanswered
+from recipe.models.protocol import Answer, Refusal, unanswered
+from recipe.planning.planner import read_plan
 from recipe.types import Example, Plan, Verdict
 
 CHATS = [[{"role": "user", "content": f"How do I pot plant {n}?"}] for n in range(3)]

@@ -530,7 +530,7 @@ def test_steps_of_a_thought_are_replaced_by_those_of_the_plan(serve: Any) -> Non
         if event.kind == "step":
             numbers[event.data["plan"]].append(event.data["number"])
             shown[event.data["plan"]][event.data["number"]] = event.data["text"]
-    assert numbers == {0: [1, 2, 3, 4, 5, 1, 2], 1: [1, 2, 3, 4, 5]}
+    assert numbers == {0: [1, 2, 3, 4, 1, 2], 1: [1, 2, 3, 4, 5]}  # the last step of a list waits for its end
     for number, steps in ((0, TEA[:2]), (1, TEA)):
         assert [shown[number][place] for place in range(1, len(steps) + 1)] == list(steps)
         assert {row["number"] for row in plans[number]["evidence"]} <= set(range(1, len(steps) + 1))

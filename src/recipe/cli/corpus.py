@@ -16,7 +16,6 @@ from recipe.data.narrations import Duplicates, ReadingOptions
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
-    from recipe.corpus.excluded import read_exclusions
     from recipe.corpus.leaks import Exclusions
     from recipe.corpus.store import Corpus
 
@@ -52,6 +51,7 @@ Ids = Annotated[
 
 def exclusions_of(exclude: list[Path] | None, split: str, ids: Path | None) -> "Exclusions | None":
     """What these options keep out of a corpus. Raises BadParameter for ids of nothing, InputError."""
+    from recipe.corpus.excluded import read_exclusions
 
     if ids is not None and not exclude:
         raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
@@ -136,6 +136,7 @@ def info(
 
     Example: recipe corpus info corpora/mine --against data/test.jsonl
     """
+    from recipe.corpus.excluded import read_exclusions
     from recipe.corpus.leaks import leakage
     from recipe.corpus.store import Corpus
 

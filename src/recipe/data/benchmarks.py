@@ -15,11 +15,10 @@ from recipe.data.egoper import ANNOTATIONS as EGOPER_ANNOTATIONS
 from recipe.data.egoper import RECIPES, additions_and_corrections, read_egoper
 from recipe.data.egoprocel import COLLECTIONS, read_egoprocel
 from recipe.data.niv import read_niv
-from recipe.data.procedures import SPLITS
 from recipe.data.task_graphs import count_task_graphs
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
-from recipe.types import Procedure
+from recipe.types import SPLITS, Procedure
 
 SetAside = Mapping[str, tuple[str, ...]]
 """Video id to the entries of its annotation that are in no procedure."""

@@ -16,10 +16,9 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from recipe.data.layout import Published, SplitEntry, in_time_order, read_published_json, splits_of
-from recipe.data.procedures import SPLITS
 from recipe.errors import InputError
 from recipe.rows import Text
-from recipe.types import Procedure, Step
+from recipe.types import SPLITS, Procedure, Step
 
 ANNOTATIONS = "annotation_json/complete_step_annotations.json"
 _REMEDY = "use the files of github.com/CaptainCook4D/annotations"

@@ -10,7 +10,7 @@ All other fields are optional (docs/data.md). `read_procedures` reads a row as a
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, get_type_hints
 
@@ -19,11 +19,10 @@ from pydantic import BeforeValidator, Field
 from recipe.artifacts import fingerprint, json_line
 from recipe.errors import InputError
 from recipe.rows import Count, Seconds, Steps, Stripped, Text, Texts, not_blank, parse_row, write_rows
+from recipe.step_lines import unmarked
 from recipe.tables import row_texts
-from recipe.types import Procedure, Step, Supervision
+from recipe.types import SPLITS, Procedure, Step, Supervision
 
-SPLITS = ("train", "val", "test")
-"""The names of the splits, in every file of the project."""
 OWN = "own"
 """The source of a procedure that names none."""
 _OF_EXAMPLES = ("history", "continuation", "example_id", "cut", "supervision", "until", "told_history", "worded")
@@ -142,8 +141,25 @@ def procedure_rows(path: Path) -> Iterator[tuple[int, ProcedureRow]]:
     return ((line, _read_row(path, line, text)) for line, text in row_texts(path, get_type_hints(ProcedureRow)))
 
 
+def _without_marks(row: ProcedureRow) -> ProcedureRow:
+    """A row whose steps have lost the numbers and bullets that people write before them."""
+    listed = (*(row.history or ()), *row.continuation)
+    plain = tuple(text or own for text, own in zip(unmarked(listed), listed, strict=True))
+    if plain != listed:
+        done = len(listed) - len(row.continuation)
+        row = replace(row, history=None if row.history is None else plain[:done], continuation=plain[done:])
+    texts = unmarked(step.text for step in row.steps or ())
+    return (
+        row
+        if row.steps is None
+        else replace(
+            row, steps=tuple(replace(step, text=text or step.text) for step, text in zip(row.steps, texts, strict=True))
+        )
+    )
+
+
 def _read_row(path: Path, line: int, text: str) -> ProcedureRow:
-    row = parse_row(path, line, text, ProcedureRow)
+    row = _without_marks(parse_row(path, line, text, ProcedureRow))
     if row.steps is None:
         if row.history is None:
             field, other = ("history", "continuation") if row.continuation else ("steps", "goal")

@@ -242,7 +242,7 @@ def word_payments(records: Sequence[CompletionRecord]) -> Payments:
             groups.setdefault((record.goal, record.history), []).append(record)
     earned: Payments = {("", ""): (0.0, 0.0)}
     for (goal, _), group in groups.items():
-        totals = np.array([record.reward.total for record in group if record.reward is not None])
+        totals = np.array([record.reward.total for record in group if record.reward is not None], float)
         totals -= totals.mean()
         spoken = [frozenset().union(*map(content_words, record.completion.steps)) for record in group]
         rows = [(("", ""), 0.0, float(totals @ totals))]

@@ -82,8 +82,8 @@ def read_transcript(file: SourceFile, options: ReadingOptions, report: ReadingRe
         problem = f"the file has {count} lists {name!r} with texts"
         captions = Fault(UNREAD, problem, "give a file for each video, named by its id")
     else:
-        holds = listed([repr(key) for key in value]) if isinstance(value, dict) and value else "none of its fields"
-        problem = f"no list of captions with texts, such as 'segments', is in the file, which has {holds}"
+        fields = f"; its fields are {listed([repr(key) for key in value])}" if isinstance(value, dict) and value else ""
+        problem = f"no list of captions with texts, such as 'segments', is in the file{fields}"
         captions = Fault(UNREAD, problem, "give a transcript in a layout of docs/data.md, or convert it to WebVTT")
     source = options.source or ("youtube" if name in _YOUTUBE else "whisperx")
 
