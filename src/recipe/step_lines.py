@@ -75,7 +75,7 @@ _COUNTING = {
 }
 """What is a mark only where it counts up from line to line."""
 _INLINE_NUMBER = re.compile(
-    rf"(?:(?<=[\s.;:,，。；：])|^)(?:[(（]?(\d{{1,2}}|[a-h])[.)、:：）]+(?!\d)|{_LABEL}|{_COUNTED}|{_CIRCLED})",
+    rf"(?:(?<=[\s.;:,，。；：])|^)(?:[(（]?(?:(\d{{1,2}})|([a-h]))[.)、:：）]+(?!\d)|{_LABEL}|{_COUNTED}|{_CIRCLED})",
     re.IGNORECASE,
 )
 _INLINE_BULLET = re.compile(r"\s+(?=[•▪●‣]\s)")
@@ -226,7 +226,8 @@ def _parted(text: str) -> str:
         plain = re.sub(r"\*\*|__", "", line)
         marks = list[re.Match[str]]()
         for mark in _INLINE_NUMBER.finditer(plain):
-            if (digits := next(filter(None, mark.groups()), "")) and _value(digits) == len(marks) + 1:
+            alike = not marks or mark.lastindex == marks[0].lastindex
+            if alike and mark.lastindex and _value(mark[mark.lastindex]) == len(marks) + 1:
                 marks.append(mark)
         if len(marks) > 1 and re.search(r"(?:^|[^\w\s)])\s*$", plain[: marks[0].start()]):
             pieces = [plain[start:end] for start, end in pairwise([0, *(mark.start() for mark in marks), len(plain)])]
@@ -262,10 +263,12 @@ def _value(digits: str) -> int:
 
 def _take_marks(lines: Sequence[_Line], times: bool) -> None:
     """Take the marks off lines, as many as stand there, and note the first of each."""
+    quoted = False
     for _ in range(2):
         for line in lines:
             while (mark := _MARK.match(line.text)) and not (line.kind and mark.end() == len(line.text)):
                 kind = str(mark.lastgroup)
+                quoted = quoted or mark[0][0] in "\"“'"
                 style = re.sub(r"[\w\s]", "", mark[0])[:1] if kind == "number" else ""
                 _take(line, mark, kind + style, _number(mark))
         for kind, pattern in _COUNTING.items():
@@ -277,7 +280,7 @@ def _take_marks(lines: Sequence[_Line], times: bool) -> None:
         _take_times(lines, times)
     for line in lines:
         line.text = line.text.strip(" ;|\\\t→")
-        if line.kind and line.text.endswith(('"', "”", "'")) and line.text.count(line.text[-1]) == 1:
+        if quoted and line.text.endswith(('"', "”", "'")) and line.text.count(line.text[-1]) == 1:
             line.text = line.text[:-1]
 
 

@@ -242,7 +242,8 @@ def test_what_is_in_no_form_is_no_plan(text: str) -> None:
     "text",
     [
         "1. Add 2 eggs\n2. Wait 10 - 12 minutes\n3. Heat it to 180. Then wait", "- 1 cup of rice\n- 2 cups of water",
-        "1. 10:30 is the time\n2. Mix them 1:2", "1. Take bowl (1) and bowl (2)\n2. Mix", "- I. Newton's way\n- Stir",
+        "1. 10:30 is the time\n2. Mix them 1:2", "1. Take bowl (1) and bowl (2)\n2. Mix",
+        "1. Cut side a and side b.", "- I. Newton's way\n- Stir",
     ],
 )  # fmt: skip
 def test_numbers_within_steps_stay(text: str) -> None:
