@@ -2,9 +2,9 @@
 
     python benchmarks/training.py [--model FOLDER ...] [--shape 135m ...] [--device cpu] [--quick]
 
-A step has 8 prompts of 4 completions of at most 48 tokens, 8 of them in a pass: the goals and histories of the embedded
-world, whose narrations are the corpus. A model is a folder, or random weights of the shape of SmolLM2-135M (`135m`),
-Qwen2.5-0.5B (`0.5b`) or Qwen2.5-3B (`3b`). What random weights write cannot be read, so their rewards are those of the
+A step has 8 prompts of 8 completions of at most 48 tokens, all in one pass: the goals and histories of the embedded
+world, whose narrations are the corpus. A model is a folder, or random weights of the shape of the world's planner
+(`2m`), SmolLM2-135M (`135m`), Qwen2.5-0.5B (`0.5b`) or Qwen2.5-3B (`3b`). What random weights write cannot be read, so their rewards are those of the
 world's steps in drawn order, each with a number of its own, so that all are new to the encoder.
 
 The two trainers take turns; each trains from the same weights in each round, and its first step is not counted. The
@@ -53,6 +53,10 @@ SHAPES: dict[str, transformers.PretrainedConfig] = {
     "tiny": transformers.Qwen2Config(
         vocab_size=2048, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, tie_word_embeddings=True,
+    ),
+    "2m": transformers.Qwen2Config(
+        vocab_size=2048, hidden_size=192, intermediate_size=512, num_hidden_layers=4, num_attention_heads=6,
+        num_key_value_heads=3, tie_word_embeddings=True,
     ),
     "135m": transformers.LlamaConfig(
         vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
@@ -135,7 +139,8 @@ def main() -> None:
     parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 on the CPU, too")
     parser.add_argument("--corpus", type=Path, help="a corpus folder in place of the world's narrations")
     parser.add_argument("--encoder", default="minilm", help="encoder of the world's narrations")
-    parser.add_argument("--micro-batch", type=int, default=8, help="completions in a forward and backward pass")
+    parser.add_argument("--micro-batch", type=int, help="completions in a forward and backward pass; left out: all")
+    parser.add_argument("--group-size", type=int, default=8, help="completions of a prompt")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a tiny model, one round, words hashed")
     add_json(parser, "training")
@@ -165,8 +170,8 @@ def main() -> None:
         title="A step of GRPO by part, beside TRL",
         guide="training.md",
         body=[
-            "8 prompts of the embedded world, 4 completions of at most 48 tokens each, passes of "
-            f"{options.micro_batch} completions; median seconds of a part. Tokens written: {written}.",
+            f"8 prompts of the embedded world, {options.group_size} completions of at most 48 tokens each, passes of "
+            f"{options.micro_batch or 'all'} completions; median seconds of a part. Tokens written: {written}.",
             table(rows, "model, trainer"),
         ],
         partial=options.quick,
@@ -186,7 +191,7 @@ def measure(model: Path | str, corpus: Path, folder: Path, options: argparse.Nam
     config = GRPOConfig(
         model=str(model), examples="none", corpus=corpus, output=folder / "run", steps=STEPS, learning_rate=1e-30,
         max_completion_tokens=48, bf16=True if options.bf16 or options.device == "cuda" else None, metrics=(),
-        save_every=10 * STEPS, micro_batch=options.micro_batch,
+        save_every=10 * STEPS, micro_batch=options.micro_batch, group_size=options.group_size,
     )  # fmt: skip
     examples = draw_examples(world, "train", 200)
     policy = opened(model, examples, config)

@@ -99,6 +99,50 @@ def test_log_probabilities_are_trls_with_the_output_layer_on_completions_only(
     assert projected == [5 + 2, 0, 2 * 11, 11]
 
 
+@pytest.mark.parametrize("prompts", [(0, 0, 1, 1, 1), (0, 0, 0, 0, 0), (2, 0, 1, 0, 2)])
+def test_a_prompt_that_is_read_once_gives_the_loss_and_the_gradient_of_whole_rows(
+    config: GRPOConfig, scorer: Any, examples: list[Example], prompts: Sequence[int]
+) -> None:
+    run = open_run("grpo", config, config.output, {})
+    with quiet():
+        reward = RewardFunction(config, scorer, run, lambda _: None)
+        trainer = grpo_trainer(config, load_policy(config.model), examples, reward, run)
+    torch.manual_seed(0)
+    for weight in trainer.model.parameters():
+        if weight.requires_grad:
+            weight.data += 0.05 * torch.randn_like(weight)
+    trainer.model.eval()
+    # Prompts of 9, 6 and 4 tokens, padded on the left, which begin alike; completions padded on the right.
+    head, tails = torch.randint(20, 200, (3,)), [torch.randint(20, 200, (size,)) for size in (6, 3, 1)]
+    ids, mask = torch.zeros(len(prompts), 14, dtype=torch.long), torch.zeros(len(prompts), 14, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        own = torch.cat([head, tails[prompt], torch.randint(20, 200, (5 - row % 3,))])
+        first = 9 - 3 - len(tails[prompt])
+        ids[row, first : first + len(own)], mask[row, first : first + len(own)] = own, 1
+    read = list[tuple[int, ...]]()
+    body = trainer.model.get_base_model().base_model
+    hook = body.register_forward_pre_hook(
+        lambda _module, _inputs, options: read.append(tuple(options["input_ids"].shape)), with_kwargs=True
+    )
+    results, rewards = [], torch.linspace(-1, 1, len(prompts))[:, None]
+    for shares in (True, False):
+        trainer.shares_prompts = shares
+        log_probs, entropies, _ = trainer._get_per_token_logps_and_entropies(
+            trainer.model, ids, mask, 5, compute_entropy=True
+        )
+        trainer.model.zero_grad()
+        (log_probs * rewards).sum().backward()
+        gradients = [weight.grad for weight in trainer.model.parameters() if weight.requires_grad]
+        results.append([log_probs.detach(), entropies.detach(), *gradients])
+    hook.remove()
+    distinct = len({*prompts})
+    assert [rows for rows, _ in read] == [1, distinct, len(prompts), len(prompts)]
+    assert read[-1][1] == 14
+    assert len(results[0]) > 4
+    for shared, whole in zip(*results, strict=True):
+        torch.testing.assert_close(shared, whole, rtol=1e-5, atol=1e-5)
+
+
 def test_begins_at_the_reference_moves_away_and_leaves_every_completion_with_its_reward(
     config: GRPOConfig, scorer: Any
 ) -> None:

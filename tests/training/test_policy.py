@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,22 @@ def test_a_processor_without_bfloat16_trains_in_float32_and_one_warning_says_so(
     assert ["float32" in record.getMessage() for record in caplog.records] == [True] * (not native_bfloat16)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [use_bf16(asked) for asked in (None, False, True)] == [True, False, True]
+
+
+def test_sampling_with_adapters_is_that_of_the_merged_model_and_changes_no_weight(base_model: Path) -> None:
+    policy = load_policy(str(base_model))
+    adapted = get_peft_model(policy.model, lora_config(LoraSettings(), policy.model))
+    torch.manual_seed(0)
+    for name, weight in adapted.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.1)
+    before = {name: weight.detach().clone() for name, weight in adapted.named_parameters()}
+    written = draw(replace(policy, model=adapted.get_base_model()), PROMPTS * 4)
+    with adapted.disable_adapter():
+        assert draw(replace(policy, model=adapted.get_base_model()), PROMPTS * 4) != written
+    assert all(torch.equal(weight, before[name]) for name, weight in adapted.named_parameters())
+    ids = torch.arange(20, 40)[None]
+    expected = adapted.eval()(ids).logits
+    merged = adapted.merge_and_unload()
+    torch.testing.assert_close(merged(ids).logits, expected, rtol=1e-4, atol=1e-5)
+    assert draw(replace(policy, model=merged), PROMPTS * 4) == written

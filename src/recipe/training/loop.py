@@ -17,10 +17,11 @@ from typing import Any
 import datasets
 import torch
 import transformers
-from accelerate import PartialState
+from accelerate import DistributedType, PartialState
 from accelerate.tracking import GeneralTracker, MLflowTracker, TensorBoardTracker, TrackioTracker, WandBTracker
 from peft import PeftModel
 from transformers import (
+    DynamicCache,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PrinterCallback,
@@ -36,6 +37,7 @@ from recipe.config import Metrics, TrainingSettings
 from recipe.config.training import tracking_packages
 from recipe.errors import ComputeError, InputError, first_line, require_packages
 from recipe.models.checkpoints import quiet_loading
+from recipe.models.decoding import common_head
 from recipe.models.devices import use_bf16
 from recipe.models.vision import VideoProcessor
 from recipe.progress import SILENT, Advance, Progress
@@ -81,14 +83,17 @@ class SilentTrainer:
 
 
 class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, silent, with the output layer on the tokens of completions only.
+    """TRL's trainer, silent, with prompts read once and the output layer on the tokens of completions only.
 
-    TRL 1.16 applies it to prompts and padding too where Triton is missing, as on a CPU, and drops the result. The
-    overrides of private methods are safe while TRL's minor version is pinned; a test holds their signatures.
+    TRL 1.16 reads a prompt again before each of its completions, and applies the output layer to prompts and padding
+    too where Triton is missing, as on a CPU, and drops the result. The overrides of private methods are safe while
+    TRL's minor version is pinned; a test holds their signatures.
     """
 
     beta: float
     """Weight of the KL term."""
+    shares_prompts = True
+    """Whether completions of one prompt may go on from one reading of it, where the model allows that."""
     _written: torch.Tensor
     """Log-probabilities [B, tokens] that were computed last."""
     _spent: torch.Tensor | float = 0.0
@@ -125,16 +130,23 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
         """
         size = batch_size or len(input_ids)
         routed = {"output_router_logits": True} if compute_aux_loss else {}
+        body = self.accelerator.unwrap_model(self.model).get_base_model().base_model
+        share = self.shares_prompts and logits_to_keep > 1 and not compute_aux_loss and _can_share(body)
         log_probs, entropies, balance = [], [], []
         for start in range(0, len(input_ids), size):
             rows = slice(start, start + size)
             ids, mask = input_ids[rows], attention_mask[rows]
             written = mask[:, -logits_to_keep:].bool()
             labels = ids[:, -logits_to_keep:][written][None]
-            with self.accelerator.autocast(), self._hidden_before(written):
-                # Labels that need no shift are compared with the hidden states one by one.
-                read = self.model_inputs(ids, mask, rows)
-                output = model(**read, **routed, shift_labels=labels, fused_lm_head=True)
+            with self.accelerator.autocast():
+                last = None
+                if share:
+                    read, last = _behind_prompts(body, ids, mask, logits_to_keep)
+                else:
+                    read = self.model_inputs(ids, mask, rows)
+                with _hidden_before(body, written, last):
+                    # Labels that need no shift are compared with the hidden states one by one.
+                    output = model(**read, **routed, shift_labels=labels, fused_lm_head=True)
             balance.append(output.aux_loss)
             nothing = output.log_probs.new_zeros(written.shape)
             log_probs.append(nothing.masked_scatter(written, output.log_probs))
@@ -146,23 +158,76 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
             torch.stack(balance).mean() if compute_aux_loss else None,
         )
 
-    @contextmanager
-    def _hidden_before(self, written: torch.Tensor) -> Iterator[None]:
-        """Within it, the body of the model returns only the last hidden states [1, tokens, width] that predict the
-        tokens of `written` [B, L] at the end of the rows.
-        """
 
-        def select(module: Any, inputs: Any, output: Any) -> Any:
-            states = output.last_hidden_state[:, -1 - written.shape[1] : -1]
-            output.last_hidden_state = states[written][None]
-            return output
+def _can_share(body: PreTrainedModel) -> bool:
+    """Whether rows may go on from one reading of what they begin with: not with checkpoints of activations, with states
+    in place of keys and values, or where a wrapper gathers the weights for each pass.
+    """
+    kinds = getattr(body.config.get_text_config(), "layer_types", None) or ["full_attention"]
+    whole = PartialState().distributed_type in (
+        DistributedType.NO,
+        DistributedType.MULTI_GPU,
+        DistributedType.MULTI_CPU,
+    )
+    return whole and {*kinds} <= {"full_attention"} and not body.is_gradient_checkpointing
 
-        body = self.accelerator.unwrap_model(self.model).get_base_model().base_model
-        hook = body.register_forward_hook(select)
-        try:
-            yield
-        finally:
-            hook.remove()
+
+def _behind_prompts(
+    body: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, kept: int
+) -> tuple[dict[str, Any], torch.Tensor]:
+    """What a model reads of the last `kept` tokens of rows [B, L], padded on the left, whose prompts `body` has read:
+    each once, and what all begin with once; and the states [B, width] of the prompts' last tokens.
+
+    Gradients flow through the prompts, so that loss and gradient are those of whole rows.
+    """
+    pairs = zip(ids[:, :-kept].tolist(), mask[:, :-kept].tolist(), strict=True)
+    prompts = [tuple(token for token, seen in zip(*pair, strict=True) if seen) for pair in pairs]
+    place_of = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
+    distinct, cache = [*place_of], DynamicCache()
+    head = common_head(distinct)
+    if head:
+        body(input_ids=ids.new_tensor([distinct[0][:head]]), past_key_values=cache, use_cache=True)
+        cache.batch_repeat_interleave(len(distinct))
+    width = max(map(len, distinct)) - head
+    gaps = [width + head - len(prompt) for prompt in distinct]
+    rest = ids.new_tensor([[0] * gap + [*prompt[head:]] for gap, prompt in zip(gaps, distinct, strict=True)])
+    seen = mask.new_tensor([[1] * head + [0] * gap + [1] * (width - gap) for gap in gaps])
+    states = body(
+        input_ids=rest,
+        attention_mask=seen,
+        position_ids=(seen.cumsum(-1) - 1).clamp(min=0)[:, head:],
+        past_key_values=cache,
+        use_cache=True,
+    ).last_hidden_state
+    places = torch.tensor([place_of[prompt] for prompt in prompts], device=ids.device)
+    cache.batch_select_indices(places)
+    seen = torch.cat([seen[places], mask[:, -kept:-1]], dim=1)
+    read = {
+        "input_ids": ids[:, -kept:-1],
+        "attention_mask": seen,
+        "position_ids": (seen.cumsum(-1) - 1).clamp(min=0)[:, 1 - kept :],
+        "past_key_values": cache,
+    }
+    return read, states[places, -1]
+
+
+@contextmanager
+def _hidden_before(body: torch.nn.Module, written: torch.Tensor, last: torch.Tensor | None) -> Iterator[None]:
+    """Within it, the body of a model returns only the last hidden states [1, tokens, width] that predict the tokens of
+    `written` [B, L] at the end of the rows; `last` are those of the prompts' ends where the rows begin behind them.
+    """
+
+    def select(module: Any, inputs: Any, output: Any) -> Any:
+        states = output.last_hidden_state
+        states = states[:, -1 - written.shape[1] : -1] if last is None else torch.cat([last[:, None], states], dim=1)
+        output.last_hidden_state = states[written][None]
+        return output
+
+    hook = body.register_forward_hook(select)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def shared_arguments(config: TrainingSettings, run: Run) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -96,10 +97,33 @@ def sample(
     training = model.training
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _merged(model):
             return complete(model, prompts, choose, ends=ends, longest=longest, clips=clips)
     finally:
         model.train(training)
+
+
+@contextmanager
+def _merged(model: PreTrainedModel) -> Iterator[None]:
+    """Within it, adapters in float32 are part of the weights, which saves their products at every token; afterwards
+    the weights are what they were, to the bit. In bfloat16 they stay beside: the sum would round small steps away.
+    """
+    layers = [
+        (module, module.get_base_layer().weight)
+        for module in model.modules()
+        if isinstance(module, BaseTunerLayer) and not module.merged and not module.disable_adapters
+    ]
+    layers = [(module, weight) for module, weight in layers if weight.dtype == torch.float32]
+    apart = [weight.data for _, weight in layers]
+    try:
+        for module, weight in layers:
+            weight.data = weight.data.clone()
+            module.merge()
+        yield
+    finally:
+        for (module, weight), data in zip(layers, apart, strict=True):
+            module.merged_adapters.clear()
+            weight.data = data
 
 
 def row_keys(trainer: Any, count: int) -> list[str]:

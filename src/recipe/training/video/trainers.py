@@ -143,6 +143,7 @@ class VideoGRPOTrainer(VideoTrainer, SilentGRPOTrainer):
     Rows of the dataset hold `example`, an index, and `draw`, their place in the run, beside the reward's columns.
     """
 
+    shares_prompts = False
     video_prompts: VideoPrompts
     video_examples: Sequence[Example]
 
