@@ -50,7 +50,7 @@ def test_settings_reach_the_trainer(config: GRPOConfig) -> None:
     assert (args.beta, args.epsilon, args.epsilon_high, args.num_generations) == (0.04, 0.30, None, 4)
     assert (args.loss_type, args.scale_rewards, args.use_bias_correction_kl) == ("grpo", "group", False)
     assert (args.learning_rate, args.lr_scheduler_type, args.warmup_steps) == (1e-4, "constant", 0)
-    assert (args.temperature, args.top_p, args.top_k) == (1.0, 1.0, 0)
+    assert (args.temperature, args.top_p, args.top_k) == (0.7, 1.0, 0)
     assert args.optim == "adamw_torch_fused"
     assert args.report_to == []
     assert plain.lora.model_dump() == {

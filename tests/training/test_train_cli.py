@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
+from recipe.artifacts import read_jsonl
 from recipe.cli import app
 from recipe.cli.console import run
 from recipe.config import BestOfNConfig, GRPOConfig, SFTConfig, load_config
+from recipe.data.examples import read_examples, write_examples
+from recipe.plan_text import plan_steps
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+from recipe.world.validity import score_plan
 
 Command = Callable[..., int]
 
@@ -89,6 +95,30 @@ def test_a_check_as_json(
     printed = json.loads(capsys.readouterr().out)
     assert not printed["ready"]
     assert "measurement" not in printed
+
+
+def test_the_positive_control_rewards_by_the_reference_into_a_folder_of_its_own(
+    world_run: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
+) -> None:
+    goals = {example.goal for example in read_examples(world_run["examples"])}
+    held_out = [example for example in draw_examples(load_world(), "test_cuts", 400) if example.goal in goals][:3]
+    write_examples(tmp_path / "held-out.jsonl", held_out)
+    path = tmp_path / "grpo.toml"
+    path.write_text(
+        f'model = "{world_run["model"]}"\nexamples = "{world_run["examples"]}"\ncorpus = "no-corpus"\n'
+        f'output = "{tmp_path / "run"}"\nsteps = 2\nprompts_per_step = 2\nmax_completion_tokens = 32\nmetrics = []\n'
+        f'[validation]\nexamples = "{tmp_path / "held-out.jsonl"}"\nmeasure = "validity"\n'
+    )
+    assert recipe("train", "grpo", path, "--control", "reference", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    folder = Path(printed["model"]).parent
+    assert folder == tmp_path / "run-reference"
+    assert any("control" in note for note in printed["notes"])
+    world = load_world()
+    for _, record in read_jsonl(folder / "completions" / "step-00001.jsonl"):
+        plan = plan_steps(record["completion"])
+        assert record["reward"]["total"] == score_plan(world, record["goal"], record["history"], plan).score
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.thorough

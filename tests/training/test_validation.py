@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -20,6 +21,7 @@ from recipe.data.examples import write_examples
 from recipe.errors import ConfigError, InputError
 from recipe.evaluation.plan_measures import plan_measure
 from recipe.training.grpo import train_grpo
+from recipe.training.rewards import open_reward_run
 from recipe.training.validation import plan_kl, require_held_out
 from recipe.types import Example, Narration, Segment
 from recipe.world.examples import draw_examples
@@ -131,19 +133,24 @@ def test_the_reward_needs_no_measure_and_is_the_scorers(config: GRPOConfig, scor
     assert first["reward"] <= 0  # minus the distance to three steps
 
 
-def test_plans_are_sampled_at_the_temperature_of_the_validation(
-    config: GRPOConfig, scorer: Any, tmp_path: Path
-) -> None:
+def test_plans_are_sampled_at_the_temperature_of_the_run(config: GRPOConfig, scorer: Any, tmp_path: Path) -> None:
     asked = {}
-    for name, rolled, validated in (("cold", 0.4, 0.7), ("warm", 1.6, 0.7), ("other", 1.6, 3.0)):
-        settings = config.validation.model_copy(update={"temperature": validated})
-        own = {"temperature": rolled, "validation": settings, "steps": 1, "output": tmp_path / name}
+    for name, temperature in (("cold", 0.4), ("warm", 1.6), ("again", 0.4)):
+        own = {"temperature": temperature, "steps": 1, "output": tmp_path / name}
         measure = Scripted([0.2, 0.1])
         train_grpo(config.model_copy(update=own), scorer, measure=measure)
         asked[name] = measure.asked[0]  # before the first step: of the base
-    assert asked["cold"] == asked["warm"]
-    assert asked["warm"] != asked["other"]
-    assert ValidationSettings(examples=Path("x")).temperature == SamplingConfig().temperature
+    assert asked["cold"] == asked["again"] != asked["warm"]
+
+
+def test_a_run_samples_as_its_plans_are_used(config: GRPOConfig, scorer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert GRPOConfig(model="m", examples="e", output="o", corpus="c").temperature == SamplingConfig().temperature
+    for temperature, warned in ((0.7, False), (1.0, True)):
+        caplog.clear()
+        own = {"temperature": temperature, "output": config.output / str(temperature)}
+        with ExitStack() as closing:
+            open_reward_run("grpo", config.model_copy(update=own), scorer, closing)
+        assert ("temperature" in caplog.text) == warned
 
 
 # The process is killed after a validation that found a better step, before its checkpoint.

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -40,6 +41,13 @@ app = CommandGroup(kind=TrainGroup, help="Train a planner: from scratch, SFT, GR
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Settings of the run.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the resolved settings, what is missing and what the run takes; stop.")
+]
+
+Control = Annotated[
+    Literal["reference"] | None,
+    typer.Option(
+        help="Reward plans by the annotated continuation instead, into OUTPUT-reference: the first run to make."
+    ),
 ]
 
 
@@ -85,23 +93,27 @@ def sft(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) ->
 @app.command()
 @shows
 @settable(lambda: _keys("grpo"))
-def grpo(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
+def grpo(
+    config: ConfigFile, control: Control = None, changes: Changes = None, dry_run: DryRun = False
+) -> CommandOutput:
     """Train on the verifier's reward, from text or from videos; run it again to resume.
 
-    Example: recipe train grpo configs/grpo-qwen2.5-3b.toml
+    Example: recipe train grpo configs/grpo-qwen2.5-3b.toml --control reference
     """
-    return _run("grpo", config, changes or (), dry_run)
+    return _run("grpo", config, changes or (), dry_run, control)
 
 
 @app.command(name="best-of-n")
 @shows
 @settable(lambda: _keys("best-of-n"))
-def best_of_n(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False) -> CommandOutput:
+def best_of_n(
+    config: ConfigFile, control: Control = None, changes: Changes = None, dry_run: DryRun = False
+) -> CommandOutput:
     """Train in rounds on the best of N own plans by the verifier's reward; run it again to resume.
 
     Example: recipe train best-of-n configs/best-of-n-qwen2.5-3b.toml
     """
-    return _run("best-of-n", config, changes or (), dry_run)
+    return _run("best-of-n", config, changes or (), dry_run, control)
 
 
 @app.command()
@@ -182,8 +194,23 @@ def _trainer(stage: "Stage", settings: Any) -> Callable[[], Path]:
         from recipe.training.sft import train_sft
 
         return lambda: train_sft(settings, progress())
-    verifier = measure = None
-    if ranks.main() and settings.corpus is not None:  # otherwise a service scores
+    verifier: Any = None
+    measure = None
+    if ranks.main() and settings.control is not None:
+        from recipe.config import ValidationSettings
+        from recipe.data.examples import read_training_examples
+        from recipe.evaluation.plan_measures import plan_measure
+        from recipe.training.rewards import ReferenceScorer
+
+        of_plans = settings.validation or ValidationSettings(examples=settings.examples)
+        if of_plans.measure == "reward":
+            of_plans = of_plans.model_copy(update={"measure": "matched_f1"})
+        examples = read_training_examples(settings.examples, settings.split)
+        if settings.validation is not None:
+            examples += read_training_examples(settings.validation.examples, settings.validation.split)
+        if (compared := plan_measure(of_plans)) is not None:
+            verifier = ReferenceScorer(examples, compared)
+    elif ranks.main() and settings.corpus is not None:  # otherwise a service scores
         from recipe.corpus.store import Corpus
         from recipe.reward.verifier import Verifier
 
@@ -201,7 +228,9 @@ def _trainer(stage: "Stage", settings: Any) -> Callable[[], Path]:
     return lambda: train_best_of_n(settings, verifier, progress(), measure)
 
 
-def _run(stage: "Stage | None", path: Path, changes: Sequence[str], dry_run: bool) -> CommandOutput:
+def _run(
+    stage: "Stage | None", path: Path, changes: Sequence[str], dry_run: bool, control: str | None = None
+) -> CommandOutput:
     """Train alone in the run's folder; shows where model and card are, and the last metrics.
 
     Of several processes the first one locks the folder, reports and prints.
@@ -214,6 +243,9 @@ def _run(stage: "Stage | None", path: Path, changes: Sequence[str], dry_run: boo
     speaks = os.environ.get("LOCAL_RANK", "0") == "0"
     try:
         stage, settings = read_training(path, changes, stage)
+        if control is not None:
+            further = [f"control={control}", f"output={settings.output}-{control}"]
+            stage, settings = read_training(path, [*changes, *further], stage)
     except RecipeError:
         if speaks:
             raise
@@ -239,9 +271,15 @@ def _run(stage: "Stage | None", path: Path, changes: Sequence[str], dry_run: boo
         raise
     if not ranks.main():
         raise SystemExit(0)
-    *_, (_, last) = read_jsonl(model.parent / "metrics.jsonl")
+    rows = [row for _, row in read_jsonl(model.parent / "metrics.jsonl")]
+    last = rows[-1]
     card = str(model / "README.md")
     notes = read_json(model.parent / "run.json").get("notes", [])
+    rewards = [row["reward"] for row in rows if getattr(settings, "control", None) and row.get("reward") is not None]
+    if rewards:
+        tenth = -(-len(rewards) // 10)
+        figures = f"{fmean(rewards[:tenth]):.3f} at first, {fmean(rewards[-tenth:]):.3f} at the end"
+        notes = [*notes, f"control: reward {figures}; if this does not rise, no reward can"]
     numbers = (f"{name} {value:.4g}" for name, value in last.items() if isinstance(value, int | float))
     lines = [f"model: {model}", f"card: {card}", "last step: " + ", ".join(numbers), *notes]
     return CommandOutput(

@@ -26,8 +26,12 @@ class FrameConfig(Settings):
     """Larger frames are reduced to this area."""
 
 
+TEMPERATURE = 0.7
+"""Of plans: in use, in roll-outs and in validation (SPEC: evaluation takes one continuation at temperature 0.7)."""
+
+
 class SamplingConfig(Settings):
-    """How a planner samples (SPEC: evaluation takes one continuation at temperature 0.7)."""
+    """How a planner samples."""
 
     temperature: Annotated[float, Field(ge=0)] | None = None
     """0 is greedy. Left out: 0.7, or with `imitate` the checkpoint's own."""
@@ -50,7 +54,7 @@ class SamplingConfig(Settings):
             and values.get("imitate", "none") == "none"
             and values.get("temperature") is None
         ):
-            return {**values, "temperature": 0.7}
+            return {**values, "temperature": TEMPERATURE}
         return values
 
 

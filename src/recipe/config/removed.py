@@ -39,6 +39,7 @@ REMOVED: Mapping[str, str] = {
     "GroundedConfig.permutations": "it belonged to `language_model`, which was removed too; leave it out",
     "GroundedConfig.abstain_below": "abstaining lost quality; leave it out, and use min_coverage to train on covered "
     "prompts only",
+    "ValidationSettings.temperature": "validation samples at the temperature of the roll-outs; set temperature instead",
     "GRPOConfig.kl_budget": "its gain was within the noise; validate with patience, which keeps the best step",
     "GRPOConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",
     "BestOfNConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",

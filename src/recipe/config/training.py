@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from recipe.config.base import Config, Fraction, Positive, Settings, load_config, parse_config, read_config
-from recipe.config.models import FrameConfig
+from recipe.config.models import TEMPERATURE, FrameConfig
 from recipe.config.reward import RewardConfig
 from recipe.errors import ConfigError
 
@@ -193,9 +193,6 @@ class ValidationSettings(Settings):
     """Validations without a better one after which training stops; left out: it goes on."""
     samples: Positive = 4
     """Plans of a prompt, with the same random numbers at each validation."""
-    temperature: Annotated[float, Field(gt=0)] = 0.7
-    """Of these plans. The default is that of `recipe plan`: what training gains at a higher one may be no more than a
-    sharper distribution."""
     encoder: str = "minilm"
     """Of `matched_f1`, `proxy` and of `validity` with `graphs`: minilm, hash:256, hub id or folder."""
     graphs: Path | None = None
@@ -226,8 +223,12 @@ class RewardTrainingSettings(TrainingSettings):
     verifier are then the service's."""
     reward_patience: Annotated[float, Field(gt=0)] = 3600.0
     """Ours. Seconds for which training waits for a service that does not answer; may change when a run is resumed."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Ours. Of the roll-outs."""
+    temperature: Annotated[float, Field(gt=0)] = TEMPERATURE
+    """Ours. Of the roll-outs and of validation's plans. The default is that of `recipe plan`: at a higher one training
+    repairs errors that plans in use do not have (docs/training.md)."""
+    control: Literal["reference"] | None = None
+    """Ours. A positive control in place of the verifier: plans are rewarded by the annotated continuation, with what
+    `validation.measure` names, else matched step F1. If that reward does not rise, no reward can."""
     max_completion_tokens: Positive = 256
     """Ours."""
     min_coverage: Literal["partly", "known"] | float | None = None
@@ -239,9 +240,9 @@ class RewardTrainingSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _one_source_of_rewards(self) -> Self:
-        if (self.corpus is None) == (self.reward_service is None):
+        if self.control is None and (self.corpus is None) == (self.reward_service is None):
             raise ValueError("give one of corpus, a folder, and reward_service, an address")
-        if self.corpus is None:
+        if self.corpus is None and self.control is None:
             for name in ("corpus_devices", "reward"):
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise ValueError(f"{name} has a use with corpus only; give it to the reward service instead")
@@ -294,11 +295,12 @@ class GRPOConfig(RewardTrainingSettings):
     """Stated (appendix A.4). Clipping range of the importance ratio."""
     iterations: Positive = 1
     """Ours. Passes over each batch of completions; the ratio moves away from 1, and clipping acts, only above 1."""
-    loss: Literal["grpo", "dr_grpo"] = "grpo"
+    loss: Literal["grpo", "dapo", "dr_grpo"] = "grpo"
     """`grpo`, as first published, standardises rewards within the group (stated, appendix A.4) and averages the loss
-    within a completion first (ours). Ours: `dr_grpo` (Liu et al. 2025) only centres rewards and divides the sum over
-    all tokens by `max_completion_tokens` a completion, so that neither the spread of a group nor the length of a
-    completion weighs its tokens."""
+    within a completion first (ours), which weakens the price of a long bad plan: plans grow. Ours: `dapo` (Yu et al.
+    2025) averages over all tokens of a step instead; `dr_grpo` (Liu et al. 2025) only centres rewards and divides the
+    sum over all tokens by `max_completion_tokens` a completion, so that neither the spread of a group nor the length of
+    a completion weighs its tokens."""
     learning_rate: float = 1e-4
     """Stated (appendix A.4). Constant, without warm-up."""
     truncated: Literal["keep", "mask"] = "keep"

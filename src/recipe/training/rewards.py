@@ -10,11 +10,12 @@ from typing import TypeVar
 
 from recipe.artifacts import JsonObject, write_json
 from recipe.config import BestOfNConfig, GroundedConfig, GRPOConfig, RewardConfig, RewardTrainingSettings, parse_config
-from recipe.errors import ConfigError, InputError
+from recipe.config.models import TEMPERATURE
+from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.reward.coverage import FEWEST, TaskPrompt
 from recipe.reward.grounded import corpus_share
 from recipe.reward.own import pinned_reward
-from recipe.reward.scorer import Scorer, or_none, prompt_outcomes, score_plans
+from recipe.reward.scorer import PromptGroup, Scorer, Steps, or_none, plain_reward, prompt_outcomes, score_plans
 from recipe.reward.self_trained import CARD
 from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import CompletionRecord, Finding
@@ -52,7 +53,14 @@ def open_reward_run(
     inputs = run_inputs(config)
     if isinstance(config, BestOfNConfig) and config.plans is not None:
         inputs["plans"] = config.plans / FIRST_ROUND
-    if config.corpus is not None:
+    if config.temperature != TEMPERATURE and ranks.main():
+        _LOG.warning(
+            "plans are sampled at temperature %g, and by recipe plan at %g; a gain at one need not hold at the other",
+            config.temperature, TEMPERATURE,
+        )  # fmt: skip
+    if config.control is not None:
+        config = config.model_copy(update={"corpus": None, "reward_service": None})
+    elif config.corpus is not None:
         inputs["corpus"] = config.corpus
         reward = config.reward
         config = config.model_copy(update={"reward": ranks.from_main(lambda: _recorded(reward, scorer))})
@@ -66,7 +74,7 @@ def open_reward_run(
         if validation.graphs is not None:
             inputs["validation graphs"] = validation.graphs
     with ExitStack() as opened:  # ends the connection at once where the run cannot be opened
-        if config.corpus is None:
+        if config.corpus is None and config.control is None:
             from recipe.training.served import ServedReward  # noqa: PLC0415 - an extra of its own
 
             scorer = service = ServedReward(config)
@@ -139,6 +147,32 @@ def prompts_in_order(examples: Sequence[Example], needed: int, seed: int) -> lis
     while len(order) < needed:
         order += draw.sample(examples, len(examples))
     return order[:needed]
+
+
+class ReferenceScorer:
+    """Rewards a plan by how well it fits the annotated continuation of its prompt: the positive control."""
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        measure: Callable[[Sequence[Example], Sequence[Steps]], Sequence[float | None]],
+    ) -> None:
+        """`measure` gives the values of a plan of each example, None for one that it does not know."""
+        self._example_of = {(example.goal, example.history): example for example in reversed(examples)}
+        self._measure = measure
+
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+        """The reward of each plan of each group. Raises ComputeError for a plan without a value."""
+        plans = [plan for group in groups for plan in group.plans]
+        examples = [self._example_of[group.goal, group.history] for group in groups for _ in group.plans]
+        rewards = iter(zip(self._measure(examples, plans), plans, strict=True))
+        return [[_measured(*next(rewards)) for _ in group.plans] for group in groups]
+
+
+def _measured(value: float | None, plan: Steps) -> Reward:
+    if value is None:
+        raise ComputeError("the measure of the control does not know a prompt; set validation.measure to another.")
+    return plain_reward(value, len(plan))
 
 
 def score_completions(scorer: Scorer, records: Sequence[CompletionRecord], *, earlier: bool) -> None:

@@ -56,7 +56,7 @@ class Validation:
         measure: Measure | None = None,
         unit: str = "step",
     ) -> None:
-        """Plans are sampled as those of the run, at their own temperature, `at_once` in a batch, until one of `ends`.
+        """Plans are sampled as those of the run, `at_once` in a batch, until one of `ends`.
 
         `scorer` and `measure` are needed in the first process; `measure` only where it is not the reward. `unit` is
         what the steps are called in sentences.
@@ -71,6 +71,7 @@ class Validation:
         self._scorer, self._unit = scorer, unit
         self._tokenizer, self._ends, self._at_once = policy.tokenizer, ends, at_once
         self._prompt, self._longest, self._seed = run_prompt(config), config.max_completion_tokens, config.seed
+        self._temperature = config.temperature
         self._examples = read_training_examples(settings.examples, settings.split)[: settings.prompts]
         self.rows: list[dict[str, Any]] = []
         """One a validation, the base first; their fields are those of `validation.jsonl`."""
@@ -133,7 +134,7 @@ class Validation:
                 prompts,
                 # The same random numbers at each validation, so that steps are compared pair by pair.
                 [f"{self._seed} validation {index // samples} {index % samples}" for index in indices],
-                temperature=self._settings.temperature,
+                temperature=self._temperature,
                 longest=self._longest,
                 ends=self._ends,
             )
@@ -141,7 +142,7 @@ class Validation:
                 Completion.of(text, cut=tokens[-1] not in self._ends).steps
                 for text, tokens in zip(decode_completions(self._tokenizer, written, opening), written, strict=True)
             ]
-            own += zip(indices, steps, divergences(model, prompts, written, self._settings.temperature), strict=True)
+            own += zip(indices, steps, divergences(model, prompts, written, self._temperature), strict=True)
         plans = sorted(ranks.gathered(own))  # in one order, whatever the number of processes
         row = ranks.from_main(lambda: self._measured(step, [steps for _, steps, _ in plans], [kl for *_, kl in plans]))
         gain = self.gain(row) if self.rows else None

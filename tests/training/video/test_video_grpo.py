@@ -69,7 +69,7 @@ def log_probs(trainer: VideoGRPOTrainer, batch: dict[str, Any]) -> torch.Tensor:
 def test_what_is_sampled_has_the_log_probability_that_is_trained(
     config: GRPOConfig, scorer: Any, paintings: Any
 ) -> None:
-    trainer, policy = trainer_of(config, scorer, paintings)
+    trainer, policy = trainer_of(config.model_copy(update={"temperature": 1.0}), scorer, paintings)
     moved(trainer)
     trainer.model.eval()
     asked = [trainer.video_prompts.prompt(trainer.video_examples[n], n) for n in (0, 1, 2, 4)]
