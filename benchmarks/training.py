@@ -4,8 +4,9 @@
 
 A step has 8 prompts of 8 completions of at most 48 tokens, all in one pass: the goals and histories of the embedded
 world, whose narrations are the corpus. A model is a folder, or random weights of the shape of the world's planner
-(`2m`), SmolLM2-135M (`135m`), Qwen2.5-0.5B (`0.5b`) or Qwen2.5-3B (`3b`). What random weights write cannot be read, so their rewards are those of the
-world's steps in drawn order, each with a number of its own, so that all are new to the encoder.
+(`2m`), SmolLM2-135M (`135m`), Qwen2.5-0.5B (`0.5b`) or Qwen2.5-3B (`3b`). What random weights write cannot be read, so
+their rewards are those of the world's steps in drawn order, each with a number of its own, so that all are new to the
+encoder.
 
 The two trainers take turns; each trains from the same weights in each round, and its first step is not counted. The
 learning rate is too small to change what is sampled: on a CPU both write the same completions, which is checked; on a

@@ -102,6 +102,9 @@ class StudySettings(Settings):
     sampling: SamplingConfig = SamplingConfig()
 
 
+Noise = Literal["drop", "swap", "alien", "repeat", "stop", "systematic"]
+
+
 class Experiment(StudySettings):
     """What every experiment has: a source of data and the settings of each stage that differ from their defaults."""
 
@@ -115,7 +118,9 @@ class Experiment(StudySettings):
     source: Annotated[WorldSource | FilesSource, Field(discriminator="type")]
     prompt: str = ""
     """What the given model and all runs from it are asked with, as `prompt` of a training run (docs/planning.md)."""
-    noise: dict[Literal["drop", "swap", "alien", "repeat", "stop"], Fraction] = Field(default_factory=dict)
+    noise: dict[Literal["drop", "swap", "alien", "repeat", "stop", "systematic"], Fraction] = Field(
+        default_factory=dict
+    )
     """Noise of the base's training text from a world, where it differs from `recipe.world.examples.TextNoise`."""
     samples: Annotated[int, Field(ge=2)] = 10
     """Plans sampled for each test prompt and regime."""
