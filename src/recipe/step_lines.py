@@ -279,7 +279,8 @@ def _take_marks(lines: Sequence[_Line], times: bool) -> None:
                 _take(line, mark, "symbol")
         _take_times(lines, times)
     for line in lines:
-        line.text = line.text.strip(" ;|\\\t→")
+        if line.kind:
+            line.text = line.text.strip(" ;|\\\t→")
         if quoted and line.text.endswith(('"', "”", "'")) and line.text.count(line.text[-1]) == 1:
             line.text = line.text[:-1]
 

@@ -29,7 +29,7 @@ def test_the_line_that_cannot_be_read_is_named(recipe: Recipe) -> None:
     (recipe.folder / "half").write_bytes(good + b'{"video_id": ')
     refused("late", "late, line 4: .*UTF-8")
     refused("half", "half, line 4: .*column 14")
-    refused("no-json", "no-json, line 1, field 'video_id'")
+    refused("no-json", "no-json: not valid JSON .*line 2")
     write_lines(recipe.folder / "twice", *NARRATIONS, NARRATIONS[0])
     refused("twice", "line 4, field 'video_id': .*'tea'.*, line 1")
     assert not (recipe.folder / "new").exists()

@@ -316,6 +316,8 @@ def test_real_narrations_survive_every_form(real: list[Narration], form: str, tm
     for narration in real:
         stable = tuple(sorted(narration.segments, key=lambda s: (s.start, s.end)))
         segments = narration.segments if form == "jsonl" else stable
+        if form == "whisperx":  # as in subtitles, white space is one space
+            segments = tuple(replace(segment, text=" ".join(segment.text.split())) for segment in segments)
         assert order[narration.video_id] == replace(narration, segments=segments, source=source)
 
 

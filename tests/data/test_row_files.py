@@ -16,10 +16,22 @@ from recipe.data.histories import History, read_histories, with_histories, write
 from recipe.data.procedures import read_procedures, write_procedures
 from recipe.data.supervision import cut_procedures
 from recipe.errors import InputError
+from recipe.step_lines import unmarked
 from recipe.types import Example, Procedure, Step
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool)
-lists = st.lists(texts, max_size=3).map(tuple)
+
+
+def without_marks(steps: Any) -> bool:
+    return unmarked(steps) == tuple(" ".join(step.split()) for step in steps)
+
+
+def step_lists(least: int = 0) -> st.SearchStrategy[tuple[str, ...]]:
+    """Steps that do not begin as numbers and bullets do, which are read without these."""
+    return st.lists(texts, min_size=least, max_size=3).map(tuple).filter(without_marks)
+
+
+lists = step_lists()
 examples = st.builds(
     Example,
     example_id=texts,
@@ -27,7 +39,7 @@ examples = st.builds(
     video_id=texts,
     goal=texts,
     history=lists,
-    continuation=st.lists(texts, min_size=1, max_size=3).map(tuple),
+    continuation=step_lists(1),
     cut=st.integers(1, 9),
     split=st.sampled_from(["", "train", "test"]),
     supervision=st.sampled_from(["annotated", "weak"]),
@@ -50,7 +62,9 @@ histories = st.builds(
 @st.composite
 def procedures(draw: st.DrawFn) -> Procedure:
     starts = sorted(draw(st.lists(st.floats(0, 1e4), min_size=1, max_size=4)))
-    steps = tuple(Step(draw(texts), start, draw(st.sampled_from([None, start + 1.0]))) for start in starts)
+    told = draw(st.lists(texts, min_size=len(starts), max_size=len(starts)).filter(without_marks))
+    ends = (draw(st.sampled_from([None, start + 1.0])) for start in starts)
+    steps = tuple(map(Step, told, starts, ends))
     split = draw(st.sampled_from(["", "train", "val", "test"]))
     return Procedure(draw(texts), draw(texts), draw(texts), steps, split)
 

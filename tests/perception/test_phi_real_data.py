@@ -50,9 +50,14 @@ def test_real_clips_are_told(
     (tmp_path / "p").write_text("".join(json.dumps(row) + "\n" for row in steps))
 
     asked = ("--examples", tmp_path / "e", "--output", tmp_path / "h", "--batch-size", 2)
-    assert (perceive(*asked)["rows"], perceive(*asked)["asked"]) == (6, 0)
+    # What an untrained model writes may be in no form that is read: such an answer is counted, and no history.
+    first = perceive(*asked)
+    assert first["rows"] + len(first["unreadable"]) == 6
+    assert perceive(*asked) == first | {"asked": 0}
     told = read_histories(tmp_path / "h")
-    assert len(with_histories(read_examples(tmp_path / "e"), told)) == 6
+    assert len(told) == first["rows"]
+    read = [example for example in read_examples(tmp_path / "e") if example.example_id in told]
+    assert len(with_histories(read, told)) == first["rows"] > 1
     assert len({one.history for one in told.values()}) > 1  # the pixels are read
 
     found = perceive("--procedures", tmp_path / "p", "--traces", tmp_path / "t")

@@ -1,5 +1,7 @@
 """Splits that never leak, gold that is valid, and noisy pre-training text that is not."""
 
+from collections import Counter
+from dataclasses import replace
 from statistics import mean
 
 import pytest
@@ -101,3 +103,33 @@ def test_careful_text_is_valid(world: World) -> None:
     for example in noisy_examples(world, 100, goals=["mop the floor"], noise=careful):
         assert example.goal == "mop the floor"
         assert score_plan(world, example.goal, example.history, example.continuation).perfect
+
+
+def test_systematic_errors_are_the_same_in_a_share_of_a_goals_texts(world: World) -> None:
+    goals = ["mop the floor", "brew a pot of tea", "make pancakes"]
+    still = TextNoise(drop=0, swap=0, alien=0, repeat=0, stop=0)
+    recognise = world.recogniser.step
+
+    def steps(share: float, seed: int = 0) -> dict[str, list[list[str | None]]]:
+        texts: dict[str, list[list[str | None]]] = {goal: [] for goal in goals}
+        for example in noisy_examples(world, 1500, seed, goals, replace(still, systematic=share)):
+            own = world.graph(example.goal).steps
+            if len(example.history) == 1:  # cut at the same place
+                texts[example.goal].append([recognise(text, own) for text in example.continuation])
+        return texts
+
+    def foreign(texts: list[list[str | None]], goal: str) -> Counter[str | None]:
+        return Counter(step for plan in texts for step in plan if step not in world.graph(goal).steps)
+
+    assert all(not foreign(texts, goal) for goal, texts in steps(0.0).items())
+    for share in (0.35, 0.9):
+        for goal, texts in steps(share).items():
+            own, wrong = world.graph(goal), foreign(texts, goal)
+            # A few foreign steps, always the same, each in its share of the texts.
+            assert 1 <= len(wrong) <= 2
+            assert all(abs(count / len(texts) - share) < 0.2 for count in wrong.values())
+            # A required step is missing in its share of the texts.
+            present = Counter(step for plan in texts for step in {*plan})
+            missing = [1 - present[step] / len(texts) for step in own.required]
+            assert any(abs(rate - share) < 0.2 for rate in missing)
+    assert steps(0.9) == steps(0.9) != steps(0.9, seed=1)

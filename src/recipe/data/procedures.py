@@ -143,18 +143,20 @@ def procedure_rows(path: Path) -> Iterator[tuple[int, ProcedureRow]]:
 
 def _without_marks(row: ProcedureRow) -> ProcedureRow:
     """A row whose steps have lost the numbers and bullets that people write before them."""
-    listed = (*(row.history or ()), *row.continuation)
-    plain = tuple(text or own for text, own in zip(unmarked(listed), listed, strict=True))
-    if plain != listed:
-        done = len(listed) - len(row.continuation)
-        row = replace(row, history=None if row.history is None else plain[:done], continuation=plain[done:])
-    texts = unmarked(step.text for step in row.steps or ())
-    return (
-        row
-        if row.steps is None
-        else replace(
-            row, steps=tuple(replace(step, text=text or step.text) for step, text in zip(row.steps, texts, strict=True))
-        )
+    done = len(row.history or ())
+    texts = _unmarked((*(row.history or ()), *row.continuation))
+    history = None if row.history is None else texts[:done]
+    steps = None
+    if row.steps is not None:
+        plain = _unmarked([step.text for step in row.steps])
+        steps = tuple(replace(step, text=text) for step, text in zip(row.steps, plain, strict=True))
+    return replace(row, history=history, continuation=texts[done:], steps=steps)
+
+
+def _unmarked(steps: Sequence[str]) -> tuple[str, ...]:
+    """Steps without their marks; one without a mark, or with nothing else, is what it was to the letter."""
+    return tuple(
+        own if text in ("", " ".join(own.split())) else text for own, text in zip(steps, unmarked(steps), strict=True)
     )
 
 
