@@ -45,6 +45,38 @@ def test_loss_is_on_the_continuation_only(config: SFTConfig, examples: list[Exam
         assert (labels == -100).any()
 
 
+def test_what_all_rows_begin_with_is_read_once_and_changes_neither_loss_nor_gradient(
+    config: SFTConfig, examples: list[Example]
+) -> None:
+    with quiet():
+        run = open_run("sft", config, config.output, {})
+        trainer = sft_trainer(config, load_policy(config.model), examples, run)
+        batch = next(iter(trainer.get_train_dataloader()))
+    torch.manual_seed(0)
+    for weight in trainer.model.parameters():
+        if weight.requires_grad:
+            weight.data += 0.05 * torch.randn_like(weight)
+    trainer.model.eval()
+    read, body = list[tuple[int, ...]](), trainer.model.get_base_model().base_model
+    hook = body.register_forward_pre_hook(
+        lambda _module, _inputs, options: read.append(tuple(options["input_ids"].shape)), with_kwargs=True
+    )
+    results = []
+    for shares in (True, False):
+        trainer.shares_head = shares
+        loss = trainer.compute_loss(trainer.model, {**batch})
+        trainer.model.zero_grad()
+        loss.backward()
+        results.append([loss.detach(), *(own.grad for own in trainer.model.parameters() if own.requires_grad)])
+    hook.remove()
+    (one, head), (rows, rest), (whole, length) = read
+    assert (one, rows, whole) == (1, 4, 4)
+    assert head > 10
+    assert head + rest == length
+    for shared, plain in zip(*results, strict=True):
+        torch.testing.assert_close(shared, plain, rtol=1e-5, atol=1e-6)
+
+
 def test_the_prompt_holds_the_history_that_phi_told(config: SFTConfig, examples: list[Example]) -> None:
     told = [replace(example, told_history=("stir the tea", "wait")) for example in examples[:4]]
     blind = [replace(example, told_history=()) for example in examples[4:8]]

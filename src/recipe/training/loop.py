@@ -131,7 +131,7 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
         size = batch_size or len(input_ids)
         routed = {"output_router_logits": True} if compute_aux_loss else {}
         body = self.accelerator.unwrap_model(self.model).get_base_model().base_model
-        share = self.shares_prompts and logits_to_keep > 1 and not compute_aux_loss and _can_share(body)
+        share = self.shares_prompts and logits_to_keep > 1 and not compute_aux_loss and can_share(body)
         log_probs, entropies, balance = [], [], []
         for start in range(0, len(input_ids), size):
             rows = slice(start, start + size)
@@ -159,7 +159,7 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
         )
 
 
-def _can_share(body: PreTrainedModel) -> bool:
+def can_share(body: PreTrainedModel) -> bool:
     """Whether rows may go on from one reading of what they begin with: not with checkpoints of activations, with states
     in place of keys and values, or where a wrapper gathers the weights for each pass.
     """

@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
+from transformers import DynamicCache
 from trl import SFTConfig as TrlSFTConfig
 from trl import SFTTrainer
 
@@ -21,7 +23,7 @@ from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan
 from recipe.training import ranks
-from recipe.training.loop import MetricsLog, SilentTrainer, fit, quiet, renamed, shared_arguments
+from recipe.training.loop import MetricsLog, SilentTrainer, can_share, fit, quiet, renamed, shared_arguments
 from recipe.training.policy import load_policy, lora_config
 from recipe.training.runs import Run, open_run, run_inputs, run_prompt
 from recipe.training.video.data import Collator, Histories, VideoPrompts, VideoSource, bounded_frames, video_source
@@ -38,7 +40,28 @@ _FIELDS = {
 
 
 class SilentSFTTrainer(SilentTrainer, SFTTrainer):  # type: ignore[misc]
-    """TRL's trainer, silent."""
+    """TRL's trainer, silent, which reads once what all rows of a pass begin with: the system's turn and more."""
+
+    shares_head = True
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *options: Any, **more: Any) -> Any:
+        """TRL's loss, of rows that go on from what all begin with; gradients flow through that, too."""
+        ids, labels, mask = inputs["input_ids"], inputs["labels"], inputs["attention_mask"]
+        alike = (ids == ids[0]).all(0) & (labels == -100).all(0) & mask.bool().all(0)
+        # The last token that is alike stays with the rows: a label behind it is predicted there.
+        head = int(alike.long().cumprod(0).sum()) - 1
+        body = self.accelerator.unwrap_model(self.model).get_base_model().base_model
+        if self.shares_head and len(ids) > 1 and head > 0 and can_share(body):
+            cache = DynamicCache()
+            body(input_ids=ids[:1, :head], past_key_values=cache, use_cache=True)
+            cache.batch_repeat_interleave(len(ids))
+            inputs |= {
+                "input_ids": ids[:, head:],
+                "labels": labels[:, head:],
+                "position_ids": torch.arange(head, ids.shape[1], device=ids.device).expand(len(ids), -1),
+                "past_key_values": cache,
+            }
+        return super().compute_loss(model, inputs, *options, **more)
 
 
 @ranks.distributed_run()
