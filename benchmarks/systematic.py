@@ -1,6 +1,6 @@
 """Does GRPO teach a planner what its base always gets wrong? The gain against the share of systematic errors.
 
-    python benchmarks/systematic.py [--share 0.65 ...] [--reward grounded ...] [--steps 150] [--seed 0] [--quick]
+    python benchmarks/systematic.py [--run 0.65:grounded ...] [--steps 150] [--seed 0] [--quick]
 
 A world of three domains: 20 goals that are trained on. A base reads 12,000 noisy texts about them, in which each goal
 has errors of its own in a share of its texts; at share 0 the errors are independent. GRPO then trains it on a reward:
@@ -8,8 +8,8 @@ the grounded one with the right corpus or with that of other domains, the paper'
 most that any reward can teach. Base and trained planner write plans for 120 test prompts, cut points that nobody
 trained on, at temperature 0.7 and greedily. Values are exact validity; intervals cover goals, not the seed of training.
 
-Settings were chosen in a lab on validation prompts of another base. One thread a run; `--share` and `--reward` may be
-repeated, and what a folder (`--folder`) has already is not made again. Needs the extras `train` and `offline`.
+Settings were chosen on validation prompts of another base. One thread; a run is a share and a reward, and what a folder
+(`--folder`) has already is not made again. Needs the extras `train` and `offline`.
 """
 
 import argparse
@@ -62,8 +62,7 @@ ALL_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "d
 def main() -> None:
     """Train what is asked for, and print the gains."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--share", type=float, action="append", default=[], help="of texts with an error of their goal")
-    parser.add_argument("--reward", choices=REWARDS, action="append", default=[])
+    parser.add_argument("--run", action="append", default=[], metavar="SHARE:REWARD", help=f"of {', '.join(REWARDS)}")
     parser.add_argument("--steps", type=int, default=150, help="of GRPO, 8 prompts of 8 plans each")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=Path("runs/systematic"))
@@ -72,17 +71,18 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.quick:
-        options.share, options.steps = [0.65], 2
+        options.run, options.steps = ["0.65:grounded"], 2
+    shares = (f"{share}:grounded" for share in (0, 0.35, 0.65, 0.9))
     rows = {}
-    for share in options.share or [0.0, 0.35, 0.65, 0.9]:
-        folder = options.folder / f"share-{share:g}-seed-{options.seed}"
-        examples = prepare(folder, share, options.seed, 2 if options.quick else 450)
+    for run in options.run or [*shares, *(f"0.65:{reward}" for reward in REWARDS[1:])]:
+        share, _, reward = run.partition(":")
+        folder = options.folder / f"share-{float(share):g}-seed-{options.seed}"
+        examples = prepare(folder, float(share), options.seed, 2 if options.quick else 450)
         base = measured(folder / "base", examples)
-        for reward in options.reward or ["grounded"]:
-            run, seconds = train(folder, reward, options)
-            trained = measured(run, examples)
-            rows[f"{share:g}, {reward}"] = row = gains(base, trained) | {"training_seconds": seconds}
-            print(f"{share:g}, {reward}: " + ", ".join(f"{name} {figure}" for name, figure in row.items()), flush=True)
+        output, seconds = train(folder, reward, options)
+        trained = measured(output, examples)
+        rows[f"{float(share):g}, {reward}"] = row = gains(base, trained) | {"seconds of training": seconds}
+        print(f"{run}: " + ", ".join(f"{name} {figure}" for name, figure in row.items()), flush=True)
     write_result(
         options.json,
         {"steps": options.steps, "seed": options.seed, "rows": rows},
