@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from trl import GRPOTrainer
 
 from recipe.artifacts import read_jsonl
-from recipe.config import GRPOConfig
+from recipe.config import GRPOConfig, LoraSettings
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError, ConfigError
 from recipe.reward.scorer import PromptGroup, plain_reward
@@ -141,6 +141,32 @@ def test_a_prompt_that_is_read_once_gives_the_loss_and_the_gradient_of_whole_row
     assert len(results[0]) > 4
     for shared, whole in zip(*results, strict=True):
         torch.testing.assert_close(shared, whole, rtol=1e-5, atol=1e-5)
+
+
+def test_the_plans_of_a_prompt_are_in_one_pass(
+    config: GRPOConfig, scorer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[torch.Tensor] = []
+    loss = SilentGRPOTrainer._compute_loss
+
+    def recorded(self: Any, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        passes.append(torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1))
+        return loss(self, model, inputs)
+
+    monkeypatch.setattr(SilentGRPOTrainer, "_compute_loss", recorded)
+    config = config.model_copy(update={"prompts_per_step": 4, "lora": LoraSettings(dropout=0)})
+    in_passes = config.model_copy(update={"micro_batch": config.group_size})
+    train_grpo(in_passes, scorer)
+    assert len(passes) == 4 * config.steps
+    prompts = [{tuple(row[:-12].tolist()) for row in own} for own in passes]
+    assert all(len(own) == 1 for own in prompts)
+    assert len(set.union(*prompts[:4])) == 4
+    monkeypatch.setattr(SilentGRPOTrainer, "shares_prompts", False)
+    whole = config.model_copy(update={"output": config.output.with_name("whole")})
+    train_grpo(whole, scorer)
+    first, other = metrics(in_passes), metrics(whole)
+    assert first[0]["loss"] == pytest.approx(other[0]["loss"], abs=1e-5)
+    assert first[0]["grad_norm"] == pytest.approx(other[0]["grad_norm"], rel=1e-4)
 
 
 def test_begins_at_the_reference_moves_away_and_leaves_every_completion_with_its_reward(

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,8 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
 
     beta: float
     """Weight of the KL term."""
+    _buffered_inputs: Any
+    _step: int
     shares_prompts = True
     """Whether completions of one prompt may go on from one reading of it, where the model allows that."""
     _written: torch.Tensor
@@ -109,6 +111,15 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
                 self._spent, kl = 0.0, total / plans if plans else math.nan
                 self._metrics["train"]["kl_plan"].append(kl)
         return loss
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        """TRL's passes over a step's completions, with those of one prompt together: it shuffles them."""
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self.shares_prompts and self._buffered_inputs is not before and len(self._buffered_inputs) > 1:
+            self._buffered_inputs = _by_prompt(self._buffered_inputs)
+            inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
+        return inputs
 
     def model_inputs(self, ids: torch.Tensor, mask: torch.Tensor, rows: slice) -> dict[str, torch.Tensor]:
         """What the model reads for some `rows` of the batch, whose ids and mask are [B, L]."""
@@ -157,6 +168,28 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
             torch.cat(entropies) if compute_entropy else None,
             torch.stack(balance).mean() if compute_aux_loss else None,
         )
+
+
+def _by_prompt(passes: Sequence[Row]) -> list[Row]:
+    """The rows of several passes, those of one prompt beside each other, in as many passes of the same sizes."""
+    prompts = [row for own in passes for row in own["prompt_ids"].tolist()]
+    order = sorted(range(len(prompts)), key=prompts.__getitem__)
+    sizes = [len(own["prompt_ids"]) for own in passes]
+    ends = [*accumulate(sizes)]
+    parts = [order[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    grouped: list[Row] = [{} for _ in passes]
+    for name, first in passes[0].items():
+        if isinstance(first, torch.Tensor) and first.ndim:
+            rows = torch.cat([own[name] for own in passes])
+            values: list[Any] = [rows[part] for part in parts]
+        elif isinstance(first, list):
+            every = [row for own in passes for row in own[name]]
+            values = [[every[place] for place in part] for part in parts]
+        else:
+            values = [own[name] for own in passes]
+        for own, value in zip(grouped, values, strict=True):
+            own[name] = value
+    return grouped
 
 
 def can_share(body: PreTrainedModel) -> bool:
