@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=Path("runs/systematic"))
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
-    add_json(parser, "systematic")
+    add_json(parser, "studies-systematic")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.quick:

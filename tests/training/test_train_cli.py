@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recipe.artifacts import read_jsonl
+from recipe.artifacts import read_json, read_jsonl
 from recipe.cli import app
 from recipe.cli.console import run
 from recipe.config import BestOfNConfig, GRPOConfig, SFTConfig, load_config
@@ -114,6 +114,8 @@ def test_the_positive_control_rewards_by_the_reference_into_a_folder_of_its_own(
     folder = Path(printed["model"]).parent
     assert folder == tmp_path / "run-reference"
     assert any("control" in note for note in printed["notes"])
+    assert "reference" in read_json(folder / "run.json")["reward"]
+    assert read_json(folder / "run.json")["corpus"] is None
     world = load_world()
     for _, record in read_jsonl(folder / "completions" / "step-00001.jsonl"):
         plan = plan_steps(record["completion"])

@@ -275,7 +275,7 @@ def _opened_record(
         if isinstance(served, Mapping):
             record |= {"corpus": served["corpus"], "reward": served["settings"]["verifier"]}
         else:
-            record["reward"] = config.reward.verifier
+            record["reward"] = f"control: {config.control}" if config.control else config.reward.verifier
             try:
                 manifest = {} if config.corpus is None else read_json(config.corpus / "manifest.json")
                 record["corpus"] = corpus_identity(manifest)
