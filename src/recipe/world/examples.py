@@ -44,8 +44,8 @@ class TextNoise:
     """Probability, tried again and again, that the last step is missing."""
     systematic: float = 0.0
     """Share of a goal's texts in which each of the errors stands that the goal always has: a quarter of its steps is
-    forgotten, a fifth of its neighbours are turned round, and a foreign step comes for every seven. Language models err
-    so; of independent errors alone, the likeliest plan is the right one."""
+    forgotten, a fifth of its neighbours are turned round, and a foreign step comes for every seven. Of
+    independent errors alone, the likeliest plan of a base is the right one."""
 
 
 Cut = tuple[tuple[str, ...], tuple[str, ...]]
