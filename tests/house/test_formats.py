@@ -96,7 +96,8 @@ def test_a_model_plans(written: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_a_run_that_was_cut_off_is_finished(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("trl")
     first = (written / "grpo/metrics.jsonl").read_bytes()
-    assert command(written, monkeypatch, "train", "grpo", "grpo.toml") == 0
+    # Its default was another one.
+    assert command(written, monkeypatch, "train", "grpo", "grpo.toml", "--set", "temperature=1.0") == 0
     assert (written / "grpo/metrics.jsonl").read_bytes().startswith(first)
     assert [row["step"] for row in rows(written / "grpo/metrics.jsonl")] == [1, 2]
     assert (written / "grpo/model/model.safetensors").is_file()

@@ -339,7 +339,7 @@ def _require_same(output: Path, now: Mapping[str, Any]) -> JsonObject:
     if changed := _changes(then, now):
         raise ConfigError(
             f"{output}: the folder holds a run with other settings ({'; '.join(changed)}); "
-            "set another `output`, or delete the folder to start over."
+            "give these values again, set another `output`, or delete the folder to start over."
         )
     return known
 
