@@ -140,7 +140,7 @@ def test_a_prompt_that_is_read_once_gives_the_loss_and_the_gradient_of_whole_row
     assert read[-1][1] == 14
     assert len(results[0]) > 4
     for shared, whole in zip(*results, strict=True):
-        torch.testing.assert_close(shared, whole, rtol=1e-5, atol=1e-5)
+        assert (shared - whole).norm() <= 1e-4 * whole.norm()
 
 
 def test_the_plans_of_a_prompt_are_in_one_pass(
@@ -165,8 +165,8 @@ def test_the_plans_of_a_prompt_are_in_one_pass(
     whole = config.model_copy(update={"output": config.output.with_name("whole")})
     train_grpo(whole, scorer)
     first, other = metrics(in_passes), metrics(whole)
-    assert first[0]["loss"] == pytest.approx(other[0]["loss"], abs=1e-5)
-    assert first[0]["grad_norm"] == pytest.approx(other[0]["grad_norm"], rel=1e-4)
+    assert first[0]["loss"] == pytest.approx(other[0]["loss"], abs=1e-4)
+    assert first[0]["grad_norm"] == pytest.approx(other[0]["grad_norm"], rel=1e-3)
 
 
 def test_begins_at_the_reference_moves_away_and_leaves_every_completion_with_its_reward(
