@@ -230,8 +230,9 @@ def _cell(name: str, kind: Any, cell: str) -> object:
         cell = cell.lower() if cell.lower() in ("true", "false") else re.sub(r"(?<=\d)\.0+$", "", cell)
     if not listed or cell[0] in "[(":
         for parse in (json.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
                 value = parse(cell)
+                json.dumps(value)  # Python has values that JSON has not, such as 2j and {1}
                 if parse is json.loads or repr(value) == cell:  # Python reads NumPy's ['a' 'b'] as one text
                     return value
     items = [item for item in re.split(r"[\r\n]+", cell) if item.strip()]
