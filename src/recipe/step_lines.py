@@ -265,6 +265,7 @@ def _take_marks(lines: Sequence[_Line], times: bool) -> None:
     """Take the marks off lines, as many as stand there, and note the first of each."""
     quoted = False
     for _ in range(2):
+        before = [(line.text, line.kind, line.number) for line in lines]
         for line in lines:
             while (mark := _MARK.match(line.text)) and not (line.kind and mark.end() == len(line.text)):
                 kind = str(mark.lastgroup)
@@ -278,6 +279,8 @@ def _take_marks(lines: Sequence[_Line], times: bool) -> None:
             if (mark := _SYMBOLS.match(line.text)) and (line.kind or not (marked or _is_remark(line.text))):
                 _take(line, mark, "symbol")
         _take_times(lines, times)
+        if before == [(line.text, line.kind, line.number) for line in lines]:
+            break
     for line in lines:
         if line.kind:
             line.text = line.text.strip(" ;|\\\t→")
@@ -377,14 +380,14 @@ def _items(lines: Sequence[_Line], every: bool) -> tuple[str, ...]:
         if levels and not every:
             deeper = line.indent > levels[-1].indent + 1
             last = levels[0].number or 0
-            if depth == 0 and line.number is None:
-                if barrier:
+            if line.number is None:
+                if depth == 0 and barrier:
                     break
-            elif depth == 0 and line.number is not None:
+            elif depth == 0:
                 if line.number < last + bool(barrier) and (barrier or line.number <= first):
                     break
                 barrier = 0
-            elif barrier and not alike and line.number is not None and not deeper:
+            elif barrier and not alike and not deeper:
                 break
         if depth == 0 and not levels:
             first = line.number or 0
@@ -394,8 +397,8 @@ def _items(lines: Sequence[_Line], every: bool) -> tuple[str, ...]:
         items.append((line, depth))
         kept = kept if barrier > 1 else len(items)
         before = line
-    depths = [depth for _, depth in items[:kept]]
-    leaves = [line.text for (line, depth), below in zip(items, [*depths[1:], 0], strict=False) if below <= depth]
-    steps = [step for step in leaves[:kept] if any(map(str.isalnum, step))]
+    ended = (_Line(""), 0)
+    leaves = [line.text for (line, depth), (_, below) in pairwise([*items[:kept], ended]) if below <= depth]
+    steps = [step for step in leaves if any(map(str.isalnum, step))]
     quoted = len(steps) > 1 and all(step[0] == step[-1] in "\"'" for step in steps)
     return tuple(step[1:-1] if quoted else step for step in steps)

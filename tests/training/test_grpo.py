@@ -58,6 +58,20 @@ def test_settings_reach_the_trainer(config: GRPOConfig) -> None:
     }  # fmt: skip
 
 
+def moved_trainer(config: GRPOConfig, scorer: Any, examples: list[Example]) -> GRPOTrainer:
+    """A trainer whose adapters are away from the base, without dropout."""
+    run = open_run("grpo", config, config.output, {})
+    with quiet():
+        reward = RewardFunction(config, scorer, run, lambda _: None)
+        trainer = grpo_trainer(config, load_policy(config.model), examples, reward, run)
+    torch.manual_seed(0)
+    for weight in trainer.model.parameters():
+        if weight.requires_grad:
+            weight.data += 0.05 * torch.randn_like(weight)
+    trainer.model.eval()
+    return trainer
+
+
 def test_log_probabilities_are_trls_with_the_output_layer_on_completions_only(
     config: GRPOConfig, scorer: Any, examples: list[Example], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,15 +84,7 @@ def test_log_probabilities_are_trls_with_the_output_layer_on_completions_only(
             return fused(hidden, *rest)
 
     monkeypatch.setattr(trl.trainer.utils, "_ChunkedLogProbFunction", Counting)
-    run = open_run("grpo", config, config.output, {})
-    with quiet():
-        reward = RewardFunction(config, scorer, run, lambda _: None)
-        trainer = grpo_trainer(config, load_policy(config.model), examples, reward, run)
-    torch.manual_seed(0)
-    for weight in trainer.model.parameters():
-        if weight.requires_grad:
-            weight.data += 0.05 * torch.randn_like(weight)
-    trainer.model.eval()
+    trainer = moved_trainer(config, scorer, examples)
     ids = torch.randint(20, 200, (3, 12))
     # Padded on the left, on the right, and a completion that is masked as a whole.
     mask = torch.ones_like(ids)
@@ -103,15 +109,7 @@ def test_log_probabilities_are_trls_with_the_output_layer_on_completions_only(
 def test_a_prompt_that_is_read_once_gives_the_loss_and_the_gradient_of_whole_rows(
     config: GRPOConfig, scorer: Any, examples: list[Example], prompts: Sequence[int]
 ) -> None:
-    run = open_run("grpo", config, config.output, {})
-    with quiet():
-        reward = RewardFunction(config, scorer, run, lambda _: None)
-        trainer = grpo_trainer(config, load_policy(config.model), examples, reward, run)
-    torch.manual_seed(0)
-    for weight in trainer.model.parameters():
-        if weight.requires_grad:
-            weight.data += 0.05 * torch.randn_like(weight)
-    trainer.model.eval()
+    trainer = moved_trainer(config, scorer, examples)
     # Prompts of 9, 6 and 4 tokens, padded on the left, which begin alike; completions padded on the right.
     head, tails = torch.randint(20, 200, (3,)), [torch.randint(20, 200, (size,)) for size in (6, 3, 1)]
     ids, mask = torch.zeros(len(prompts), 14, dtype=torch.long), torch.zeros(len(prompts), 14, dtype=torch.long)

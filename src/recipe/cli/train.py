@@ -196,29 +196,27 @@ def _trainer(stage: "Stage", settings: Any) -> Callable[[], Path]:
         return lambda: train_sft(settings, progress())
     verifier: Any = None
     measure = None
-    if ranks.main() and settings.control is not None:
+    if ranks.main() and (settings.validation is not None or settings.control is not None):
         from recipe.config import ValidationSettings
-        from recipe.data.examples import read_training_examples
         from recipe.evaluation.plan_measures import plan_measure
+
+        validation = settings.validation or ValidationSettings(examples=settings.examples)
+        measure = plan_measure(validation)
+    if ranks.main() and settings.control is not None:
+        from recipe.data.examples import read_training_examples
         from recipe.training.rewards import ReferenceScorer
 
-        of_plans = settings.validation or ValidationSettings(examples=settings.examples)
-        if of_plans.measure == "reward":
-            of_plans = of_plans.model_copy(update={"measure": "matched_f1"})
         examples = read_training_examples(settings.examples, settings.split)
         if settings.validation is not None:
-            examples += read_training_examples(settings.validation.examples, settings.validation.split)
-        if (compared := plan_measure(of_plans)) is not None:
-            verifier = ReferenceScorer(examples, compared)
+            examples += read_training_examples(validation.examples, validation.split)
+        compared = measure or plan_measure(validation.model_copy(update={"measure": "matched_f1"}))
+        assert compared is not None
+        verifier = ReferenceScorer(examples, compared)
     elif ranks.main() and settings.corpus is not None:  # otherwise a service scores
         from recipe.corpus.store import Corpus
         from recipe.reward.verifier import Verifier
 
         verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
-    if ranks.main() and settings.validation is not None:
-        from recipe.evaluation.plan_measures import plan_measure
-
-        measure = plan_measure(settings.validation)
     if stage == "grpo":
         from recipe.training.grpo import train_grpo
 

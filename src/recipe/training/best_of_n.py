@@ -37,7 +37,6 @@ from typing import Any, ClassVar
 
 import torch
 from peft import get_peft_model
-from transformers import DynamicCache
 from transformers.optimization import get_cosine_schedule_with_warmup
 
 from recipe.artifacts import read_json, read_jsonl, write_jsonl
@@ -54,7 +53,16 @@ from recipe.reward.scorer import Scorer, Steps
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, step_statistics
 from recipe.text import copied_share, format_plan
 from recipe.training import ranks
-from recipe.training.loop import MetricsLog, Row, check_finite, check_gradient, finish_run, memory_errors, quiet
+from recipe.training.loop import (
+    MetricsLog,
+    Row,
+    check_finite,
+    check_gradient,
+    finish_run,
+    memory_errors,
+    quiet,
+    read_head,
+)
 from recipe.training.policy import (
     load_adapter,
     load_policy,
@@ -568,14 +576,7 @@ def completion_loss(
     mask = torch.tensor(known, device=device)
     cache = None
     if head:
-        cache = DynamicCache()
-        model(
-            input_ids=torch.tensor([prompts[0][:head]], device=device),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        cache.batch_repeat_interleave(len(rows))
+        cache = read_head(model, torch.tensor([prompts[0][:head]], device=device), len(rows), logits_to_keep=1)
     logits = model(
         input_ids=torch.tensor(padded, device=device),
         attention_mask=torch.cat([mask.new_ones(len(rows), head), mask], dim=1),

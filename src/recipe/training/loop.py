@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -171,12 +171,11 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
 
 
 def _by_prompt(passes: Sequence[Row]) -> list[Row]:
-    """The rows of several passes, those of one prompt beside each other, in as many passes of the same sizes."""
+    """The rows of several passes, those of one prompt beside each other, in as many passes of the same size."""
     prompts = [row for own in passes for row in own["prompt_ids"].tolist()]
     order = sorted(range(len(prompts)), key=prompts.__getitem__)
-    sizes = [len(own["prompt_ids"]) for own in passes]
-    ends = [*accumulate(sizes)]
-    parts = [order[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    size = len(order) // len(passes)
+    parts = [order[first : first + size] for first in range(0, len(order), size)]
     grouped: list[Row] = [{} for _ in passes]
     for name, first in passes[0].items():
         if isinstance(first, torch.Tensor) and first.ndim:
@@ -205,6 +204,14 @@ def can_share(body: PreTrainedModel) -> bool:
     return whole and {*kinds} <= {"full_attention"} and not body.is_gradient_checkpointing
 
 
+def read_head(model: Any, head: torch.Tensor, rows: int, **options: Any) -> DynamicCache:
+    """The cache from which so many `rows` go on behind the tokens that they begin with, [1, tokens], read once."""
+    cache = DynamicCache()
+    model(input_ids=head, past_key_values=cache, use_cache=True, **options)
+    cache.batch_repeat_interleave(rows)
+    return cache
+
+
 def _behind_prompts(
     body: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, kept: int
 ) -> tuple[dict[str, Any], torch.Tensor]:
@@ -216,11 +223,9 @@ def _behind_prompts(
     pairs = zip(ids[:, :-kept].tolist(), mask[:, :-kept].tolist(), strict=True)
     prompts = [tuple(token for token, seen in zip(*pair, strict=True) if seen) for pair in pairs]
     place_of = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
-    distinct, cache = [*place_of], DynamicCache()
+    distinct = [*place_of]
     head = common_head(distinct)
-    if head:
-        body(input_ids=ids.new_tensor([distinct[0][:head]]), past_key_values=cache, use_cache=True)
-        cache.batch_repeat_interleave(len(distinct))
+    cache = read_head(body, ids.new_tensor([distinct[0][:head]]), len(distinct)) if head else DynamicCache()
     width = max(map(len, distinct)) - head
     gaps = [width + head - len(prompt) for prompt in distinct]
     rest = ids.new_tensor([[0] * gap + [*prompt[head:]] for gap, prompt in zip(gaps, distinct, strict=True)])

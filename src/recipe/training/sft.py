@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import DynamicCache
 from trl import SFTConfig as TrlSFTConfig
 from trl import SFTTrainer
 
@@ -23,7 +22,7 @@ from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan
 from recipe.training import ranks
-from recipe.training.loop import MetricsLog, SilentTrainer, can_share, fit, quiet, renamed, shared_arguments
+from recipe.training.loop import MetricsLog, SilentTrainer, can_share, fit, quiet, read_head, renamed, shared_arguments
 from recipe.training.policy import load_policy, lora_config
 from recipe.training.runs import Run, open_run, run_inputs, run_prompt
 from recipe.training.video.data import Collator, Histories, VideoPrompts, VideoSource, bounded_frames, video_source
@@ -52,14 +51,11 @@ class SilentSFTTrainer(SilentTrainer, SFTTrainer):  # type: ignore[misc]
         head = int(alike.long().cumprod(0).sum()) - 1
         body = self.accelerator.unwrap_model(self.model).get_base_model().base_model
         if self.shares_head and len(ids) > 1 and head > 0 and can_share(body):
-            cache = DynamicCache()
-            body(input_ids=ids[:1, :head], past_key_values=cache, use_cache=True)
-            cache.batch_repeat_interleave(len(ids))
             inputs |= {
                 "input_ids": ids[:, head:],
                 "labels": labels[:, head:],
                 "position_ids": torch.arange(head, ids.shape[1], device=ids.device).expand(len(ids), -1),
-                "past_key_values": cache,
+                "past_key_values": read_head(body, ids[:1, :head], len(ids)),
             }
         return super().compute_loss(model, inputs, *options, **more)
 
