@@ -1,6 +1,6 @@
 r"""The planner page under load: clients that come, leave and come back; every event once, no run lost, memory flat.
 
-    python benchmarks/serving_load.py --model runs/demo/best-of-n/model --corpus runs/demo/corpus \
+    python benchmarks/serving_load.py --model runs/demo/grpo/model --corpus runs/demo/corpus \
         --examples runs/demo/data/test.jsonl [--clients 32] [--seconds 300]
 
 Starts `recipe serve` as a process of its own. Each client asks for two plans, follows the events to the end, and asks

@@ -1,7 +1,7 @@
 """A plan on the planner page and a request to the reward service, by two versions of the code in turns.
 
     git worktree add OLD COMMIT
-    python benchmarks/serving_versions.py --before OLD --model runs/demo/best-of-n/model --corpus runs/demo/corpus \
+    python benchmarks/serving_versions.py --before OLD --model runs/demo/grpo/model --corpus runs/demo/corpus \
         --examples runs/demo/data/test.jsonl [--quick]
 
 Both versions serve the page and the service on one model and one corpus. A turn is one run of the page, eight runs at

@@ -64,7 +64,7 @@ KEPT = (
     *("corpus", "examples.jsonl", "predictions.jsonl", "prompts.jsonl", "scored.jsonl", "base.toml", "grpo.toml"),
     *("match.json", "match.rows.jsonl", "validity.json", "validity.rows.jsonl", "judge.json", "judge.rows.jsonl"),
     *("base", "grpo/run.json", "grpo/metrics.jsonl", "grpo/completions", "grpo/checkpoints/checkpoint-1"),
-    *("runs/demo/report.json", "runs/demo/best-of-n/metrics.jsonl", "board.db"),
+    *("runs/demo/report.json", "runs/demo/grpo/metrics.jsonl", "board.db"),
 )
 """Of the GRPO run what is there after the first of two steps, so that it is to be finished."""
 

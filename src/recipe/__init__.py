@@ -7,7 +7,7 @@
     corpus.narration("a video's id")
 
     history, goal = ["boil the water"], "make tea"
-    plans = recipe.plan("runs/demo/best-of-n/model", goal=goal, history=history, count=8)
+    plans = recipe.plan("runs/demo/grpo/model", goal=goal, history=history, count=8)
     verifier = recipe.Verifier(corpus, recipe.RewardConfig(verifier="grounded"))
     rewards = verifier.score(goal=goal, history=history, continuations=plans)
     recipe.audit_rewards(corpus, "tasks.jsonl").findings

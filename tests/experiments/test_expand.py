@@ -11,10 +11,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
+from safetensors.torch import load_file
+
 from recipe.artifacts import fingerprint, write_json
 from recipe.config import BestOfNConfig, GRPOConfig, Settings, SFTConfig, load_config, parse_config
 from recipe.errors import ConfigError, InputError, MissingExtra
 from recipe.functions import pinned
+from recipe.models.checkpoints import load_reader
+from recipe.progress import SILENT
 from recipe_apps.board.settings import BoardSettings
 from recipe_studies.experiments import settings as module
 from recipe_studies.experiments.expand import expand, read_inputs, run_experiment
@@ -95,8 +99,8 @@ def kinds(data: Path, *, quick: bool) -> dict[str, tuple[AnyExperiment, Path | N
 
 STAGES = {
     "demo": {
-        *("validation", "sft", "plans-base", "plans-sft", "rewards-paper"),
-        *(f"{stage}best-of-n{reward}" for stage in ("", "plans-") for reward in ("", "-paper")),
+        *("corpus-wrong", "plans-base", "rewards-paper", "rewards-relevance"),
+        *(f"{stage}grpo{reward}" for stage in ("", "plans-") for reward in ("", "-paper", "-wrong")),
     },
     "narrations": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo"},
     "teaching": {
@@ -211,16 +215,20 @@ def test_a_file_says_its_kind_and_changes_reach_the_stages(tmp_path: Path) -> No
 
 def test_rewards_to_compare_differ_in_nothing_else() -> None:
     values = {"grpo": {"steps": 7, "reward": {"verifier": "grounded"}}, "validation": {"every": 3, "prompts": 9}}
-    config = experiment(source=WORLD, compared=["paper", "validity"], **values)
+    config = experiment(source=WORLD, compared=["paper", "wrong", "validity"], **values)
     arms, stages = study_of(config).reward_arms, planned(config)
     assert [(arm.stage, arm.folder, arm.regime, arm.exact) for arm in arms] == [
-        ("grpo", "grpo", "RL, grounded", False),
-        ("grpo-paper", "grpo-paper", "RL, paper", False),
-        ("grpo-validity", "grpo-validity", "RL, exact validity", True),
+        ("grpo", "grpo", "trained on grounded", False),
+        ("grpo-paper", "grpo-paper", "trained on paper", False),
+        ("grpo-wrong", "grpo-wrong", "trained on a wrong corpus", False),
+        ("grpo-validity", "grpo-validity", "trained on exact validity", True),
     ]
-    first, paper, _ = (arm.config for arm in arms)
+    first, paper, wrong, _ = (arm.config for arm in arms)
     assert (first.reward.verifier, paper.reward.verifier) == ("grounded", "paper")
     assert paper.model_copy(update={"output": first.output, "reward": first.reward}) == first
+    assert wrong.model_copy(update={"output": first.output, "corpus": first.corpus}) == first
+    shorter = study_of(config.model_copy(update={"compared_steps": 3})).reward_arms
+    assert [arm.config.steps for arm in shorter] == [7, 3, 3, 3]
     assert (str(first.validation.examples), first.validation.every) == (VALIDATION, 3)
     assert all("validation" in stages[arm.stage].needs for arm in arms)
     rounds = experiment(source=WORLD, optimiser="best-of-n", best_of_n={"n": 3, "reward": {"verifier": "grounded"}})
@@ -300,10 +308,10 @@ def test_a_self_trained_arm_differs_by_the_net_that_the_run_trains_on_its_corpus
     assert reward.model_copy(update={"grounded": without}) == plain.settings.config.reward
     assert "self-train" in stages["rewards-self-trained"].needs
     # The wrong corpus chooses among the base's plans alone.
-    assert stages["rewards-wrong"].outputs == ("rewarded/wrong/base.jsonl",)
+    assert stages["rewards-wrong"].outputs == ("rewarded/wrong/base.jsonl", "rewarded/wrong/base-greedy.jsonl")
     assert {*stages["rewards-wrong"].needs} == {"prompts", "corpus-0", "plans-base"}
     choices = study_of(teaching(**SELF_TRAINED)).choices
-    assert {*choices} == {"best of 8, self-trained", "best of 8, wrong corpus"}
+    assert {choice.regime for choice in choices} == {"best of 8, self-trained", "best of 8, wrong corpus"}
 
     assert not any("self-train" in name for name in planned(teaching()))
 
@@ -350,16 +358,17 @@ def test_all_arms_start_from_the_base_after_it_has_learned_what_it_knows(model: 
     assert (training.config.model, training.is_external_model) == (model or "base/model", bool(model))
     assert (str(training.config.examples), training.config.epochs) == ("data/known.jsonl", 2)
     assert "data/known.jsonl" in stages["data"].outputs
-    assert stages["plans-sft-known"].outputs == ("plans/base.jsonl",)
+    assert stages["plans-sft-known"].outputs == ("plans/base.jsonl", "plans/base-greedy.jsonl")
     for arm in ("narrations", "random", "gold"):
         training, sampling = (stages[f"{stage}-{arm}-0"].settings for stage in ("teach", "plans"))
         assert (training.config.model, training.is_external_model) == ("sft-known/model", False)
         assert (sampling.reference, sampling.is_external_reference) == ("sft-known/model", False)
     study = study_of(config)
     assert study.start is study.arms[1]
-    assert {contrast.regime for contrast in study.seed_contrasts} == {
-        "covering narrations", "control: random own plan", "SFT on gold"
-    }  # fmt: skip
+    trained = {"covering narrations", "control: random own plan", "SFT on gold"}
+    assert {contrast.regime: contrast.baseline for contrast in study.seed_contrasts} == {
+        f"{regime}{greedy}": f"base{greedy}" for regime in trained for greedy in ("", ", greedy")
+    }
     # What does not follow from it stays as it is.
     without = identities(teaching(**given), data)
     kept = {name for name, own in identities(config, data).items() if own == without.get(name)}
@@ -382,6 +391,38 @@ def test_video_runs_start_from_the_model_before_them() -> None:
         planned(config.model_copy(update={"sft": {"model": "another"}}))
 
 
+def test_the_packaged_base_takes_the_place_of_a_trained_one(tmp_path: Path) -> None:
+    packaged, trained = (demo_config(train_base=own) for own in (False, True))
+    assert planned(packaged)["base"].needs == ()
+    assert planned(trained)["base"].needs == ("data",)
+    assert changed(identities(packaged), identities(trained)) >= {"base", "grpo", "plans-base"}
+    stage = planned(packaged)["base"]
+    stage.work(tmp_path, stage.settings, SILENT)
+    weights = load_file(tmp_path / "base" / "model" / "model.safetensors")
+    assert {str(weight.dtype) for weight in weights.values()} == {"torch.float32"}
+    assert load_reader(str(tmp_path / "base" / "model")).config.hidden_size == 192
+    with pytest.raises(ConfigError, match="--train-base"):
+        demo_config("video", train_base=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"source": WORLD | {"domains": ["cookery"]}}, "'cookery'.*cooking"),
+        ({"source": FILES, "compared": ["wrong"], "grpo": {"reward": {"verifier": "grounded"}}}, "wrong_narrations"),
+        ({"source": FILES, "packaged_base": True}, "packaged_base"),
+        ({"source": WORLD, "compared_steps": 3}, "compared_steps"),
+    ],
+)
+def test_settings_without_a_use_are_refused(values: dict[str, Any], message: str, tmp_path: Path) -> None:
+    def draw() -> None:
+        stage = planned(experiment(**values), tmp_path)["data"]
+        stage.work(tmp_path, stage.settings, SILENT)
+
+    with pytest.raises((ConfigError, InputError), match=message):
+        draw()
+
+
 def test_a_given_model_takes_the_place_of_the_base(tmp_path: Path) -> None:
     stages = planned(teaching(model="/models/m", arms=["r0"]))
     assert BASE not in stages
@@ -396,7 +437,7 @@ def test_a_given_model_takes_the_place_of_the_base(tmp_path: Path) -> None:
 
 def test_the_identity_is_what_a_stage_reads(data: Path, tmp_path: Path) -> None:
     """Speed, places and the order of calls are not in it; data, seed, noise and settings are."""
-    config = experiment()
+    config = experiment(sft={"epochs": 1})
     before = identities(config, data)
     assert not changed(before, identities(config.model_copy(update={"workers": 9}), data))
     data = Path(shutil.move(data, tmp_path / "another"))
@@ -411,7 +452,8 @@ def test_the_identity_is_what_a_stage_reads(data: Path, tmp_path: Path) -> None:
     assert changed(narrated, identities(config, data)) == before.keys() - {"corpus"}
     first, second = (planned(demo_config(seed=seed)) for seed in (0, 1))
     own = {name: (stage.identity or {})["settings"] for name, stage in first.items()}
-    assert {n for n in own if own[n] == (second[n].identity or {})["settings"]} == {"corpus", "rewards-paper"}
+    same = {name for name in own if own[name] == (second[name].identity or {})["settings"]}
+    assert same == {"base", "corpus", "rewards-paper", "rewards-relevance"}
     noisy = planned(experiment(source=WORLD, noise={"drop": 0.11}))["data"].identity or {}
     assert noisy["settings"]["noise"]["drop"] == 0.11
 

@@ -44,7 +44,17 @@ from recipe_studies.experiments.settings import (
     WorldSource,
     demo_config,
 )
-from recipe_studies.experiments.study import BASE, CORPUS, GAIN, GRPO_REGIMES, TEST, TRAIN, VIEW_REGIMES, study_of
+from recipe_studies.experiments.study import (
+    BASE,
+    CORPUS,
+    GAIN,
+    GREEDY,
+    GRPO_REGIMES,
+    TEST,
+    TRAIN,
+    VIEW_REGIMES,
+    study_of,
+)
 from recipe_studies.experiments.video import view_request
 
 SMALL: dict[str, Any] = {
@@ -56,6 +66,7 @@ SMALL: dict[str, Any] = {
 METHOD = ExperimentConfig(
     title="a small run",
     source=WorldSource(narrations=30, documents=4, train=4, test=4),
+    sft={"epochs": 1},
     grpo={"reward": {"pool_size": 5}},
     **SMALL,
 )
@@ -76,7 +87,7 @@ def made_up_run(folder: Path, config: AnyExperiment, written: Written) -> Path:
         predictions = [
             prediction_of(example.example_id, sample, format_plan(written(example, plans.regime, sample)))
             for example in examples
-            for sample in range(config.samples)
+            for sample in range(1 if plans.greedy else config.samples)
         ]
         if study.reward is not None:
             from recipe.corpus.store import Corpus
@@ -125,7 +136,8 @@ def reported(folder: Path, config: AnyExperiment) -> Results:
 def compared_plan(example: Example, regime: str, sample: int) -> list[str]:
     """The base leaves steps out, runs on validity are right, those on the paper's reward say every step twice."""
     steps = list(example.continuation)
-    if regime in ("RL, paper", "control: RL, R0"):
+    regime = regime.removesuffix(GREEDY)
+    if regime in ("trained on paper", "control: RL, R0"):
         return [step for step in steps for _ in range(2)]
     if regime == BASE or regime.startswith("control"):
         return steps[: sample % 3] or [example.history[0]]
@@ -146,13 +158,15 @@ def test_rewards_compared_on_a_world(compared: Path) -> None:
         assert [row["plan"] for row in rows] == [list(row.steps) for row in read_predictions(compared / plans.file)]
         assert {(row["regime"], row["seed"]) for row in rows} == {(plans.regime, plans.seed)}
         assert all({"goal", "history", "continuation", "score", "reward"} <= row.keys() for row in rows)
-    regimes = ("RL, paper", "RL, exact validity")
-    assert results.regimes() == (BASE, "SFT", *regimes, "best of 3, paper", "reference")
+    regimes = ("trained on paper", "trained on exact validity")
+    chosen = ("best of 3, paper", "best of 3, R0", "trained on paper, best of 3")
+    sampled = (BASE, "SFT", *regimes)
+    assert results.regimes() == (*(name + how for name in sampled for how in ("", GREEDY)), *chosen, "reference")
     score = {(row.split, row.regime): row.metrics for row in results.scores}
     for split in SPLITS:
-        assert score[split, "RL, exact validity"]["perfect"].mean == 1.0
-        assert score[split, "RL, exact validity"]["length_error"].mean == 0.0
-        assert score[split, "RL, paper"]["repeats"].mean == 0.5
+        assert score[split, "trained on exact validity"]["perfect"].mean == 1.0
+        assert score[split, "trained on exact validity"]["length_error"].mean == 0.0
+        assert score[split, "trained on paper"]["repeats"].mean == 0.5
         assert score[split, BASE]["copied"].mean > 0.3
     assert {curve.regime for curve in results.curves} == {*regimes}
     assert all(curve.series["validity"] == (1.0, 1.0, 1.0) for curve in results.curves)
@@ -161,9 +175,21 @@ def test_rewards_compared_on_a_world(compared: Path) -> None:
         assert [point.measured for point in validated.points] == [0.5, 0.6, 0.6]  # the earliest of equals is chosen
         assert validated.points[1].gain == Interval(0.1, 0.0, 0.2)
     assert [validated.regime for validated in results.validations] == [*regimes]
-    assert {choice.verifier for choice in results.rerankings} == {"paper"}
+    assert {choice.verifier for choice in results.rerankings} == {"paper", "relevance"}
+    opening = results.opening
+    assert opening is not None
+    assert [plan.regime for plan in opening.plans] == [BASE + GREEDY, "trained on paper" + GREEDY]
+    before, after = opening.plans
+    assert after.validity is not None
+    assert before.validity is not None
+    gains = {
+        (row.split, row.regime, row.baseline): row.value.mean for row in results.differences if row.metric == "score"
+    }
+    assert after.validity - before.validity >= gains[opening.split, "trained on paper" + GREEDY, BASE + GREEDY]
+    assert len(after.quotes) == len(after.lines)
+    assert gains[opening.split, "trained on paper", "trained on exact validity"] < 0
     assert {(cost.regime, cost.share) for cost in results.costs} == {(name, 0.25) for name in regimes}
-    assert "RL, paper 25.0%, RL, exact validity 25.0%" in results.summary[-1]
+    assert "trained on paper 25.0%, trained on exact validity 25.0%" in results.summary[-1]
     page = (compared / "report.html").read_text()
     assert all(regime in page for regime in results.regimes())
 
@@ -176,13 +202,17 @@ def test_the_report_says_which_regime_beats_the_controls(compared: Path) -> None
     assert (curve.steps, curve.series["reward"]) == ((0, 1, 2), pytest.approx((0.1, 0.2, 0.3)))
     gaps = {(row.split, row.regime, row.baseline): row.value for row in results.control_differences}
     for split in SPLITS:
-        tie = gaps[split, "RL, paper", "control: RL, R0"]
+        tie = gaps[split, "trained on paper", "control: RL, R0"]
         assert (tie.mean, tie.sign) == (0.0, 0)
-        assert gaps[split, "RL, exact validity", "control: RL, R0"].mean > 0
+        assert gaps[split, "trained on exact validity", "control: RL, R0"].mean > 0
         assert not any(regime.startswith("control") or regime == BASE for _, regime, _ in gaps)
     sentences = [sentence for sentence in results.summary if "control" in sentence]
-    assert any("RL, paper does not beat this control" in sentence and "RL, R0" in sentence for sentence in sentences)
-    assert any("RL, exact validity" in sentence and "all equal" in sentence for sentence in sentences)  # four prompts
+    assert any(
+        "trained on paper does not beat this control" in sentence and "RL, R0" in sentence for sentence in sentences
+    )
+    assert any(
+        "trained on exact validity" in sentence and "all equal" in sentence for sentence in sentences
+    )  # four prompts
     assert "Against the controls" in (compared / "report.html").read_text()
 
 
@@ -220,7 +250,8 @@ def test_the_method_without_exact_validity(compared: Path, tmp_path: Path) -> No
 def method_plan(example: Example, regime: str, sample: int) -> list[str]:
     """A base that leaves steps out, an SFT that is right, an RL that says everything twice."""
     steps = list(example.continuation)
-    return {BASE: steps[: sample % 3], "SFT": steps, "RL": [said for step in steps for said in (step, step)]}[regime]
+    plans = {BASE: steps[: sample % 3], "SFT": steps, "RL": [said for step in steps for said in (step, step)]}
+    return plans[regime.removesuffix(GREEDY)]
 
 
 @pytest.fixture(scope="module")
@@ -231,12 +262,12 @@ def method(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.thorough
 def test_the_method_once(method: Path) -> None:
     results = reported(method, METHOD)
-    regimes = (BASE, "SFT", "RL", "best of 3")
+    regimes = (*(name + how for name in (BASE, "SFT", "RL") for how in ("", GREEDY)), "best of 3")
     score = {(row.split, row.regime): row.metrics["score"].mean for row in results.scores}
     assert set(score) == {(split, regime) for split in SPLITS for regime in regimes}
     for split in SPLITS:
         assert score[split, BASE] < score[split, "RL"] < score[split, "SFT"] == 1.0
-    assert [(prompt.split, len(prompt.plans)) for prompt in results.prompts] == [(split, 5) for split in SPLITS]
+    assert [(prompt.split, len(prompt.plans)) for prompt in results.prompts] == [(split, 8) for split in SPLITS]
     assert {stage.name: (stage.seconds, stage.detail) for stage in results.stages} == {"GRPO": (12.5, "10 CPU s")}
     assert [(cost.regime, cost.share) for cost in results.costs] == [("RL", 0.25)]
     assert results.provenance.data["verification corpus"].startswith("30 narrations")
@@ -263,7 +294,7 @@ def test_teaching_says_what_beats_the_controls(tmp_path: Path) -> None:
     )
 
     def written(example: Example, regime: str, _: int) -> list[str]:
-        missing = 0 if regime in ("covering narrations", "exact validity") else 2
+        missing = 0 if regime.removesuffix(GREEDY) in ("covering narrations", "exact validity") else 2
         return list(example.continuation[: max(1, len(example.continuation) - missing)])
 
     results = reported(made_up_run(tmp_path, config, written), config)

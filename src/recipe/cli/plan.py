@@ -63,7 +63,7 @@ def plan(
 ) -> CommandOutput:
     """Plan the rest of a procedure, or of every example in a file; a single plan is shown as it is written.
 
-    Example: recipe plan --model runs/demo/best-of-n/model --goal "make tea" --history "boil the water" --count 8
+    Example: recipe plan --model runs/demo/grpo/model --goal "make tea" --history "boil the water" --count 8
 
     Example: recipe plan --server http://127.0.0.1:8001 --goal "make tea" --history "boil the water"
 

@@ -148,7 +148,7 @@ def watch(
 
     Records of any trainer are accepted: JSON lines {"step", "goal", "history": [...], "completion", "reward"}.
 
-    Example: recipe reward watch runs/demo/best-of-n
+    Example: recipe reward watch runs/demo/grpo
     """
     from recipe.report.elements import Cell, Table, headings, row
     from recipe.reward.watchdog import read_records, replay

@@ -168,6 +168,10 @@ class MarkedStep(NamedTuple):
     """Small text after it."""
     hint: str = ""
     """What a page shows where the mark is pointed at."""
+    quote: str = ""
+    """What somebody says of it, below it."""
+    source: str = ""
+    """Who says that, and where."""
 
 
 class PlanColumn(NamedTuple):
@@ -178,6 +182,8 @@ class PlanColumn(NamedTuple):
     steps: tuple[MarkedStep, ...]
     about: str = ""
     """Small text beside the title."""
+    below: str = ""
+    """Small text after the steps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ def render(
     findings: Sequence[str],
     sections: Sequence[Section],
     *,
+    opening: Sequence[Block] = (),
     lead: Sequence[Block] = (),
     folded: Sequence[str] = (),
     colours: Mapping[str, str] | None = None,
@@ -32,6 +33,7 @@ def render(
     """The whole page. The same values give the same bytes. Raises MissingExtra without Jinja.
 
     Args:
+        opening: Stands before the findings.
         lead: Stands after the findings, such as the figure that says most.
         folded: Findings that are shown on demand.
         colours: Of names in tables and plans.
@@ -47,6 +49,7 @@ def render(
         .render(
             title=title,
             subtitle=subtitle,
+            opening=opening,
             findings=findings,
             sections=sections,
             lead=lead,

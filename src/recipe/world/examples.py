@@ -64,16 +64,19 @@ def _cut_part(graph: TaskGraph, history: Sequence[str]) -> str:
     return {0: "test", 1: "validation"}.get(share, "train")
 
 
-def draw_examples(world: World, split: str, count: int, seed: int = 0) -> list[Example]:
+def draw_examples(
+    world: World, split: str, count: int, seed: int = 0, goals: Sequence[str] | None = None
+) -> list[Example]:
     """`count` examples of a split: random valid orders, cut after at least one step and before the last two.
 
-    Goals take turns; a prompt comes up again only when no goal gives a new one. Fewer examples of the same
-    seed are the first of more. Raises InputError for an unknown split and for a world without a cut point in
-    the split.
+    Goals, all unless `goals` names some, take turns; a prompt comes up again only when no goal gives a new one. Fewer
+    examples of the same seed are the first of more. Raises InputError for an unknown split or goal, and for goals
+    without a cut point in the split.
     """
     if split not in SPLITS:
         raise InputError(f"The world has no split {split!r}; the splits are {', '.join(SPLITS)}.")
-    graphs = [graph for graph in world.goals.values() if graph.held_out == (split == "test_goals")]
+    graphs = [world.graph(goal) for goal in (world.goals if goals is None else goals)]
+    graphs = [graph for graph in graphs if graph.held_out == (split == "test_goals")]
     return _draw(world, graphs, split, count, seed, cut_split)
 
 

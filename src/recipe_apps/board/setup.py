@@ -37,9 +37,9 @@ _HALF = 100
 _KINDS = {"test_cuts": "known goals", "test_goals": "held-out goals"}
 _RUNS = {
     "base": "the demo's base",
-    "sft": "the demo's base, fine-tuned",
-    "best-of-n-paper": "the demo's planner, taught by the paper's reward",
-    "best-of-n": "the demo's planner, taught by the grounded reward",
+    "grpo-wrong": "the demo's planner, taught by narrations of other tasks",
+    "grpo-paper": "the demo's planner, taught by the paper's reward",
+    "grpo": "the demo's planner, taught by the grounded reward",
 }
 """Predictions of `recipe demo`."""
 _ERRORS = {"few": 0.1, "some": 0.25, "many": 0.5}
@@ -166,7 +166,7 @@ def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Boa
     identities = [(settings, open_scorer(settings, references).identity) for settings in scorers]
     about = (
         "Procedures of a made-up world: every valid order is known, so that plans can be checked exactly. "
-        "Half of the questions are of goals that the demo's planner has never seen."
+        "Half of the questions are of goals that no reward has trained the demo's planner on."
     )
     track = Track(
         name="world", title="The embedded world", about=about, shown_examples=_drawn(examples, 3), day_quota=20

@@ -154,7 +154,7 @@ def serve(
 
 def _of_demo(given: ModelConfig, examples: Path | None) -> tuple[ModelConfig, Path, Path | None, str]:
     """Model, corpus, examples and a sentence about them, of the demo's run. Raises InputError where there is none."""
-    model, corpus = _DEMO / "best-of-n" / "model", _DEMO / "corpus"
+    model, corpus = _DEMO / "grpo" / "model", _DEMO / "corpus"
     if not model.is_dir() or not corpus.is_dir():
         raise InputError(f"there is no demo in {_DEMO}; run `make demo` first, or give --model and --corpus.")
     said = (

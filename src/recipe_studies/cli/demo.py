@@ -32,21 +32,25 @@ def demo(
     history: Annotated[HistoryForm, typer.Option("--input", help="Form of the planner's history.")] = HistoryForm.text,
     quick: Quick = False,
     seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
+    train_base: Annotated[
+        bool,
+        typer.Option("--train-base", help="Train the base anew; without it, the packaged one is taken."),
+    ] = False,
     workers: Workers = None,
 ) -> CommandOutput:
-    """Run the whole method on the embedded world and write a report.
+    """Teach a planner by a corpus of narrations what its base always gets wrong, and write a report.
 
-    Corpus, base planner, SFT, GRPO with the paper's reward, best-of-N by the verifier, exact evaluation on held-out cut
-    points and goals. With `--input video` the history is a drawn clip and not text: a visual tower from nothing, SFT
-    and GRPO with three seeds, and controls that show whether the planner reads the clip. Needs no network and no data.
-    An existing run folder is continued.
+    GRPO with the grounded reward, with the paper's, and with narrations of other tasks; exact evaluation on held-out
+    cut points and goals, beside greedy decoding, choices among samples, and labels of the corpus. With `--input video`
+    the history is a drawn clip and not text: a visual tower from nothing, SFT and GRPO with three seeds, and controls
+    that show whether the planner reads the clip. Needs no network and no data. An existing run folder is continued.
 
     Example: recipe demo --output runs/demo
     """
     from recipe_studies.experiments.settings import demo_config
 
     folder = "demo" if history is HistoryForm.text else "video-demo"
-    config = demo_config(history.value, quick=quick, seed=seed, workers=workers)
+    config = demo_config(history.value, quick=quick, seed=seed, workers=workers, train_base=train_base)
     return _run(config, output or Path("runs") / folder, None)
 
 

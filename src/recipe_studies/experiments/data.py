@@ -18,7 +18,7 @@ from recipe.data.narrations import read_narrations, to_row
 from recipe.data.procedures import read_procedures
 from recipe.data.supervision import cut_procedures, evenly_spaced, limit_videos
 from recipe.data.video_ids import VideoIds
-from recipe.errors import InputError
+from recipe.errors import InputError, listed
 from recipe.progress import Progress
 from recipe.text import same_goal
 from recipe.types import Example, Narration, Procedure, Segment
@@ -67,17 +67,26 @@ def draw_world(folder: Path, settings: DataSettings, progress: Progress) -> None
     """Narrations, training and test examples, and noisy pre-training text for the base model."""
     world, source, seed = load_world(), settings.source, settings.seed
     assert isinstance(source, WorldSource)
+    goals = used_goals(world, source)
     with progress.task("drawing the world", 4) as advance:
-        write_jsonl(folder / NARRATIONS, map(asdict, narrate(world, source.narrations, seed)))
+        write_jsonl(folder / NARRATIONS, map(asdict, narrate(world, source.narrations, seed, goals=goals)))
         advance(1)
-        write_examples(folder / TRAIN, draw_examples(world, "train", source.train, seed))
+        write_examples(folder / TRAIN, draw_examples(world, "train", source.train, seed, goals))
         advance(1)
-        tests = (draw_examples(world, split, source.test, seed) for split in ("test_cuts", "test_goals"))
+        tests = (draw_examples(world, split, source.test, seed, goals) for split in ("test_cuts", "test_goals"))
         write_examples(folder / TEST, [example for drawn in tests for example in drawn])
         advance(1)
-        texts = noisy_examples(world, source.documents, seed, noise=settings.noise)
+        texts = noisy_examples(world, source.documents, seed, goals, settings.noise)
         write_examples(folder / DOCUMENTS, texts)
         advance(1)
+
+
+def used_goals(world: World, source: WorldSource) -> list[str]:
+    """The goals of the source's domains. Raises InputError for a domain that the world does not have."""
+    known = list(dict.fromkeys(graph.domain for graph in world.goals.values()))
+    if unknown := [name for name in source.domains if name not in known]:
+        raise InputError(f"source.domains: the world has no domain {unknown[0]!r}; the domains are {listed(known)}.")
+    return [graph.goal for graph in world.goals.values() if graph.domain in (source.domains or known)]
 
 
 def draw_validation(folder: Path, settings: DataSettings, progress: Progress) -> None:
@@ -89,8 +98,10 @@ def draw_validation(folder: Path, settings: DataSettings, progress: Progress) ->
     with progress.task("drawing validation prompts"):
         known = [example for file in (TRAIN, TEST) for example in read_examples(folder / file)]
         used = {(example.goal, plan_key(world, example.goal, example.history)) for example in known}
+        assert isinstance(settings.source, WorldSource)
         # The first examples of a seed are the training examples, so that these are of other videos, too.
-        draws = draw_examples(world, "train", drawn + VALIDATION_DRAWS * count, settings.seed)
+        drawn_in_all = drawn + VALIDATION_DRAWS * count
+        draws = draw_examples(world, "train", drawn_in_all, settings.seed, used_goals(world, settings.source))
         chosen: list[Example] = []
         for example in draws[drawn:]:
             if len(chosen) == count:
@@ -318,9 +329,13 @@ def build_world_corpus(folder: Path, settings: WorldCorpus, progress: Progress) 
 
 
 def wrong_domain(source: WorldSource, config: CorpusConfig, folder: str, seed: int) -> WorldCorpus:
-    """The corpus of the world's domain with the fewest goals: what it covers by chance is the least of the test."""
+    """The corpus of domains that the source leaves out; where it uses all, of the one with the fewest goals, because
+    what that covers by chance is the least of the test."""
     domains: dict[str, list[str]] = {}
-    for graph in load_world().goals.values():
+    world = load_world()
+    for graph in world.goals.values():
         domains.setdefault(graph.domain, []).append(graph.goal)
-    goals = min(domains.values(), key=len)
+    goals = [goal for name, own in domains.items() if name not in source.domains for goal in own]
+    if not source.domains or not goals:
+        goals = min(domains.values(), key=len)
     return WorldCorpus(config, folder, seed, tuple((goal, source.narrations // len(goals)) for goal in goals))

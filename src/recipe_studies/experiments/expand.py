@@ -1,5 +1,6 @@
 """From a study to its stages: what its input files hold is read first, and the expansion itself is pure."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -26,6 +27,8 @@ from recipe_studies.experiments.settings import (
     WorldSource,
 )
 from recipe_studies.experiments.stages import (
+    PACKAGED_BASE,
+    PackagedBase,
     Ranking,
     Sampling,
     SelfTraining,
@@ -35,6 +38,7 @@ from recipe_studies.experiments.stages import (
     sample,
     self_train,
     train,
+    unpack_base,
 )
 from recipe_studies.experiments.study import (
     ALIGNED,
@@ -153,7 +157,10 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     else:
         stages.add("data", data.cut_benchmarks, drawn, (TRAIN, TEST, DOCUMENTS), ignored=INPUT_PATHS)
     base = study.arms[0].config
-    if base is not None:
+    if isinstance(config, ExperimentConfig) and config.packaged_base:
+        packaged = hashlib.sha256((PACKAGED_BASE / "model.safetensors").read_bytes()).hexdigest()
+        stages.add("base", unpack_base, PackagedBase(packaged), (BASE,))
+    elif base is not None:
         stages.add("base", train, Training(base), (BASE,), (DOCUMENTS,))
     if isinstance(config, VideoConfig):
         add_vision_stages(stages, video.VisionPretraining(config.vision, base.hidden_size, seed))

@@ -11,8 +11,8 @@ from recipe.evaluation.metrics import CONTROL, METRICS
 from recipe.evaluation.validity.measure import Difference
 from recipe.stats import Interval
 from recipe_studies.experiments.results import KEPT, NAMES, SPLITS, Results
-from recipe_studies.experiments.settings import TeachingConfig, VideoConfig
-from recipe_studies.experiments.study import BASE, Study
+from recipe_studies.experiments.settings import ExperimentConfig, TeachingConfig, VideoConfig
+from recipe_studies.experiments.study import BASE, GREEDY, LABELS, Study
 
 FIRST = 3
 """Findings that stand first where there is no base to compare with."""
@@ -79,6 +79,8 @@ def headline(results: Results) -> tuple[str, ...]:
     A regime is above or below only where the interval excludes zero. Without a base to compare with, the first
     findings.
     """
+    if results.opening is not None:
+        return _taught(results)
     sentences, metric = _advice(results) or _validated_gains(results), results.main_metric()
     name = _metric_name(metric)
     for split in results.splits():
@@ -96,6 +98,55 @@ def headline(results: Results) -> tuple[str, ...]:
             sentences += [f"On {SPLITS.get(split, split)}, {words}: {'; '.join(regimes)}." for words, regimes in shown]
         sentences += _controls(results, split)
     return tuple(sentences) or results.summary[:FIRST]
+
+
+def _taught(results: Results) -> tuple[str, ...]:
+    """What training on the main reward taught, against the base, the other rewards, and the labels of the corpus.
+
+    Samples and greedy plans stand side by side: a gain of samples alone may be nothing but a sharper policy.
+    """
+    metric, split = results.main_metric(), results.splits()[0]
+    name, where = _metric_name(metric), f"on {SPLITS.get(split, split)}"
+    gains = {
+        (own.regime, own.baseline): own.value
+        for own in results.differences
+        if (own.split, own.metric) == (split, metric)
+    }
+    steps = {own.regime: own.metrics["steps"].mean for own in results.scores if own.split == split}
+    main, *others = dict.fromkeys(own.regime for own in results.curves if not own.regime.startswith(CONTROL))
+
+    def against(regime: str, baseline: str, greedy_baseline: str) -> tuple[set[int | None], str]:
+        pair = gains[regime, baseline], gains[f"{regime}{GREEDY}", greedy_baseline]
+        return {own.sign for own in pair}, f"samples {_signed(pair[0])}, greedy plans {_signed(pair[1])}"
+
+    signs, words = against(main, BASE, f"{BASE}{GREEDY}")
+    verb = (
+        "taught the planner"
+        if signs == {1}
+        else "taught the planner nothing that is clear"
+        if 1 not in signs
+        else ("taught the planner in part")
+    )
+    sentences = [f"Being {main} {verb}: {name} {where} against the base, {words}."]
+    for other in others:
+        _, lost = against(other, BASE, f"{BASE}{GREEDY}")
+        signs, words = against(main, other, f"{other}{GREEDY}")
+        clear = "above it" if signs == {1} else "not clearly above it"
+        sentences.append(
+            f"A planner {other}, against the base: {lost}; its plans have {steps[other]:.1f} steps, the base's "
+            f"{steps[BASE]:.1f}. The planner {main} is {clear}: {words}."
+        )
+    labels = LABELS.regime
+    beaten = [(own, gains[own, labels]) for own, baseline in gains if baseline == labels]
+    if beaten:
+        best = max(beaten, key=lambda own: own[1].mean)
+        clear = "beats" if best[1].sign == 1 else "does not clearly beat"
+        rows = "; ".join(f"{own} {_signed(value)}" for own, value in beaten)
+        sentences.append(
+            f"Labels of the same narrations, without training: {best[0]} {clear} them ({name} against them: {rows})."
+            + ("" if best[1].sign == 1 else " Where you know the wordings of your steps, label instead.")
+        )
+    return (*sentences, *_controls(results, split))
 
 
 def _advice(results: Results) -> list[str]:
@@ -288,7 +339,7 @@ def caveats(study: Study) -> tuple[str, ...]:
                 "No control has a wrong corpus: source.wrong_narrations names no narrations of another domain."
             )
         elif config.has_world and not teaching:
-            sentences.append("The wrong corpus covers the goals of one domain of the world, and no others.")
+            sentences.append("The wrong corpus covers goals of other domains of the world, and no others.")
     if study.choices:
         sentences.append(
             "Best of N chooses by a reward, so that this reward is high by choice there and proves nothing."
@@ -319,7 +370,13 @@ def caveats(study: Study) -> tuple[str, ...]:
                 "RL on exact validity is rewarded by the task graphs that evaluation uses; the verifiers know "
                 "narrations only."
             )
-        if study.reward is not None:
+        if share := config.noise.get("systematic"):
+            sentences.append(
+                f"That the base errs systematically is an assumption: each goal has its own forgotten steps, turned "
+                f"pairs and foreign steps in a share of {share:g} of its texts. Of independent errors the likeliest "
+                "plan is the right one, and training gains nothing at temperature 0."
+            )
+        if study.reward is not None and not (isinstance(config, ExperimentConfig) and config.sft is None):
             sentences.append(
                 "SFT learns from gold continuations of the task graphs that evaluation uses; RL is given the "
                 "narrations only."

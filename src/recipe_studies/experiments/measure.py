@@ -138,15 +138,15 @@ def measure(run_dir: Path, study: Study) -> Measurement:
             known = {name: reward for name, own in rewards.items() if (reward := own[index]) is not None}
             scored.append(replace(plan, more={**plan.more, **known}))
         measured.plans.setdefault(plans.regime, {})[plans.seed] = scored
-    for regime, metric in study.choices.items():
-        [base] = measured.plans[BASE].values()
-        paid = [replace(plan, reward=plan.metrics().get(metric)) for plan in base]
+    for choice in study.choices:
+        [samples] = measured.plans[choice.chosen_from].values()
+        paid = [replace(plan, reward=plan.metrics().get(choice.metric)) for plan in samples]
         # Where several rewards choose, a plan's own reward is none of them.
         chosen = [
-            replace(plan, reward=plan.reward if metric == "reward" else None)
+            replace(plan, reward=plan.reward if choice.metric == "reward" else None)
             for plan in best_of(paid, study.config.best_of)
         ]
-        measured.plans[regime] = {None: chosen}
+        measured.plans[choice.regime] = {None: chosen}
     if matcher is not None:
         for control, made in control_plans(tested, annotated).items():
             measured.controls[control] = measured.score(list(made.values()))

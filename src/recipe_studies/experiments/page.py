@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +13,10 @@ from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_met
 from recipe.evaluation.validity.measure import Difference
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.report.elements import (
+    Block,
     Cell,
     Figure,
+    Heading,
     MarkedStep,
     NamedValues,
     PlanColumn,
@@ -36,11 +39,12 @@ from recipe_studies.experiments.results import (
     Curve,
     Provenance,
     Results,
+    ShownPlan,
     ShownPrompt,
     StageTime,
     load_results,
 )
-from recipe_studies.experiments.study import BASE
+from recipe_studies.experiments.study import BASE, GREEDY
 
 try:
     from matplotlib.figure import Figure as Drawing
@@ -78,6 +82,8 @@ KEY_DRIFT = (
     "and tested, the base where nothing was better. Where a line falls and its reward rises, training pays the reward "
     "and no longer the plans."
 )
+KEY_SERIES = {"validity": "exact validity", "reward": "reward, each its own", "length": "steps in a plan"}
+KEY_CURVES = "While each reward trains: means over each step's own plans, smoothed."
 BOLD = "bold where the interval excludes 0"
 
 
@@ -91,9 +97,11 @@ def render_html(results: Results) -> str:
     )
     shown, provenance, sections = headline(results), results.provenance, list(report_sections(results))
     # The picture that the page begins with, in one or two parts; none where there is nothing to draw.
-    lead: Sequence[Figure]
+    lead: Sequence[Block]
     first = _begins_with(results)
-    if first == "plans":
+    if results.opening is not None:
+        lead = (*_figures("key", (plots.training_figure(results.curves, KEY_SERIES), KEY_CURVES)), _key_table(results))
+    elif first == "plans":
         lead = _means_figure(results)
     elif first == "differences":
         # The head of the page is read in seconds: the main metric and the length.
@@ -115,6 +123,7 @@ def render_html(results: Results) -> str:
         " · ".join(filter(None, run)),
         shown,
         sections,
+        opening=() if results.opening is None else tuple(plans_side_by_side([results.opening])),
         lead=lead,
         folded=results.summary if list(results.summary) != list(shown) else (),
         colours=regime_colours(names),
@@ -137,11 +146,10 @@ def report_sections(results: Results) -> Iterator[Section]:
         means = _means_figure(results) if first == "differences" else ()  # the other pictures hold them
         yield Section("plans", "Plans by regime", "Plans by regime", (paragraph,), (*means, *_score_tables(results)))
     if results.differences:
-        baseline = results.differences[0].baseline
         figure = _differences_figure(results, "differences")
         kept = {row.regime for row in results.differences if row.baseline == BASE and results.kept_base(row.regime)}
-        tables = _difference_tables(results.differences, "regime", f"difference to {baseline}", kept)
-        title = f"Against {baseline}, prompt by prompt"
+        tables = _difference_tables(results.differences, "regime", kept)
+        title = f"Against {results.differences[0].baseline}, prompt by prompt"
         yield Section("differences", title, "Differences", blocks=(*figure, *tables), folded=True)
     if results.control_differences:
         blocks = []
@@ -173,7 +181,7 @@ def report_sections(results: Results) -> Iterator[Section]:
             for row, run in zip(results.by_seed, runs, strict=True)
             if row.baseline == BASE and results.kept_base(row.regime, row.seed)
         }
-        tables = _difference_tables(runs, "run", f"difference of each run to {baselines}", kept)
+        tables = _difference_tables(runs, "run", kept)
         yield Section("seeds", "Seed by seed", "Seeds", blocks=(*figure, *tables))
     training: list[Table | Figure] = [*_training_figures(results.curves)]
     if results.costs:
@@ -246,19 +254,55 @@ def plans_side_by_side(prompts: Sequence[ShownPrompt]) -> Iterator[Plans]:
     marked = any(line.status != "unknown" for prompt in prompts for plan in prompt.plans for line in plan.lines)
     legend = tuple(MarkedStep(meaning, mark, status) for status, (mark, meaning) in STATUSES.items()) if marked else ()
     for prompt in prompts:
-        plans = []
-        for plan in prompt.plans:
-            values = {"validity": plan.validity, "reward": plan.reward}
-            known = [f"{name} {format_number(value)}" for name, value in values.items() if value is not None]
-            about = ", ".join([*known, *([] if plan.accuracy is None else [f"accuracy {plan.accuracy:.0f}%"])])
-            steps = []
-            for line in plan.lines:
-                mark, meaning = STATUSES.get(line.status, ("", ""))
-                steps.append(MarkedStep(line.text, mark, line.status, hint=meaning))
-            plans.append(PlanColumn(plan.regime, tuple(steps), about))
         history = f"Done: {'; '.join(prompt.history) or 'nothing yet'}."
-        yield Plans(tuple(plans), prompt.goal, SPLITS.get(prompt.split, prompt.split), history, legend)
+        where = SPLITS.get(prompt.split, prompt.split)
+        yield Plans(tuple(map(_plan_column, prompt.plans)), prompt.goal, where, history, legend)
         legend = ()
+
+
+def _plan_column(plan: ShownPlan) -> PlanColumn:
+    values = {"validity": plan.validity, "reward": plan.reward}
+    known = [f"{name} {format_number(value)}" for name, value in values.items() if value is not None]
+    about = ", ".join([*known, *([] if plan.accuracy is None else [f"accuracy {plan.accuracy:.0f}%"])])
+    steps = []
+    for line, quote in zip_longest(plan.lines, plan.quotes):
+        mark, meaning = STATUSES.get(line.status, ("", ""))
+        said, source = "", ""
+        if quote is not None:
+            said = f"“{quote.text}”"
+            more = f", and {quote.narrations - 1} more" if quote.narrations > 1 else ""
+            source = f"{quote.video_id} {quote.time}".rstrip() + more
+        steps.append(MarkedStep(line.text, mark, line.status, hint=meaning, quote=said, source=source))
+    return PlanColumn(plan.regime, tuple(steps), about, f"Forgotten: {'; '.join(plan.missing)}." * bool(plan.missing))
+
+
+def _key_table(results: Results) -> Table:
+    """The main metric of each regime with its difference to the base, a split a pair of columns."""
+    metric = results.main_metric()
+    means = {(own.regime, own.split): own.metrics for own in results.scores}
+    gains = {
+        (own.regime, own.split): own.value
+        for own in results.differences
+        if own.metric == metric and own.baseline in (BASE, f"{BASE}{GREEDY}")
+    }
+    columns = [
+        Heading(name, SPLITS.get(split, split))
+        for split in results.splits()
+        for name in (MAIN[metric].lower(), "against the base", "steps")
+    ]
+    rows = []
+    for regime in dict.fromkeys(own.regime for own in results.scores):
+        cells = list[Cell]()
+        for split in results.splits():
+            own = means[regime, split]
+            cells += [
+                Cell(own[metric].mean, 3),
+                metric_cell(gains.get((regime, split)), metric, signed=True),
+                Cell(own["steps"].mean, 1),
+            ]
+        rows.append(row(regime, *cells))
+    about = f"greedy plans against the base's greedy plans, others against its samples; {BOLD}"
+    return Table("What each one gains", "regime", tuple(columns), tuple(rows), about)
 
 
 def _means_figure(results: Results) -> tuple[Figure, ...]:
@@ -288,12 +332,14 @@ def _score_tables(results: Results) -> Iterator[Table | Figure]:
         )
 
 
-def _difference_tables(
-    differences: Sequence[Difference], first: str, about: str, kept: Container[str]
-) -> Iterator[Table | Figure]:
-    """A table a split; the rows of `kept` say that validation kept the base."""
-    for split in dict.fromkeys(change.split for change in differences):
-        own = {(change.regime, change.metric): change.value for change in differences if change.split == split}
+def _difference_tables(differences: Sequence[Difference], first: str, kept: Container[str]) -> Iterator[Table]:
+    """A table for each split and baseline; the rows of `kept` say that validation kept the base."""
+    for split, baseline in dict.fromkeys((change.split, change.baseline) for change in differences):
+        own = {
+            (change.regime, change.metric): change.value
+            for change in differences
+            if (change.split, change.baseline) == (split, baseline)
+        }
         regimes, metrics = (list(dict.fromkeys(names)) for names in zip(*own, strict=True))
         yield Table(
             SPLITS.get(split, split),
@@ -305,7 +351,7 @@ def _difference_tables(
                 else row(regime, *(metric_cell(own.get((regime, name)), name, signed=True) for name in metrics))
                 for regime in regimes
             ),
-            f"{about}; {BOLD}",
+            f"difference to {baseline}; {BOLD}",
         )
 
 
@@ -325,8 +371,11 @@ def _training_figures(curves: Sequence[Curve]) -> tuple[Figure, ...]:
 def _differences_figure(results: Results, section: str, metrics: Sequence[str] = plots.CHANGES) -> tuple[Figure, ...]:
     if not results.differences:
         return ()
-    caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
-    return _figures(section, (plots.differences_figure(results.differences, metrics), caption))
+    baseline = results.differences[0].baseline
+    own = [change for change in results.differences if change.baseline in (baseline, f"{baseline}{GREEDY}")]
+    greedy = "; greedy plans against greedy plans" if len({change.baseline for change in own}) > 1 else ""
+    caption = f"Mean difference to {baseline} on the same prompts, with its 95% interval{greedy}."
+    return _figures(section, (plots.differences_figure(own, metrics), caption))
 
 
 def _begins_with(results: Results) -> Literal["validations", "differences", "plans"]:

@@ -30,6 +30,7 @@ from recipe.evaluation.validity.measure import (
     summarise,
 )
 from recipe.evaluation.validity.readings import PlanLine
+from recipe.explain.explain import explain, when
 from recipe.planning.predictions import Prediction
 from recipe.progress import Progress
 from recipe.reward.scorer import PromptGroup, score_or_raise
@@ -50,6 +51,7 @@ from recipe_studies.experiments.results import (
     ROWS,
     Alarm,
     Provenance,
+    Quote,
     Results,
     ShownPlan,
     ShownPrompt,
@@ -62,7 +64,7 @@ from recipe_studies.experiments.results import (
 )
 from recipe_studies.experiments.schedule import stage_times
 from recipe_studies.experiments.settings import SELF_TRAINED, AnyExperiment, VideoConfig
-from recipe_studies.experiments.study import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, TEST, TRAIN, WORDS, study_of
+from recipe_studies.experiments.study import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, GREEDY, TEST, TRAIN, WORDS, study_of
 from recipe_studies.experiments.video import ACCURACY, draw_clips
 
 STAGES = {
@@ -147,6 +149,7 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
         ),
         rerankings=tuple(_rerankings(measured)),
         lengths=tuple(_lengths(measured)),
+        opening=_opening(run_dir, measured),
         prompts=tuple(_shown_prompts(run_dir, measured)),
         alarms=tuple(
             Alarm(arm.regime, finding.since, finding.sentence, arm.config.seed)
@@ -301,7 +304,7 @@ def _rerankings(measured: Measurement) -> Iterator[Reranking]:
         return
     study, main = measured.study, "score" if measured.world is not None else AGREEMENT
     for split in measured.prompts:
-        for metric in study.choices.values():
+        for metric in (choice.metric for choice in study.choices if choice.chosen_from == BASE):
             [base] = measured.of(split, BASE).values()
             name = study.reward.verifier if study.reward is not None and metric == "reward" else metric
             paid = [replace(plan, reward=plan.metrics().get(metric)) for plan in base]
@@ -316,6 +319,54 @@ def _lengths(measured: Measurement) -> Iterator[PlanLengths]:
         for regime in measured.plans:
             runs = measured.of(split, regime).values()
             yield plan_lengths(split, regime, [plan for plans in runs for plan in plans])
+
+
+def _opening(run_dir: Path, measured: Measurement) -> ShownPrompt | None:
+    """The prompt of the first split whose greedy plan gained most by training on the main reward, and under each line
+    of that plan the narration that says it best; None without greedy plans, a reward or exact validity.
+    """
+    study = measured.study
+    main = next((arm.regime for arm in study.reward_arms), "")
+    before, after = f"{BASE}{GREEDY}", f"{main}{GREEDY}"
+    if measured.world is None or study.reward is None or not {before, after} <= measured.plans.keys():
+        return None
+    split, examples = next(iter(measured.prompts.items()))
+    plans = {
+        regime: {plan.example_id: plan for plan in next(iter(measured.of(split, regime).values()))}
+        for regime in (before, after)
+    }
+
+    def gain(example: Example) -> float:
+        earlier, later = (plans[regime][example.example_id].metrics()["score"] for regime in (before, after))
+        return later - earlier
+
+    example = max(examples, key=gain)
+    shown = [_shown_plan(regime, own[example.example_id], None) for regime, own in plans.items()]
+    explained = explain(
+        Verifier(Corpus.open(run_dir / CORPUS), study.reward),
+        goal=example.goal,
+        history=example.history,
+        continuation=plans[after][example.example_id].texts,
+    )
+    said = {aligned.index: aligned.narration for aligned in explained.narrations}
+    quotes = list[Quote | None]()
+    for step in explained.evidence[len(example.history) :]:
+        grounds = [ground for ground in step.grounds if not ground.opposite]
+        quotes.append(None)
+        if grounds:
+            narration = said[grounds[0].narration]
+            segment = narration.segments[grounds[0].segment]
+            quotes[-1] = Quote(segment.text, narration.video_id, when(segment), len(grounds))
+    shown[1] = replace(shown[1], quotes=tuple(quotes))
+    return ShownPrompt(split, example.goal, example.history, tuple(shown))
+
+
+def _shown_plan(regime: str, plan: ScoredPlan, reward: float | None) -> ShownPlan:
+    """A plan line by line, with what is known of it."""
+    if plan.reading is None or plan.validity is None:
+        return ShownPlan(regime, tuple(map(PlanLine, plan.texts)), reward=reward)
+    validity, missing = plan.validity.score, plan.reading.missing()
+    return ShownPlan(regime, plan.reading.statuses(), missing=missing, validity=validity, reward=reward)
 
 
 def _shown_prompts(run_dir: Path, measured: Measurement) -> Iterator[ShownPrompt]:
@@ -342,12 +393,6 @@ def _shown_prompts(run_dir: Path, measured: Measurement) -> Iterator[ShownPrompt
         totals = [[reward.total for reward in rewards] for rewards in score_or_raise(verifier, groups)]
     for (example, plans), rewards in zip(prompts, totals, strict=True):
         shown = tuple(
-            ShownPlan(
-                regime,
-                tuple(map(PlanLine, plan.texts)) if plan.reading is None else plan.reading.statuses(),
-                None if plan.validity is None else plan.validity.score,
-                reward,
-            )
-            for (regime, plan), reward in zip(plans.items(), rewards, strict=True)
+            _shown_plan(regime, plan, reward) for (regime, plan), reward in zip(plans.items(), rewards, strict=True)
         )
         yield ShownPrompt(example.split, example.goal, example.history, shown)

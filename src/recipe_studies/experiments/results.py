@@ -162,6 +162,18 @@ class ValidationCurve:
 
 
 @dataclass(frozen=True, slots=True)
+class Quote:
+    """What a narration says of a line of a plan."""
+
+    text: str
+    video_id: str
+    time: str
+    """When it is said, such as `1:02`; empty where the narration has no times."""
+    narrations: int
+    """That say so."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShownPlan:
     """A plan as the report shows it."""
 
@@ -172,6 +184,10 @@ class ShownPlan:
     reward: float | None = None
     accuracy: float | None = None
     """In percent, where a judge or the tables of the paper give it."""
+    quotes: tuple[Quote | None, ...] = ()
+    """Of each line, None where no narration says it; empty where nobody asked."""
+    missing: tuple[str, ...] = ()
+    """Required steps that are neither done nor planned, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +222,8 @@ class Results:
     """Of the runs that validated while training."""
     rerankings: tuple[Reranking, ...] = ()
     lengths: tuple[PlanLengths, ...] = ()
+    opening: ShownPrompt | None = None
+    """The test prompt whose greedy plan changed most by training, with the plans before and after."""
     prompts: tuple[ShownPrompt, ...] = ()
     costs: tuple[StepTimes, ...] = ()
     alarms: tuple[Alarm, ...] = ()

@@ -36,6 +36,9 @@ OwnName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]*$")]
 """A name in `[verifiers]`, which becomes a part of the names of files."""
 Optimiser = Literal["grpo", "best-of-n"]
 """What trains on a reward: GRPO, with the keys of `[grpo]`, or best-of-N rounds, with those of `[best_of_n]`."""
+COMPARED = {"paper": "paper", "grounded": "grounded", "validity": "exact validity", "wrong": "a wrong corpus"}
+"""Rewards that an experiment compares with its main one, as the report calls them: `wrong` is the main one on
+narrations of another domain."""
 RANKERS = ("paper", "grounded", "self-trained", "relevance", "wrong")
 """What chooses among samples, beside those of `[verifiers]`: a verifier; R0, which reads no corpus
 (recipe.reward.baselines); or the grounded reward on a wrong corpus, for the base's samples alone."""
@@ -47,8 +50,10 @@ class WorldSource(Settings):
     quick: ClassVar[Mapping[str, Any]] = {"narrations": 200, "documents": 5000, "train": 64, "test": 16}
     """What `--quick` puts in place of the settings' own values (`quick_settings`)."""
     type: Literal["world"] = "world"
+    domains: tuple[str, ...] = ()
+    """Domains of the world whose goals are used; empty: all. A wrong corpus tells the goals of the others."""
     narrations: Positive = 1500
-    """Narrations of the verification corpus."""
+    """Narrations of the verification corpus, of all goals in turn."""
     documents: Positive = 12000
     """Noisy procedures that the base planner is trained on."""
     train: Positive = 400
@@ -113,14 +118,13 @@ class Experiment(StudySettings):
         "base": {"steps": 250},
         "sft": {"epochs": 1},
         "grpo": {"steps": 4},
+        "compared_steps": 2,
         "best_of_n": {"n": 2, "rounds": 1, "epochs": 1},
     }
     source: Annotated[WorldSource | FilesSource, Field(discriminator="type")]
     prompt: str = ""
     """What the given model and all runs from it are asked with, as `prompt` of a training run (docs/planning.md)."""
-    noise: dict[Literal["drop", "swap", "alien", "repeat", "stop", "systematic"], Fraction] = Field(
-        default_factory=dict
-    )
+    noise: dict[Noise, Fraction] = Field(default_factory=dict)
     """Noise of the base's training text from a world, where it differs from `recipe.world.examples.TextNoise`."""
     samples: Annotated[int, Field(ge=2)] = 10
     """Plans sampled for each test prompt and regime."""
@@ -168,12 +172,16 @@ class Experiment(StudySettings):
 class ExperimentConfig(Experiment):
     """The whole method once: base, SFT, and training on a reward, and on others to compare it with."""
 
-    sft: dict[str, Any] = Field(default_factory=dict)
-    """Keys of SFTConfig but for the paths."""
+    sft: dict[str, Any] | None = None
+    """Keys of SFTConfig but for the paths; without the table there is no SFT on annotations."""
     optimiser: Optimiser = "grpo"
     """What trains on a reward; its table, `[grpo]` or `[best_of_n]`, names the main reward."""
-    compared: tuple[Literal["paper", "grounded", "validity"], ...] = ()
+    compared: tuple[Literal["paper", "grounded", "validity", "wrong"], ...] = ()
     """Further rewards, each with a run of its own that differs from the main one in nothing else."""
+    compared_steps: Positive | None = None
+    """Steps of GRPO on the further rewards, where they are not those of `[grpo]`."""
+    packaged_base: bool = False
+    """Start from the base that the package holds, which was trained by these settings, and not from a new one."""
     validation: dict[str, Any] = Field(default_factory=dict)
     """On a world: keys of ValidationSettings but for `examples`. Every run on a reward validates on cut points that
     are in no training or test prompt, and keeps its best step or round; empty: the last one is kept."""
@@ -184,6 +192,12 @@ class ExperimentConfig(Experiment):
             raise ValueError(
                 "[validation] has a use on a world only: no part of the benchmarks is kept for it; remove it"
             )
+        if "wrong" in self.compared and not self.has_wrong_corpus:
+            raise ValueError("compared: 'wrong' needs source.wrong_narrations; give files, or leave it out")
+        if self.compared_steps and (self.optimiser != "grpo" or not self.compared):
+            raise ValueError("compared_steps has a use with optimiser = 'grpo' and compared only; remove it")
+        if self.packaged_base and (self.model or not self.has_world):
+            raise ValueError("packaged_base has a use on a world and without model only; remove it")
         return self
 
 
@@ -417,7 +431,7 @@ def load_experiment(
     else:
         config = parse_config(raw, KINDS[kind], str(path), changes)
     for table, stage in TABLES.items():
-        check_table(getattr(config, table, {}), stage, f"{path}: [{table}]")
+        check_table(getattr(config, table, None) or {}, stage, f"{path}: [{table}]")
     if controls and not isinstance(config, VideoConfig | TeachingConfig):
         config = config.model_copy(update={"controls": True})
     elif controls and isinstance(config, VideoConfig):
@@ -447,20 +461,35 @@ def quick_settings(settings: Config) -> Config:
         value, fewer = getattr(settings, name), getattr(settings, "quick", {}).get(name)
         if isinstance(value, Settings):
             cut[name] = quick_settings(value)
-        elif fewer is not None:
+        elif fewer is not None and value is not None:
             cut[name] = value | fewer if isinstance(fewer, Mapping) else fewer
     return settings.model_copy(update=cut)
 
 
 def demo_config(
-    history: Literal["text", "video"] = "text", *, quick: bool = False, seed: int = 0, workers: int | None = None
+    history: Literal["text", "video"] = "text",
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    workers: int | None = None,
+    train_base: bool = False,
 ) -> AnyExperiment:
-    """The packaged settings of `recipe demo`, whose planner is given the history as text or as drawn video."""
+    """The packaged settings of `recipe demo`, whose planner is given the history as text or as drawn video.
+
+    With `train_base` the planner of text starts from a base that the run trains. Raises ConfigError where the planner
+    of videos is asked for that: it trains its base always.
+    """
     name = {"text": "demo.toml", "video": "video_demo.toml"}[history]
     with as_file(files("recipe_studies.experiments") / name) as path:
         config = load_experiment(path, quick=quick)
-    seeds = {"seeds": tuple(seed + number for number in config.seeds)} if isinstance(config, VideoConfig) else {}
-    return config.model_copy(update={"seed": seed, "workers": workers or config.workers, **seeds})
+    own: dict[str, Any] = {}
+    if isinstance(config, VideoConfig):
+        own["seeds"] = tuple(seed + number for number in config.seeds)
+        if train_base:
+            raise ConfigError("--train-base: with --input video the base is trained always; leave the flag out.")
+    elif train_base:
+        own["packaged_base"] = False
+    return config.model_copy(update={"seed": seed, "workers": workers or config.workers, **own})
 
 
 def require_packages_of(config: Experiment) -> str:
@@ -469,7 +498,7 @@ def require_packages_of(config: Experiment) -> str:
 
     needed = {"cpu": "corpus search", "train": "training", "report": "the report"}
     needed |= encoder_extra(config.corpus.encoder.name)
-    for stage in (config.grpo, getattr(config, "sft", {})):
+    for stage in (config.grpo, getattr(config, "sft", None) or {}):
         needed |= tracking_packages(stage.get("metrics", ()))
     require_packages(needed)
     return "all are installed"

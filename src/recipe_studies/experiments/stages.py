@@ -2,10 +2,11 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipe.artifacts import remove
+from recipe.artifacts import atomic_path, remove
 from recipe.config import (
     BaseModelConfig,
     BestOfNConfig,
@@ -25,7 +26,7 @@ from recipe.reward.scorer import Scorer
 from recipe_studies.experiments import video
 from recipe_studies.experiments.models import open_stage_model
 from recipe_studies.experiments.settings import SELF_TRAINED
-from recipe_studies.experiments.study import CORPUS, TEST, TRAIN, PlanSet
+from recipe_studies.experiments.study import BASE, CORPUS, TEST, TRAIN, PlanSet
 
 if TYPE_CHECKING:
     from recipe.training.video.data import Renderer
@@ -94,6 +95,33 @@ def train(folder: Path, settings: Training, progress: Progress) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class PackagedBase:
+    """The base that the package holds."""
+
+    sha256: str
+    """Of its weights."""
+
+
+PACKAGED_BASE = files("recipe_studies.experiments") / "base"
+"""A training run's `model/`, its weights in half precision; its card tells how it was made."""
+
+
+def unpack_base(folder: Path, settings: PackagedBase, progress: Progress) -> None:
+    """Put the base of the package where a training run would leave it, its weights in single precision."""
+    from safetensors.torch import load, save_file
+
+    with progress.task("unpacking the base"), atomic_path(folder / BASE) as partial:
+        model = partial / "model"
+        model.mkdir(parents=True)
+        for file in PACKAGED_BASE.iterdir():
+            if file.name.endswith(".safetensors"):
+                weights = {name: weight.float() for name, weight in load(file.read_bytes()).items()}
+                save_file(weights, model / file.name, {"format": "pt"})
+            else:
+                (model / file.name).write_bytes(file.read_bytes())
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """The plan sets of one model, for every test prompt."""
 
@@ -131,11 +159,12 @@ def sample(folder: Path, settings: Sampling, progress: Progress) -> None:
         opened = open_stage_model(folder, settings.model, is_external=settings.is_external_model)
         model = stack.enter_context(opened)
         prompt = open_prompt(settings.prompt) if settings.prompt else model.prompt
-        planner = Planner(model, settings.sampling, prompt)
         for plans in settings.plans:
             requests = video.view_request(plans.view, settings.videos, settings.frames)
-            predictions = planner.predict(examples, settings.samples, progress, requests)
-            temperature = settings.sampling.temperature if settings.sampling.imitate == "none" else None
+            sampling = settings.sampling.model_copy(update={"temperature": 0.0} if plans.greedy else {})
+            samples = 1 if plans.greedy else settings.samples
+            predictions = Planner(model, sampling, prompt).predict(examples, samples, progress, requests)
+            temperature = sampling.temperature if sampling.imitate == "none" else None
             # Greedy plans have no density, and what an imitated checkpoint samples from is no softmax.
             if settings.reference and temperature:
                 config = ModelConfig(model=settings.reference)

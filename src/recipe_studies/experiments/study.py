@@ -21,7 +21,7 @@ The three kinds of settings become three functions from TOML to arms. Paths are 
     plans/RUN-SEED-VIEW.jsonl        video: plans of a run for one view of the history
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Literal
@@ -31,6 +31,7 @@ from recipe.errors import ConfigError
 from recipe.evaluation.metrics import CONTROL
 from recipe.reward.own import pinned_reward
 from recipe_studies.experiments.settings import (
+    COMPARED,
     SELF_TRAINED,
     TABLES,
     AnyExperiment,
@@ -66,6 +67,8 @@ CONTROL_REGIMES = {
     "random": "trained on a random own plan",
 }
 """Controls that are trained; a run without a corpus is one on R0, which is what is left of the grounded reward."""
+GREEDY = ", greedy"
+"""Behind the regime of a model's greedy plans."""
 ROUNDS = ", best-of-N rounds"
 """Behind the regime of an arm that is trained in best-of-N rounds, where others are not."""
 ARM_REGIMES: Mapping[ArmName, str] = {
@@ -94,10 +97,16 @@ class PlanSet:
     seed: int | None = None
     """None where the regime has one run only."""
     view: View = "text"
+    greedy: bool = False
+    """One plan a prompt, of the likeliest token each time."""
 
     def rewarded(self, ranker: str) -> str:
         """Where the plans lie with a ranker's rewards."""
         return f"rewarded/{ranker}/{PurePath(self.file).name}"
+
+
+LABELS = PlanSet("consensus labels", "predictions/labels.jsonl")
+"""Plans of no planner: what the narrations agree on, in known wordings (`recipe.evaluation.retrieval`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,15 @@ class Arm:
     def folder(self) -> str:
         """Where its training run lies below the run folder."""
         return BASE if self.config is None else str(self.config.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A regime that takes, of the first `best_of` samples of another, the plan with the highest value of a metric."""
+
+    regime: str
+    metric: str
+    chosen_from: str = BASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +175,8 @@ class Study:
     seeds: tuple[int, ...]
     seed_contrasts: tuple[Contrast, ...] = ()
     """Of every seed alone."""
-    choices: Mapping[str, str] = field(default_factory=dict)
-    """Regimes that take, of the first `best_of` samples of the base, the one with the highest value of a metric."""
+    choices: tuple[Choice, ...] = ()
+    """Without training."""
     rankers: tuple[Ranker, ...] = ()
     reward: RewardConfig | None = None
     """The verifier that rewards plans as they are sampled, and those that the report shows."""
@@ -226,63 +244,88 @@ def _controlled(config: ExperimentConfig, study: Study) -> Study:
         folder, corpus = f"controls/{name}-{seed}", WRONG if name == "wrong" else CORPUS
         regime, key = f"{CONTROL}{CONTROL_REGIMES[name]}", f"control-{name}-{seed}"
         run = run_config(config, table, folder, seed, paid, corpus=corpus, **fixed)
-        arms.append(Arm(key, f"grpo-{key}", run, (PlanSet(regime, f"plans/{key}.jsonl", seed),), regime))
+        arms.append(Arm(key, f"grpo-{key}", run, _plan_sets(regime, "plans", key, seed), regime))
     controls = [f"{CONTROL}{CONTROL_REGIMES[name]}" for name in rewards_of_controls]
-    regimes = dict.fromkeys(contrast.regime for contrast in study.contrasts)
     return replace(
         study,
         arms=tuple(arms),
-        contrasts=(*study.contrasts, *map(Contrast, controls)),
-        controls=tuple(Contrast(regime, control) for regime in regimes for control in controls),
+        contrasts=(*study.contrasts, *_to_the_base(arms)[len(_to_the_base(study.arms)) :]),
+        controls=tuple(
+            Contrast(contrast.regime, control)
+            for contrast in study.contrasts
+            if contrast.baseline == BASE
+            for control in controls
+        ),
     )
 
 
 def _method(config: ExperimentConfig) -> Study:
     """Base, SFT and a run on a reward, whose verifier rewards all plans and chooses among the base's.
 
-    Each reward to compare trains a run, rewards all plans and chooses, too. Raises ConfigError.
+    Each reward to compare trains a run; a verifier also rewards all plans and chooses. Then R0 chooses, too, and the
+    main reward among the plans of the run that it trained. Raises ConfigError.
     """
     optimiser, table = config.optimiser, config.optimiser.replace("-", "_")
-    sft = run_config(config, "sft", "sft", config.seed)
     first = run_config(config, table, optimiser, config.seed)
     main, best = first.reward.verifier, f"best of {config.best_of}"
     if main in config.compared:
         raise ConfigError(f"compared: {main!r} is the reward of [{table}] already; name others, or change that.")
-    runs: list[tuple[str, Any, bool]] = []
-    if not config.compared:
-        runs.append(("RL" if optimiser == "grpo" else "trained", first, False))
-    choices = {f"{best}, {main}" if config.compared else best: "reward"}
-    rankers = []
-    for name in (main, *config.compared) if config.compared else ():
-        regime = f"trained on {name}"
-        if optimiser == "grpo":
-            regime = "RL, exact validity" if name == "validity" else f"RL, {name}"
-        if name == main:
-            runs.append((regime, first, False))
-            continue
-        verifier = RewardConfig() if name == "validity" else RewardConfig(verifier=name)
-        compared = run_config(config, table, f"{optimiser}-{name}", config.seed, verifier)
-        runs.append((regime, compared, name == "validity"))
-        if name != "validity":
+    arms = [Arm(BASE, BASE, base_config(config), _plan_sets(BASE, "predictions", BASE))]
+    if config.sft is not None:
+        sft = run_config(config, "sft", "sft", config.seed)
+        arms.append(Arm("sft", "sft", sft, _plan_sets("SFT", "predictions", "sft")))
+    trained = "RL" if optimiser == "grpo" else "trained"
+    if config.compared:
+        trained = f"trained on {COMPARED.get(main, main)}"
+    arms.append(Arm(optimiser, optimiser, first, _plan_sets(trained, "predictions", optimiser), trained))
+    choices, rankers = [Choice(f"{best}, {main}" if config.compared else best, "reward")], list[Ranker]()
+    for name in config.compared:
+        folder, regime = f"{optimiser}-{name}", f"trained on {COMPARED[name]}"
+        verifier = (
+            first.reward if name == "wrong" else RewardConfig() if name == "validity" else RewardConfig(verifier=name)
+        )
+        fixed: dict[str, Any] = {"corpus": WRONG} if name == "wrong" else {}
+        run = run_config(config, table, folder, config.seed, verifier, **fixed)
+        if config.compared_steps:
+            run = run.model_copy(update={"steps": config.compared_steps})
+        arms.append(Arm(folder, folder, run, _plan_sets(regime, "predictions", folder), regime, name == "validity"))
+        if name not in ("validity", "wrong"):
             rankers.append(Ranker(name, verifier))
-            choices[f"{best}, {name}"] = name
-    arms = [
-        Arm(BASE, BASE, base_config(config), (PlanSet(BASE, f"predictions/{BASE}.jsonl"),)),
-        Arm("sft", "sft", sft, (PlanSet("SFT", "predictions/sft.jsonl"),)),
-    ]
-    for regime, run, exact in runs:
-        name = str(run.output)
-        arms.append(Arm(name, name, run, (PlanSet(regime, f"predictions/{name}.jsonl"),), regime, exact))
+            choices.append(Choice(f"{best}, {name}", name))
+    if config.compared:
+        rankers.append(Ranker("relevance", None))
+        choices += [Choice(f"{best}, R0", "relevance"), Choice(f"{trained}, {best}", "reward", trained)]
+    others = [arm.regime for arm in arms if arm.regime and arm.regime != trained]
+    beside = [Contrast(f"{trained}{how}", f"{other}{how}") for how in ("", GREEDY) for other in others]
+    settings = {"SFT": config.sft} if config.sft is not None else {}
     return Study(
         config=config,
         arms=tuple(arms),
-        contrasts=tuple(map(Contrast, ("SFT", *(regime for regime, _, _ in runs), *choices))),
+        contrasts=(*_to_the_base(arms), *(Contrast(choice.regime) for choice in choices), *beside),
         seeds=(config.seed,),
-        choices=choices,
+        choices=tuple(choices),
         rankers=tuple(rankers),
         reward=first.reward,
         compares_references=not config.has_world or bool(config.compared),
-        settings={"SFT": config.sft} | ({"best-of-N rounds": config.best_of_n} if optimiser == "best-of-n" else {}),
+        shown=tuple(plans.regime for arm in arms for plans in arm.plans if plans.greedy) if config.compared else (),
+        settings=settings | ({"best-of-N rounds": config.best_of_n} if optimiser == "best-of-n" else {}),
+    )
+
+
+def _plan_sets(regime: str, folder: str, name: str, seed: int | None = None) -> tuple[PlanSet, PlanSet]:
+    """The samples of a model and its greedy plans."""
+    greedy = PlanSet(f"{regime}{GREEDY}", f"{folder}/{name}-greedy.jsonl", seed, greedy=True)
+    return PlanSet(regime, f"{folder}/{name}.jsonl", seed), greedy
+
+
+def _to_the_base(arms: Sequence[Arm]) -> tuple[Contrast, ...]:
+    """Each regime against the base's plans of the same kind, greedy ones against greedy ones."""
+    sets = {plans.regime: plans for arm in arms for plans in arm.plans}
+    greedy = f"{BASE}{GREEDY}"
+    return tuple(
+        Contrast(regime, greedy if plans.greedy else BASE)
+        for regime, plans in sets.items()
+        if regime not in (BASE, greedy)
     )
 
 
@@ -321,12 +364,12 @@ def _teaching(config: TeachingConfig) -> Study:
             once: dict[ArmName, tuple[Optimiser, ...]] = {"gold": ("grpo",), "random": ("best-of-n",)}
             for optimiser in once.get(arm, config.optimisers):
                 wanted.append((seed, arm, ARM_REGIMES[arm], corpus, optimiser))
-    plans = PlanSet(BASE, "plans/base.jsonl")
-    arms = [Arm(BASE, BASE, base_config(config), () if config.sft_known else (plans,))]
+    plans = _plan_sets(BASE, "plans", BASE)
+    arms = [Arm(BASE, BASE, base_config(config), () if config.sft_known else plans)]
     start: dict[str, Any] = {}
     if config.sft_known:
         known = run_config(config, "sft_known", SFT_KNOWN, config.seed, examples=KNOWN)
-        arms.append(Arm(SFT_KNOWN, SFT_KNOWN, known, (plans,)))
+        arms.append(Arm(SFT_KNOWN, SFT_KNOWN, known, plans))
         start = {"model": f"{SFT_KNOWN}/model"}
     first_draws: dict[int, str] = {}
     for seed, name, regime, corpus, optimiser in wanted:
@@ -345,8 +388,8 @@ def _teaching(config: TeachingConfig) -> Study:
             run = run_config(config, "sft", folder, seed, **start)
         else:
             run = run_config(config, table, folder, seed, reward, **fixed)
-        plans = PlanSet(regime, f"plans/{name}-{seed}.jsonl", seed)
-        arms.append(Arm(f"{name}-{seed}", f"teach-{name}-{seed}", run, (plans,), regime, exact))
+        plans = _plan_sets(regime, "plans", f"{name}-{seed}", seed)
+        arms.append(Arm(f"{name}-{seed}", f"teach-{name}-{seed}", run, plans, regime, exact))
     rankers = []
     for name in config.rankers:
         if name == "wrong":
@@ -354,20 +397,19 @@ def _teaching(config: TeachingConfig) -> Study:
         else:
             rankers.append(Ranker(name, None if name == "relevance" else _verifier(config, name)))
     best = f"best of {config.best_of}"
-    choices = {f"{best}, {'wrong corpus' if name == 'wrong' else name}": name for name in config.rankers}
+    choices = [Choice(f"{best}, {'wrong corpus' if name == 'wrong' else name}", name) for name in config.rankers]
     corpora = [corpus for _, _, _, corpus, _ in wanted] + [ranker.corpus for ranker in rankers]
     regimes = list(dict.fromkeys(arm.regime for arm in arms if arm.regime))
-    trained = tuple(map(Contrast, regimes))
     settings = {f"verifier {name}": given for name, given in config.verifiers.items()} | {"SFT": config.sft}
     controls = [regime for regime in regimes if regime.startswith(CONTROL)]
     tested = [name for name in regimes if name not in controls]
     return Study(
         config=config,
         arms=tuple(arms),
-        contrasts=(*trained, *map(Contrast, choices)),
+        contrasts=(*_to_the_base(arms), *(Contrast(choice.regime) for choice in choices)),
         seeds=config.seeds,
-        seed_contrasts=trained,
-        choices=choices,
+        seed_contrasts=_to_the_base(arms),
+        choices=tuple(choices),
         rankers=tuple(rankers),
         self_trained=grounded if config.is_self_trained else None,
         compares_references=True,
