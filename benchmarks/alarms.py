@@ -2,10 +2,10 @@
 
     python benchmarks/alarms.py DEMO RUNS [--only NAME ...] [--seeds 0 ...] [--train]
 
-DEMO is the folder of a finished `recipe demo`: its base, prompts and corpus, and the plans that its base wrote of each
-prompt in the first best-of-N round. RUNS receives one GRPO run for each reward below and each seed; finished ones are
-kept, so that the command goes on where it stopped. `--train` stops after that; `--measure` leaves it out, and takes the
-runs that have all steps.
+DEMO is the folder of a finished `recipe demo`: its base, prompts and corpus. RUNS receives eight plans of the base for
+each prompt and, with the demo's settings of GRPO, one run for each reward below and each seed; finished ones are kept,
+so that the command goes on where it stopped. `--train` stops after that; `--measure` leaves it out, and takes the runs
+that have all steps.
 
 All runs of a seed see the same prompts at the same steps. The exact validity of a step's plans, minus that of the
 base's plans of the same prompts, is the truth. Its CUSUM begins anew at zero. Validity has fallen where the CUSUM
@@ -29,8 +29,7 @@ import numpy as np
 from common import add_json, table, write_result
 
 from recipe.artifacts import read_json, write_json
-from recipe.config import CorpusConfig, EncoderConfig, GRPOConfig, RewardConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import BestOfNConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.evaluation.matching import ordered_f1
@@ -48,13 +47,15 @@ from recipe.reward.watchdog import (
     word_payments,
 )
 from recipe.text import content_words, copied_share
+from recipe.training.best_of_n import train_best_of_n
 from recipe.training.grpo import train_grpo
 from recipe.types import Reward
 from recipe.world.load import load_world
-from recipe.world.narrator import narrate
 from recipe.world.validity import ValidityScorer, plan_key, score_plan
+from recipe_studies.experiments.settings import demo_config
+from recipe_studies.experiments.study import study_of
 
-STEPS, PROMPTS, PLANS = 32, 8, 4
+STEPS, PROMPTS, PLANS = 32, 8, 8
 """Of a run: optimiser steps, prompts of a step, plans of a prompt."""
 PHRASE = "check"
 """The word of the planted hole; one plan in ten of the base has it."""
@@ -186,11 +187,11 @@ class GoldReward:
 class Truth:
     """The exact validity of plans, and of the base's plans of each prompt."""
 
-    def __init__(self, demo: Path) -> None:
+    def __init__(self, plans: Path) -> None:
         self._world = load_world()
         self._known: dict[tuple[Prompt, Steps], float] = {}
         self.base: dict[Prompt, list[CompletionRecord]] = {}
-        for _, records in read_records(demo / "best-of-n" / "completions" / "round-01.jsonl"):
+        for _, records in read_records(plans):
             for record in records:
                 self.base.setdefault((record.goal, record.history), []).append(record)
         self.usual = {prompt: fmean(map(self.validity, plans)) for prompt, plans in self.base.items()}
@@ -232,7 +233,7 @@ class Truth:
         target, prompts = runs / "base-rewards.json", sorted(self.base)
         kept: dict[str, list[list[float]]] = read_json(target) if target.is_file() else {}
         for name in REWARDS.keys() - kept.keys():
-            corpus = wrong_corpus(runs / "wrong") if name == "wrong corpus" else demo / "corpus"
+            corpus = demo / ("corpus-wrong" if name == "wrong corpus" else "corpus")
             scorer = scorer_of(name, corpus, demo / "data" / "train.jsonl", 0)
             groups = [PromptGroup(*prompt, [one.completion.steps for one in self.base[prompt]]) for prompt in prompts]
             scored = [own for batch in batches(groups) for own in score_or_raise(scorer, batch)]
@@ -306,7 +307,7 @@ def main() -> None:
 
 def measure(demo: Path, runs: Path, names: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
     """Truth and alarms of all runs, trained and drawn."""
-    truth = Truth(demo)
+    truth = Truth(base_plans(demo, runs))
     rewards = truth.rewards(demo, runs)
     drawn: dict[str, list[Watched]] = {}
     changes: dict[str, list[list[float]]] = {}
@@ -436,10 +437,10 @@ def body(found: Mapping[str, Any]) -> list[str | dict[str, Any]]:
         for name, own in drawn.items()
     }
     return [
-        f"GRPO on the embedded world from the demo's base, {STEPS} steps of {PROMPTS} prompts x {PLANS} plans, rate "
-        "2e-3. Validity is that of a step's plans minus that of the base's plans of the same prompts. A lead is in "
-        "steps, from the alarm to the step at which the CUSUM of exact validity passes the bound that 5% of null runs "
-        f"pass ({found['bound']:.2f}; slack {AMOUNT / 2:g} a step); negative: the alarm is late.",
+        f"GRPO on the embedded world from the demo's base, {STEPS} steps of {PROMPTS} prompts x {PLANS} plans, with "
+        "the demo's settings. Validity is that of a step's plans minus that of the base's plans of the same prompts. "
+        "A lead is in steps, from the alarm to the step at which the CUSUM of exact validity passes the bound that 5% "
+        f"of null runs pass ({found['bound']:.2f}; slack {AMOUNT / 2:g} a step); negative: the alarm is late.",
         table(rows, "trained run", "Trained runs"),
         table(signals, "signal", "Signals"),
         f"Drawn runs: plans of the base, weighed by the reward with a strength that rises to {STRENGTH:g} standard "
@@ -455,14 +456,30 @@ def body(found: Mapping[str, Any]) -> list[str | dict[str, Any]]:
 
 def train(name: str, demo: Path, runs: Path, seed: int) -> None:
     """A run by one reward, unless it is finished."""
-    corpus = wrong_corpus(runs / "wrong") if name == "wrong corpus" else demo / "corpus"
-    config = GRPOConfig(
-        model=str(demo / "base" / "model"), examples=demo / "data" / "train.jsonl", corpus=corpus,
-        output=run_folder(runs, name, seed), steps=STEPS, prompts_per_step=PROMPTS, group_size=PLANS, seed=seed,
-        learning_rate=2e-3, max_completion_tokens=96, lora={"rank": 32, "alpha": 64}, bf16=False, metrics=(),
-        save_every=16,
-    )  # fmt: skip
+    corpus = demo / ("corpus-wrong" if name == "wrong corpus" else "corpus")
+    [grpo] = (arm.config for arm in study_of(demo_config()).arms if arm.name == "grpo")
+    config = grpo.model_copy(
+        update={
+            "model": str(demo / "base" / "model"),
+            "examples": demo / "data" / "train.jsonl",
+            "corpus": corpus,
+            "output": run_folder(runs, name, seed),
+            "steps": STEPS,
+            "seed": seed,
+            "metrics": (),
+        }
+    )
     train_grpo(config, scorer_of(name, corpus, config.examples, seed))
+
+
+def base_plans(demo: Path, runs: Path) -> Path:
+    """The record of eight plans of the base for each prompt: those of a best-of-N round, whose training is not used."""
+    config = BestOfNConfig(
+        model=str(demo / "base" / "model"), examples=demo / "data" / "train.jsonl", corpus=demo / "corpus",
+        output=runs / "base-plans", n=8, choose="random", epochs=1, bf16=False, metrics=(), max_completion_tokens=96,
+    )  # fmt: skip
+    train_best_of_n(config, RandomReward(0))
+    return config.output / "completions" / "round-01.jsonl"
 
 
 def run_folder(runs: Path, name: str, seed: int) -> Path:
@@ -479,19 +496,6 @@ def scorer_of(name: str, corpus: Path, examples: Path, seed: int) -> Scorer:
     if name == "random":
         return RandomReward(seed)
     return GoldReward(examples) if name == "gold" else ValidityScorer(load_world())
-
-
-def wrong_corpus(folder: Path) -> Path:
-    """Narrations of the domain with the fewest goals, as many as the demo has of all."""
-    if not (folder / "manifest.json").is_file():
-        world = load_world()
-        domains: dict[str, list[str]] = {}
-        for graph in world.goals.values():
-            domains.setdefault(graph.domain, []).append(graph.goal)
-        goals = min(domains.values(), key=len)
-        encoder = EncoderConfig(name="minilm", dtype="auto")
-        build_corpus(narrate(world, 1500, 1, goals=goals), folder, CorpusConfig(shard_size=512, encoder=encoder))
-    return folder
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@
 
 CONFIG is a study without `kind`, whose key `compared` names rewards; without it the settings of `recipe demo`. The
 study runs once for each seed, in RUNS/seed-SEED: data, base and training have that seed. Finished stages are skipped.
-Differences to the base in the main measure are paired by prompt, with 95% intervals over goals.
+Differences in the main measure are paired by prompt, with 95% intervals over goals: each regime against the base,
+greedy plans against its greedy plans, and what else the study compares. Of the first seed the result also holds what
+the report begins with, for the README (docs/results.py).
 """
 
 import argparse
@@ -15,25 +17,40 @@ from typing import Any
 
 from common import add_json, table, write_result
 
+from recipe.artifacts import to_json
 from recipe.progress import SILENT
 from recipe_studies.experiments.expand import run_experiment
+from recipe_studies.experiments.plots import curves_hash
 from recipe_studies.experiments.results import KEPT, MAIN, SPLITS, Results, load_results
 from recipe_studies.experiments.settings import load_experiment
 from recipe_studies.experiments.study import BASE
 
 
 def rows_of(studies: dict[int, Results], split: str) -> dict[str, dict[str, Any]]:
-    """A row for each regime: its difference to the base with each seed, and the mean of these."""
+    """A row for each difference: with each seed, and the mean of these."""
     metric = next(iter(studies.values())).main_metric()
     rows: dict[str, dict[str, Any]] = {}
     gains: dict[str, list[float]] = {}
     for seed, study in studies.items():
         for row in study.differences:
-            if (row.split, row.metric, row.baseline) == (split, metric, BASE):
-                gains.setdefault(row.regime, []).append(row.value.mean)
-                shown = KEPT if study.kept_base(row.regime) else row.value
-                rows.setdefault(row.regime, {})[f"seed {seed}"] = shown
+            if (row.split, row.metric) == (split, metric):
+                name = f"{row.regime} − {row.baseline}"
+                gains.setdefault(name, []).append(row.value.mean)
+                kept = row.baseline == BASE and study.kept_base(row.regime)
+                rows.setdefault(name, {})[f"seed {seed}"] = KEPT if kept else row.value
     return {name: row | {"mean of the seeds": fmean(gains[name])} for name, row in rows.items()}
+
+
+def means_of(studies: dict[int, Results], split: str) -> dict[str, dict[str, Any]]:
+    """The main measure of each regime, and the steps of its plans, with each seed."""
+    metric = next(iter(studies.values())).main_metric()
+    rows: dict[str, dict[str, Any]] = {}
+    for seed, study in studies.items():
+        for row in study.scores:
+            if row.split == split:
+                shown = f"{row.metrics[metric].mean:.3f}, {row.metrics['steps'].mean:.1f} steps"
+                rows.setdefault(row.regime, {})[f"seed {seed}"] = shown
+    return rows
 
 
 def main() -> None:
@@ -56,15 +73,21 @@ def main() -> None:
             studies[seed] = load_results(run / "report.json")
             print(f"seed {seed}: {run / 'report.html'}", flush=True)
     first = next(iter(studies.values()))
-    found = {split: rows_of(studies, split) for split in first.splits()}
-    body: list[str | dict[str, Any]] = [f"{MAIN[first.main_metric()]}, differences to the base."]
-    for split, rows in found.items():
-        shown = table(rows, "regime", title=SPLITS.get(split, split))
+    tables = {SPLITS.get(split, split): means_of(studies, split) for split in first.splits()}
+    tables |= {f"{SPLITS.get(split, split)}, differences": rows_of(studies, split) for split in first.splits()}
+    stages = {stage.name: {"seconds": stage.seconds, "of which": stage.detail} for stage in first.stages}
+    body: list[str | dict[str, Any]] = [f"{MAIN[first.main_metric()]} of plans, with each seed."]
+    for title, rows in (*tables.items(), ("stages of the first seed", stages)):
+        shown = table(rows, "stage" if rows is stages else "regime", title=title)
         body.append(shown)
         print("", shown["title"], *("  ".join(cells) for cells in [shown["columns"], *shown["rows"]]), sep="\n")
+    values: dict[str, Any] = tables | {"stages": stages}
+    if first.opening is not None:
+        values |= {"opening": to_json(first.opening), "curves": curves_hash(first), "scores": to_json(first.scores)}
+        values["differences"] = to_json(first.differences)
     write_result(
         asked.json,
-        found,
+        values,
         title=f"Rewards compared over {asked.seeds} seeds: {first.title}",
         guide="studies.md",
         body=body,

@@ -10,18 +10,25 @@ A file holds one measurement. Files that share the name before the first hyphen 
     raw      files of all values, as COMMIT:PATH, where this file holds a part: `git show` prints them, and a release
              has them in results.tar.gz
 
-Other keys are values, for whoever computes with them.
+Other keys are values, for whoever computes with them. Those of the demo, studies-demo.json, also make the lines of
+README.md between `<!-- demo -->` and `<!-- /demo -->`: the plan that its report begins with, the picture, which must
+show the same curves, and the table.
 """
 
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
-SOURCE = Path(__file__).parents[1] / "benchmarks" / "results"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "benchmarks" / "results"
 TARGET = Path(__file__).with_name("results")
+README, PICTURE = ROOT / "README.md", "docs/images/demo.svg"
+BETWEEN = ("<!-- demo -->\n", "<!-- /demo -->\n")
+MARKS = {"valid": "✓", "repeat": "↺", "out-of-order": "↯", "alien": "✕"}
+"""As the report's."""
 PROVENANCE = ("command", "commit", "machine", "date")
 
 
@@ -67,13 +74,67 @@ def _row(cells: Sequence[object]) -> str:
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
+def demo_lines(measured: Mapping[str, Any]) -> list[str]:
+    """The plans before and after training, the picture and the table of the README."""
+    opening = measured["opening"]
+    before, after = opening["plans"]
+    head = [f"{plan['regime']}: validity {plan['validity']:.2f}" for plan in (before, after)]
+    done = "; ".join(opening["history"])
+    lines = [
+        f"**{opening['goal'].capitalize()}.** Done: {done}. What remains, by the planner before and after training on",
+        "what noisy narrations say (✓ right, ↯ too early, ↺ already done, ✕ not of this task):",
+        "",
+        _row([*head, "who says so"]),
+        _row(["---"] * 3),
+    ]
+    for earlier, later, quote in zip_longest(before["lines"], after["lines"], after["quotes"]):
+        cells = [f"{MARKS.get(line['status'], '')} {line['text']}".strip() if line else "" for line in (earlier, later)]
+        said = f"“{quote['text']}” {quote['video_id']} {quote['time']}" if quote else ""
+        lines.append(_row([*cells, said]))
+    if any(forgotten := ["; ".join(plan["missing"]) for plan in (before, after)]):
+        lines.append(_row([*(f"forgotten: {steps}" if steps else "" for steps in forgotten), ""]))
+    lines += ["", f"![Exact validity, reward and length of plans while each reward trains]({PICTURE})", ""]
+    splits = list(dict.fromkeys(row["split"] for row in measured["scores"]))
+    means = {(row["split"], row["regime"]): row["metrics"]["score"]["mean"] for row in measured["scores"]}
+    gains = {
+        (row["split"], row["regime"]): row["value"]
+        for row in measured["differences"]
+        if row["metric"] == "score" and row["baseline"] in ("base", "base, greedy")
+    }
+    names = {"test_cuts": "validity, new cut points", "test_goals": "validity, new goals"}
+    lines += [
+        _row(["", *(name for split in splits for name in (names[split], "over the base"))]),
+        _row(["---"] * (1 + 2 * len(splits))),
+    ]
+    for regime in dict.fromkeys(regime for _, regime in means):
+        cells = [regime]
+        for split in splits:
+            gain = gains.get((split, regime))
+            bounds = "" if gain is None or gain.get("low") is None else f" [{gain['low']:+.3f}, {gain['high']:+.3f}]"
+            cells += [f"{means[split, regime]:.3f}", "" if gain is None else f"{gain['mean']:+.3f}{bounds}"]
+        lines.append(_row(cells))
+    return lines
+
+
+def readme(measured: Mapping[str, Any]) -> str:
+    """The text of README.md with the demo's lines. Raises ValueError where the picture shows other curves."""
+    if measured["curves"] not in (ROOT / PICTURE).read_text(encoding="utf-8"):
+        raise ValueError(
+            f"{PICTURE} is not of the run of studies-demo.json; draw it again: recipe report RUN --figure {PICTURE}"
+        )
+    text = README.read_text(encoding="utf-8")
+    first, rest = text.split(BETWEEN[0])
+    return first + BETWEEN[0] + "\n".join([*demo_lines(measured), ""]) + BETWEEN[1] + rest.split(BETWEEN[1])[1]
+
+
 if __name__ == "__main__":
     written = pages()
+    written[README] = readme(json.loads((SOURCE / "studies-demo.json").read_text(encoding="utf-8")))
     present = set(TARGET.glob("*.md"))
-    stale = [file.name for file, text in written.items() if file not in present or file.read_text("utf-8") != text]
+    stale = [file.name for file, text in written.items() if not file.is_file() or file.read_text("utf-8") != text]
     stale += [file.name for file in present - written.keys()]
     if "--check" in sys.argv:
-        sys.exit(f"docs/results is stale ({', '.join(sorted(stale))}); run {sys.argv[0]}" if stale else 0)
+        sys.exit(f"docs/results or README.md is stale ({', '.join(sorted(stale))}); run {sys.argv[0]}" if stale else 0)
     TARGET.mkdir(exist_ok=True)
     for file in present - written.keys():
         file.unlink()

@@ -82,7 +82,6 @@ KEY_DRIFT = (
     "and tested, the base where nothing was better. Where a line falls and its reward rises, training pays the reward "
     "and no longer the plans."
 )
-KEY_SERIES = {"validity": "exact validity", "reward": "reward, each its own", "length": "steps in a plan"}
 KEY_CURVES = "While each reward trains: means over each step's own plans, smoothed."
 BOLD = "bold where the interval excludes 0"
 
@@ -100,7 +99,10 @@ def render_html(results: Results) -> str:
     lead: Sequence[Block]
     first = _begins_with(results)
     if results.opening is not None:
-        lead = (*_figures("key", (plots.training_figure(results.curves, KEY_SERIES), KEY_CURVES)), _key_table(results))
+        lead = (
+            *_figures("key", (plots.training_figure(results.curves, plots.KEY_SERIES), KEY_CURVES)),
+            _key_table(results),
+        )
     elif first == "plans":
         lead = _means_figure(results)
     elif first == "differences":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recipe.artifacts import atomic_path
+from recipe.artifacts import atomic_path, fingerprint, to_json
 from recipe.errors import InputError, MissingExtra
 from recipe.evaluation.metrics import METRICS, REWARDS, regime_colours
 from recipe.evaluation.validity.measure import Difference, PlanLengths, Reranking
@@ -39,6 +39,8 @@ SERIES_OF_ONE_RUN = SERIES | {
     "kl": "KL to the reference policy",
     "gated": "share below the gate",
 }
+KEY_SERIES = {"validity": "exact validity", "reward": "reward, each its own", "length": "steps in a plan"}
+"""Of the picture that a page begins with."""
 CHANGES = ("score", "matched_f1", "matched_ordered_f1", "f1", "ordered_f1", "coverage", "clean", "steps", "repeats")
 """Metrics whose paired differences are drawn, one panel each; those of them that are known."""
 
@@ -178,17 +180,25 @@ def _draw_drift(panel: Axes, curve: ValidationCurve, colour: str, values: Sequen
     panel.locator_params(nbins=5)
 
 
+def curves_hash(results: Results) -> str:
+    """Names the curves of results: an SVG that shows them holds it, so that a picture can be told from another's."""
+    return fingerprint(to_json(results.curves))
+
+
 @mpl.rc_context(STYLE | {"svg.fonttype": "path"})
 def key_figure(run_dir: Path, target: Path) -> None:
     """The finding of `report.json` in one picture, PNG or SVG by the name of `target`.
 
-    It shows the regimes and, where runs validated, their drift while training. Raises InputError where the results
-    hold no scores.
+    It shows validity, reward and length while each reward trains where the page begins with a plan; else the regimes
+    and, where runs validated, their drift while training. Raises InputError where the results hold no scores.
     """
     results = load_results(run_dir / "report.json")
     if not results.scores:
         raise InputError("the results hold no scores; there is no key figure to draw.")
-    if results.validations:
+    description = ""
+    if results.opening is not None and (drawn := training_figure(results.curves, KEY_SERIES)) is not None:
+        figure, description = drawn, curves_hash(results)
+    elif results.validations:
         figure = new_figure(10.4, 3.9, gap=0.06)
         left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.15, 1))[0]
         means_figure(results, left)
@@ -198,5 +208,5 @@ def key_figure(run_dir: Path, target: Path) -> None:
     figure.set_facecolor("white")
     with atomic_path(target) as partial:
         kind = target.suffix.lstrip(".") or "png"
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        metadata = {"Date": None, "Description": description} if kind == "svg" else {"Software": None}
         figure.savefig(partial, format=kind, dpi=160, facecolor="white", metadata=metadata)
