@@ -1,15 +1,18 @@
 """Rewards compared over several seeds: what each gains over the base, by training on it and by its choice among plans.
 
     python benchmarks/comparison.py RUNS [--config CONFIG.toml] [--data DATA] [--seeds 3] [--set KEY=VALUE]
+    python benchmarks/comparison.py RUNS --variant "independent: noise.systematic=0, noise.drop=0.11" --variant ...
 
 CONFIG is a study without `kind`, whose key `compared` names rewards; without it the settings of `recipe demo`. The
 study runs once for each seed, in RUNS/seed-SEED: data, base and training have that seed. Finished stages are skipped.
+With variants it runs once for each of these instead, in RUNS/NAME, with what it sets.
 Differences in the main measure are paired by prompt, with 95% intervals over goals: each regime against the base,
 greedy plans against its greedy plans, and what else the study compares. Of the first seed the result also holds what
 the report begins with, for the README (docs/results.py).
 """
 
 import argparse
+import re
 from importlib.resources import as_file, files
 from pathlib import Path
 from statistics import fmean
@@ -26,30 +29,32 @@ from recipe_studies.experiments.settings import load_experiment
 from recipe_studies.experiments.study import BASE
 
 
-def rows_of(studies: dict[int, Results], split: str) -> dict[str, dict[str, Any]]:
-    """A row for each difference: with each seed, and the mean of these."""
+def rows_of(studies: dict[str, Results], split: str) -> dict[str, dict[str, Any]]:
+    """A row for each difference, a column for each run; of seeds also the mean."""
     metric = next(iter(studies.values())).main_metric()
     rows: dict[str, dict[str, Any]] = {}
     gains: dict[str, list[float]] = {}
-    for seed, study in studies.items():
+    for column, study in studies.items():
         for row in study.differences:
             if (row.split, row.metric) == (split, metric):
                 name = f"{row.regime} − {row.baseline}"
                 gains.setdefault(name, []).append(row.value.mean)
                 kept = row.baseline == BASE and study.kept_base(row.regime)
-                rows.setdefault(name, {})[f"seed {seed}"] = KEPT if kept else row.value
+                rows.setdefault(name, {})[column] = KEPT if kept else row.value
+    if not next(iter(studies)).startswith("seed "):
+        return rows
     return {name: row | {"mean of the seeds": fmean(gains[name])} for name, row in rows.items()}
 
 
-def means_of(studies: dict[int, Results], split: str) -> dict[str, dict[str, Any]]:
+def means_of(studies: dict[str, Results], split: str) -> dict[str, dict[str, Any]]:
     """The main measure of each regime, and the steps of its plans, with each seed."""
     metric = next(iter(studies.values())).main_metric()
     rows: dict[str, dict[str, Any]] = {}
-    for seed, study in studies.items():
+    for column, study in studies.items():
         for row in study.scores:
             if row.split == split:
                 shown = f"{row.metrics[metric].mean:.3f}, {row.metrics['steps'].mean:.1f} steps"
-                rows.setdefault(row.regime, {})[f"seed {seed}"] = shown
+                rows.setdefault(row.regime, {})[column] = shown
     return rows
 
 
@@ -60,24 +65,31 @@ def main() -> None:
     parser.add_argument("--config", type=Path)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--variant", action="append", default=[], metavar='"NAME: KEY=VALUE, ..."')
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--title", help="of the result")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, which proves nothing")
     add_json(parser, "studies-seeds")
     asked = parser.parse_args()
-    studies: dict[int, Results] = {}
+    runs = {f"seed {seed}": [f"seed={seed}"] for seed in range(asked.seeds)}
+    if asked.variant:
+        runs = {
+            name: re.split(r", (?=[a-z_.]+=)", own.strip())
+            for name, _, own in (v.partition(":") for v in asked.variant)
+        }
+    studies: dict[str, Results] = {}
     with as_file(files("recipe_studies.experiments") / "demo.toml") as packaged:
-        for seed in range(asked.seeds):
-            changes = [*asked.changes, f"seed={seed}"]
-            config = load_experiment(asked.config or packaged, quick=asked.quick, changes=changes)
-            run = run_experiment(config, asked.runs / f"seed-{seed}", asked.data, SILENT)
-            studies[seed] = load_results(run / "report.json")
-            print(f"seed {seed}: {run / 'report.html'}", flush=True)
+        for name, own in runs.items():
+            config = load_experiment(asked.config or packaged, quick=asked.quick, changes=[*asked.changes, *own])
+            run = run_experiment(config, asked.runs / name.replace(" ", "-"), asked.data, SILENT)
+            studies[name] = load_results(run / "report.json")
+            print(f"{name}: {run / 'report.html'}", flush=True)
     first = next(iter(studies.values()))
     tables = {SPLITS.get(split, split): means_of(studies, split) for split in first.splits()}
     tables |= {f"{SPLITS.get(split, split)}, differences": rows_of(studies, split) for split in first.splits()}
     stages = {stage.name: {"seconds": stage.seconds, "of which": stage.detail} for stage in first.stages}
-    body: list[str | dict[str, Any]] = [f"{MAIN[first.main_metric()]} of plans, with each seed."]
-    for title, rows in (*tables.items(), ("stages of the first seed", stages)):
+    body: list[str | dict[str, Any]] = [f"{MAIN[first.main_metric()]} of plans, with each run."]
+    for title, rows in (*tables.items(), ("stages of the first run", stages)):
         shown = table(rows, "stage" if rows is stages else "regime", title=title)
         body.append(shown)
         print("", shown["title"], *("  ".join(cells) for cells in [shown["columns"], *shown["rows"]]), sep="\n")
@@ -88,7 +100,7 @@ def main() -> None:
     write_result(
         asked.json,
         values,
-        title=f"Rewards compared over {asked.seeds} seeds: {first.title}",
+        title=asked.title or f"Rewards compared over {asked.seeds} seeds: {first.title}",
         guide="studies.md",
         body=body,
         partial=asked.quick,

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 COMMAND = [sys.executable, "-c", "from recipe.cli import main; main()", "demo", "--quick", "--output"]
-REGIMES = {"base", "SFT", *(f"{how} {name}" for how in ("trained on", "best of 8,") for name in ("grounded", "paper"))}
+PLANNERS = ("base", *(f"trained on {name}" for name in ("grounded", "paper", "a wrong corpus")))
+REGIMES = {
+    *(name + greedy for name in PLANNERS for greedy in ("", ", greedy")),
+    *(f"best of 8, {name}" for name in ("grounded", "paper", "R0")),
+    *("trained on grounded, best of 8", "consensus labels"),
+}
 
 
 def start(run_dir: Path, until: Path) -> "subprocess.Popen[str]":
@@ -48,7 +53,7 @@ def test_the_demo_from_interruptions_to_a_second_run(tmp_path: Path) -> None:
     assert "Warning" not in errors
     assert not list(run_dir.rglob("*.partial"))
 
-    process = start(run_dir, run_dir / "best-of-n" / "run.json")
+    process = start(run_dir, run_dir / "grpo" / "run.json")
     finished = modified(run_dir / "corpus")
     process.kill()
     process.communicate(timeout=300)  # the pipes close once the workers have ended, too

@@ -99,7 +99,7 @@ def kinds(data: Path, *, quick: bool) -> dict[str, tuple[AnyExperiment, Path | N
 
 STAGES = {
     "demo": {
-        *("corpus-wrong", "plans-base", "rewards-paper", "rewards-relevance"),
+        *("corpus-wrong", "validation", "plans-base", "plans-labels", "rewards-paper", "rewards-relevance"),
         *(f"{stage}grpo{reward}" for stage in ("", "plans-") for reward in ("", "-paper", "-wrong")),
     },
     "narrations": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo"},
@@ -453,7 +453,7 @@ def test_the_identity_is_what_a_stage_reads(data: Path, tmp_path: Path) -> None:
     first, second = (planned(demo_config(seed=seed)) for seed in (0, 1))
     own = {name: (stage.identity or {})["settings"] for name, stage in first.items()}
     same = {name for name in own if own[name] == (second[name].identity or {})["settings"]}
-    assert same == {"base", "corpus", "rewards-paper", "rewards-relevance"}
+    assert same == {"base", "corpus", "plans-labels", "rewards-paper", "rewards-relevance"}
     noisy = planned(experiment(source=WORLD, noise={"drop": 0.11}))["data"].identity or {}
     assert noisy["settings"]["noise"]["drop"] == 0.11
 

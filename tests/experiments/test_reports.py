@@ -50,6 +50,7 @@ from recipe_studies.experiments.study import (
     GAIN,
     GREEDY,
     GRPO_REGIMES,
+    LABELS,
     TEST,
     TRAIN,
     VIEW_REGIMES,
@@ -87,7 +88,7 @@ def made_up_run(folder: Path, config: AnyExperiment, written: Written) -> Path:
         predictions = [
             prediction_of(example.example_id, sample, format_plan(written(example, plans.regime, sample)))
             for example in examples
-            for sample in range(1 if plans.greedy else config.samples)
+            for sample in range(1 if plans.greedy or plans == LABELS else config.samples)
         ]
         if study.reward is not None:
             from recipe.corpus.store import Corpus
@@ -137,6 +138,8 @@ def compared_plan(example: Example, regime: str, sample: int) -> list[str]:
     """The base leaves steps out, runs on validity are right, those on the paper's reward say every step twice."""
     steps = list(example.continuation)
     regime = regime.removesuffix(GREEDY)
+    if regime == LABELS.regime:
+        return steps[:1]
     if regime in ("trained on paper", "control: RL, R0"):
         return [step for step in steps for _ in range(2)]
     if regime == BASE or regime.startswith("control"):
@@ -161,7 +164,8 @@ def test_rewards_compared_on_a_world(compared: Path) -> None:
     regimes = ("trained on paper", "trained on exact validity")
     chosen = ("best of 3, paper", "best of 3, R0", "trained on paper, best of 3")
     sampled = (BASE, "SFT", *regimes)
-    assert results.regimes() == (*(name + how for name in sampled for how in ("", GREEDY)), *chosen, "reference")
+    planned = (*(name + how for name in sampled for how in ("", GREEDY)), LABELS.regime)
+    assert results.regimes() == (*planned, *chosen, "reference")
     score = {(row.split, row.regime): row.metrics for row in results.scores}
     for split in SPLITS:
         assert score[split, "trained on exact validity"]["perfect"].mean == 1.0

@@ -34,6 +34,7 @@ from recipe_studies.experiments.stages import (
     SelfTraining,
     Training,
     is_self_trained,
+    label,
     rank,
     sample,
     self_train,
@@ -49,6 +50,7 @@ from recipe_studies.experiments.study import (
     DOCUMENTS,
     HELD_OUT,
     KNOWN,
+    LABELS,
     NARRATIONS,
     TEST,
     TRAIN,
@@ -173,7 +175,7 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     else:
         corpus = data.FilesCorpus(config.corpus, CORPUS, inputs.narrations, inputs.narrations_content)
         stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), ignored=INPUT_PATHS)
-    if isinstance(config, ExperimentConfig) and config.validation:
+    if isinstance(config, ExperimentConfig) and (config.validation or study.labelled):
         count = config.validation.get("prompts", data.VALIDATION_PROMPTS)
         prompts = data.DataSettings(source, seed, validation=count)
         stages.add("validation", data.draw_validation, prompts, (VALIDATION,), (TRAIN, TEST))
@@ -209,6 +211,9 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
             reads += [] if is_given else [start.folder]
         planned[arm.name] = [plans.file for plans in arm.plans]
         stages.add(f"plans-{arm.name}", sample, settings, planned[arm.name], reads)
+    if study.labelled:
+        planned[LABELS.regime] = [LABELS.file]
+        stages.add("plans-labels", label, LABELS, (LABELS.file,), (TEST, VALIDATION, DOCUMENTS, CORPUS))
     every_file = [file for files in planned.values() for file in files]
     for ranker in study.rankers:
         sets = start.plans if ranker.base_only and start is not None else study.plan_sets

@@ -86,6 +86,7 @@ STAGES = {
     "plans-sft": "plans after SFT",
     "plans-grpo": "plans after GRPO",
     "plans-best-of-n": "plans after best-of-N rounds",
+    "plans-labels": "labels of the corpus",
     "plans": "plans after GRPO",
     "rewards": "rewards of all plans",
 }

@@ -26,7 +26,7 @@ from recipe.reward.scorer import Scorer
 from recipe_studies.experiments import video
 from recipe_studies.experiments.models import open_stage_model
 from recipe_studies.experiments.settings import SELF_TRAINED
-from recipe_studies.experiments.study import BASE, CORPUS, TEST, TRAIN, PlanSet
+from recipe_studies.experiments.study import BASE, CORPUS, DOCUMENTS, TEST, TRAIN, VALIDATION, PlanSet
 
 if TYPE_CHECKING:
     from recipe.training.video.data import Renderer
@@ -218,6 +218,27 @@ def rank(folder: Path, settings: Ranking, progress: Progress) -> None:
     for plans, predictions in zip(settings.plans, sets, strict=True):
         rewarded = reward_predictions(scorer, examples, predictions, progress)
         write_predictions(folder / plans.rewarded(settings.ranker), rewarded)
+
+
+def label(folder: Path, settings: PlanSet, progress: Progress) -> None:
+    """Consensus labels for every test prompt, in the wordings of the base's text.
+
+    Their settings are the best of a grid by exact validity on the validation prompts: more than real data would tell.
+    """
+    from recipe.evaluation.retrieval import RetrievalPlanner
+
+    from recipe.corpus.store import Corpus
+    from recipe.world.load import load_world
+    from recipe.world.validity import score_plan
+
+    world, validation = load_world(), read_examples(folder / VALIDATION)
+    texts = (text for row in read_examples(folder / DOCUMENTS) for text in (*row.history, *row.continuation))
+    with progress.task("labelling"):
+        planner = RetrievalPlanner(Corpus.open(folder / CORPUS), texts)
+        chosen, _ = planner.choose(
+            validation, lambda example, plan: score_plan(world, example.goal, example.history, plan).score
+        )
+        write_predictions(folder / settings.file, planner.consensus(read_examples(folder / TEST), chosen))
 
 
 @dataclass(frozen=True, slots=True)

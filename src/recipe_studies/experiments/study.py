@@ -7,8 +7,9 @@ The three kinds of settings become three functions from TOML to arms. Paths are 
     base/ sft/ grpo/ or best-of-n/   the method once: training runs, each with `model/`
     grpo-REWARD/ best-of-n-REWARD/   the same on a reward that is compared
     data/validation.jsonl            prompts for validation while training, where the settings ask for it
-    predictions/RUN.jsonl            plans of a run, with their rewards
-    plans/ARM-SEED.jsonl             plans of a run, without rewards
+    predictions/RUN.jsonl            plans of a run, with their rewards; RUN-greedy.jsonl: its greedy plans
+    predictions/labels.jsonl         consensus labels of the corpus, where they stand beside the planners
+    plans/ARM-SEED.jsonl             plans of a run, without rewards; ARM-SEED-greedy.jsonl: its greedy plans
     rewarded/RANKER/ARM-SEED.jsonl   the same plans with a ranker's rewards
     rows/RUN.jsonl                   plans of a run with their prompts, rewards and all measures
     corpus-wrong/                    controls: a corpus of another domain
@@ -186,6 +187,8 @@ class Study:
     """Whether plans are compared with the reference continuation, beside their validity."""
     shown: tuple[str, ...] = ()
     """Regimes whose plans the report shows; empty for all."""
+    labelled: bool = False
+    """Whether the narrations' consensus labels stand beside the planners."""
     judged: bool = False
     """Whether the proxy judge judges the plans, where no validity is known."""
     controls: tuple[Contrast, ...] = ()
@@ -205,8 +208,8 @@ class Study:
 
     @property
     def plan_sets(self) -> tuple[PlanSet, ...]:
-        """The plan sets of all models."""
-        return tuple(plans for arm in self.arms for plans in arm.plans)
+        """The plan sets of all models, and the labels."""
+        return (*(plans for arm in self.arms for plans in arm.plans), *([LABELS] if self.labelled else []))
 
     @property
     def reward_arms(self) -> tuple[Arm, ...]:
@@ -297,6 +300,10 @@ def _method(config: ExperimentConfig) -> Study:
         choices += [Choice(f"{best}, R0", "relevance"), Choice(f"{trained}, {best}", "reward", trained)]
     others = [arm.regime for arm in arms if arm.regime and arm.regime != trained]
     beside = [Contrast(f"{trained}{how}", f"{other}{how}") for how in ("", GREEDY) for other in others]
+    labelled = config.has_world and bool(config.compared)
+    if labelled:
+        compared_with_labels = (trained, f"{trained}{GREEDY}", f"{trained}, {best}")
+        beside += [Contrast(LABELS.regime), *(Contrast(regime, LABELS.regime) for regime in compared_with_labels)]
     settings = {"SFT": config.sft} if config.sft is not None else {}
     return Study(
         config=config,
@@ -308,6 +315,7 @@ def _method(config: ExperimentConfig) -> Study:
         reward=first.reward,
         compares_references=not config.has_world or bool(config.compared),
         shown=tuple(plans.regime for arm in arms for plans in arm.plans if plans.greedy) if config.compared else (),
+        labelled=labelled,
         settings=settings | ({"best-of-N rounds": config.best_of_n} if optimiser == "best-of-n" else {}),
     )
 
