@@ -402,7 +402,7 @@ def own(folder: Path, built: Path, hub: Callable[[str], Path], tmp_path: Path, m
             (tmp_path / path.name).symlink_to(path)
     for corpus in ("corpora/mine", "runs/demo/corpus"):
         shutil.copytree(built, tmp_path / corpus)
-    for model in ("base", "best-of-n"):
+    for model in ("base", "grpo"):
         (tmp_path / "runs" / "demo" / model).mkdir(parents=True)
         (tmp_path / "runs" / "demo" / model / "model").symlink_to(hub("Qwen/Qwen2.5-0.5B-Instruct"))
     (tmp_path / "howtocaption.pickle").symlink_to(next((folder / "howtocaption").glob("*.pickle")))
