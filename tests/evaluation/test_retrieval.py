@@ -139,12 +139,13 @@ def test_where_nothing_is_left_the_next_narration_is_copied(tmp_path: Path) -> N
     assert second.steps in {("serve",), ("add leaves", "stir it")}
 
 
-def test_the_own_video_gives_nothing(tmp_path: Path) -> None:
-    lists = [["boil water", "serve"], ["boil water", "wash up"]]
-    named = [Narration(name, tuple(map(Segment, lines))) for name, lines in zip(("Tea [v0]", "v1"), lists, strict=True)]
+@pytest.mark.parametrize("name", ["dQw4w9WgXcQ", "Tea [dQw4w9WgXcQ]", "dQw4w9WgXcQ.en", "cut of dQw4w9WgXcQ, part 1"])
+def test_the_own_video_gives_nothing(tmp_path: Path, name: str) -> None:
+    lists = {name: ["boil water", "serve"], "v1": ["boil water", "wash up"]}
+    named = [Narration(video, tuple(map(Segment, lines))) for video, lines in lists.items()]
     corpus = Corpus.open(build_corpus(named, tmp_path / "corpus", CorpusConfig(encoder=ENCODER)))
     planner, loose = RetrievalPlanner(corpus, WORDS), ConsensusSettings(support=0.1)
-    own, other = prompt("boil water", video="Tea [v0]"), prompt("boil water", video="v9")
+    own, other = prompt("boil water", video="dQw4w9WgXcQ"), prompt("boil water", video="9bZkp7q19f0")
     assert planner.copies([own])[0].steps == planner.consensus([own], loose)[0].steps == ("wash up",)
     assert {*planner.consensus([other], loose)[0].steps} == {"serve", "wash up"}
 
@@ -262,6 +263,12 @@ def test_controls_of_a_corpus(scores_of: Evaluate, tmp_path: Path, training: int
         assert (group.difference.mean, group.difference.observations) == (-1, 6)
     assert {*scores.settings} - {*without.settings} == {"corpus", CONSENSUS}
     assert [group for group in scores.groups if group.name not in added] == [*without.groups]
+
+
+def test_narrations_of_measured_videos_are_counted(scores_of: Evaluate, tmp_path: Path) -> None:
+    named = [Narration(video, tuple(map(Segment, WORDS[:5]))) for video in ("test0", "test1", "other")]
+    build_corpus(named, tmp_path / "held", CorpusConfig(encoder=ENCODER))
+    assert "2 of measured videos" in scores_of(0, "--corpus", tmp_path / "held").settings["corpus"]
 
 
 def test_a_corpus_that_is_none(recipe: Recipe, tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ class RetrievalPlanner:
         for example in examples:
             own = VideoIds([example.video_id])
             numbers = [hit.narration for hit in hits[example.goal, example.history]]
-            nearest.append([number for number in numbers if own.find(self._video_ids[number]) is None][:count])
+            nearest.append([number for number in numbers if own.may_be(self._video_ids[number]) is None][:count])
         return nearest
 
     def _done(self, history: Sequence[str], lines: Sequence[str], number: int) -> int:
@@ -222,7 +222,7 @@ def retrieval_controls(
     others = [row for row in annotated if video_of(row) not in unnamed and measured.find(row.video_id) is None]
     words = {step for example in others for step in (*example.history, *example.continuation)}
     planner = RetrievalPlanner(corpus, words or None)
-    held = sum(measured.find(video_id) is not None for video_id in corpus.video_ids)
+    held = sum(measured.may_be(video_id) is not None for video_id in corpus.video_ids)
     made = {"corpus": f"{corpus.folder.name}, {len(corpus):,} narrations, {held:,} of measured videos"}
     plans = {COPY: planner.copies(examples)}
     if not words:
