@@ -70,6 +70,8 @@ class MatchMeasure(Measure):
         scale = {"chance": self.matcher.scale.chance, "same": self.matcher.scale.same, "floor": self.matcher.floor}
         self.settings = {"encoder": encoder} | {name: f"{value:.3f}" for name, value in scale.items()}
         self._annotated, self._seed = annotated, seed
+        self.more_controls: dict[str, dict[str, Prediction]] = {}
+        """Control to the plan of each example, by its id, beside those made here."""
 
     @classmethod
     def open(cls, settings: Any, embed: Callable[[], Embed], model: Any = None) -> "MatchMeasure":
@@ -84,7 +86,8 @@ class MatchMeasure(Measure):
         """A row for each plan: its lines, and the step of the reference that each matches, None for none."""
         rows = self._rows(examples, predictions)
         if self._annotated is not None:
-            for control, plans in control_plans(examples, self._annotated, self._seed).items():
+            made = control_plans(examples, self._annotated, self._seed) | self.more_controls
+            for control, plans in made.items():
                 rows += [replace(row, control=control) for row in self._rows(examples, [*plans.values()])]
         return rows
 

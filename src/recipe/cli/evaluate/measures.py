@@ -17,7 +17,10 @@ def match(
     plans: PlanOptions,
     annotated: Annotated[
         list[Path] | None,
-        typer.Option(help="More examples whose steps the control of labels draws from, such as those of training."),
+        typer.Option(help="More examples whose steps the controls of labels draw from, such as those of training."),
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="Corpus folder without the measured videos: controls retrieve plans from it.")
     ] = None,
     encoder: Annotated[
         str, typer.Option(help="Encoder that matches lines: minilm, hash:256, hub id or folder.")
@@ -28,13 +31,27 @@ def match(
     Example: recipe evaluate match predictions.jsonl --examples test.jsonl
 
     Example: recipe evaluate match plans.jsonl --examples test.jsonl --annotated train.jsonl --output match.json
+
+    Example: recipe evaluate match plans.jsonl --examples test.jsonl --annotated train.jsonl --corpus corpora/lists
     """
     from recipe.data.examples import read_examples
-    from recipe.evaluation.match import MatchMeasure
+    from recipe.evaluation.match import MatchMeasure, match_metrics
 
     selection, known = plans.read()
     labelled = [*known, *(example for path in annotated or () for example in read_examples(path))]
     measure = MatchMeasure(encoder=encoder, annotated=labelled, seed=plans.seed)
+    if corpus is not None:
+        from recipe.corpus.store import Corpus
+        from recipe.evaluation.retrieval import retrieval_controls
+
+        measure.more_controls, made = retrieval_controls(
+            Corpus.open(corpus),
+            selection.examples,
+            labelled,
+            lambda example, steps: match_metrics(measure.matcher, example, steps)["matched_f1"],
+            plans.seed,
+        )
+        measure.settings |= made
     return plans.show(*plans.evaluate(measure, selection))
 
 

@@ -1,0 +1,238 @@
+"""Plans from a corpus without a planner: what trained planners have to beat.
+
+The narrations nearest to a prompt are those of the highest A_mono with its history followed by its goal (stage 1,
+paper, section 3.2): what is done comes first, and something of the goal comes later.
+
+    retrieve and copy   the nearest narration in which lines are left after the history: these lines
+    consensus labels    lines of the k nearest narrations, each taken for the nearest wording of a vocabulary from a
+                        cosine of `threshold` on; wordings that a share `support` of the narrations has, in the order
+                        of their median place
+
+Each wording counts once a narration, at its first place there. Wordings are kept in the order of their support; one
+that is alike a step that is done, or a wording that is kept already, is left out. So more support never adds a step.
+
+The narration of an example's own video gives it nothing. It is known by its id alone: the caller builds the corpus
+without the measured videos, and without near-copies of their texts (`recipe corpus build --exclude`, `corpus.leaks`).
+Settings are chosen on examples of other videos than those that are measured, and so is the vocabulary.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from random import Random
+from statistics import fmean, median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.alignment.reference import free_matching
+from recipe.config.base import Fraction, Positive, Settings
+from recipe.corpus.store import Corpus
+from recipe.data.video_ids import VideoIds
+from recipe.errors import ComputeError, InputError
+from recipe.planning.predictions import Prediction
+from recipe.reward.embeddings import StepEmbeddings, Vectors
+from recipe.stats import video_of
+from recipe.types import Example
+
+COPY, CONSENSUS = "retrieve and copy", "consensus labels"
+ALIKE = 0.75
+"""Cosine from which on two wordings are one step."""
+SAID = 0.6
+"""Cosine from which on a line of a narration may be a step of the history."""
+_COPIED_FROM = 24
+"""Narrations among which one with lines left is looked for."""
+_CHOSEN_ON = 10, 200
+"""Fewest examples that settings are chosen on, and most."""
+_DECIMALS = 3
+"""Of a cosine: what lies beyond differs with the texts of a batch and with the precision of stored vectors."""
+
+
+class ConsensusSettings(Settings):
+    """How consensus labels are made."""
+
+    narrations: Positive = 16
+    """k, the nearest narrations that are read; all of a smaller corpus."""
+    threshold: Fraction = 0.7
+    """Least cosine of a line to the wording that it is taken for."""
+    support: Fraction = 0.3
+    """Least share of the narrations that have a wording."""
+
+    def __str__(self) -> str:
+        return f"{self.narrations} narrations, threshold {self.threshold:g}, support {self.support:g}"
+
+
+DEFAULTS = ConsensusSettings()
+GRID = tuple(
+    ConsensusSettings(narrations=count, threshold=threshold, support=support)
+    for count, threshold, support in product((8, 16, 24), (0.6, 0.7, 0.8), (0.2, 0.3, 0.4))
+)
+"""The settings that are tried."""
+
+
+class RetrievalPlanner:
+    """Plans from the narrations nearest to a prompt; opened once over a corpus, whose stored vectors it reads."""
+
+    def __init__(self, corpus: Corpus, vocabulary: Iterable[str] | None = None) -> None:
+        """`vocabulary` holds the wordings that consensus labels are made of, such as the annotators'; None for copies.
+
+        Raises InputError for an empty corpus, an empty vocabulary, and a wording without text.
+        """
+        if not len(corpus):
+            raise InputError(f"{corpus.folder}: the corpus holds no narration; build it from some.")
+        self._corpus = corpus
+        self._embeddings = StepEmbeddings(corpus.encoder)
+        self.vocabulary = tuple(sorted(set(vocabulary or ())))
+        if vocabulary is not None:
+            self._require_vocabulary()
+            self._wordings = self._embeddings.stacked(self.vocabulary)
+        self._kept: dict[int, tuple[NDArray[np.intp], Vectors]] = {}
+        self._video_ids = tuple(corpus.video_ids)
+
+    def copies(self, examples: Sequence[Example]) -> list[Prediction]:
+        """For each example the lines after its history in the nearest narration that has some; no steps where none has.
+
+        The history ends at the last line of its best monotone one-to-one matching; where no line matches, all lines
+        are copied. Raises InputError for an example without goal and history.
+        """
+        predictions = []
+        for example, nearest in zip(examples, self._nearest(examples, _COPIED_FROM), strict=True):
+            steps: tuple[str, ...] = ()
+            for number in nearest:
+                lines = [segment.text for segment in self._corpus.narration(number).segments]
+                if steps := tuple(lines[self._done(example.history, lines, number) :]):
+                    break
+            predictions.append(Prediction(example.example_id, steps))
+        return predictions
+
+    def consensus(self, examples: Sequence[Example], settings: ConsensusSettings = DEFAULTS) -> list[Prediction]:
+        """Consensus labels for each example; no steps where no wording has enough support.
+
+        Raises InputError without a vocabulary, and for an example without goal and history.
+        """
+        return [Prediction(example.example_id, steps[0]) for example, steps in self._plans(examples, [settings])]
+
+    def choose(
+        self,
+        examples: Sequence[Example],
+        measure: Callable[[Example, Sequence[str]], float],
+        grid: Sequence[ConsensusSettings] = GRID,
+    ) -> tuple[ConsensusSettings, float]:
+        """The settings of the highest mean measure over the examples, the first of equals, and that mean.
+
+        No example that they are chosen on may be measured later. Raises InputError without examples, settings or a
+        vocabulary, and ComputeError for a value that is not finite.
+        """
+        if not examples or not grid:
+            raise InputError("settings of consensus labels need examples and settings to choose from; give some.")
+        values = np.array(
+            [[measure(example, steps) for steps in plans] for example, plans in self._plans(examples, grid)]
+        )
+        if not np.isfinite(values).all():
+            raise ComputeError("the measure that settings are chosen by gave a value that is no finite number.")
+        means = [fmean(column) for column in values.T]
+        best = means.index(max(means))
+        return grid[best], means[best]
+
+    def _plans(
+        self, examples: Sequence[Example], grid: Sequence[ConsensusSettings]
+    ) -> list[tuple[Example, list[tuple[str, ...]]]]:
+        """The plan of each example by each of the settings."""
+        self._require_vocabulary()
+        found = self._nearest(examples, max(settings.narrations for settings in grid))
+        return [
+            (example, [self._labels(example, nearest[: settings.narrations], settings) for settings in grid])
+            for example, nearest in zip(examples, found, strict=True)
+        ]
+
+    def _labels(self, example: Example, nearest: Sequence[int], settings: ConsensusSettings) -> tuple[str, ...]:
+        places: dict[int, list[float]] = defaultdict(list)
+        for number in nearest:
+            labels, cosines = self._mapped(number)
+            told = np.flatnonzero(cosines >= settings.threshold)[::-1]
+            # From the last line to the first, so that the first line of a wording stays.
+            for label, line in dict(zip(labels[told].tolist(), told.tolist(), strict=True)).items():
+                places[label].append(line / len(labels))
+        place = {label: median(own) for label, own in places.items() if len(own) / len(nearest) >= settings.support}
+        kept = list[int]()
+        taken, vectors = list(example.history), [*self._embeddings.by_text(example.history).values()]
+        for label in sorted(place, key=lambda label: (-len(places[label]), place[label], label)):
+            wording, vector = self.vocabulary[label], self._wordings[label]
+            if wording not in taken and (not vectors or (np.stack(vectors) @ vector).max().round(_DECIMALS) < ALIKE):
+                kept.append(label)
+                taken.append(wording)
+                vectors.append(vector)
+        kept.sort(key=lambda label: (place[label], -len(places[label]), label))
+        return tuple(self.vocabulary[label] for label in kept)
+
+    def _mapped(self, number: int) -> tuple[NDArray[np.intp], Vectors]:
+        """The nearest wording of each line of a narration, of equally near ones the first; and its cosine."""
+        if number not in self._kept:
+            similar = (self._corpus.embeddings(number) @ self._wordings.T).round(_DECIMALS)
+            self._kept[number] = similar.argmax(axis=1), similar.max(axis=1)
+        return self._kept[number]
+
+    def _nearest(self, examples: Sequence[Example], count: int) -> list[list[int]]:
+        """The narrations nearest to each example, the best first; none of its own video."""
+        texts = {}
+        for example in examples:
+            texts[example.goal, example.history] = [*example.history, *([example.goal] if example.goal.strip() else [])]
+            if not texts[example.goal, example.history]:
+                raise InputError(f"example {example.example_id!r} has neither goal nor history; give one of them.")
+        vectors = self._embeddings.by_text([text for own in texts.values() for text in own])
+        queries = [np.stack([vectors[text] for text in own]) for own in texts.values()]
+        # One more than is asked for, in the place of that of the example's own video.
+        hits = dict(zip(texts, self._corpus.search_batch(queries, count + 1), strict=True))
+        nearest = []
+        for example in examples:
+            own = VideoIds([example.video_id])
+            numbers = [hit.narration for hit in hits[example.goal, example.history]]
+            nearest.append([number for number in numbers if own.may_be(self._video_ids[number]) is None][:count])
+        return nearest
+
+    def _done(self, history: Sequence[str], lines: Sequence[str], number: int) -> int:
+        """Lines of a narration up to the last that is a step of the history."""
+        if not history:
+            return 0
+        cosines = (self._embeddings.stacked(history) @ self._corpus.embeddings(number).T).round(_DECIMALS)
+        W = np.clip((cosines - SAID) / (1 - SAID), 0.0, 1.0)
+        W[np.array([[step == line for line in lines] for step in history])] = 1.0
+        return max((k + 1 for i, k in free_matching(W).path if i is not None and k is not None), default=0)
+
+    def _require_vocabulary(self) -> None:
+        if not self.vocabulary:
+            raise InputError("there are no wordings to make consensus labels of; give some, such as annotated steps.")
+
+
+def retrieval_controls(
+    corpus: Corpus,
+    examples: Sequence[Example],
+    annotated: Iterable[Example],
+    measure: Callable[[Example, Sequence[str]], float],
+    seed: int = 0,
+) -> tuple[dict[str, dict[str, Prediction]], dict[str, str]]:
+    """Control to the plan of each example, by its id, and how the plans were made, in words.
+
+    Vocabulary and settings of consensus labels are those of `annotated` examples of other videos; settings are chosen
+    by `measure` on at most 200 of these, drawn by `seed`, and are the defaults below 10. Without such examples there
+    are copies only.
+    """
+    measured = VideoIds(example.video_id for example in examples)
+    unnamed = {video_of(example) for example in examples}
+    others = [row for row in annotated if video_of(row) not in unnamed and measured.find(row.video_id) is None]
+    words = {step for example in others for step in (*example.history, *example.continuation)}
+    planner = RetrievalPlanner(corpus, words or None)
+    held = sum(measured.may_be(video_id) is not None for video_id in corpus.video_ids)
+    made = {"corpus": f"{corpus.folder.name}, {len(corpus):,} narrations, {held:,} of measured videos"}
+    plans = {COPY: planner.copies(examples)}
+    if not words:
+        made[CONSENSUS] = "none: no annotated examples of other videos"
+    elif len(others) < _CHOSEN_ON[0]:
+        plans[f"{CONSENSUS}, default settings"] = planner.consensus(examples)
+        made[CONSENSUS] = f"{DEFAULTS}: the defaults, for {len(others)} annotated examples of other videos"
+    else:
+        chosen_on = Random(seed).sample(others, min(len(others), _CHOSEN_ON[1]))
+        settings, value = planner.choose(chosen_on, measure)
+        plans[CONSENSUS] = planner.consensus(examples, settings)
+        made[CONSENSUS] = f"{settings}: the best of {len(GRID)} on {len(chosen_on)} annotated examples, {value:.3f}"
+    return {name: {plan.example_id: plan for plan in own} for name, own in plans.items()}, made
