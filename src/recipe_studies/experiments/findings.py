@@ -120,20 +120,16 @@ def _taught(results: Results) -> tuple[str, ...]:
         return {own.sign for own in pair}, f"samples {_signed(pair[0])}, greedy plans {_signed(pair[1])}"
 
     signs, words = against(main, BASE, f"{BASE}{GREEDY}")
-    verb = (
-        "taught the planner"
-        if signs == {1}
-        else "taught the planner nothing that is clear"
-        if 1 not in signs
-        else ("taught the planner in part")
-    )
-    sentences = [f"Being {main} {verb}: {name} {where} against the base, {words}."]
+    verb = "taught the planner in part"
+    if signs == {1} or 1 not in signs:
+        verb = "taught the planner" if signs == {1} else "taught the planner nothing that is clear"
+    sentences = [f"{main.replace('trained', 'Training', 1)} {verb}: {name} {where} against the base, {words}."]
     for other in others:
         _, lost = against(other, BASE, f"{BASE}{GREEDY}")
         signs, words = against(main, other, f"{other}{GREEDY}")
         clear = "above it" if signs == {1} else "not clearly above it"
         sentences.append(
-            f"A planner {other}, against the base: {lost}; its plans have {steps[other]:.1f} steps, the base's "
+            f"The planner {other}, against the base: {lost}; its plans have {steps[other]:.1f} steps, the base's "
             f"{steps[BASE]:.1f}. The planner {main} is {clear}: {words}."
         )
     labels = LABELS.regime

@@ -225,9 +225,8 @@ def label(folder: Path, settings: PlanSet, progress: Progress) -> None:
 
     Their settings are the best of a grid by exact validity on the validation prompts: more than real data would tell.
     """
-    from recipe.evaluation.retrieval import RetrievalPlanner
-
     from recipe.corpus.store import Corpus
+    from recipe.evaluation.retrieval import RetrievalPlanner
     from recipe.world.load import load_world
     from recipe.world.validity import score_plan
 
