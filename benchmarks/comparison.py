@@ -13,6 +13,7 @@ the report begins with, for the README (docs/results.py).
 
 import argparse
 import re
+from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from statistics import fmean
@@ -69,7 +70,7 @@ def main() -> None:
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--title", help="of the result")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, which proves nothing")
-    add_json(parser, "studies-seeds")
+    add_json(parser, "studies-demo")
     asked = parser.parse_args()
     runs = {f"seed {seed}": [f"seed={seed}"] for seed in range(asked.seeds)}
     if asked.variant:
@@ -95,12 +96,14 @@ def main() -> None:
         print("", shown["title"], *("  ".join(cells) for cells in [shown["columns"], *shown["rows"]]), sep="\n")
     values: dict[str, Any] = tables | {"stages": stages}
     if first.opening is not None:
-        values |= {"opening": to_json(first.opening), "curves": curves_hash(first), "scores": to_json(first.scores)}
-        values["differences"] = to_json(first.differences)
+        main = first.main_metric()
+        values |= {"opening": to_json(first.opening), "curves": curves_hash(first)}
+        values["scores"] = to_json([replace(row, metrics={main: row.metrics[main]}) for row in first.scores])
+        values["differences"] = to_json([row for row in first.differences if row.metric == main])
     write_result(
         asked.json,
         values,
-        title=asked.title or f"Rewards compared over {asked.seeds} seeds: {first.title}",
+        title=asked.title or f"The demo with {asked.seeds} seeds",
         guide="studies.md",
         body=body,
         partial=asked.quick,

@@ -129,7 +129,7 @@ def readme(measured: Mapping[str, Any]) -> str:
 
 if __name__ == "__main__":
     written = pages()
-    written[README] = readme(json.loads((SOURCE / "studies-demo.json").read_text(encoding="utf-8")))
+    written[README] = readme(json.loads((SOURCE / "studies-demo.json").read_text(encoding="utf-8"))["values"])
     present = set(TARGET.glob("*.md"))
     stale = [file.name for file, text in written.items() if not file.is_file() or file.read_text("utf-8") != text]
     stale += [file.name for file in present - written.keys()]
