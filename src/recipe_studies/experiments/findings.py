@@ -124,13 +124,15 @@ def _taught(results: Results) -> tuple[str, ...]:
     if signs == {1} or 1 not in signs:
         verb = "taught the planner" if signs == {1} else "taught the planner nothing that is clear"
     sentences = [f"{main.replace('trained', 'Training', 1)} {verb}: {name} {where} against the base, {words}."]
+    trained = {own.regime: len(own.steps) for own in results.curves}
     for other in others:
         _, lost = against(other, BASE, f"{BASE}{GREEDY}")
         signs, words = against(main, other, f"{other}{GREEDY}")
         clear = "above it" if signs == {1} else "not clearly above it"
+        shorter = f", in {trained[other]} steps and not {trained[main]}" if trained[other] < trained[main] else ""
         sentences.append(
-            f"The planner {other}, against the base: {lost}; its plans have {steps[other]:.1f} steps, the base's "
-            f"{steps[BASE]:.1f}. The planner {main} is {clear}: {words}."
+            f"The planner {other}{shorter}, against the base: {lost}; its plans have {steps[other]:.1f} steps, the "
+            f"base's {steps[BASE]:.1f}. The planner {main} is {clear}: {words}."
         )
     labels = LABELS.regime
     beaten = [(own, gains[own, labels]) for own, baseline in gains if baseline == labels]
