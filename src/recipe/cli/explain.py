@@ -139,7 +139,7 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
     where = f"in {escape(best.narration.video_id)}" if best else "segment"
     # Where there is little room, the texts need that of the bars.
     bars = ("",) if out.width >= _WIDE else ()
-    table = Table("", "step", "adds", *bars, "told in", "similar", "time", where, box=None, padding=(0, 1))
+    table = Table("", "step", "adds", *bars, "told", "similar", "time", where, box=None, padding=(0, 1))
     grounded = explanation.steps or (None,) * len(explanation.evidence)
     longest = max((abs(step.contribution or 0) for step in explanation.evidence), default=0)
     history = len(explanation.history)

@@ -775,7 +775,9 @@ const showEvidence = (step, row) => {
   const supported = row.state === "supported" && !board.guess;
   const count = `${row.matched_in} of ${aboutThis(row.about)} ${row.matched_in === 1 ? "says" : "say"}`;
   const opposed = row.opposed_in ? `; ${row.opposed_in} ${row.opposed_in === 1 ? "says" : "say"} the opposite` : "";
-  const near = row.matched_in ? `${board.guess ? "of other tasks" : "not supported"}: ${count} something like it` : !row.pool ? "not compared with the narrations" : row.about ? `none of ${aboutThis(row.about)} says so` : "no video is about this";
+  const other = `of other tasks: ${few(row.matched_in, "video")} ${row.matched_in === 1 ? "says" : "say"} something like it`;
+  const none = row.about ? `none of ${aboutThis(row.about)} says so` : "no video is about this";
+  const near = !row.pool ? "not compared with the narrations" : !row.matched_in ? none : board.guess ? other : `not supported: ${count} something like it`;
   const said = (supported ? `${count} so` : near) + opposed;
   const sign = make("span", { class: supported ? "sign yes" : "sign no", "aria-hidden": "true" }, supported ? "✓" : "○");
   const line = [sign, ` ${said}`, step.adds];
