@@ -24,6 +24,7 @@ from recipe.data.procedures import read_procedures
 from recipe.data.supervision import cut_at
 from recipe.explain.explain import CLOSE, step_grounds
 from recipe.explain.opposites import says_opposite
+from recipe.reward.coverage import TaskPrompt
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.verifier import Verifier
 from recipe_apps.serving import evidence
@@ -69,8 +70,11 @@ def of_evidence(verifier: Verifier, procedures: Path, prompts: int) -> tuple[dic
     groups = [PromptGroup(examples[i].goal, examples[i].history, [examples[i].continuation]) for i in sorted(chosen)]
     quoted, steps, left_out = 0, 0, Pairs()
     for group, pool in zip(groups, verifier.align_groups(groups), strict=True):
+        prompt, numbers = TaskPrompt(group.goal, group.history), [aligned.hit.narration for aligned in pool]
+        about = verifier.coverage.narrations_about(prompt, numbers)
         for number, step in enumerate(group.plans[0], start=len(group.history)):
-            near = [own for own in step_grounds(number, step, pool, verifier.corpus) if own.similarity >= CLOSE]
+            grounds = step_grounds(number, step, pool, about, verifier.corpus)
+            near = [own for own in grounds if own.similarity >= CLOSE]
             quoted += len(near)
             steps += 1
             for ground in near:

@@ -81,7 +81,7 @@ def test_plans_are_ranked_with_their_evidence(recipe: Recipe, tiny_model: Path, 
         assert len(plan["evidence"]) == len(plan["steps"])
         shown = [one for one in plan["evidence"] if one is not None]
         assert {one["text"] for one in shown} <= {*said}
-        assert all(0 < one["similarity"] <= 1 and 0 < one["matched_in"] <= one["pool"] for one in shown)
+        assert all(0 < one["similarity"] <= 1 and 0 < one["matched_in"] <= one["about"] for one in shown)
     paper = recipe.json(*asked, "--corpus", tmp_path / "corpus", "--set", "plan.verifier=paper")["plans"]
     assert [plan["reward"] for plan in paper] != [plan["reward"] for plan in plans]
     code, out, _ = recipe(*asked, "--corpus", tmp_path / "corpus")

@@ -13,7 +13,7 @@ from recipe.alignment.reference import needleman_wunsch
 from recipe.config import RewardConfig
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import InputError
-from recipe.explain.explain import as_row, explain, in_words, parts
+from recipe.explain.explain import as_row, explain, in_words, parts, step_grounds, whole_sentence
 from recipe.explain.records import Explanation, Links, Match, best_matches
 from recipe.reward.coverage import CorpusCoverage
 from recipe.reward.verifier import Verifier
@@ -21,6 +21,8 @@ from recipe.types import Hit, Narration, PooledAlignment, Reward, Segment
 
 HISTORY = ["boil some water", "warm up the pot"]
 PLAN = ["put tea leaves in the pot", "juggle", "pour the water", "pour the water"]
+GOAL = "put tea leaves in a warm pot"
+"""In the words of one narration: the encoder here knows no others."""
 
 
 class Told:
@@ -47,7 +49,7 @@ def reward(total: float, **more: Any) -> Reward:
 
 @pytest.fixture
 def explanation(corpus: Any) -> Explanation:
-    return explain(Verifier(corpus, RewardConfig(pool_size=4)), goal="make tea", history=HISTORY, continuation=PLAN)
+    return explain(Verifier(corpus, RewardConfig(pool_size=4)), goal=GOAL, history=HISTORY, continuation=PLAN)
 
 
 class Recorded(Verifier):
@@ -144,17 +146,59 @@ def test_matches_rise_and_the_unmatched_are_the_rest(explanation: Explanation) -
         )
 
 
-def test_evidence_asks_the_whole_pool(explanation: Explanation) -> None:
+def test_evidence_asks_every_narration_about_the_task(explanation: Explanation) -> None:
+    told = [one for one in explanation.narrations if one.index in explanation.about]
+    assert 0 < len(told) < len(explanation.narrations)
     for i, step in enumerate(explanation.evidence):
-        found = [(one.index, match) for one in explanation.narrations for match in one.matches if match.step == i]
+        found = [(one.index, match) for one in told for match in one.matches if match.step == i]
         assert step.matched_in == len(found)
         assert {(g.narration, g.segment, g.similarity) for g in step.grounds} == {
             (index, match.segment, match.similarity) for index, match in found
         }
-        assert [g.similarity for g in step.grounds] == sorted((g.similarity for g in step.grounds), reverse=True)
         mean = np.mean([match.similarity for _, match in found]) if found else None
         assert step.mean_similarity == (None if mean is None else pytest.approx(mean))
     assert explanation.evidence[2].grounds[0].similarity == pytest.approx(1, abs=1e-4)
+
+
+def test_the_first_quote_fits_the_step_and_its_narration_the_task(corpus: Any) -> None:
+    W = np.array([[0.8]], np.float32)
+    pool = [PooledAlignment(Hit(i, 0.5), 0.5, ((0, 0),), W * scale) for i, scale in enumerate((1.0, 0.9, 0.5))]
+    grounds = step_grounds(0, "stir", pool, {0: 0.8, 1: 1.0, 2: 1.0}, corpus)
+    assert [ground.narration for ground in grounds] == [1, 0, 2]
+    assert [ground.narration for ground in step_grounds(0, "stir", pool, {2: 1.0}, corpus)] == [2]
+    assert step_grounds(0, "stir", pool, {}, corpus) == ()
+
+
+def test_without_a_narration_of_the_task_nothing_supports_a_step(corpus: Any) -> None:
+    explained = explain(Verifier(corpus), goal="launch a satellite", history=[], continuation=PLAN)
+    assert explained.narrations
+    assert not explained.about
+    assert not any(step.matched_in or step.grounds for step in explained.evidence)
+    assert any("about this task" in sentence for sentence in in_words(explained))
+    assert {row["fit"] for row in as_row(explained, Links())["narrations"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("texts", "index", "quote"),
+    [
+        (["so now we add the", "tea leaves to the", "pot and wait"], 1, "so now we add the tea leaves to the pot and wait"),
+        (["add the tea leaves", "pour the water"], 0, "add the tea leaves"),
+        (["Add the leaves.", "Pour the"], 0, "Add the leaves."),
+        (["We take some water", "and boil it.", "Then wait."], 0, "We take some water and boil it."),
+        (["We take some water", "and boil it.", "Then wait."], 1, "We take some water and boil it."),
+        (["take it,", "please"], 1, "take it, please"),
+        (["the", "the", "the", "the", "the", "the", "end"], 3, "the the the the the"),
+    ],
+)  # fmt: skip
+def test_cut_sentences_are_quoted_whole(texts: list[str], index: int, quote: str) -> None:
+    timed = [Segment(text, 2.0 * k, 2.0 * k + 2.0) for k, text in enumerate(texts)]
+    whole = whole_sentence(timed, index)
+    assert whole.text == quote
+    said = [own for own in timed if whole.start <= own.start and own.end <= whole.end]
+    assert " ".join(own.text for own in said) == quote
+    assert whole_sentence([Segment(text) for text in texts], index) == Segment(quote)
+    apart = [Segment(text, 9.0 * k, 9.0 * k + 2.0) for k, text in enumerate(texts)]
+    assert whole_sentence(apart, index) == apart[index]
 
 
 def test_the_best_narration_is_the_rewards(corpus: Any, explanation: Explanation) -> None:

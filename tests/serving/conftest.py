@@ -101,7 +101,7 @@ def tea_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """Six narrations of tea, six of salad, and three of each task of the world that has neither."""
     folder = tmp_path_factory.mktemp("page") / "corpus"
     world = load_world()
-    tasks = [("How to make tea", ("boil the water", *TEA), 6), ("A simple salad", SALAD, 6)]
+    tasks = [("How to make tea", ("boil the water", *TEA, "make tea"), 6), ("A simple salad", SALAD, 6)]
     for goal, graph in world.goals.items():
         if "tea" not in goal and "salad" not in goal:
             tasks.append((goal, tuple(world.wordings[step][0] for step in graph.steps), 3))

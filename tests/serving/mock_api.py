@@ -59,12 +59,12 @@ def ground(text: str, n: int) -> dict[str, Any]:
 def evidence(plan: int, number: int, text: str) -> dict[str, Any]:
     """What the verifier says of one step."""
     if text in CLOSE:
-        found = {"plan": plan, "number": number, "state": "unsupported", "matched_in": 1, "pool": 50}
+        found = {"plan": plan, "number": number, "state": "unsupported", "matched_in": 1, "pool": 50, "about": 20}
         return found | {"grounds": [ground("pour the coffee", 1)]}
     if text in UNSUPPORTED:
-        return {"plan": plan, "number": number, "state": "unsupported", "matched_in": 0, "pool": 50, "grounds": []}
+        return {"plan": plan, "number": number, "state": "unsupported", "matched_in": 0, "pool": 50, "about": 20, "grounds": []}
     grounds = [ground(text, n) for n in range(4)]
-    found = {"plan": plan, "number": number, "state": "supported", "matched_in": 12 + number, "pool": 50}
+    found = {"plan": plan, "number": number, "state": "supported", "matched_in": 12 + number, "pool": 50, "about": 20}
     return found | {"grounds": grounds}
 
 
@@ -333,7 +333,7 @@ class MockServer:
         known = {*steps, *run.body["history"]}
         orders = [
             {
-                "before": step, "after": steps[last], "says": 7, "against": 1, "narrations": 9,
+                "before": step, "after": steps[last], "says": 7, "against": 1, "about": 9,
                 "grounds": [{"before": ground(step, 1), "after": ground(steps[last], 2)}],
             }
             for step, state in zip(steps, states, strict=True)

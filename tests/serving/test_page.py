@@ -153,12 +153,16 @@ def test_steps_and_evidence_appear_as_they_come(page: Page, server: MockServer) 
     server.hold = 5
     plan(page, GOAL, "fill the kettle", "switch it on")
     step = page.locator(".steps > li").first
-    expect(step).to_contain_text("13 of 50 narrations say so")
+    expect(step).to_contain_text("13 of the 20 videos about this say so")
     has_steps(page, [PLANS[0][0]])
     expect(page.locator("#status")).to_contain_text("4 plans: writing")
     expect(page.locator("#coverage")).to_contain_text("✓ Known. The corpus knows this task.")
+    quotes = step.locator(".grounds")
+    expect(quotes.first).to_have_text("so now we warm the pot, slowly v0 · 1:02–1:10 · similarity 0.83")
+    expect(quotes.first).to_be_visible()
+    expect(quotes.last).to_be_hidden()
     step.locator("summary").click()
-    expect(step.locator(".grounds")).to_contain_text("so now we warm the pot, slowly v0 · 1:02–1:10 · similarity 0.83")
+    expect(quotes.last.get_by_role("listitem")).to_have_count(3)
     assert step.get_by_role("link").count() == 2
     link = step.get_by_role("link").first
     assert [link.get_attribute(name) for name in ("href", "target", "rel")] == [
@@ -188,10 +192,10 @@ def test_plans_are_ranked_and_their_differences_marked(page: Page) -> None:
     tabs.nth(3).click()
     rows = page.locator("[role=tabpanel]:not([hidden]) .steps > li")
     assert [row.get_by_text("not in the best plan").is_visible() for row in rows.all()] == [False, True, False]
-    expect(rows.nth(1)).to_contain_text("○ no narration says so")
-    expect(rows.nth(2)).to_contain_text("○ not supported: 1 of 50 narrations says something like it")
-    rows.nth(2).locator("summary").click()
-    expect(rows.nth(2)).to_contain_text("pour the coffee")
+    expect(rows.nth(1)).to_contain_text("○ none of the 20 videos about this says so")
+    expect(rows.nth(2)).to_contain_text("○ not supported: 1 of the 20 videos about this says something like it")
+    expect(rows.nth(2).get_by_text("pour the coffee")).to_be_visible()
+    expect(rows.nth(2).locator("summary")).to_be_hidden()
     expect(page.locator(".lacks:visible")).to_contain_text("3 steps of the best plan are not here:")
     assert page.locator(".lacks:visible li").all_inner_texts() == [BEST[0], BEST[1], BEST[3]]
 
@@ -338,7 +342,7 @@ def test_a_lost_connection_is_resumed_and_no_event_counts_twice(page: Page, serv
 def test_a_server_that_comes_back_without_the_run_is_named(page: Page, server: MockServer) -> None:
     server.hold = 6
     plan(page, GOAL, "fill the kettle")
-    expect(page.locator(".steps > li").first).to_contain_text("narrations say so")
+    expect(page.locator(".steps > li").first).to_contain_text("about this say so")
     server.stop()
     expect(page.locator("#lost")).to_contain_text("The connection to the server is lost.")
     server.start()
@@ -471,8 +475,8 @@ def test_what_happened_is_compared_with_the_plan(page: Page, server: MockServer)
     assert [row.split(" ")[:2] for row in rows.all_inner_texts()] == [
         ["✓", "done"], ["!", "skipped"], ["✓", "done"], ["○", "still"], ["○", "still"],
     ]  # fmt: skip
-    order = page.get_by_text("7 of 9 narrations say").locator("visible=true")
-    expect(order).to_have_text(f"7 of 9 narrations say: {BEST[1]} comes before {BEST[2]}; 1 says the opposite.")
+    order = page.get_by_text("7 of the 9 videos about this say").locator("visible=true")
+    expect(order).to_have_text(f"7 of the 9 videos about this say: {BEST[1]} comes before {BEST[2]}; 1 says the opposite.")
     order.click()
     expect(page.locator(".result .grounds").first).to_contain_text("1:03–1:11")
     page.get_by_role("button", name="Plan the rest from here").click()
@@ -630,7 +634,7 @@ def test_the_page_works_with_the_service_itself(browser: Browser, serve: Any, tm
             for node in page.locator(hidden).all():
                 expect(node).to_be_hidden()
         page.emulate_media(media="screen")
-        expect(page.locator(".plan:not([hidden]) .steps > li").first).to_contain_text("narrations say so")
+        expect(page.locator(".plan:not([hidden]) .steps > li").first).to_contain_text("about this say so")
         page.keyboard.press("2")
         expect(page.locator(".plan:not([hidden]) .steps > li").nth(1)).to_contain_text("not in the best plan")
         page.keyboard.press("1")
@@ -642,7 +646,7 @@ def test_the_page_works_with_the_service_itself(browser: Browser, serve: Any, tm
             page.keyboard.insert_text(text)
         page.keyboard.press("Control+Enter")
         expect(area).to_contain_text("2 done, 1 skipped, 2 still open; 0 unexpected steps.")
-        expect(page.locator(".result:visible")).to_contain_text(f"narrations say: {TEA[1]} comes before {TEA[2]}")
+        expect(page.locator(".result:visible")).to_contain_text(f"videos about this say: {TEA[1]} comes before {TEA[2]}")
         page.get_by_role("button", name="Reject step 2").locator("visible=true").click()
         expect(page.get_by_text("Kept as rejected.")).to_be_visible()
     assert (tmp_path / "kept" / "steps.jsonl").exists()

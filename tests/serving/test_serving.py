@@ -115,7 +115,7 @@ def test_a_run_is_read_as_the_page_shows_it_and_kept_as_a_file(serve: Any) -> No
 def test_what_is_said_of_a_step_leaves_with_it() -> None:
     async def read() -> tuple[RunState, RunState]:
         run = runs.Run("plan", "make tea", (), 0, [("warm the pot",)], asyncio.get_running_loop())
-        row = {"plan": 0, "number": 1, "state": "supported", "matched_in": 1, "pool": 2, "grounds": []}
+        row = {"plan": 0, "number": 1, "state": "supported", "matched_in": 1, "pool": 2, "about": 1, "grounds": []}
         run.publish("step", {"plan": 0, "number": 1, "text": "warm the pot"})
         run.publish("evidence", row)
         first = state_of(run)

@@ -134,12 +134,12 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
     yield ""
     yield values
 
-    # One row a step: what it adds, how often the pool matches it, and its segment in the best narration.
+    # One row a step: what it adds, how many narrations about the task match it, and its segment in the best narration.
     best = explanation.best
     where = f"in {escape(best.narration.video_id)}" if best else "segment"
     # Where there is little room, the texts need that of the bars.
     bars = ("",) if out.width >= _WIDE else ()
-    table = Table("", "step", "adds", *bars, "pool", "similar", "time", where, box=None, padding=(0, 1))
+    table = Table("", "step", "adds", *bars, "told", "similar", "time", where, box=None, padding=(0, 1))
     grounded = explanation.steps or (None,) * len(explanation.evidence)
     longest = max((abs(step.contribution or 0) for step in explanation.evidence), default=0)
     history = len(explanation.history)
@@ -155,8 +155,8 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
             segment = Text(ground.segment.text)
             if says_opposite(step.text, ground.segment.text):
                 segment.append(" (the opposite)", "red")
-        pool = f"{step.matched_in}/{len(explanation.narrations)}" if explanation.narrations else ""
-        table.add_row(name, Text(step.text), adds, *([bar] if bars else []), pool, similarity, time, segment)
+        told = f"{step.matched_in}/{len(explanation.about)}" if explanation.narrations else ""
+        table.add_row(name, Text(step.text), adds, *([bar] if bars else []), told, similarity, time, segment)
         if number == history:
             table.add_row("", Text("the history ends here", "dim italic"), end_section=True)
     for column in table.columns:  # the texts fold, and no figure is cut

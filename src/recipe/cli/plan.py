@@ -213,12 +213,12 @@ def _search(planner: "Planner", verifier: "Verifier | None", settings: SearchCon
 def _plans(
     planner: "Planner", request: "Request", count: int, verifier: "Verifier | None", search: "PlanSearch | None"
 ) -> CommandOutput:
-    """Plans for one request; with a verifier the best first, each step with the narrated segment that is nearest to it.
+    """Plans for one request; with a verifier the best first, each step with the best quote of a narration of the task.
 
-    No segment is shown of a task that the corpus does not know, for it would be of another task, and none that says
+    No quote is shown of a task that the corpus does not know, for it would be of another task, and none that says
     something else.
     """
-    from recipe.explain.explain import CLOSE, explain, when
+    from recipe.explain.explain import CLOSE, explain, when, whole_sentence
     from recipe.explain.records import Links
     from recipe.models.protocol import Refusal, all_answered
     from recipe.planning.planner import PlanDraft, read_plan
@@ -259,6 +259,8 @@ def _plans(
                 facts["coverage"] = None if covered is None else covered._asdict()
                 known = covered is None or covered.state != "unknown"
                 lines.insert(0, sentence_of_plan(covered))
+                if known and explained.narrations and not explained.about:
+                    lines.insert(1, "No narration is about this task, so none supports a step.")
             evidence: list[dict[str, Any] | None] = []
             for step in explained.plan_evidence:
                 close = [own for own in step.grounds if own.similarity >= CLOSE and not own.opposite]
@@ -267,7 +269,7 @@ def _plans(
                     continue
                 nearest = close[0]
                 narration = narrations[nearest.narration]
-                segment = narration.segments[nearest.segment]
+                segment = whole_sentence(narration.segments, nearest.segment)
                 evidence.append(
                     {
                         "text": segment.text,
@@ -277,7 +279,7 @@ def _plans(
                         "end": segment.end,
                         "link": links.of(narration, segment),
                         "matched_in": len(close),
-                        "pool": len(narrations),
+                        "about": len(explained.about),
                     }
                 )
             row |= {
@@ -309,7 +311,7 @@ def _plans(
 def _evidence_line(said: Mapping[str, Any], moment: str) -> Text:
     """The narration that says a step, with how many narrations say it and how many its opposite."""
     place = ", ".join(part for part in (said["link"] or said["video_id"], moment) if part)
-    counts = f"matched in {said['matched_in']} of {said['pool']} narrations"
+    counts = f"{said['matched_in']} of the {said['about']} video{'s' if said['about'] > 1 else ''} about this"
     counts += f", the opposite in {said['opposed_in']}" if said.get("opposed_in") else ""
     return Text(f"   ← {said['text']} (similarity {said['similarity']:.2f}; {place}; {counts})", "dim")
 

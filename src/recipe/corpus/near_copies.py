@@ -48,6 +48,19 @@ def is_comparable(text: str) -> bool:
     return len(words_of(text)) >= WORDS
 
 
+def without_copies(texts: Sequence[str]) -> list[int]:
+    """The places of texts that are no near-copy of one before, in order.
+
+    >>> without_copies(["one two three four five six seven eight", "Eight seven six five four three two: one!", "one"])
+    [0, 2]
+    """
+    kept: dict[int, frozenset[str]] = {}
+    for place, words in enumerate(map(words_of, texts)):
+        if len(words) < WORDS or not any(100 * len(words & own) >= NEAR * len(words | own) for own in kept.values()):
+            kept[place] = words
+    return [*kept]
+
+
 class NearCopies:
     """Texts indexed by their rarest words; safe to share between threads."""
 

@@ -1,9 +1,9 @@
 """The evidence behind a reward: gathered, put into words, written as JSON.
 
-No narration decides alone, so the evidence for a step is the whole pool's.
+No narration decides alone, so the evidence for a step is that of all narrations of the pool that are about the task.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,6 +79,19 @@ CLOSE = 0.2
 the same text."""
 
 
+_JOINED = 2
+"""Segments on either side that a quote takes in."""
+_PAUSE = 1.0
+"""Seconds without speech that end a sentence."""
+_ENDS = ".!?…:。！？"
+_OPEN = frozenset(
+    "a an the my your our their its this these every and or but nor because if when while until as than that which who "
+    "to of with into onto from for at by about between through without i'm you're we're they're it's is are was were "
+    "be will would can could should must gonna wanna i'll you'll we'll they'll i've you've we've very some".split()
+)
+"""Words of English that end no sentence."""
+
+
 class RewardTerm(NamedTuple):
     """One named part of a reward and what it says."""
 
@@ -101,10 +114,11 @@ def explain(
     reward, *without = verifier.score(history=h, continuations=[plan, *shorter], goal=goal)
     pool = verifier.align(history=h, continuation=plan, goal=goal)
     narrations = tuple(pooled_narration(verifier.corpus, pooled) for pooled in pool)
+    about = verifier.coverage.narrations_about(TaskPrompt(goal, h), [aligned.index for aligned in narrations])
     evidence = []
     for i, text in enumerate(h + plan):
         missing = without[i - len(h)] if i >= len(h) else None
-        grounds = step_grounds(i, text, pool, verifier.corpus)
+        grounds = step_grounds(i, text, pool, about, verifier.corpus)
         step = StepEvidence(
             text=text,
             in_history=missing is None,
@@ -139,6 +153,7 @@ def explain(
         reward,
         tuple(evidence),
         narrations,
+        about,
         attribution,
         covered,
         caution,
@@ -191,19 +206,52 @@ def pooled_narration(corpus: "NarrationIndex", pooled: PooledAlignment) -> Align
     )
 
 
-def step_grounds(step: int, text: str, pool: Sequence[PooledAlignment], corpus: "NarrationIndex") -> tuple[Ground, ...]:
-    """The best segment of a step, with its text, in every narration that matches it, most similar first, ties in pool
-    order."""
+def step_grounds(
+    step: int, text: str, pool: Sequence[PooledAlignment], about: Mapping[int, float], corpus: "NarrationIndex"
+) -> tuple[Ground, ...]:
+    """The best segment of a step in every narration about the task that matches it, the best quote first.
+
+    `about` holds these narrations with their fit to the task. A quote is as good as its similarity times this fit; ties
+    are in pool order.
+    """
     grounds = []
     for aligned in pool:
+        if (number := aligned.hit.narration) not in about:
+            continue
         # Only the matches are rounded: rounding all of W takes longer than the alignment.
         W = aligned.similarities
         matches = tuple(Match(i, k, round(float(W[i, k]), 4)) for i, k in aligned.matches if i == step)
         for match in best_matches(matches).values():
-            number = aligned.hit.narration
             opposite = says_opposite(text, corpus.narration(number).segments[match.segment].text)
             grounds.append(Ground(number, match.segment, match.similarity, opposite))
-    return tuple(sorted(grounds, key=lambda ground: -ground.similarity))
+    return tuple(sorted(grounds, key=lambda ground: -ground.similarity * about[ground.narration]))
+
+
+def whole_sentence(segments: Sequence[Segment], index: int) -> Segment:
+    """A segment to be quoted: a sentence that captions cut is joined from up to `_JOINED` segments on either side.
+
+    >>> said = [Segment("now add the", 1.0, 2.0), Segment("tea leaves.", 2.0, 3.0), Segment("Wait.", 3.0, 4.0)]
+    >>> whole_sentence(said, 1), whole_sentence(said, 2).text
+    (Segment(text='now add the tea leaves.', start=1.0, end=3.0), 'Wait.')
+    """
+    first = last = index
+    while last + 1 < len(segments) and last - index < _JOINED and _is_cut(segments[last], segments[last + 1]):
+        last += 1
+    while first > 0 and index - first < _JOINED and _is_cut(segments[first - 1], segments[first]):
+        first -= 1
+    return Segment(" ".join(own.text for own in segments[first : last + 1]), segments[first].start, segments[last].end)
+
+
+def _is_cut(segment: Segment, following: Segment) -> bool:
+    """Whether a sentence goes on in the next segment: it ends with a word that ends none, or one without a mark before
+    one that begins in lower case and has a mark; and there is no pause between them."""
+    if segment.end is not None and following.start is not None and following.start - segment.end > _PAUSE:
+        return False
+    said, text = segment.text.rstrip(), following.text.strip()
+    if not said or not text or said[-1] in _ENDS:
+        return False
+    words = said.lower().replace("’", "'").split()
+    return said[-1] in ",;-–" or words[-1] in _OPEN or (text[0].islower() and text[-1] in _ENDS)
 
 
 def parts(explanation: Explanation) -> list[RewardTerm]:
@@ -252,25 +300,29 @@ def in_words(explanation: Explanation) -> list[str]:
     if explanation.coverage is not None:
         sentences.append(explanation.coverage.sentence)
 
-    steps, pool = explanation.plan_evidence, len(explanation.narrations)
+    steps, pool, about = explanation.plan_evidence, len(explanation.narrations), len(explanation.about)
     if config.aligns and not pool:
         sentences.append("Nothing was aligned: there is no narration or no step to align.")
     elif config.aligns and steps:
         best = sum(step.index is not None for step in explanation.steps[len(explanation.history) :])
         similar = [ground.similarity for step in steps for ground in step.grounds]
-        mean = f", with a mean similarity of {_number(sum(similar) / len(similar), 2)}" if similar else ""
-        sentences.append(
-            f"The best narration matches {best} of {_count(len(steps), 'plan step')}; over the pool of "
-            f"{_count(pool, 'narration')}, a plan step is matched in {100 * len(similar) / (pool * len(steps)):.0f}%"
-            f"{mean}."
-        )
+        sentences.append(f"The best narration matches {best} of {_count(len(steps), 'plan step')}.")
+        if about:
+            mean = f", with a mean similarity of {_number(sum(similar) / len(similar), 2)}" if similar else ""
+            verb = "is" if about == 1 else "are"
+            sentences.append(
+                f"Of the pool's {_count(pool, 'narration')}, {about} {verb} about this task; in these a plan step is "
+                f"matched in {100 * len(similar) / (about * len(steps)):.0f}%{mean}."
+            )
+        else:
+            sentences.append("No narration is about this task, so none supports a step.")
         if opposites := sum(ground.opposite for step in steps for ground in step.grounds):
             of = _count(len(similar), "matched segment")
             sentences.append(
                 f"{opposites} of {of} {'says' if opposites == 1 else 'say'} the opposite and support no step."
             )
-        if unmatched := dict.fromkeys(f"“{step.text}”" for step in steps if not step.matched_in):
-            sentences.append(f"Matched in no narration: {', '.join(unmatched)}.")
+        if about and (unmatched := dict.fromkeys(f"“{step.text}”" for step in steps if not step.matched_in)):
+            sentences.append(f"Matched in no narration about this task: {', '.join(unmatched)}.")
 
     added = [(step.contribution or 0.0, index) for index, step in enumerate(steps)]
     if added:
@@ -361,6 +413,7 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
             "link": links.of(narration),
             "retrieved": aligned.retrieved,
             "score": aligned.score,
+            "fit": explanation.about.get(aligned.index),
             "history_end": aligned.history_end(len(explanation.history)),
             "steps": [
                 {
@@ -416,5 +469,6 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "others": [own._asdict() for own in explanation.others],
         "reward": to_json(reward) | {"best_video_id": best.narration.video_id if best else None},
         "steps": steps,
+        "about": len(explanation.about),
         "narrations": list(narrations.values()),
     }

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from recipe.artifacts import write_text
 from recipe.clock import clock
 from recipe.errors import MissingExtra
-from recipe.explain.explain import in_words, parts, when
+from recipe.explain.explain import in_words, parts, when, whole_sentence
 from recipe.explain.records import AlignedNarration, Explanation, Links
 from recipe.report.elements import Cell, NamedValues, Section, Table, headings, row
 from recipe.report.html import page_environment, template
@@ -36,7 +36,7 @@ _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 _FEATURES = 12
 """Numbers of a self-trained net that the page names, of 49."""
 _GROUNDS = 3
-"""Segments named for each step, of all that the pool has for it."""
+"""Segments named for each step, of all that narrations about the task have for it."""
 
 
 def write_page(explanation: Explanation, target: Path, links: Links, narrations: int) -> None:
@@ -91,14 +91,14 @@ def step_rows(explanation: Explanation, links: Links) -> Iterator[dict[str, Any]
     """Every step of h + c with what the pool says of it, as the templates read it; `share` is its contribution against
     the largest one, from -1 to 1, `number` counts in the history or in the plan."""
     largest = max((abs(step.contribution or 0.0) for step in explanation.evidence), default=0.0) or 1.0
-    narrations = {aligned.index: aligned.narration for aligned in explanation.narrations}
+    narrations = {own.index: own.narration for own in explanation.narrations if own.index in explanation.about}
     for name, step in zip(_names(explanation), explanation.evidence, strict=True):
         similarity = {ground.narration: ground.similarity for ground in step.grounds}
-        # The most similar segments, each text once; those that say the opposite last.
+        # The best quotes, each text once; those that say the opposite last.
         strongest: dict[str, dict[str, Any]] = {}
         for ground in sorted(step.grounds, key=lambda ground: ground.opposite):
             narration = narrations[ground.narration]
-            segment = narration.segments[ground.segment]
+            segment = whole_sentence(narration.segments, ground.segment)
             if len(strongest) < _GROUNDS and segment.text not in strongest:
                 strongest[segment.text] = {
                     "text": segment.text,

@@ -1,6 +1,7 @@
 """What an explanation holds: the reward, each pooled narration's alignment, what steps add, links to videos."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
@@ -85,7 +86,7 @@ class Match(NamedTuple):
 
 
 class Ground(NamedTuple):
-    """A segment of a narration of the pool that a step is matched with."""
+    """A segment of a narration about the task that a step is matched with."""
 
     narration: int
     """The narration's index in the corpus."""
@@ -163,11 +164,11 @@ class StepEvidence:
     contribution: float | None
     """R(plan) - R(plan without this step); below 0 the plan earns more without it."""
     matched_in: int
-    """Narrations of the pool whose alignment matches this step."""
+    """Narrations about the task whose alignment matches this step."""
     mean_similarity: float | None
     """Mean over those narrations; None where there are none."""
     grounds: tuple[Ground, ...]
-    """The segments it is matched with, one for each of those narrations, most similar first."""
+    """The segments it is matched with, one for each of those narrations, the best quote first."""
 
 
 class OtherPlans(NamedTuple):
@@ -196,6 +197,9 @@ class Explanation:
     """One for each step of h, then of c."""
     narrations: tuple[AlignedNarration, ...]
     """The whole pool, the best alignment first."""
+    about: Mapping[int, float]
+    """The narrations of the pool that are about the task, copies left out, with their fit to it
+    (`CorpusCoverage.narrations_about`)."""
     attribution: tuple[tuple[str, float], ...] = ()
     """What each feature that a self-trained net reads adds to the reward, named in words, the largest first; empty
     without a net."""
@@ -220,7 +224,7 @@ class Explanation:
             (
                 step.text,
                 f"{step.contribution or 0.0:+.3f}",
-                f"{step.matched_in}/{len(self.narrations)}",
+                f"{step.matched_in}/{len(self.about)}",
                 ground.segment.text if ground is not None and ground.segment is not None else "",
             )
             for step, ground in zip(self.plan_evidence, grounded, strict=True)

@@ -11,6 +11,15 @@ mean of the matches of s and of the goal is compared with that of prompts that n
 (`foreign.txt`). Above 99% of these the corpus knows the task, above 90% it knows it in part. A corpus that does know
 some of them would ask too much of others: no limit is further from their median than so many standard deviations, which
 are estimated from the median absolute deviation.
+
+Which narrations of a pool are about the task is a question of its own: the pool has a fixed size, and a corpus may tell
+a task once or a thousand times. The fit of a narration with segments y_k to a goal g and a history of steps s_i is the
+mean, with the weights of `_FIT`, of centred cosines
+
+    max_k <g, y_k>,   <g, mean_k y_k>,   mean over i of max_k <s_i, y_k>
+
+A narration is about the task where its fit is above `LEAST_FIT` and at least `NEAR_BEST` of the best one's, which was
+found on half of the goals of the world, of step lists and of speech (benchmarks/pool_size.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -25,11 +35,12 @@ from numpy.typing import NDArray
 
 from recipe.alignment import backends
 from recipe.artifacts import cache_folder, fingerprint, read_json, write_json
+from recipe.corpus.near_copies import without_copies
 from recipe.data.video_ids import VideoIds
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.progress import SILENT, Progress
 from recipe.reward.baselines import centred
-from recipe.reward.embeddings import NarrationIndex, Vectors
+from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors
 from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.rows import Text, Texts
 
@@ -42,6 +53,12 @@ FAR = 40
 """Random narrations, which say what chance gives."""
 FEWEST = 8
 """Narrations of a corpus whose coverage can be measured."""
+_FIT = (1.0, 0.5, 0.5)
+"""Weights of the segment nearest to the goal, of the narration as a whole, and of the segments nearest to the history."""
+LEAST_FIT, NEAR_BEST = 0.5, 0.75
+"""Fit above which a narration can be about a task, and the share of the best fit that it needs."""
+_PROMPTS_KEPT = 256
+"""Prompts whose narrations are kept: those of all plans under way."""
 CoverageState = Literal["known", "partly", "unknown"]
 _LIMITS = {"partly": (0.90, 2.0), "known": (0.99, 4.0)}
 """Share of foreign prompts below each state, and the most standard deviations from their median."""
@@ -101,6 +118,7 @@ class CorpusCoverage:
     def __init__(self, corpus: NarrationIndex, embed: Embed, progress: Progress = SILENT) -> None:
         self._corpus, self._embed, self._progress = corpus, embed, progress
         self._limits: dict[str, dict[str, float]] = {}
+        self._about = LruCache[tuple[TaskPrompt, tuple[int, ...]], dict[int, float]](_PROMPTS_KEPT)
 
     @cached_property
     def _baseline(self) -> SimilarityBaseline:
@@ -125,6 +143,36 @@ class CorpusCoverage:
                 state = "partly"
             covered.append(PromptCoverage(value, state, of_history))
         return covered
+
+    def narrations_about(self, prompt: TaskPrompt, pool: Sequence[int]) -> dict[int, float]:
+        """The narrations of a pool that are about the task, each with its fit as a share of the best one's.
+
+        Of near-copies the one that fits best stands for all. Empty for a prompt without any text.
+        """
+        numbers = sorted(set(pool))
+        goal = (prompt.goal,) if prompt.goal.strip() else ()
+        texts = [*goal, *prompt.history]
+        if not texts or not numbers:
+            return {}
+        if (known := self._about.get((prompt, tuple(numbers)))) is not None:
+            return known
+        x = centred(self._embed(texts), self._baseline.mean)
+        similarities, offsets = self._baseline.similarities(self._corpus, numbers, x)
+        nearest = np.array([similarities[first:end].max(axis=0) for first, end in pairwise(offsets)])
+        parts = list[Vectors]()
+        if goal:
+            whole = centred(np.stack([self._corpus.embeddings(n).mean(axis=0) for n in numbers]), self._baseline.mean)
+            parts = [nearest[:, 0], whole @ x[0]]
+        if prompt.history:
+            parts.append(nearest[:, len(goal) :].mean(axis=1))
+        fit = np.average(parts, axis=0, weights=_FIT[: len(parts)])
+        least = max(LEAST_FIT, NEAR_BEST * float(fit.max()))
+        best = [k for k in np.argsort(-fit, kind="stable") if fit[k] >= least]
+        told = [self._corpus.narration(numbers[k]) for k in best]
+        distinct = without_copies([" ".join(segment.text for segment in own.segments) for own in told])
+        about = {numbers[best[place]]: float(fit[best[place]] / fit.max()) for place in distinct}
+        self._about.put((prompt, tuple(numbers)), about)
+        return about
 
     def _values(self, prompts: Sequence[TaskPrompt]) -> list[tuple[float, float | None]]:
         """The mean of the matches of goal and history of each prompt, of which one may be empty, and the history's."""

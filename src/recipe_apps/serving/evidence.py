@@ -2,7 +2,8 @@
 
 Every figure is the verifier's own: its pool, its alignment, its reward. A step is *supported* where narrations of the
 activity gain more by it than narrations of anything else: where what it adds to G_P - G_Q over the plan before it
-(`recipe.reward.grounded`) is above `SUPPORT`. With a verifier that has no such parts, the reward rises with it.
+(`recipe.reward.grounded`) is above `SUPPORT`, and a narration about the task says it. With a verifier that has no such
+parts, the reward rises with it. Only narrations about the task are counted and quoted, of near-copies one.
 docs/results/serving.md tells how well that separates true steps from steps of other tasks.
 """
 
@@ -15,14 +16,14 @@ import numpy as np
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.evaluation.matching import FLOOR, CosineScale, Likeness, calibrate
-from recipe.explain.explain import CLOSE, OTHERS, explain, step_grounds, when
+from recipe.explain.explain import CLOSE, OTHERS, explain, step_grounds, when, whole_sentence
 from recipe.explain.opposites import says_opposite
 from recipe.explain.records import Explanation, Links
 from recipe.reward.coverage import TaskPrompt, sentence_of_plan
 from recipe.reward.embeddings import LruCache
 from recipe.reward.scorer import Prompt, PromptGroup, Steps, score_or_raise
 from recipe.reward.verifier import Verifier
-from recipe.types import Reward
+from recipe.types import PooledAlignment, Reward
 
 SUPPORT = 0.01
 """What a step has to add for it to count as supported."""
@@ -136,10 +137,10 @@ class CorpusEvidence:
         evidence = []
         groups = [PromptGroup(*prompt, [plan]) for prompt, plan in plans]
         for group, pool, gains in zip(groups, self.verifier.align_groups(groups), self.gains(plans), strict=True):
-            rows = []
+            rows, about = [], self._about(group.goal, group.history, pool)
             for number, gain in enumerate(gains, start=1):
                 text = group.plans[0][number - 1]
-                grounds = step_grounds(len(group.history) + number - 1, text, pool, self.verifier.corpus)
+                grounds = step_grounds(len(group.history) + number - 1, text, pool, about, self.verifier.corpus)
                 near = [ground for ground in grounds if ground.similarity >= CLOSE]
                 close = [ground for ground in near if not ground.opposite]
                 opposed = len(near) - len(close)
@@ -150,6 +151,7 @@ class CorpusEvidence:
                         "matched_in": len(close),
                         "opposed_in": opposed,
                         "pool": len(pool),
+                        "about": len(about),
                         "grounds": [self._ground(*ground[:3]) for ground in close[:_SHOWN]],
                     }
                 )
@@ -203,7 +205,7 @@ class CorpusEvidence:
         }
 
     def order(self, goal: str, history: Steps, first: str, second: str) -> Row:
-        """How many narrations of the pool say `first` before `second`, and how many the opposite, with their words.
+        """How many narrations about the task say `first` before `second`, and how many the opposite, with their words.
 
         A narration votes by the pair of segments in which both steps are most alike, each with a similarity of 0.2 at
         least and none that says the opposite. Raises as `Verifier.align`.
@@ -211,7 +213,10 @@ class CorpusEvidence:
         pool = self.verifier.align(goal=goal, history=history, continuation=(first, second))
         grounds: list[Row] = []
         votes = {True: 0, False: 0}
+        about = self._about(goal, history, pool)
         for aligned in pool:
+            if aligned.hit.narration not in about:
+                continue
             W = aligned.similarities[len(history) :]  # [2, L]
             similarities = np.where(W >= _VOTE, W, 0.0)
             said = self.verifier.corpus.narration(aligned.hit.narration).segments
@@ -234,13 +239,17 @@ class CorpusEvidence:
             "after": second,
             "says": votes[True],
             "against": votes[False],
-            "narrations": len(pool),
+            "about": len(about),
             "grounds": grounds,
         }
 
+    def _about(self, goal: str, history: Steps, pool: Sequence[PooledAlignment]) -> dict[int, float]:
+        numbers = [aligned.hit.narration for aligned in pool]
+        return self.verifier.coverage.narrations_about(TaskPrompt(goal, history), numbers)
+
     def _ground(self, number: int, segment: int, similarity: float) -> Row:
         narration = self.verifier.corpus.narration(number)
-        said = narration.segments[segment]
+        said = whole_sentence(narration.segments, segment)
         return {
             "text": said.text,
             "video_id": narration.video_id,

@@ -30,11 +30,13 @@ class EvidenceState(BaseModel):
     """Of the step, from 1."""
     state: Literal["supported", "unsupported"]
     matched_in: int
-    """Narrations that say something close to the step."""
+    """Narrations about the task that say something close to the step."""
     opposed_in: int = 0
-    """Narrations that say its opposite."""
+    """Narrations about the task that say its opposite."""
     pool: int
     """Narrations that were compared."""
+    about: int
+    """Those of them that are about the task, a copy once."""
     grounds: list[GroundState]
     """The first of those that say so."""
 
@@ -153,7 +155,9 @@ def _lines(run: RunState, plans: list[PlanState]) -> Iterator[str]:
                 continue
             so = "" if row.state == "supported" else "not supported: "
             opposed = f"; {row.opposed_in} for the opposite" if row.opposed_in else ""
-            yield f"   - {so}{row.matched_in} of {row.pool} narrations{opposed}"
+            videos = f"{row.about} video{'s' if row.about > 1 else ''} about this"
+            counts = f"{row.matched_in} of the {videos}" if row.about else "no video is about this"
+            yield f"   - {so}{counts}{opposed}"
             for ground in row.grounds:
                 parts = filter(None, (ground.title or ground.video_id, ground.when))
                 place = markdown_text(", ".join(parts))

@@ -26,6 +26,7 @@ const readable = (text, limit = 2000) => {
 // A text of a person, a model or a narration, in its own direction.
 const words = (text, limit) => make("bdi", { dir: "auto" }, readable(text, limit));
 const quoted = (text) => make("q", {}, words(text, 500));
+const aboutThis = (count) => (count === 1 ? "the 1 video about this" : `the ${count.toLocaleString("en")} videos about this`);
 const few = (count, name) => `${count.toLocaleString("en")} ${name}${count === 1 ? "" : "s"}`;
 const plain = (number) => number.toFixed(3).replace(/^-0\.000$/, "0.000").replace("-", "−");
 const signed = (number) => (Math.abs(number) < 0.0005 ? "0.000" : `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(3)}`);
@@ -772,22 +773,29 @@ const showEvidence = (step, row) => {
   const key = JSON.stringify(grounds);
   // What narrations of other tasks say supports no plan.
   const supported = row.state === "supported" && !board.guess;
-  const count = `${row.matched_in} of ${few(row.pool, "narration")} ${row.matched_in === 1 ? "says" : "say"}`;
+  const count = `${row.matched_in} of ${aboutThis(row.about)} ${row.matched_in === 1 ? "says" : "say"}`;
   const opposed = row.opposed_in ? `; ${row.opposed_in} ${row.opposed_in === 1 ? "says" : "say"} the opposite` : "";
-  const near = row.matched_in ? `${board.guess ? "of other tasks" : "not supported"}: ${count} something like it` : row.pool ? "no narration says so" : "not compared with the narrations";
+  const other = `of other tasks: ${few(row.matched_in, "video")} ${row.matched_in === 1 ? "says" : "say"} something like it`;
+  const none = row.about ? `none of ${aboutThis(row.about)} says so` : "no video is about this";
+  const near = !row.pool ? "not compared with the narrations" : !row.matched_in ? none : board.guess ? other : `not supported: ${count} something like it`;
   const said = (supported ? `${count} so` : near) + opposed;
   const sign = make("span", { class: supported ? "sign yes" : "sign no", "aria-hidden": "true" }, supported ? "✓" : "○");
   const line = [sign, ` ${said}`, step.adds];
-  let details = step.evidence.querySelector("details");
   if (!grounds.length) {
     step.evidence.replaceChildren(...line);
   } else {
-    if (!details) {
-      details = make("details", {}, make("summary", {}), make("ul", { class: "grounds" }));
-      step.evidence.replaceChildren(details);
+    if (!step.evidence.querySelector("details")) {
+      const more = make("details", {}, make("summary", {}), make("ul", { class: "grounds" }));
+      step.evidence.replaceChildren(make("div", {}), make("ul", { class: "grounds" }), more);
     }
-    details.firstElementChild.replaceChildren(...line);
-    if (step.grounds !== key) details.lastElementChild.replaceChildren(...grounds.map(groundLine));
+    const [said, first, more] = step.evidence.children;
+    said.replaceChildren(...line);
+    if (step.grounds !== key) {
+      first.replaceChildren(groundLine(grounds[0]));
+      more.hidden = grounds.length === 1;
+      more.firstElementChild.textContent = `${grounds.length - 1} more`;
+      more.lastElementChild.replaceChildren(...grounds.slice(1).map(groundLine));
+    }
   }
   Object.assign(step, { row, grounds: key });
 };
@@ -949,7 +957,7 @@ const showDeviation = (result, { steps, unexpected, rest, orders }, done, note) 
   const orderLine = (order) => {
     const opposite = order.against ? `; ${order.against} ${order.against === 1 ? "says" : "say"} the opposite` : "";
     const claim = [": ", quoted(order.before), " comes before ", quoted(order.after), `${opposite}.`];
-    const count = order.says ? `${order.says} of ${few(order.narrations, "narration")} ${order.says === 1 ? "says" : "say"}` : "No narration says";
+    const count = order.says ? `${order.says} of ${aboutThis(order.about)} ${order.says === 1 ? "says" : "say"}` : "No video about this says";
     const grounds = order.grounds ?? [];
     if (!grounds.length) return make("p", {}, count, ...claim);
     return make("details", {}, make("summary", {}, count, ...claim), ...grounds.map((pair) => make("ul", { class: "grounds" }, groundLine(pair.before), groundLine(pair.after))));
