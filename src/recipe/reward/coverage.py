@@ -54,7 +54,7 @@ FAR = 40
 FEWEST = 8
 """Narrations of a corpus whose coverage can be measured."""
 _FIT = (1.0, 0.5, 0.5)
-"""Weights of the segment nearest to the goal, of the narration as a whole, and of the segments nearest to the history."""
+"""Weights of the segment nearest to the goal, of the narration as a whole, of the segments nearest to the history."""
 LEAST_FIT, NEAR_BEST = 0.5, 0.75
 """Fit above which a narration can be about a task, and the share of the best fit that it needs."""
 _PROMPTS_KEPT = 256
