@@ -181,7 +181,7 @@ def test_without_a_narration_of_the_task_nothing_supports_a_step(corpus: Any) ->
 @pytest.mark.parametrize(
     ("texts", "index", "quote"),
     [
-        (["so now we add the", "tea leaves to the", "pot and wait"], 1, "so now we add the tea leaves to the pot and wait"),
+        (["we add the", "tea leaves to the", "pot and wait"], 1, "we add the tea leaves to the pot and wait"),
         (["add the tea leaves", "pour the water"], 0, "add the tea leaves"),
         (["Add the leaves.", "Pour the"], 0, "Add the leaves."),
         (["We take some water", "and boil it.", "Then wait."], 0, "We take some water and boil it."),

@@ -62,7 +62,15 @@ def evidence(plan: int, number: int, text: str) -> dict[str, Any]:
         found = {"plan": plan, "number": number, "state": "unsupported", "matched_in": 1, "pool": 50, "about": 20}
         return found | {"grounds": [ground("pour the coffee", 1)]}
     if text in UNSUPPORTED:
-        return {"plan": plan, "number": number, "state": "unsupported", "matched_in": 0, "pool": 50, "about": 20, "grounds": []}
+        return {
+            "plan": plan,
+            "number": number,
+            "state": "unsupported",
+            "matched_in": 0,
+            "pool": 50,
+            "about": 20,
+            "grounds": [],
+        }
     grounds = [ground(text, n) for n in range(4)]
     found = {"plan": plan, "number": number, "state": "supported", "matched_in": 12 + number, "pool": 50, "about": 20}
     return found | {"grounds": grounds}

@@ -476,7 +476,9 @@ def test_what_happened_is_compared_with_the_plan(page: Page, server: MockServer)
         ["✓", "done"], ["!", "skipped"], ["✓", "done"], ["○", "still"], ["○", "still"],
     ]  # fmt: skip
     order = page.get_by_text("7 of the 9 videos about this say").locator("visible=true")
-    expect(order).to_have_text(f"7 of the 9 videos about this say: {BEST[1]} comes before {BEST[2]}; 1 says the opposite.")
+    expect(order).to_have_text(
+        f"7 of the 9 videos about this say: {BEST[1]} comes before {BEST[2]}; 1 says the opposite."
+    )
     order.click()
     expect(page.locator(".result .grounds").first).to_contain_text("1:03–1:11")
     page.get_by_role("button", name="Plan the rest from here").click()
@@ -646,7 +648,9 @@ def test_the_page_works_with_the_service_itself(browser: Browser, serve: Any, tm
             page.keyboard.insert_text(text)
         page.keyboard.press("Control+Enter")
         expect(area).to_contain_text("2 done, 1 skipped, 2 still open; 0 unexpected steps.")
-        expect(page.locator(".result:visible")).to_contain_text(f"videos about this say: {TEA[1]} comes before {TEA[2]}")
+        expect(page.locator(".result:visible")).to_contain_text(
+            f"videos about this say: {TEA[1]} comes before {TEA[2]}"
+        )
         page.get_by_role("button", name="Reject step 2").locator("visible=true").click()
         expect(page.get_by_text("Kept as rejected.")).to_be_visible()
     assert (tmp_path / "kept" / "steps.jsonl").exists()

@@ -84,11 +84,13 @@ _JOINED = 2
 _PAUSE = 1.0
 """Seconds without speech that end a sentence."""
 _ENDS = ".!?…:。！？"
-_OPEN = frozenset(
-    "a an the my your our their its this these every and or but nor because if when while until as than that which who "
-    "to of with into onto from for at by about between through without i'm you're we're they're it's is are was were "
-    "be will would can could should must gonna wanna i'll you'll we'll they'll i've you've we've very some".split()
-)
+_OPEN = {
+    "a", "an", "the", "my", "your", "our", "their", "its", "this", "these", "every", "and", "or", "but", "nor",
+    "because", "if", "when", "while", "until", "as", "than", "that", "which", "who", "to", "of", "with", "into",
+    "onto", "from", "for", "at", "by", "about", "between", "through", "without", "i'm", "you're", "we're",
+    "they're", "it's", "is", "are", "was", "were", "be", "will", "would", "can", "could", "should", "must",
+    "gonna", "wanna", "i'll", "you'll", "we'll", "they'll", "i've", "you've", "we've", "very", "some",
+}  # fmt: skip
 """Words of English that end no sentence."""
 
 

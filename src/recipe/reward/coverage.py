@@ -19,7 +19,7 @@ mean, with the weights of `_FIT`, of centred cosines
     max_k <g, y_k>,   <g, mean_k y_k>,   mean over i of max_k <s_i, y_k>
 
 A narration is about the task where its fit is above `LEAST_FIT` and at least `NEAR_BEST` of the best one's, which was
-found on half of the goals of the world, of step lists and of speech (benchmarks/pool_size.py).
+found with MiniLM on half of the goals of the world and of step lists (benchmarks/pool_size.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ FAR = 40
 FEWEST = 8
 """Narrations of a corpus whose coverage can be measured."""
 _FIT = (1.0, 0.5, 0.5)
-"""Weights of the segment nearest to the goal, of the narration as a whole, and of the segments nearest to the history."""
+"""Weights of the segment nearest to the goal, of the narration as a whole, of the segments nearest to the history."""
 LEAST_FIT, NEAR_BEST = 0.5, 0.75
 """Fit above which a narration can be about a task, and the share of the best fit that it needs."""
 _PROMPTS_KEPT = 256
