@@ -272,8 +272,7 @@ def _plan_column(plan: ShownPlan) -> PlanColumn:
         said, source = "", ""
         if quote is not None:
             said = f"“{quote.text}”"
-            more = f", and {quote.narrations - 1} more" if quote.narrations > 1 else ""
-            source = f"{quote.video_id} {quote.time}".rstrip() + more
+            source = f"{quote.video_id} {quote.time}, {quote.narrations} of the {quote.about} videos about this"
         steps.append(MarkedStep(line.text, mark, line.status, hint=meaning, quote=said, source=source))
     return PlanColumn(plan.regime, tuple(steps), about, f"Forgotten: {'; '.join(plan.missing)}." * bool(plan.missing))
 

@@ -30,7 +30,7 @@ from recipe.evaluation.validity.measure import (
     summarise,
 )
 from recipe.evaluation.validity.readings import PlanLine
-from recipe.explain.explain import explain, when
+from recipe.explain.explain import explain, when, whole_sentence
 from recipe.planning.predictions import Prediction
 from recipe.progress import Progress
 from recipe.reward.scorer import PromptGroup, score_or_raise
@@ -356,8 +356,8 @@ def _opening(run_dir: Path, measured: Measurement) -> ShownPrompt | None:
         quotes.append(None)
         if grounds:
             narration = said[grounds[0].narration]
-            segment = narration.segments[grounds[0].segment]
-            quotes[-1] = Quote(segment.text, narration.video_id, when(segment), len(grounds))
+            segment = whole_sentence(narration.segments, grounds[0].segment)
+            quotes[-1] = Quote(segment.text, narration.video_id, when(segment), len(grounds), len(explained.about))
     shown[1] = replace(shown[1], quotes=tuple(quotes))
     return ShownPrompt(split, example.goal, example.history, tuple(shown))
 

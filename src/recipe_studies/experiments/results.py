@@ -170,7 +170,9 @@ class Quote:
     time: str
     """When it is said, such as `1:02`; empty where the narration has no times."""
     narrations: int
-    """That say so."""
+    """That say so, of those about the task."""
+    about: int
+    """Narrations about the task that were looked at."""
 
 
 @dataclass(frozen=True, slots=True)
