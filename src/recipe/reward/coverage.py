@@ -168,8 +168,8 @@ class CorpusCoverage:
         fit = np.average(parts, axis=0, weights=_FIT[: len(parts)])
         least = max(LEAST_FIT, NEAR_BEST * float(fit.max()))
         best = [k for k in np.argsort(-fit, kind="stable") if fit[k] >= least]
-        told = [self._corpus.narration(numbers[k]) for k in best]
-        distinct = without_copies([" ".join(segment.text for segment in own.segments) for own in told])
+        narrations = [self._corpus.narration(numbers[k]) for k in best]
+        distinct = without_copies([" ".join(segment.text for segment in own.segments) for own in narrations])
         about = {numbers[best[place]]: float(fit[best[place]] / fit.max()) for place in distinct}
         self._about.put((prompt, tuple(numbers)), about)
         return about
