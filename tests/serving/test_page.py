@@ -192,7 +192,7 @@ def test_plans_are_ranked_and_their_differences_marked(page: Page) -> None:
     tabs.nth(3).click()
     rows = page.locator("[role=tabpanel]:not([hidden]) .steps > li")
     assert [row.get_by_text("not in the best plan").is_visible() for row in rows.all()] == [False, True, False]
-    expect(rows.nth(1)).to_contain_text("○ none of the 20 videos about this says so")
+    expect(rows.nth(1)).to_contain_text("○ 0 of the 20 videos about this say so")
     expect(rows.nth(2)).to_contain_text("○ not supported: 1 of the 20 videos about this says something like it")
     expect(rows.nth(2).get_by_text("pour the coffee")).to_be_visible()
     expect(rows.nth(2).locator("summary")).to_be_hidden()
@@ -636,7 +636,9 @@ def test_the_page_works_with_the_service_itself(browser: Browser, serve: Any, tm
             for node in page.locator(hidden).all():
                 expect(node).to_be_hidden()
         page.emulate_media(media="screen")
-        expect(page.locator(".plan:not([hidden]) .steps > li").first).to_contain_text("about this say so")
+        expect(page.locator(".plan:not([hidden]) .steps > li").first).to_contain_text(
+            "the only video about this says so"
+        )
         page.keyboard.press("2")
         expect(page.locator(".plan:not([hidden]) .steps > li").nth(1)).to_contain_text("not in the best plan")
         page.keyboard.press("1")
@@ -649,7 +651,7 @@ def test_the_page_works_with_the_service_itself(browser: Browser, serve: Any, tm
         page.keyboard.press("Control+Enter")
         expect(area).to_contain_text("2 done, 1 skipped, 2 still open; 0 unexpected steps.")
         expect(page.locator(".result:visible")).to_contain_text(
-            f"videos about this say: {TEA[1]} comes before {TEA[2]}"
+            f"The only video about this says: {TEA[1]} comes before {TEA[2]}"
         )
         page.get_by_role("button", name="Reject step 2").locator("visible=true").click()
         expect(page.get_by_text("Kept as rejected.")).to_be_visible()
@@ -670,7 +672,7 @@ def test_composed_plans_are_shown_as_their_steps_are_chosen(browser: Browser, se
         # Of the four plans that were asked for, there are as many tabs as the search has found.
         plans = int(page.locator("#status").inner_text().split()[1])
         assert page.get_by_role("tab").count() == page.locator("[role=tabpanel]").count() == plans
-        assert page.locator("[role=tabpanel]:not([hidden]) .steps > li").all_inner_texts()[0].count("say so") == 1
+        assert page.locator("[role=tabpanel]:not([hidden]) .steps > li").all_inner_texts()[0].count("says so") == 1
     page.close()
 
 

@@ -155,8 +155,7 @@ def _lines(run: RunState, plans: list[PlanState]) -> Iterator[str]:
                 continue
             so = "" if row.state == "supported" else "not supported: "
             opposed = f"; {row.opposed_in} for the opposite" if row.opposed_in else ""
-            videos = f"{row.about} video{'s' if row.about > 1 else ''} about this"
-            counts = f"{row.matched_in} of the {videos}" if row.about else "no video is about this"
+            counts = f"{row.matched_in} of the {row.about} videos about this" if row.about else "no video is about this"
             yield f"   - {so}{counts}{opposed}"
             for ground in row.grounds:
                 parts = filter(None, (ground.title or ground.video_id, ground.when))

@@ -26,7 +26,7 @@ const readable = (text, limit = 2000) => {
 // A text of a person, a model or a narration, in its own direction.
 const words = (text, limit) => make("bdi", { dir: "auto" }, readable(text, limit));
 const quoted = (text) => make("q", {}, words(text, 500));
-const aboutThis = (count) => (count === 1 ? "the 1 video about this" : `the ${count.toLocaleString("en")} videos about this`);
+const aboutThis = (count, all) => (all === 1 ? "the only video about this" : `${count.toLocaleString("en")} of the ${all.toLocaleString("en")} videos about this`);
 const few = (count, name) => `${count.toLocaleString("en")} ${name}${count === 1 ? "" : "s"}`;
 const plain = (number) => number.toFixed(3).replace(/^-0\.000$/, "0.000").replace("-", "−");
 const signed = (number) => (Math.abs(number) < 0.0005 ? "0.000" : `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(3)}`);
@@ -773,10 +773,10 @@ const showEvidence = (step, row) => {
   const key = JSON.stringify(grounds);
   // What narrations of other tasks say supports no plan.
   const supported = row.state === "supported" && !board.guess;
-  const count = `${row.matched_in} of ${aboutThis(row.about)} ${row.matched_in === 1 ? "says" : "say"}`;
+  const count = `${aboutThis(row.matched_in, row.about)} ${row.matched_in === 1 ? "says" : "say"}`;
   const opposed = row.opposed_in ? `; ${row.opposed_in} ${row.opposed_in === 1 ? "says" : "say"} the opposite` : "";
   const other = `of other tasks: ${few(row.matched_in, "video")} ${row.matched_in === 1 ? "says" : "say"} something like it`;
-  const none = row.about ? `none of ${aboutThis(row.about)} says so` : "no video is about this";
+  const none = row.about && !board.guess ? `${aboutThis(0, row.about)} ${row.about === 1 ? "does not say" : "say"} so` : "no video is about this";
   const near = !row.pool ? "not compared with the narrations" : !row.matched_in ? none : board.guess ? other : `not supported: ${count} something like it`;
   const said = (supported ? `${count} so` : near) + opposed;
   const sign = make("span", { class: supported ? "sign yes" : "sign no", "aria-hidden": "true" }, supported ? "✓" : "○");
@@ -957,7 +957,7 @@ const showDeviation = (result, { steps, unexpected, rest, orders }, done, note) 
   const orderLine = (order) => {
     const opposite = order.against ? `; ${order.against} ${order.against === 1 ? "says" : "say"} the opposite` : "";
     const claim = [": ", quoted(order.before), " comes before ", quoted(order.after), `${opposite}.`];
-    const count = order.says ? `${order.says} of ${aboutThis(order.about)} ${order.says === 1 ? "says" : "say"}` : "No video about this says";
+    const count = order.says ? `${aboutThis(order.says, order.about).replace("the only", "The only")} ${order.says === 1 ? "says" : "say"}` : "No video about this says";
     const grounds = order.grounds ?? [];
     if (!grounds.length) return make("p", {}, count, ...claim);
     return make("details", {}, make("summary", {}, count, ...claim), ...grounds.map((pair) => make("ul", { class: "grounds" }, groundLine(pair.before), groundLine(pair.after))));
