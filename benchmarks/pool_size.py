@@ -55,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--speech", type=Path, help="narrations of YouCook2 with sentences, as JSON lines")
-    parser.add_argument("--goals", type=int, default=60, help="of each source, at most")
+    parser.add_argument("--goals", type=int, default=30, help="of each source, at most")
     add_json(parser, "audit-pool_size")
     asked = parser.parse_args()
     recipes = read_procedures(asked.data / "youcook2" / "procedures.jsonl", "skip").procedures

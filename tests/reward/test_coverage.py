@@ -11,10 +11,14 @@ from tests.reward.test_coverage_law import LAW, TASKS, corpus_of
 
 from recipe.artifacts import read_json
 from recipe.audit.coverage import advice, task_coverage
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.near_copies import NearCopies, without_copies
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
 from recipe.reward import coverage
 from recipe.reward.coverage import CorpusCoverage, TaskPrompt, foreign_prompts
+from recipe.types import Narration, Segment
 
 OTHERS = (
     TaskPrompt("repair a pipe organ", ("take out the reed pipes", "clean the wind chest")),
@@ -99,3 +103,52 @@ def test_no_law_speaks_of_an_unknown_task() -> None:
     assert unknown.covered is False
     assert known.mean is not None
     assert advice(unknown, 0.8) != advice(known, 0.8) != ""
+
+
+@pytest.fixture(scope="module", params=[0, 1, 4, 20])
+def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, int]:
+    """So many narrations that brew tea, with a copy of the first, behind four of each of two other tasks."""
+    wanted = {"fix a tyre": 4, "bake bread": 4, "brew tea": request.param}
+    narrations = [
+        Narration(f"{goal} {n}", tuple(map(Segment, [goal, *TASKS[goal], *(f"{word}{n}" for word in "abcdefgh")])))
+        for goal, count in wanted.items()
+        for n in range(count)
+    ]
+    copies = [replace(one, video_id="copy") for one in narrations[8:9]]
+    folder = tmp_path_factory.mktemp("counted") / "c"
+    build_corpus([*narrations, *copies], folder, CorpusConfig(encoder=EncoderConfig(name="hash:256")))
+    return Corpus.open(folder), request.param
+
+
+@pytest.mark.parametrize("prompt", [TaskPrompt("brew tea", ()), *covered()[:1], TaskPrompt("", covered()[0].history)])
+def test_narrations_about_a_task_are_counted_however_many_there_are(
+    counted: tuple[Corpus, int], prompt: TaskPrompt
+) -> None:
+    corpus, count = counted
+    knows, pool = CorpusCoverage(corpus, corpus.encoder.encode), list(range(len(corpus)))
+    about = knows.narrations_about(prompt, pool)
+    # Of the first one and its copy one counts.
+    assert sorted(8 if number == 8 + count else number for number in about) == list(range(8, 8 + count))
+    assert all(0.75 <= fit <= 1.0 for fit in about.values())
+    assert CorpusCoverage(corpus, corpus.encoder.encode).narrations_about(prompt, pool[::-1]) == about
+    assert knows.narrations_about(prompt, pool[:8]) == {}
+
+
+def test_without_a_task_or_a_pool_no_narration_is_about_it(corpus: Corpus) -> None:
+    knows = CorpusCoverage(corpus, corpus.encoder.encode)
+    assert knows.narrations_about(TaskPrompt(" ", ()), range(len(corpus))) == {}
+    assert knows.narrations_about(TaskPrompt("brew tea", ()), []) == {}
+
+
+@given(st.lists(st.lists(st.sampled_from([f"w{n}" for n in range(12)]), max_size=14).map(" ".join), max_size=8))
+def test_of_near_copies_the_first_is_kept(texts: list[str]) -> None:
+    kept = without_copies(texts)
+    assert kept == sorted(set(kept))
+    index = NearCopies([texts[place] for place in kept])
+    for place, (text, copy) in enumerate(zip(texts, index.find(texts), strict=True)):
+        if place not in kept:
+            assert copy is not None
+            assert any(NearCopies([texts[own]]).find([text])[0] for own in kept if own < place)
+    for own in kept:
+        others = [texts[other] for other in kept if other != own]
+        assert NearCopies(others).find([texts[own]]) == [None]

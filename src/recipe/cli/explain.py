@@ -155,8 +155,8 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
             segment = Text(ground.segment.text)
             if says_opposite(step.text, ground.segment.text):
                 segment.append(" (the opposite)", "red")
-        videos = f"{step.matched_in}/{len(explanation.about)}" if explanation.narrations else ""
-        table.add_row(name, Text(step.text), adds, *([bar] if bars else []), videos, similarity, time, segment)
+        matched = f"{step.matched_in}/{len(explanation.about)}" if explanation.narrations else ""
+        table.add_row(name, Text(step.text), adds, *([bar] if bars else []), matched, similarity, time, segment)
         if number == history:
             table.add_row("", Text("the history ends here", "dim italic"), end_section=True)
     for column in table.columns:  # the texts fold, and no figure is cut

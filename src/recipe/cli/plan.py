@@ -311,8 +311,8 @@ def _plans(
 def _evidence_line(said: Mapping[str, Any], moment: str) -> Text:
     """The narration that says a step, with how many narrations say it and how many its opposite."""
     place = ", ".join(part for part in (said["link"] or said["video_id"], moment) if part)
-    one = said["about"] == 1
-    counts = "the only video about this" if one else f"{said['matched_in']} of the {said['about']} videos about this"
+    counts = f"{said['matched_in']} of the {said['about']} videos about this"
+    counts = "the only video about this" if said["about"] == 1 else counts
     counts += f", the opposite in {said['opposed_in']}" if said.get("opposed_in") else ""
     return Text(f"   ← {said['text']} (similarity {said['similarity']:.2f}; {place}; {counts})", "dim")
 

@@ -54,11 +54,14 @@ def without_copies(texts: Sequence[str]) -> list[int]:
     >>> without_copies(["one two three four five six seven eight", "Eight seven six five four three two: one!", "one"])
     [0, 2]
     """
-    kept: dict[int, frozenset[str]] = {}
+    kept, originals = list[int](), list[frozenset[str]]()
     for place, words in enumerate(map(words_of, texts)):
-        if len(words) < WORDS or not any(100 * len(words & own) >= NEAR * len(words | own) for own in kept.values()):
-            kept[place] = words
-    return [*kept]
+        if len(words) >= WORDS:
+            if any(100 * len(words & own) >= NEAR * len(words | own) for own in originals):
+                continue
+            originals.append(words)
+        kept.append(place)
+    return kept
 
 
 class NearCopies:

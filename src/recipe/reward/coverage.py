@@ -19,7 +19,7 @@ mean, with the weights of `_FIT`, of centred cosines
     max_k <g, y_k>,   <g, mean_k y_k>,   mean over i of max_k <s_i, y_k>
 
 A narration is about the task where its fit is above `LEAST_FIT` and at least `NEAR_BEST` of the best one's, which was
-found with MiniLM on half of the goals of the world and of step lists (benchmarks/pool_size.py).
+found with MiniLM on half of the goals of the world, of step lists and of speech (benchmarks/pool_size.py).
 """
 
 from collections.abc import Callable, Sequence
