@@ -50,7 +50,7 @@ class InMemory(Corpus):
     """A corpus that no file holds, for tests that draw hundreds."""
 
     def __init__(self, lists: Sequence[Sequence[str]]) -> None:
-        self.folder, self.encoder = Path("memory"), open_encoder(ENCODER)  # type: ignore[misc]
+        self.folder, self.encoder = Path("memory"), open_encoder(ENCODER)
         self._told = told(lists)
         self._stored = [self.encoder.encode(lines).astype(np.float16).astype(np.float32) for lines in lists]
 
@@ -103,8 +103,9 @@ def test_copies_are_the_same_in_any_order_but_for_ties(
     lists: list[list[str]], history: list[str], data: st.DataObject
 ) -> None:
     corpora = [InMemory(lists), InMemory(data.draw(st.permutations(lists)))]
-    [hits] = corpora[0].search_batch([corpora[0].encode([*history, "make tea"])])
-    assume(len({round(hit.score, 5) for hit in hits}) == len(lists))
+    queries = [corpora[0].encode(steps) for steps in (["make tea"], history)]
+    by_goal, by_history = ({hit.narration: hit.score for hit in hits} for hits in corpora[0].search_batch(queries))
+    assume(len({round(by_goal[number] + by_history[number], 5) for number in by_goal}) == len(lists))
     first, second = (RetrievalPlanner(corpus).copies([prompt(*history)])[0].steps for corpus in corpora)
     assert first == second
 
@@ -233,7 +234,7 @@ def scores_of(tmp_path: Path, recipe: Recipe) -> Evaluate:
     corpus_of(tmp_path, [WORDS[:5], ("warm the pot", "serve"), WORDS[:4]])
 
     def evaluate(training: int, *more: object) -> Scores:
-        files = {
+        files: dict[str, list[dict[str, object]]] = {
             "test": rows_of("test", 6),
             "train": rows_of("train", training),
             "plans": [{"example_id": "test0", "steps": []}],
