@@ -85,6 +85,16 @@ def test_a_list_and_its_beginning_give_its_rest(lines: list[str], data: st.DataO
     assert plan.steps == tuple(lines[done:])
 
 
+@given(st.permutations(WORDS), st.lists(st.integers(0, 6), unique=True), st.integers(0, 6))
+def test_a_history_that_skips_lines_or_has_others_ends_at_its_last_line(
+    lines: list[str], said: list[int], place: int
+) -> None:
+    history = [lines[number] for number in sorted(said)]
+    history.insert(min(place, len(history)), "sing loudly")
+    [plan] = RetrievalPlanner(InMemory([lines])).copies([prompt(*history)])
+    assert plan.steps == tuple(lines[max(said, default=-1) + 1 :])
+
+
 @given(LISTS, st.lists(st.sampled_from(WORDS), max_size=3), st.sampled_from(GRID), st.data())
 def test_consensus_has_what_enough_narrations_say_in_any_order(
     lists: list[list[str]], history: list[str], tried: ConsensusSettings, data: st.DataObject
