@@ -98,8 +98,8 @@ class RetrievalPlanner:
         The history ends at the last line of its best monotone one-to-one matching; where no line matches, all lines
         are copied. Raises InputError for an example without goal and history.
         """
-        found = zip(examples, self._nearest(examples, _COPIED_FROM), strict=True)
-        rests = ((example, (self._rest(example.history, number) for number in nearest)) for example, nearest in found)
+        pairs = zip(examples, self._nearest(examples, _COPIED_FROM), strict=True)
+        rests = ((example, (self._rest(example.history, number) for number in nearest)) for example, nearest in pairs)
         return [Prediction(example.example_id, next(filter(None, own), ())) for example, own in rests]
 
     def consensus(self, examples: Sequence[Example], settings: ConsensusSettings = DEFAULTS) -> list[Prediction]:
@@ -133,19 +133,19 @@ class RetrievalPlanner:
     ) -> list[tuple[Example, list[tuple[str, ...]]]]:
         """The plan of each example by each of the settings."""
         self._require_vocabulary()
-        found = self._nearest(examples, max(settings.narrations for settings in grid))
+        narrations = self._nearest(examples, max(settings.narrations for settings in grid))
         return [
             (example, [self._labels(example, nearest[: settings.narrations], settings) for settings in grid])
-            for example, nearest in zip(examples, found, strict=True)
+            for example, nearest in zip(examples, narrations, strict=True)
         ]
 
     def _labels(self, example: Example, nearest: Sequence[int], settings: ConsensusSettings) -> tuple[str, ...]:
         places: dict[int, list[float]] = defaultdict(list)
         for number in nearest:
             labels, cosines = self._mapped(number)
-            told = np.flatnonzero(cosines >= settings.threshold)[::-1]
+            lines = np.flatnonzero(cosines >= settings.threshold)[::-1]
             # From the last line to the first, so that the first line of a wording stays.
-            for label, line in dict(zip(labels[told].tolist(), told.tolist(), strict=True)).items():
+            for label, line in dict(zip(labels[lines].tolist(), lines.tolist(), strict=True)).items():
                 places[label].append(line / len(labels))
         place = {label: median(own) for label, own in places.items() if len(own) / len(nearest) >= settings.support}
         taken, kept = list(example.history), list[int]()
