@@ -50,7 +50,7 @@ class InMemory(Corpus):
     """A corpus that no file holds, for tests that draw hundreds."""
 
     def __init__(self, lists: Sequence[Sequence[str]]) -> None:
-        self.folder, self.encoder = Path("memory"), open_encoder(ENCODER)  # type: ignore[misc]
+        self.folder, self.encoder = Path("memory"), open_encoder(ENCODER)
         self._told = told(lists)
         self._stored = [self.encoder.encode(lines).astype(np.float16).astype(np.float32) for lines in lists]
 
@@ -85,6 +85,16 @@ def test_a_list_and_its_beginning_give_its_rest(lines: list[str], data: st.DataO
     assert plan.steps == tuple(lines[done:])
 
 
+@given(st.permutations(WORDS), st.lists(st.integers(0, 6), unique=True), st.integers(0, 6))
+def test_a_history_that_skips_lines_or_has_others_ends_at_its_last_line(
+    lines: list[str], said: list[int], place: int
+) -> None:
+    history = [lines[number] for number in sorted(said)]
+    history.insert(min(place, len(history)), "sing loudly")
+    [plan] = RetrievalPlanner(InMemory([lines])).copies([prompt(*history)])
+    assert plan.steps == tuple(lines[max(said, default=-1) + 1 :])
+
+
 @given(LISTS, st.lists(st.sampled_from(WORDS), max_size=3), st.sampled_from(GRID), st.data())
 def test_consensus_has_what_enough_narrations_say_in_any_order(
     lists: list[list[str]], history: list[str], tried: ConsensusSettings, data: st.DataObject
@@ -103,8 +113,9 @@ def test_copies_are_the_same_in_any_order_but_for_ties(
     lists: list[list[str]], history: list[str], data: st.DataObject
 ) -> None:
     corpora = [InMemory(lists), InMemory(data.draw(st.permutations(lists)))]
-    [hits] = corpora[0].search_batch([corpora[0].encode([*history, "make tea"])])
-    assume(len({round(hit.score, 5) for hit in hits}) == len(lists))
+    queries = [corpora[0].encode(steps) for steps in (["make tea"], history)]
+    by_goal, by_history = ({hit.narration: hit.score for hit in hits} for hits in corpora[0].search_batch(queries))
+    assume(len({round(by_goal[number] + by_history[number], 5) for number in by_goal}) == len(lists))
     first, second = (RetrievalPlanner(corpus).copies([prompt(*history)])[0].steps for corpus in corpora)
     assert first == second
 
@@ -233,7 +244,7 @@ def scores_of(tmp_path: Path, recipe: Recipe) -> Evaluate:
     corpus_of(tmp_path, [WORDS[:5], ("warm the pot", "serve"), WORDS[:4]])
 
     def evaluate(training: int, *more: object) -> Scores:
-        files = {
+        files: dict[str, list[dict[str, object]]] = {
             "test": rows_of("test", 6),
             "train": rows_of("train", training),
             "plans": [{"example_id": "test0", "steps": []}],

@@ -1,7 +1,8 @@
 """Plans from a corpus without a planner: what trained planners have to beat.
 
-The narrations nearest to a prompt are those of the highest A_mono with its history followed by its goal (stage 1,
-paper, section 3.2): what is done comes first, and something of the goal comes later.
+The narrations nearest to a prompt are those of the highest A_mono with its goal plus A_mono with its history (stage 1,
+paper, section 3.2), among the first of both rankings. A narration that is in one of them alone counts in the other as
+the last there.
 
     retrieve and copy   the nearest narration in which lines are left after the history: these lines
     consensus labels    lines of the k nearest narrations, each taken for the nearest wording of a vocabulary from a
@@ -20,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from random import Random
-from statistics import fmean, median
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ from recipe.corpus.store import Corpus
 from recipe.data.video_ids import VideoIds
 from recipe.errors import ComputeError, InputError
 from recipe.planning.predictions import Prediction
-from recipe.reward.embeddings import StepEmbeddings, Vectors
+from recipe.reward.embeddings import StepEmbeddings, Vectors, stacked
 from recipe.stats import video_of
 from recipe.types import Example
 
@@ -40,6 +41,8 @@ ALIKE = 0.75
 """Cosine from which on two wordings are one step."""
 SAID = 0.6
 """Cosine from which on a line of a narration may be a step of the history."""
+_CANDIDATES = 100
+"""Narrations of each ranking, at least."""
 _COPIED_FROM = 24
 """Narrations among which one with lines left is looked for."""
 _CHOSEN_ON = 10, 200
@@ -95,15 +98,9 @@ class RetrievalPlanner:
         The history ends at the last line of its best monotone one-to-one matching; where no line matches, all lines
         are copied. Raises InputError for an example without goal and history.
         """
-        predictions = []
-        for example, nearest in zip(examples, self._nearest(examples, _COPIED_FROM), strict=True):
-            steps: tuple[str, ...] = ()
-            for number in nearest:
-                lines = [segment.text for segment in self._corpus.narration(number).segments]
-                if steps := tuple(lines[self._done(example.history, lines, number) :]):
-                    break
-            predictions.append(Prediction(example.example_id, steps))
-        return predictions
+        pairs = zip(examples, self._nearest(examples, _COPIED_FROM), strict=True)
+        rests = ((example, (self._rest(example.history, number) for number in nearest)) for example, nearest in pairs)
+        return [Prediction(example.example_id, next(filter(None, own), ())) for example, own in rests]
 
     def consensus(self, examples: Sequence[Example], settings: ConsensusSettings = DEFAULTS) -> list[Prediction]:
         """Consensus labels for each example; no steps where no wording has enough support.
@@ -125,14 +122,11 @@ class RetrievalPlanner:
         """
         if not examples or not grid:
             raise InputError("settings of consensus labels need examples and settings to choose from; give some.")
-        values = np.array(
-            [[measure(example, steps) for steps in plans] for example, plans in self._plans(examples, grid)]
-        )
-        if not np.isfinite(values).all():
+        planned = self._plans(examples, grid)
+        means = np.mean([[measure(example, steps) for steps in plans] for example, plans in planned], axis=0)
+        if not np.isfinite(means).all():
             raise ComputeError("the measure that settings are chosen by gave a value that is no finite number.")
-        means = [fmean(column) for column in values.T]
-        best = means.index(max(means))
-        return grid[best], means[best]
+        return grid[int(means.argmax())], float(means.max())
 
     def _plans(
         self, examples: Sequence[Example], grid: Sequence[ConsensusSettings]
@@ -154,8 +148,8 @@ class RetrievalPlanner:
             for label, line in dict(zip(labels[lines].tolist(), lines.tolist(), strict=True)).items():
                 places[label].append(line / len(labels))
         place = {label: median(own) for label, own in places.items() if len(own) / len(nearest) >= settings.support}
-        kept = list[int]()
-        taken, vectors = list(example.history), [*self._embeddings.by_text(example.history).values()]
+        taken, kept = list(example.history), list[int]()
+        vectors = [*self._embeddings.by_text(taken).values()]
         for label in sorted(place, key=lambda label: (-len(places[label]), place[label], label)):
             wording, vector = self.vocabulary[label], self._wordings[label]
             if wording not in taken and (not vectors or (np.stack(vectors) @ vector).max().round(_DECIMALS) < ALIKE):
@@ -174,30 +168,39 @@ class RetrievalPlanner:
 
     def _nearest(self, examples: Sequence[Example], count: int) -> list[list[int]]:
         """The narrations nearest to each example, the best first; none of its own video."""
-        texts = {}
+        prompts = []
         for example in examples:
-            texts[example.goal, example.history] = [*example.history, *([example.goal] if example.goal.strip() else [])]
-            if not texts[example.goal, example.history]:
+            goal = (example.goal,) if example.goal.strip() else ()
+            prompts.append([steps for steps in (goal, example.history) if steps])
+            if not prompts[-1]:
                 raise InputError(f"example {example.example_id!r} has neither goal nor history; give one of them.")
-        vectors = self._embeddings.by_text([text for own in texts.values() for text in own])
-        queries = [np.stack([vectors[text] for text in own]) for own in texts.values()]
-        # One more than is asked for, in the place of that of the example's own video.
-        hits = dict(zip(texts, self._corpus.search_batch(queries, count + 1), strict=True))
+        queries = list(dict.fromkeys(steps for prompt in prompts for steps in prompt))
+        vectors = self._embeddings.by_text([text for steps in queries for text in steps])
+        ranked = self._corpus.search_batch([stacked(vectors, steps) for steps in queries], max(_CANDIDATES, count))
+        scores = dict(zip(queries, ({hit.narration: hit.score for hit in hits} for hits in ranked), strict=True))
         nearest = []
-        for example in examples:
-            own = VideoIds([example.video_id])
-            numbers = [hit.narration for hit in hits[example.goal, example.history]]
-            nearest.append([number for number in numbers if own.may_be(self._video_ids[number]) is None][:count])
+        for example, prompt in zip(examples, prompts, strict=True):
+            own, rankings = (
+                VideoIds([example.video_id]),
+                [(scores[steps], min(scores[steps].values())) for steps in prompt],
+            )
+            total = {
+                number: sum(ranking.get(number, last) for ranking, last in rankings)
+                for number in {number for ranking, _ in rankings for number in ranking}
+                if own.may_be(self._video_ids[number]) is None
+            }
+            nearest.append(sorted(total, key=lambda number: (-total[number], number))[:count])
         return nearest
 
-    def _done(self, history: Sequence[str], lines: Sequence[str], number: int) -> int:
-        """Lines of a narration up to the last that is a step of the history."""
-        if not history:
-            return 0
-        cosines = (self._embeddings.stacked(history) @ self._corpus.embeddings(number).T).round(_DECIMALS)
-        W = np.clip((cosines - SAID) / (1 - SAID), 0.0, 1.0)
-        W[np.array([[step == line for line in lines] for step in history])] = 1.0
-        return max((k + 1 for i, k in free_matching(W).path if i is not None and k is not None), default=0)
+    def _rest(self, history: Sequence[str], number: int) -> tuple[str, ...]:
+        """The lines of a narration after the last that is a step of the history."""
+        lines, done = tuple(segment.text for segment in self._corpus.narration(number).segments), 0
+        if history:
+            cosines = (self._embeddings.stacked(history) @ self._corpus.embeddings(number).T).round(_DECIMALS)
+            W = np.clip((cosines - SAID) / (1 - SAID), 0.0, 1.0)
+            W[np.array([[step == line for line in lines] for step in history])] = 1.0
+            done = max((k + 1 for i, k in free_matching(W).path if i is not None and k is not None), default=0)
+        return lines[done:]
 
     def _require_vocabulary(self) -> None:
         if not self.vocabulary:
@@ -217,9 +220,8 @@ def retrieval_controls(
     by `measure` on at most 200 of these, drawn by `seed`, and are the defaults below 10. Without such examples there
     are copies only.
     """
-    measured = VideoIds(example.video_id for example in examples)
-    unnamed = {video_of(example) for example in examples}
-    others = [row for row in annotated if video_of(row) not in unnamed and measured.find(row.video_id) is None]
+    measured, videos = VideoIds(example.video_id for example in examples), {*map(video_of, examples)}
+    others = [row for row in annotated if video_of(row) not in videos and measured.find(row.video_id) is None]
     words = {step for example in others for step in (*example.history, *example.continuation)}
     planner = RetrievalPlanner(corpus, words or None)
     held = sum(measured.may_be(video_id) is not None for video_id in corpus.video_ids)
