@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["smollm2"], help="on DATA: names or folders")
     parser.add_argument("--prompt", default="one-example", help="of the models on DATA: a name or a file")
     parser.add_argument("--base", type=Path, action="append", default=[], help="a folder of benchmarks/systematic.py")
-    parser.add_argument("--prompts", type=int, default=40, help="of DATA")
+    parser.add_argument("--prompts", type=int, default=40, help="of each planner")
     parser.add_argument("--folder", type=Path, default=Path("runs/systematic-errors"))
     parser.add_argument("--quick", action="store_true", help="four prompts of four plans, to see that it runs")
     add_json(parser, "studies-systematic_errors")
@@ -159,7 +159,7 @@ def main() -> None:
         examples = cut_recipes(options.data / "youcook2" / "procedures.jsonl", prompts)
         measured += [(Path(name).name, examples, name, options.prompt) for name in options.models]
     for base in options.base:
-        drawn = read_examples(base / "test.jsonl")[: prompts if options.quick else None]
+        drawn = read_examples(base / "test.jsonl")[:prompts]
         measured.append((f"world, {base.name}", drawn, str(base / "base" / "model"), "plain"))
     similar = by_cosine(embed)
     for title, examples, model, prompt in measured:
@@ -208,7 +208,7 @@ def write_plans(
     written: list[Predictions] = []
     with open_model(ModelConfig(model=model, cache=folder / "answers")) as engine:
         for temperature, wanted in ((TEMPERATURE, count), (0.0, 1)):
-            sampling = SamplingConfig(temperature=temperature, max_tokens=LONGEST, batch_size=100)
+            sampling = SamplingConfig(temperature=temperature, max_tokens=LONGEST, batch_size=40)
             plans: Predictions = {}
             for one in Planner(engine, sampling, open_prompt(prompt)).predict(examples, wanted):
                 plans.setdefault(one.example_id, []).append(one)
