@@ -4,7 +4,8 @@
 
 DATA holds `youcook2/procedures.jsonl`. One prompt of each recipe of its validation split is cut so that 3 to 6 steps
 remain. A model writes 20 plans of each at temperature 0.7, and one greedily. `--base` names folders with
-`test.jsonl` and a trained `base/model`: bases of the embedded world, one of which errs independently, calibrate the figures.
+`test.jsonl` and a trained `base/model`: bases of the embedded world, one of which errs independently, calibrate the
+figures.
 
 A line is taken for a step by `StepMatcher` with MiniLM, of the remaining and the done steps; on the world by its
 recogniser. Of prompt i, item j errs in k_ij of the n_ij samples that can err; p_i = sum_j k_ij / sum_j n_ij. Items:
@@ -143,9 +144,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="without it the world's bases alone are measured")
     parser.add_argument("--models", nargs="+", default=["smollm2"], help="on DATA: names or folders")
     parser.add_argument("--prompt", default="one-example", help="of the models on DATA: a name or a file")
-    parser.add_argument(
-        "--base", type=Path, action="append", default=[], help="a folder with test.jsonl and base/model"
-    )
+    parser.add_argument("--base", type=Path, action="append", default=[], help="with test.jsonl and base/model")
     parser.add_argument("--prompts", type=int, default=40, help="of each planner")
     parser.add_argument("--folder", type=Path, default=Path("runs/systematic-errors"))
     parser.add_argument("--quick", action="store_true", help="four prompts of four plans, to see that it runs")
