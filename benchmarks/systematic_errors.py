@@ -3,9 +3,9 @@
     python benchmarks/systematic_errors.py --data DATA [--models smollm2] [--base runs/shares/share-65 ...]
 
 DATA holds `youcook2/procedures.jsonl`. One prompt of each recipe of its validation split is cut so that 3 to 6 steps
-remain. A model writes 20 plans of each at temperature 0.7, and one greedily. `--base` names folders with
-`test.jsonl` and a trained `base/model`: bases of the embedded world, one of which errs independently, calibrate the
-figures.
+remain. A model writes 20 plans of each at temperature 0.7, and one greedily. `--base` names folders of the demo's
+study, such as those that `benchmarks/comparison.py` makes by `noise.systematic`: their bases, one of which errs
+independently, calibrate the figures on the first of their test prompts.
 
 A line is taken for a step by `StepMatcher` with MiniLM, of the remaining and the done steps; on the world by its
 recogniser. Of prompt i, item j errs in k_ij of the n_ij samples that can err; p_i = sum_j k_ij / sum_j n_ij. Items:
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="without it the world's bases alone are measured")
     parser.add_argument("--models", nargs="+", default=["smollm2"], help="on DATA: names or folders")
     parser.add_argument("--prompt", default="one-example", help="of the models on DATA: a name or a file")
-    parser.add_argument("--base", type=Path, action="append", default=[], help="with test.jsonl and base/model")
+    parser.add_argument("--base", type=Path, action="append", default=[], help="folder of `recipe demo`")
     parser.add_argument("--prompts", type=int, default=40, help="of each planner")
     parser.add_argument("--folder", type=Path, default=Path("runs/systematic-errors"))
     parser.add_argument("--quick", action="store_true", help="four prompts of four plans, to see that it runs")
@@ -170,7 +170,7 @@ def main() -> None:
         examples = cut_recipes(options.data / "youcook2" / "procedures.jsonl", prompts)
         measured += [(Path(name).name, examples, name, options.prompt) for name in options.models]
     for base in options.base:
-        drawn = read_examples(base / "test.jsonl")[:prompts]
+        drawn = read_examples(base / "data" / "test.jsonl")[:prompts]
         measured.append((f"world, {base.name}", drawn, str(base / "base" / "model"), "plain"))
     similar = by_cosine(embed)
     for title, examples, model, prompt in measured:
