@@ -3,9 +3,9 @@
     python benchmarks/systematic_errors.py --data DATA [--models smollm2] [--base runs/shares/share-65 ...]
 
 DATA holds `youcook2/procedures.jsonl`. One prompt of each recipe of its validation split is cut so that 3 to 6 steps
-remain. A model writes 20 plans of each at temperature 0.7, and one greedily. `--base` names folders with
-`test.jsonl` and a trained `base/model`: bases of the embedded world, one of which errs independently, calibrate the
-figures.
+remain. A model writes 20 plans of each at temperature 0.7, and one greedily. `--base` names folders of the demo's
+study, such as those that `benchmarks/comparison.py` makes by `noise.systematic`: their bases, one of which errs
+independently, calibrate the figures on the first of their test prompts.
 
 A line is taken for a step by `StepMatcher` with MiniLM, of the remaining and the done steps; on the world by its
 recogniser. Of prompt i, item j errs in k_ij of the n_ij samples that can err; p_i = sum_j k_ij / sum_j n_ij. Items:
@@ -13,6 +13,7 @@ recogniser. Of prompt i, item j errs in k_ij of the n_ij samples that can err; p
     missing   a remaining step, in all samples: it is in no line. On the world only steps that no valid plan leaves out
     turned    two remaining steps a before b, in the samples that hold both, if there are 5: b stands first. Annotated
               order is one of several that may be right; on the world b waits for a
+    copied    a done step, in all samples: a line says it again
 
 Two figures, of prompts with two items or more:
 
@@ -23,10 +24,11 @@ Two figures, of prompts with two items or more:
               B_i and W_i are unbiased: independent errors of one rate have 0 whatever it is. Errors of the same items
               in every sample have 1
     repeated  the share of errors on items that err in at least 80% of their samples. Independent errors of the rate p_i
-              give sum_ij n_ij p_i P(Binomial(n_ij - 1, p_i) >= ceil(0.8 n_ij) - 1) / sum_ij k_ij
+              give sum_ij n_ij p_i P(Binomial(n_ij - 1, p_i) >= ceil(0.8 n_ij) - 1) / sum_ij k_ij. Where p_i is near 0.8
+              or above, they repeat, too, and the figure tells nothing
 
 Items differ in difficulty: an ICC above 0 says that a model knows some steps and not others. That is what "systematic"
-means here, no more; a wording that the matcher cannot tell counts, too.
+means here, no more; a wording that the matcher cannot tell counts, too. Figures of one way of reading lines are alike.
 
     foreign   lines that match no step. Those of a prompt are one where all their cosines are at least 0.85 (complete
               linkage), or by step on the world. Shown is the share of samples with the most frequent one, against lines
@@ -43,6 +45,7 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -94,15 +97,21 @@ ABOUT = (
     "tokens at most; intervals over goals. Models write for one cut of each recipe of YouCook2's validation split, "
     "with one example in the prompt; lines are matched to annotated steps by MiniLM from likeness 2/3 on. Rows of "
     "the world calibrate the figures: bases that read independent errors (share 0), or the same ones in a share of "
-    "the texts, read by the world's recogniser, or by MiniLM against one valid continuation, as the models are."
+    "the texts, read by the world's recogniser, or by MiniLM against one valid continuation, as the models are. Only "
+    "rows of one way of reading compare: MiniLM adds systematic errors of its own. Where the rate is near 80% or "
+    "above, independent errors repeat, too."
 )
 
 
 class ReadPlan(NamedTuple):
-    """A plan as steps: the remaining ones in the order of their first lines, and the foreign ones."""
+    """A plan as steps, in the order of their first lines."""
 
     steps: tuple[str, ...]
+    """The remaining ones."""
+    copied: tuple[str, ...] = ()
+    """The done ones."""
     foreign: tuple[str, ...] = ()
+    """Lines that match none."""
 
 
 class SampledPrompt(NamedTuple):
@@ -110,6 +119,7 @@ class SampledPrompt(NamedTuple):
 
     goal: str
     remaining: tuple[str, ...]
+    done: tuple[str, ...]
     pairs: tuple[tuple[str, str], ...]
     """Two remaining steps in their right order."""
     samples: list[ReadPlan]
@@ -132,8 +142,8 @@ class ItemErrors(NamedTuple):
 Predictions = dict[str, list[Prediction]]
 """By the id of their example."""
 Reader = Callable[[Sequence[str]], ReadPlan]
-Reading = Callable[[Example], tuple[tuple[str, ...], tuple[tuple[str, str], ...], Reader]]
-"""The remaining steps of an example, their pairs, and what reads its plans."""
+Reading = Callable[[Example], tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...], Reader]]
+"""The remaining and done steps of an example, the pairs of the remaining ones, and what reads its plans."""
 Group = Callable[[Sequence[str]], list[Any]]
 """A name of the foreign step that each line says; equal names are one step."""
 
@@ -144,7 +154,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="without it the world's bases alone are measured")
     parser.add_argument("--models", nargs="+", default=["smollm2"], help="on DATA: names or folders")
     parser.add_argument("--prompt", default="one-example", help="of the models on DATA: a name or a file")
-    parser.add_argument("--base", type=Path, action="append", default=[], help="with test.jsonl and base/model")
+    parser.add_argument("--base", type=Path, action="append", default=[], help="folder of `recipe demo`")
     parser.add_argument("--prompts", type=int, default=40, help="of each planner")
     parser.add_argument("--folder", type=Path, default=Path("runs/systematic-errors"))
     parser.add_argument("--quick", action="store_true", help="four prompts of four plans, to see that it runs")
@@ -160,7 +170,7 @@ def main() -> None:
         examples = cut_recipes(options.data / "youcook2" / "procedures.jsonl", prompts)
         measured += [(Path(name).name, examples, name, options.prompt) for name in options.models]
     for base in options.base:
-        drawn = read_examples(base / "test.jsonl")[:prompts]
+        drawn = read_examples(base / "data" / "test.jsonl")[:prompts]
         measured.append((f"world, {base.name}", drawn, str(base / "base" / "model"), "plain"))
     similar = by_cosine(embed)
     for title, examples, model, prompt in measured:
@@ -229,33 +239,38 @@ def counted(sampled: Predictions) -> dict[str, Any]:
     }
 
 
-def by_matcher(matcher: StepMatcher, example: Example) -> tuple[Any, Any, Reader]:
+def by_matcher(matcher: StepMatcher, example: Example) -> tuple[Any, Any, Any, Reader]:
     """A `Reading` by the annotated steps that lines match."""
-    remaining = example.continuation
-    whole = replace(example, history=(), continuation=(*remaining, *example.history))
+    whole = replace(example, history=(), continuation=(*example.continuation, *example.history))
     # As the reference is read, too: steps that the encoder cannot tell apart are one.
-    wanted = tuple(dict.fromkeys(name for name in matcher.names(whole, remaining) if name is not None))
+    wanted = _distinct(matcher.names(whole, example.continuation), {*whole.continuation})
+    done = _distinct(matcher.names(whole, example.history), {*whole.continuation} - {*wanted})
 
     def read(lines: Sequence[str]) -> ReadPlan:
         names = matcher.names(whole, lines)
         foreign = tuple(line for line, name in zip(lines, names, strict=True) if name is None)
-        return ReadPlan(tuple(dict.fromkeys(name for name in names if name in wanted)), foreign)
+        return ReadPlan(_distinct(names, {*wanted}), _distinct(names, {*done}), foreign)
 
-    return wanted, tuple((a, b) for place, b in enumerate(wanted) for a in wanted[:place]), read
+    return wanted, done, tuple((a, b) for place, b in enumerate(wanted) for a in wanted[:place]), read
 
 
-def by_recogniser(example: Example) -> tuple[Any, Any, Reader]:
+def by_recogniser(example: Example) -> tuple[Any, Any, Any, Reader]:
     """A `Reading` by the steps of the world that lines say; a line that says none is no foreign step."""
     graph = WORLD.graph(example.goal)
-    needed = graph.required - {*plan_key(WORLD, example.goal, example.history)}
-    wanted = tuple(step for step in graph.steps if step in needed)
+    done = _distinct(plan_key(WORLD, example.goal, example.history), {*graph.steps})
+    needed = graph.required - {*done}
+    wanted = _distinct(graph.steps, needed)
 
     def read(lines: Sequence[str]) -> ReadPlan:
-        steps = [step for step in plan_key(WORLD, example.goal, lines) if step is not None]
-        foreign = tuple(step for step in steps if step not in graph.after)
-        return ReadPlan(tuple(dict.fromkeys(step for step in steps if step in needed)), foreign)
+        names = plan_key(WORLD, example.goal, lines)
+        foreign = tuple(name for name in names if name is not None and name not in graph.after)
+        return ReadPlan(_distinct(names, needed), _distinct(names, {*done}), foreign)
 
-    return wanted, tuple((a, b) for b in wanted for a in sorted(graph.before(b, frozenset()) & needed)), read
+    return wanted, done, tuple((a, b) for b in wanted for a in sorted(graph.before(b, frozenset()) & needed)), read
+
+
+def _distinct(names: Sequence[str | None], among: AbstractSet[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if name in among))
 
 
 def read_prompts(
@@ -264,18 +279,27 @@ def read_prompts(
     """The prompts with their plans as steps; samples without a plan are left out."""
     prompts = []
     for example in examples:
-        remaining, pairs, read = reading(example)
+        remaining, done, pairs, read = reading(example)
         samples = [read(plan.steps) for plan in sampled[example.example_id] if plan.malformed is None]
         [likeliest] = greedy[example.example_id]
         own = read(likeliest.steps) if likeliest.malformed is None else None
-        prompts.append(SampledPrompt(same_goal(example.goal), remaining, pairs, samples, own))
+        prompts.append(SampledPrompt(same_goal(example.goal), remaining, done, pairs, samples, own))
     return prompts
 
 
 def missing(prompt: SampledPrompt) -> ItemErrors:
     """Remaining steps that are in no line."""
-    errors = [sum(step not in plan.steps for plan in prompt.samples) for step in prompt.remaining]
-    greedy = [None if prompt.greedy is None else step not in prompt.greedy.steps for step in prompt.remaining]
+    return _held(prompt, prompt.remaining, lambda step, plan: step not in plan.steps)
+
+
+def copied(prompt: SampledPrompt) -> ItemErrors:
+    """Done steps that a line says again."""
+    return _held(prompt, prompt.done, lambda step, plan: step in plan.copied)
+
+
+def _held(prompt: SampledPrompt, steps: Sequence[str], errs: Callable[[str, ReadPlan], bool]) -> ItemErrors:
+    errors = [sum(errs(step, plan) for plan in prompt.samples) for step in steps]
+    greedy = [None if prompt.greedy is None else errs(step, prompt.greedy) for step in steps]
     trials = np.full(len(errors), len(prompt.samples), np.float64)
     return ItemErrors(prompt.goal, np.array(errors, np.float64), trials, greedy)
 
@@ -422,27 +446,32 @@ def _most_frequent(plans: Sequence[dict[Any, str]]) -> float:
     return max(counts.values(), default=0) / len(plans)
 
 
-KINDS = ("missing", "turned", "foreign")
+KINDS = {"missing": missing, "turned": turned, "copied": copied}
+TITLES = {
+    "missing": "Steps that are missing",
+    "turned": "Pairs that are turned",
+    "copied": "Done steps that are said again",
+    "foreign": "Foreign lines",
+}
 
 
 def figures(prompts: Sequence[SampledPrompt], group: Group) -> dict[str, Any]:
     """All figures of a planner."""
     planned = [prompt for prompt in prompts if prompt.samples]
-    absent, turns = [missing(prompt) for prompt in planned], [turned(prompt) for prompt in planned]
+    errors = {kind: [count(prompt) for prompt in planned] for kind, count in KINDS.items()}
     lines, written = foreign(planned, group)
-    greedy = dict(zip(KINDS, map(greedy_figures, (absent, turns, written)), strict=True))
-    return {"missing": item_figures(absent), "turned": item_figures(turns), "foreign": lines, "greedy": greedy}
+    greedy = {kind: greedy_figures(own) for kind, own in (errors | {"foreign": written}).items()}
+    return {kind: item_figures(own) for kind, own in errors.items()} | {"foreign": lines, "greedy": greedy}
 
 
 def report(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The tables: what was sampled, each kind of error, and the greedy plans."""
-    titles = ("Steps that are missing", "Pairs that are turned", "Foreign lines")
-    greedy = {f"{name}: {kind}": row["greedy"][kind] for name, row in rows.items() for kind in KINDS}
+    greedy = {f"{name}: {kind}": row["greedy"][kind] for name, row in rows.items() for kind in TITLES}
     return [
         table({name: row["sampled"] for name, row in rows.items()}, "planner"),
         *(
             table({name: row[kind] for name, row in rows.items()}, "planner", title=title)
-            for kind, title in zip(KINDS, titles, strict=True)
+            for kind, title in TITLES.items()
         ),
         table(greedy, "planner: error", title="Whether the greedy plan makes the errors of most samples, and of fewer"),
     ]

@@ -90,7 +90,7 @@ def test_nothing_that_cannot_be_computed_is_zero(study: ModuleType) -> None:
     assert study.item_figures([items(study, [3], 20), items(study, [], 0)])["ICC"] is None
     never = study.item_figures([items(study, [0, 0], 20)])
     assert (never["rate"].mean, never["ICC"], never["repeated"]) == (0, None, None)
-    alone = study.SampledPrompt("g", ("a",), (), [study.ReadPlan(("a",), ("x",))] * 3, None)
+    alone = study.SampledPrompt("g", ("a",), (), (), [study.ReadPlan(("a",), (), ("x",))] * 3, None)
     values, errors = study.foreign([alone], list)
     assert (values["most frequent"].mean, values["drawn"], errors) == (1, None, [])
 
@@ -98,12 +98,14 @@ def test_nothing_that_cannot_be_computed_is_zero(study: ModuleType) -> None:
 def test_errors_are_counted_as_the_plans_say(study: ModuleType) -> None:
     plans = [("a", "b"), ("b", "a"), ("b", "a"), ("a",), ("b", "a"), ("a", "b"), ("c", "a", "b")]
     pairs = (("a", "b"), ("a", "c"), ("b", "c"))
-    prompt = study.SampledPrompt("g", ("a", "b", "c"), pairs, [study.ReadPlan(plan) for plan in plans], None)
+    prompt = study.SampledPrompt("g", ("a", "b", "c"), ("d",), pairs, [study.ReadPlan(plan) for plan in plans], None)
     absent = study.missing(prompt)
     assert (absent.errors.tolist(), absent.trials.tolist(), absent.greedy) == ([0, 1, 6], [7] * 3, [None] * 3)
     turns = study.turned(prompt._replace(greedy=study.ReadPlan(("b", "a"))))  # a and c are together but once
     assert (turns.errors.tolist(), turns.trials.tolist(), turns.greedy) == ([3], [6], [True])
     absent = study.missing(prompt._replace(greedy=study.ReadPlan(("b",))))
+    again = study.copied(prompt._replace(samples=[*prompt.samples, study.ReadPlan((), ("d",))]))
+    assert (again.errors.tolist(), again.trials.tolist()) == ([1], [8])
     shares = study.greedy_figures([absent])
     assert (shares["majority errors"], shares["minority errors"]) == (1, 2)
     assert (shares["greedy, majority"].mean, shares["greedy, minority"].mean) == (1, 0.5)
@@ -112,8 +114,8 @@ def test_errors_are_counted_as_the_plans_say(study: ModuleType) -> None:
 def test_a_foreign_line_that_comes_back_is_told_from_one_of_many(study: ModuleType) -> None:
     def prompts(fixed: bool) -> list[Any]:
         lines = [[f"{goal} {'same' if fixed else place}" for place in range(10)] for goal in range(12)]
-        own = [[study.ReadPlan((), (line, line)) for line in plans] for plans in lines]
-        return [study.SampledPrompt(f"g{goal}", (), (), plans, plans[0]) for goal, plans in enumerate(own)]
+        own = [[study.ReadPlan((), (), (line, line)) for line in plans] for plans in lines]
+        return [study.SampledPrompt(f"g{goal}", (), (), (), plans, plans[0]) for goal, plans in enumerate(own)]
 
     fixed, errors = study.foreign(prompts(fixed=True), list)
     assert (fixed["most frequent"].mean, fixed["a sample"]) == (1, 1)
@@ -159,7 +161,10 @@ def test_the_world_tells_steps_left_out_from_optional_ones_and_foreign_lines(stu
         whole, reversed_, copied = prompt.samples
         assert {*prompt.remaining} == graph.required - {*plan_key(WORLD, GOAL, example.history)}
         assert {*whole.steps} == {*prompt.remaining} == {*reversed_.steps}
-        assert (whole.foreign, reversed_.foreign, copied) == ((), (other.steps[0],), ((), ()))
+        assert (whole.copied, whole.foreign) == ((), ())
+        assert (reversed_.copied, reversed_.foreign) == ((), (other.steps[0],))
+        assert (copied.steps, {*copied.copied}, copied.foreign) == ((), {*prompt.done}, ())
+        assert {*prompt.done} == {*plan_key(WORLD, GOAL, example.history)}
         assert all(whole.steps.index(a) < whole.steps.index(b) for a, b in prompt.pairs)
         assert all(reversed_.steps.index(a) > reversed_.steps.index(b) for a, b in prompt.pairs)
 
@@ -168,9 +173,9 @@ def test_annotated_steps_are_read_from_lines(study: ModuleType) -> None:
     history, steps = ("wash the rice",), ("boil the water", "add the salt", "serve in a bowl")
     example = Example("e", "s", "v", "cook rice", history, (*steps, steps[0]), 1, "val")
     matcher = StepMatcher(HASH)
-    for own in (example, replace(example, history=(*history, steps[1]))):
+    for own in (example, replace(example, history=(*history, steps[1]))):  # a step that is still to do is not copied
         plan = ("Serve in a bowl", *history, "add the salt", "paint it purple", "add the salt")
         prompt = prompt_of(study, lambda one: study.by_matcher(matcher, one), own, plan)
         assert prompt.remaining == steps
         assert len(prompt.pairs) == 3
-        assert prompt.samples == [study.ReadPlan((steps[2], steps[1]), ("paint it purple",))]
+        assert prompt.samples == [study.ReadPlan((steps[2], steps[1]), history, ("paint it purple",))]
