@@ -1,6 +1,5 @@
 """From a study to its stages: what its input files hold is read first, and the expansion itself is pure."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -160,7 +159,7 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
         stages.add("data", data.cut_benchmarks, drawn, (TRAIN, TEST, DOCUMENTS), ignored=INPUT_PATHS)
     base = study.arms[0].config
     if isinstance(config, ExperimentConfig) and config.packaged_base:
-        packaged = hashlib.sha256((PACKAGED_BASE / "model.safetensors").read_bytes()).hexdigest()
+        packaged = file_sha256(PACKAGED_BASE / "model.safetensors")
         stages.add("base", unpack_base, PackagedBase(packaged), (BASE,))
     elif base is not None:
         stages.add("base", train, Training(base), (BASE,), (DOCUMENTS,))

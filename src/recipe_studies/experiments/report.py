@@ -351,7 +351,7 @@ def _opening(run_dir: Path, measured: Measurement) -> ShownPrompt | None:
     )
     said = {aligned.index: aligned.narration for aligned in explained.narrations}
     quotes = list[Quote | None]()
-    for step in explained.evidence[len(example.history) :]:
+    for step in explained.plan_evidence:
         grounds = [ground for ground in step.grounds if not ground.opposite]
         quotes.append(None)
         if grounds:

@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,7 +101,7 @@ class PackagedBase:
     """Of its weights."""
 
 
-PACKAGED_BASE = files("recipe_studies.experiments") / "base"
+PACKAGED_BASE = Path(__file__).with_name("base")
 """A training run's `model/`, its weights in half precision; its card tells how it was made."""
 
 
