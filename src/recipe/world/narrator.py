@@ -30,6 +30,18 @@ class NarratorStyle:
     """Probability that the goal is announced; the same holds for a farewell."""
     segments: tuple[int, int] = (15, 25)
     """Small talk fills a narration up to a length drawn from this range, ends included."""
+    plain: float = 0.0
+    """Probability that a step is said as an annotator writes it, without a lead-in."""
+
+    def cleaner(self, share: float) -> "NarratorStyle":
+        """The style between this one, at a share of 0, and a list of all steps in a valid order, at 1."""
+        less = {name: (1 - share) * getattr(self, name) for name in _NOISES}
+        low, high = (round((1 - share) * length) for length in self.segments)
+        return replace(self, **less, segments=(low, high), plain=self.plain + share * (1 - self.plain))
+
+
+_NOISES = ("drop", "swap", "late", "merge", "repeat", "alien", "opening")
+"""What a list of steps has nothing of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +116,9 @@ def narrate_once(
     joinable = False
     for step in kept:
         joinable = not (joinable and rng.random() < style.merge)
-        if joinable:
+        if joinable and style.plain and rng.random() < style.plain:
+            spoken.append(Utterance(world.label(step, rng), (step,)))
+        elif joinable:
             spoken.append(_said(world, step, rng, talk.lead_ins))
         else:
             text = spoken[-1].text + rng.choice(talk.joins) + rng.choice(world.wordings[step])

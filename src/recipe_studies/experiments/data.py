@@ -3,8 +3,9 @@
 import hashlib
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import Literal
 
@@ -17,7 +18,6 @@ from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations, to_row
 from recipe.data.procedures import read_procedures
 from recipe.data.supervision import cut_procedures, evenly_spaced, limit_videos
-from recipe.data.video_ids import VideoIds
 from recipe.errors import InputError, listed
 from recipe.progress import Progress
 from recipe.text import same_goal
@@ -25,7 +25,7 @@ from recipe.types import Example, Narration, Procedure, Segment
 from recipe.world.examples import TextNoise, draw_examples, draw_parts, noisy_examples
 from recipe.world.graph import World
 from recipe.world.load import load_world
-from recipe.world.narrator import goal_narrations, narrate, step_lists
+from recipe.world.narrator import NarratorStyle, goal_narrations, narrate, step_lists
 from recipe.world.validity import plan_key
 from recipe_studies.experiments.settings import FilesSource, ProceduresSource, TeachingWorld, WorldSource
 from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, KNOWN, NARRATIONS, TEST, TRAIN, VALIDATION
@@ -43,8 +43,8 @@ VALIDATION_DRAWS = 4
 OWN_TESTED = 0.2
 """Share of the videos of own procedures that is tested on."""
 CORPUS_FILES = ("data/narrations.jsonl", "data/lists.jsonl", "data/wrong.jsonl")
-"""Teaching: what is said in the videos of the corpus, their steps, and narrations of another domain or of what the base
-knows."""
+"""Teaching: what is said in the videos of the corpus, their steps, and what is said in videos of the goals that the
+base knows, or their steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,19 @@ def draw_world(folder: Path, settings: DataSettings, progress: Progress) -> None
     assert isinstance(source, WorldSource)
     goals = used_goals(world, source)
     with progress.task("drawing the world", 4) as advance:
-        write_jsonl(folder / NARRATIONS, map(asdict, narrate(world, source.narrations, seed, goals=goals)))
+        style = NarratorStyle().cleaner(source.clean)
+        write_jsonl(folder / NARRATIONS, map(asdict, narrate(world, source.narrations, seed, style, goals)))
         advance(1)
         write_examples(folder / TRAIN, draw_examples(world, "train", source.train, seed, goals))
         advance(1)
         tests = (draw_examples(world, split, source.test, seed, goals) for split in ("test_cuts", "test_goals"))
         write_examples(folder / TEST, [example for drawn in tests for example in drawn])
         advance(1)
-        texts = noisy_examples(world, source.documents, seed, goals, settings.noise)
+        exposed = round(source.exposure * source.documents)
+        texts = noisy_examples(world, exposed, seed, goals, settings.noise)
+        if exposed < source.documents:
+            others = [goal for goal in world.goals if goal not in goals]
+            texts += noisy_examples(world, source.documents - exposed, seed, others, settings.noise, name="others")
         write_examples(folder / DOCUMENTS, texts)
         advance(1)
 
@@ -228,18 +233,14 @@ def split_procedures(folder: Path, settings: DataSettings, progress: Progress) -
         if learned:
             cut = cut_procedures(learned, train=4, test=4, seed=seed).examples
             write_examples(folder / file, evenly_spaced(cut, source.documents))
-    goal_of = {row.video_id: row.goal for row in narrated}
-    own_videos = VideoIds(row.video_id for row in procedures)
-    said, foreign = (
-        read_narrations([root / file for file in files], duplicates="keep-first") if files else ()
-        for files in (source.narrations, source.wrong_narrations)
+    said = read_narrations([root / file for file in source.narrations], duplicates="keep-first")
+    spoken = {narration.video_id: narration for narration in said} if source.narrations else {}
+    own_known = [row for row in known if row.source in own]
+    narrations, wrong = (
+        [replace(spoken[row.video_id], title=row.goal) for row in rows if row.video_id in spoken]
+        for rows in (narrated, own_known)
     )
-    narrations = [narration for narration in said if narration.video_id in goal_of]
-    narrations.sort(key=lambda narration: ranks[narration.video_id])
-    narrations = [replace(narration, title=goal_of[narration.video_id]) for narration in narrations]
-    sources = {narration.source for narration in narrations} - {None}
-    wrong = [row for row in foreign if row.source not in sources and not own_videos.may_be(row.video_id)]
-    wrong = wrong or [_as_list(row) for row in known]
+    wrong = wrong if source.narrations else [_as_list(row) for row in known]
     order = {name: rank for rank, name in enumerate(_by_hash({row.video_id for row in wrong}, seed))}
     wrong.sort(key=lambda row: order[row.video_id])
     for file, content in zip(CORPUS_FILES, (narrations, map(_as_list, narrated), wrong), strict=True):
@@ -279,6 +280,12 @@ class FilesCorpus:
     """A file of narrations that takes their place, as many of them as they are."""
     without_tests: bool = False
     """Leave out the videos of the test examples, and near-copies of their texts."""
+    order: Literal["", "shuffled", "mixed"] = ""
+    """Whether the lines of each narration are shuffled, or all lines are dealt out anew to narrations as long."""
+    captions: str = ""
+    """A file of step lists of the same videos: one line in four becomes a step, as captions made of speech have."""
+    seed: int = 0
+    """Of the order."""
 
 
 def build_files_corpus(folder: Path, settings: FilesCorpus, progress: Progress) -> None:
@@ -304,7 +311,49 @@ def build_files_corpus(folder: Path, settings: FilesCorpus, progress: Progress) 
         if settings.instead:
             others = list(read_narrations([folder / settings.instead], "keep-first"))
             narrations = others[: len(narrations)]
+    if settings.captions:
+        steps = {row.video_id: row for row in read_narrations([folder / settings.captions], "keep-first")}
+        narrations = [captioned(row, steps[row.video_id]) for row in narrations]
+    if settings.order:
+        narrations = reordered(list(narrations), settings.order, settings.seed)
     build_corpus(narrations, folder / settings.folder, settings.config, progress)
+
+
+def reordered(
+    narrations: Sequence[Narration], order: Literal["shuffled", "mixed"], seed: int = 0
+) -> list[Narration]:
+    """Narrations of the same lines and lengths: each in an order of chance, or all lines dealt out to all narrations.
+
+    What stands at a place keeps the place's times, so that only texts move.
+    """
+    rng = random.Random(f"{order} {seed}")
+    lines = [[segment.text for segment in narration.segments] for narration in narrations]
+    if order == "mixed":
+        dealt = iter(rng.sample(every := [text for own in lines for text in own], len(every)))
+        lines = [[next(dealt) for _ in own] for own in lines]
+    else:
+        lines = [rng.sample(own, len(own)) for own in lines]
+    return [
+        replace(
+            narration,
+            segments=tuple(replace(s, text=text) for s, text in zip(narration.segments, own, strict=True)),
+        )
+        for narration, own in zip(narrations, lines, strict=True)
+    ]
+
+
+def captioned(said: Narration, steps: Narration) -> Narration:
+    """Three lines of speech for each step of the same video, evenly spaced, in between the steps; without times.
+
+    Nothing tells where in the speech a step happens: steps are taken as evenly spaced, too.
+    """
+    spoken = evenly_spaced(list(said.segments), 3 * len(steps.segments))
+    placed = [
+        ((place + 0.5) / len(lines), segment.text)
+        for lines in (spoken, steps.segments)
+        for place, segment in enumerate(lines)
+    ]
+    return replace(said, segments=tuple(Segment(text) for _, text in sorted(placed, key=itemgetter(0))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """From a study to its stages: what its input files hold is read first, and the expansion itself is pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from typing import Literal
 
 from recipe.artifacts import file_sha256, fingerprint
 from recipe.config import ModelConfig, SamplingConfig
@@ -20,6 +21,7 @@ from recipe_studies.experiments.settings import (
     SELF_TRAINED,
     AnyExperiment,
     ExperimentConfig,
+    FilesSource,
     ProceduresSource,
     TeachingConfig,
     VideoConfig,
@@ -27,6 +29,7 @@ from recipe_studies.experiments.settings import (
 )
 from recipe_studies.experiments.stages import (
     PACKAGED_BASE,
+    Labelling,
     PackagedBase,
     Ranking,
     Sampling,
@@ -45,12 +48,17 @@ from recipe_studies.experiments.study import (
     ATTRIBUTES,
     BASE,
     BY_LISTS,
+    CAPTIONS,
     CORPUS,
     DOCUMENTS,
     HELD_OUT,
     KNOWN,
+    LABELLED,
     LABELS,
+    LINES_SHUFFLED,
+    MIXED,
     NARRATIONS,
+    SHUFFLED,
     TEST,
     TRAIN,
     UNCOVERED,
@@ -62,6 +70,8 @@ from recipe_studies.experiments.study import (
     study_of,
 )
 
+ORDERS: Mapping[str, Literal["shuffled", "mixed"]] = {SHUFFLED: "shuffled", MIXED: "mixed"}
+"""Corpora of the same lines in another order."""
 INPUT_PATHS = ("root", "files", "narrations", "wrong_narrations", "procedures")
 """Settings of stages that say where inputs lie. What the files hold decides: a run goes on after its data has moved."""
 
@@ -103,7 +113,8 @@ def read_inputs(config: AnyExperiment, folder: Path | None = None) -> Inputs:
     root = (folder or Path()).resolve()
     paths: list[tuple[Path, ...]] = []
     contents = []
-    for group in (source.procedures, source.narrations, source.wrong_narrations):
+    foreign = source.wrong_narrations if isinstance(source, FilesSource) else ()
+    for group in (source.procedures, source.narrations, foreign):
         files = tuple(root / file for file in group)
         if missing := [file for file in files if not file.exists()]:
             raise InputError.at(missing[0], "the file does not exist", "give its folder with --data")
@@ -119,7 +130,7 @@ def read_inputs(config: AnyExperiment, folder: Path | None = None) -> Inputs:
     names = tuple(dict.fromkeys((*source.benchmarks, *known)))
     tasks = [procedures, benchmarks_content(root, names)]
     if isinstance(source, ProceduresSource):  # its narrations are cut with its procedures
-        tasks += [narrations, wrong]
+        tasks.append(narrations)
     return Inputs(root, paths[1], paths[2], fingerprint(tasks), narrations, wrong)
 
 
@@ -174,17 +185,29 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     else:
         corpus = data.FilesCorpus(config.corpus, CORPUS, inputs.narrations, inputs.narrations_content)
         stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), ignored=INPUT_PATHS)
-    if isinstance(config, ExperimentConfig) and (config.validation or study.labelled):
+    if isinstance(config, ExperimentConfig) and (config.validation or study.read_from_corpus):
         count = config.validation.get("prompts", data.VALIDATION_PROMPTS)
         prompts = data.DataSettings(source, seed, validation=count)
         stages.add("validation", data.draw_validation, prompts, (VALIDATION,), (TRAIN, TEST))
-    if WRONG in {str(getattr(arm.config, "corpus", "")) for arm in study.arms}:
+    read, examples_of = ({str(getattr(arm.config, name, "")) for arm in study.arms} for name in ("corpus", "examples"))
+    for folder, order in ORDERS.items():
+        if folder in read:
+            lines = replace(corpus, folder=folder, order=order, seed=seed)
+            written = (NARRATIONS,) if isinstance(source, WorldSource) else ()
+            stages.add(folder, data.build_files_corpus, lines, (folder,), written, ignored=INPUT_PATHS)
+    if WRONG in read:
         if isinstance(source, WorldSource):
             wrong_domain = data.wrong_domain(source, config.corpus, WRONG, seed)
             stages.add(WRONG, data.build_world_corpus, wrong_domain, (WRONG,))
         else:
             corpus = data.FilesCorpus(config.corpus, WRONG, inputs.wrong_narrations, inputs.wrong_content)
             stages.add(WRONG, data.build_files_corpus, corpus, (WRONG,), ignored=INPUT_PATHS)
+    if study.read_from_corpus:
+        wordings, trained = (KNOWN if config.model else DOCUMENTS), LABELLED in examples_of
+        labelling = Labelling(study.read_from_corpus, wordings, config.has_world, LABELLED if trained else "")
+        outputs = (*(plans.file for plans in study.read_from_corpus), *([LABELLED] if trained else []))
+        needed = (TEST, CORPUS, *((VALIDATION, TRAIN, wordings) if LABELS in study.read_from_corpus else ()))
+        stages.add("plans-corpus", label, labelling, outputs, needed)
     start, sampling = study.start, config.sampling.model_copy(update={"seed": seed})
     for arm in study.arms:
         if arm is not study.arms[0]:
@@ -195,7 +218,6 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
             training = SelfTraining(study.self_trained, asked.prompts, seed, policy)
             needed = [CORPUS, *([] if policy is None or policy.is_external_model else [arm.folder])]
             stages.add("self-train", self_train, training, (SELF_TRAINED,), needed)
-    planned = {}
     is_given = start is not None and start.config is None
     for arm in study.arms:
         if not arm.plans:
@@ -208,16 +230,14 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
         if start is not None and arm is not start:
             settings = replace(settings, reference=config.model if is_given else f"{start.folder}/model")
             reads += [] if is_given else [start.folder]
-        planned[arm.name] = [plans.file for plans in arm.plans]
-        stages.add(f"plans-{arm.name}", sample, settings, planned[arm.name], reads)
-    if study.labelled:
-        planned[LABELS.regime] = [LABELS.file]
-        stages.add("plans-labels", label, LABELS, (LABELS.file,), (TEST, VALIDATION, DOCUMENTS, CORPUS))
-    every_file = [file for files in planned.values() for file in files]
-    for ranker in study.rankers:
+        stages.add(f"plans-{arm.name}", sample, settings, [plans.file for plans in arm.plans], reads)
+    every_file = [plans.file for plans in study.plan_sets]
+    for place, ranker in enumerate(study.rankers):
         sets = start.plans if ranker.base_only and start is not None else study.plan_sets
-        ranking = Ranking(ranker.name, ranker.verifier, sets, ranker.corpus)
+        composed = study.composed[place] if study.composed else None
+        ranking = Ranking(ranker.name, ranker.verifier, sets, ranker.corpus, composed, config.best_of)
         outputs = tuple(plans.rewarded(ranker.name) for plans in sets)
+        outputs += (composed.file,) if composed is not None else ()
         reads = [TEST, ranker.corpus, *(plans.file for plans in sets), *([TRAIN] if ranker.verifier is None else [])]
         reads += [SELF_TRAINED] if is_self_trained(ranker.verifier) else []
         stages.add(f"rewards-{ranker.name}", rank, ranking, outputs, reads)
@@ -236,7 +256,7 @@ def _add_training(stages: StageList, config: AnyExperiment, arm: Arm) -> None:
     if (validation := getattr(run, "validation", None)) is not None:
         reads.append(validation.examples)
     reads += [SELF_TRAINED] if is_self_trained(getattr(run, "reward", None)) else []
-    stages.add(arm.stage, train, Training(run, arm.exact, external), (arm.folder,), reads)
+    stages.add(arm.stage, train, Training(run, arm.exact, arm.permuted, external), (arm.folder,), reads)
 
 
 def _sampling(config: AnyExperiment, arm: Arm, sampling: SamplingConfig, samples: int) -> Sampling:
@@ -260,7 +280,7 @@ def add_vision_stages(stages: StageList, settings: video.VisionPretraining, fold
 
 
 def _add_teaching_corpus(stages: StageList, config: TeachingConfig, folder: str) -> None:
-    """One of the corpora `CORPUS`, `UNCOVERED` and `BY_LISTS`."""
+    """`CORPUS`, or one of the corpora of `Study.corpora`."""
     name = folder if folder == CORPUS else f"corpus-{PurePath(folder).name}"
     source = config.source
     if isinstance(source, ProceduresSource):
@@ -268,9 +288,15 @@ def _add_teaching_corpus(stages: StageList, config: TeachingConfig, folder: str)
         covering, each = (narrations, source.covering) if source.narrations else (lists, source.lists)
         if folder == BY_LISTS:
             covering, each = lists, source.lists
-        instead = wrong if folder == UNCOVERED else ""
-        cut = data.FilesCorpus(config.corpus, folder, (Path(covering),), each=each, instead=instead)
-        stages.add(name, data.build_files_corpus, cut, (folder,), (covering, *([wrong] if instead else [])))
+        cut = data.FilesCorpus(config.corpus, folder, (Path(covering),), each=each, seed=config.seed)
+        reads = [covering]
+        if folder == UNCOVERED:
+            cut, reads = replace(cut, instead=wrong), [covering, wrong]
+        elif folder == LINES_SHUFFLED:
+            cut = replace(cut, order="shuffled")
+        elif folder == CAPTIONS:
+            cut, reads = replace(cut, captions=lists), [covering, lists]
+        stages.add(name, data.build_files_corpus, cut, (folder,), reads)
         return
     known, taught = data.known_and_taught(load_world(), config.seed)
     narrated = tuple((goal, source.background) for goal in known)

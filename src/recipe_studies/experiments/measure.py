@@ -127,11 +127,11 @@ def measure(run_dir: Path, study: Study) -> Measurement:
         plans={},
         judge=judge,
     )
-    for plans in study.plan_sets:
+    for plans in (*study.plan_sets, *study.composed):
         rewards = {
             ranker.name: [row.reward for row in read_predictions(run_dir / plans.rewarded(ranker.name))]
             for ranker in study.rankers
-            if plans.regime == BASE or not ranker.base_only
+            if plans not in study.composed and (plans.regime == BASE or not ranker.base_only)
         }
         scored = []
         for index, plan in enumerate(measured.score(read_predictions(run_dir / plans.file))):

@@ -8,7 +8,7 @@ from recipe.prompting import open_prompt
 from recipe.training.preflight import Requirement, check, encoder_at_hand, model_findings
 from recipe_studies.experiments.expand import expand, read_inputs
 from recipe_studies.experiments.schedule import finished_stages, run_state
-from recipe_studies.experiments.settings import (
+from recipe_studies.experiments.settings import , FilesSource(
     AnyExperiment,
     ProceduresSource,
     WorldSource,
@@ -53,7 +53,8 @@ def check_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = N
     if isinstance(source, WorldSource):
         findings.append(Requirement("data", "ok", "drawn from the embedded world"))
     else:
-        for file in dict.fromkeys((*source.procedures, *source.narrations, *source.wrong_narrations)):
+        foreign = source.wrong_narrations if isinstance(source, FilesSource) else ()
+        for file in dict.fromkeys((*source.procedures, *source.narrations, *foreign)):
             problem = "" if (root / file).exists() else ": the file does not exist; give its folder with --data"
             findings.append(Requirement("data", "missing" if problem else "ok", f"{root / file}{problem}"))
         known = source.known if isinstance(source, ProceduresSource) else ()

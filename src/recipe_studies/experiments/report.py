@@ -102,7 +102,7 @@ def write_report(run_dir: Path, config: AnyExperiment, progress: Progress) -> No
         if isinstance(config, VideoConfig) and measured.world is not None:
             draw_clips(measured.world, [examples[0] for examples in measured.prompts.values()], run_dir / "clips.png")
         advance(1)
-        for plans in measured.study.plan_sets:
+        for plans in (*measured.study.plan_sets, *measured.study.composed):
             scored = measured.plans[plans.regime][plans.seed]
             rows = ((measured.examples[plan.example_id], plan.sample, plan.texts, plan.metrics()) for plan in scored)
             write_plan_rows(run_dir / ROWS / PurePath(plans.file).name, plans.regime, plans.seed, rows)

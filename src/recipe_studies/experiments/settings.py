@@ -36,12 +36,30 @@ OwnName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]*$")]
 """A name in `[verifiers]`, which becomes a part of the names of files."""
 Optimiser = Literal["grpo", "best-of-n"]
 """What trains on a reward: GRPO, with the keys of `[grpo]`, or best-of-N rounds, with those of `[best_of_n]`."""
-COMPARED = {"paper": "paper", "grounded": "grounded", "validity": "exact validity", "wrong": "a wrong corpus"}
-"""Rewards that an experiment compares with its main one, as the report calls them: `wrong` is the main one on
-narrations of another domain."""
-RANKERS = ("paper", "grounded", "self-trained", "relevance", "wrong")
+ComparedName = Literal[
+    "paper", "grounded", "validity", "r0", "wrong", "shuffled", "mixed", "permuted", "rounds", "labels",
+]  # fmt: skip
+"""What an experiment compares with its main reward."""
+COMPARED: Mapping[str, str] = {
+    "paper": "paper",
+    "grounded": "grounded",
+    "validity": "exact validity",
+    "r0": "R0, no corpus",
+    "wrong": "a wrong corpus",
+    "shuffled": "shuffled lines",
+    "mixed": "mixed lines",
+    "permuted": "permuted rewards",
+    "rounds": "grounded, best-of-N rounds",
+    "labels": "consensus labels",
+}
+"""What runs are trained on, as the report calls it. The main reward on other corpora: narrations of another domain;
+the same narrations with the lines of each shuffled, so that order is lost; with all lines dealt out anew, so that
+content is. The main reward with the rewards of each prompt's plans permuted, of which nothing can be learned. The main
+reward in best-of-N rounds. SFT on what narrations agree on (`recipe.evaluation.retrieval`)."""
+RANKERS = ("paper", "grounded", "self-trained", "relevance", "wrong", "shuffled", "captions")
 """What chooses among samples, beside those of `[verifiers]`: a verifier; R0, which reads no corpus
-(recipe.reward.baselines); or the grounded reward on a wrong corpus, for the base's samples alone."""
+(recipe.reward.baselines); or, for the base's samples alone, the grounded reward on another corpus: on one of other
+tasks, on the same one with the lines of each narration shuffled, and with a quarter of annotated lines."""
 
 
 class WorldSource(Settings):
@@ -54,8 +72,13 @@ class WorldSource(Settings):
     """Domains of the world whose goals are used; empty: all. A wrong corpus tells the goals of the others."""
     narrations: Positive = 1500
     """Narrations of the verification corpus, of all goals in turn."""
+    clean: Fraction = 0.0
+    """How near narrations are to lists of all steps in a valid order: 0 for a narrator's, 1 for lists
+    (`recipe.world.narrator.NarratorStyle.cleaner`)."""
     documents: Positive = 12000
     """Noisy procedures that the base planner is trained on."""
+    exposure: Fraction = 1.0
+    """Share of them that is about the goals that are used; the others are about goals of the other domains."""
     train: Positive = 400
     """Training examples."""
     test: Positive = 100
@@ -165,8 +188,8 @@ class Experiment(StudySettings):
 
     @property
     def has_wrong_corpus(self) -> bool:
-        """Whether there are narrations of another domain: on a world always."""
-        return isinstance(self.source, WorldSource) or bool(self.source.wrong_narrations)
+        """Whether there are narrations of other tasks: only files of one's own may lack them."""
+        return not isinstance(self.source, FilesSource) or bool(self.source.wrong_narrations)
 
 
 class ExperimentConfig(Experiment):
@@ -176,7 +199,7 @@ class ExperimentConfig(Experiment):
     """Keys of SFTConfig but for the paths; without the table there is no SFT on annotations."""
     optimiser: Optimiser = "grpo"
     """What trains on a reward; its table, `[grpo]` or `[best_of_n]`, names the main reward."""
-    compared: tuple[Literal["paper", "grounded", "validity", "wrong"], ...] = ()
+    compared: tuple[ComparedName, ...] = ()
     """Further rewards, each with a run of its own that differs from the main one in nothing else."""
     compared_steps: Positive | None = None
     """Steps of GRPO on the further rewards, where they are not those of `[grpo]`."""
@@ -194,6 +217,13 @@ class ExperimentConfig(Experiment):
             )
         if "wrong" in self.compared and not self.has_wrong_corpus:
             raise ValueError("compared: 'wrong' needs source.wrong_narrations; give files, or leave it out")
+        if self.has_world and self.source.exposure < 1 and not self.source.domains:
+            raise ValueError("source.exposure leaves documents about other domains; name domains, or leave it out")
+        for name, table in (("labels", self.sft), ("rounds", self.best_of_n)):
+            if name in self.compared and not table:
+                raise ValueError(f"compared: {name!r} needs the table [{'sft' if name == 'labels' else 'best_of_n'}]")
+        if "labels" in self.compared and not self.has_world:
+            raise ValueError("compared: 'labels' has a use on a world only: their settings are chosen on its validity")
         if self.compared_steps and (self.optimiser != "grpo" or not self.compared):
             raise ValueError("compared_steps has a use with optimiser = 'grpo' and compared only; remove it")
         if self.packaged_base and (self.model or not self.has_world):
@@ -277,7 +307,7 @@ class TeachingWorld(WorldSource):
     lists: Positive = 8
     """Step lists of each taught goal, in the corpus that covers them by lists."""
     exposure: Fraction = 0.5
-    """Share of the base's documents about taught goals: noisy text, where that of known goals is without noise."""
+    """As of a world, about the taught goals: noisy text, where that of known goals is without noise."""
     validation: Positive = 100
     """Validation prompts."""
 
@@ -301,10 +331,8 @@ class ProceduresSource(Settings):
     known_share: Fraction = 0.0
     """Share of the goals that the base knows instead: they join its training, and are not taught."""
     narrations: tuple[Path, ...] = ()
-    """Narration files that hold what is said in the videos of the corpus; empty: the corpus is their step lists."""
-    wrong_narrations: tuple[Path, ...] = ()
-    """Narration files of another domain; what is of the taught videos or of the same source as `narrations` is left
-    out. Empty: step lists of what the base knows."""
+    """Narration files that hold what is said in the videos of the corpus, and in those of the goals that the base
+    knows, which are the wrong corpus; empty: both are step lists."""
     test_split: Literal["test", "val"] = "test"
     """Split of the procedures that is tested on."""
     prompt_share: Fraction = 0.5
@@ -351,7 +379,9 @@ class TeachingConfig(Experiment):
     """Seeds of the arms; data, base and samples have `seed`."""
     rankers: tuple[OwnName, ...] = ("grounded", "paper", "relevance")
     """What chooses among the base's samples without training, and rewards the plans of every run: `paper`,
-    `grounded`, `self-trained`, `relevance`, `wrong` or a name in `verifiers`."""
+    `grounded`, `self-trained`, `relevance`, `wrong`, `shuffled`, `captions` or a name in `verifiers`."""
+    composed: bool = False
+    """Measure also the plans that each of them composes of the base's samples (`recipe.reward.composition`)."""
     sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths, for the arm `gold`."""
     sft_known: dict[str, Any] = Field(default_factory=dict)
@@ -378,6 +408,9 @@ class TeachingConfig(Experiment):
             )
         if self.sft_known and not (isinstance(self.source, ProceduresSource) and self.source.known_share):
             raise ValueError("sft_known needs goals that the base knows; give source.known_share, or remove it")
+        if self.by_lists or self.has_world:
+            if others := sorted({"shuffled", "captions"} & {*self.rankers}):
+                raise ValueError(f"rankers: {others[0]!r} needs source.narrations; give files, or leave it out")
         if isinstance(self.source, ProceduresSource):
             if not self.source.narrations and {"narrations", "paper"} & {*self.arms}:
                 raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")

@@ -1,8 +1,10 @@
 """The stages that train, sample and reward: each reads what earlier stages left and leaves its own outputs."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 from recipe.artifacts import atomic_path, remove
@@ -16,16 +18,19 @@ from recipe.config import (
     SamplingConfig,
     SFTConfig,
 )
-from recipe.data.examples import read_examples
+from recipe.data.examples import read_examples, write_examples
 from recipe.planning.planner import Planner
 from recipe.planning.prediction_files import read_predictions, write_predictions
+from recipe.planning.predictions import Prediction
 from recipe.progress import Progress
 from recipe.prompting import open_prompt
-from recipe.reward.scorer import Scorer
+from recipe.reward.composition import compose
+from recipe.reward.scorer import Outcome, PromptGroup, Scorer
+from recipe.types import Example
 from recipe_studies.experiments import video
 from recipe_studies.experiments.models import open_stage_model
 from recipe_studies.experiments.settings import SELF_TRAINED
-from recipe_studies.experiments.study import BASE, CORPUS, DOCUMENTS, TEST, TRAIN, VALIDATION, PlanSet
+from recipe_studies.experiments.study import BASE, COPIES, CORPUS, LABELS, TEST, TRAIN, VALIDATION, PlanSet
 
 if TYPE_CHECKING:
     from recipe.training.video.data import Renderer
@@ -40,6 +45,8 @@ class Training:
 
     config: BaseModelConfig | SFTConfig | GRPOConfig | BestOfNConfig
     exact: bool = False
+    permuted: bool = False
+    """Whether each prompt's rewards are permuted."""
     is_external_model: bool = False
     """Whether the model to start from is a hub id or a folder outside the run."""
     shown: str = ""
@@ -86,11 +93,28 @@ def train(folder: Path, settings: Training, progress: Progress) -> None:
     else:
         assert config.corpus is not None
         scorer = Verifier(Corpus.open(config.corpus, devices=config.corpus_devices), config.reward)
+    if settings.permuted:
+        scorer = PermutedRewards(scorer, config.seed)
     measure = None if config.validation is None else plan_measure(config.validation)
     if isinstance(config, BestOfNConfig):
         train_best_of_n(config, scorer, progress, measure=measure)
     else:
         train_grpo(config, scorer, progress, clips, measure=measure)
+
+
+@dataclass(frozen=True, slots=True)
+class PermutedRewards:
+    """Another scorer's rewards, those of a prompt's plans in another order, so that nothing can be learned of them."""
+
+    scorer: Scorer
+    seed: int
+
+    def score_groups(self, groups: Sequence[PromptGroup]) -> Sequence[Sequence[Outcome]]:
+        """The outcomes of each group, permuted by its texts and the seed."""
+        return [
+            Random(f"{self.seed} {group}").sample(list(own), len(own))
+            for group, own in zip(groups, self.scorer.score_groups(groups), strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +219,9 @@ class Ranking:
     verifier: RewardConfig | None
     plans: tuple[PlanSet, ...]
     corpus: str = CORPUS
+    composed: PlanSet | None = None
+    """Where plans are written that it composes of the first `best_of` of `plans[0]`; None for nowhere."""
+    best_of: int = 0
 
 
 def rank(folder: Path, settings: Ranking, progress: Progress) -> None:
@@ -217,26 +244,72 @@ def rank(folder: Path, settings: Ranking, progress: Progress) -> None:
     for plans, predictions in zip(settings.plans, sets, strict=True):
         rewarded = reward_predictions(scorer, examples, predictions, progress)
         write_predictions(folder / plans.rewarded(settings.ranker), rewarded)
+        if settings.composed is not None and plans is settings.plans[0]:
+            sampled: dict[str, dict[tuple[str, ...], float]] = {example.example_id: {} for example in examples}
+            for row in rewarded:
+                if row.sample < settings.best_of and row.reward is not None:
+                    sampled[row.example_id].setdefault(row.steps, row.reward)
+            known = [example for example in examples if sampled[example.example_id]]
+            with progress.task("composing"):
+                prompts = [(example.goal, example.history) for example in known]
+                best = compose(scorer, prompts, [sampled[example.example_id] for example in known])
+            made = [
+                Prediction(example.example_id, steps, reward=reward)
+                for example, (steps, reward) in zip(known, best, strict=True)
+            ]
+            write_predictions(folder / settings.composed.file, made)
 
 
-def label(folder: Path, settings: PlanSet, progress: Progress) -> None:
-    """Consensus labels for every test prompt, in the wordings of the base's text.
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    """Plans that are read from the corpus: copies of the nearest narration, and consensus labels."""
 
-    Their settings are the best of a grid by exact validity on the validation prompts: more than real data would tell.
+    plans: tuple[PlanSet, ...]
+    """`LABELS` and `COPIES`, or one of them."""
+    wordings: str
+    """Examples whose steps labels are made of: what the base has read."""
+    exact: bool
+    """Whether their settings are chosen by exact validity, and else by matched F1."""
+    trained: str = ""
+    """Where the training prompts are written with their labels, those without one left out; empty for nowhere."""
+
+
+def label(folder: Path, settings: Labelling, progress: Progress) -> None:
+    """Copies and labels for every test prompt, and labels for the training prompts if they are asked for.
+
+    The settings of labels are the best of a grid on the validation prompts, whose annotations they need.
     """
     from recipe.corpus.store import Corpus
+    from recipe.evaluation.matching import StepMatcher
     from recipe.evaluation.retrieval import RetrievalPlanner
     from recipe.world.load import load_world
     from recipe.world.validity import score_plan
 
-    world, validation = load_world(), read_examples(folder / VALIDATION)
-    texts = (text for row in read_examples(folder / DOCUMENTS) for text in (*row.history, *row.continuation))
+    tested, corpus = read_examples(folder / TEST), Corpus.open(folder / CORPUS)
     with progress.task("labelling"):
-        planner = RetrievalPlanner(Corpus.open(folder / CORPUS), texts)
-        chosen, _ = planner.choose(
-            validation, lambda example, plan: score_plan(world, example.goal, example.history, plan).score
-        )
-        write_predictions(folder / settings.file, planner.consensus(read_examples(folder / TEST), chosen))
+        if COPIES in settings.plans:
+            write_predictions(folder / COPIES.file, RetrievalPlanner(corpus).copies(tested))
+        if LABELS not in settings.plans:
+            return
+        documents, validation = read_examples(folder / settings.wordings), read_examples(folder / VALIDATION)
+        wordings = {text for row in documents for text in (*row.history, *row.continuation)}
+        planner, matcher = RetrievalPlanner(corpus, wordings), StepMatcher(corpus.encoder.encode)
+        world = load_world() if settings.exact else None
+
+        def measured(example: Example, plan: Sequence[str]) -> float:
+            if world is not None:
+                return score_plan(world, example.goal, example.history, plan).score
+            return matcher.agreement(example, plan).f1
+
+        if world is None:
+            matcher.learn([*wordings, *(text for e in validation for text in (*e.history, *e.continuation, e.goal))])
+        chosen, _ = planner.choose(validation, measured)
+        write_predictions(folder / LABELS.file, planner.consensus(tested, chosen))
+        if settings.trained:
+            training = read_examples(folder / TRAIN)
+            labelled = zip(training, planner.consensus(training, chosen), strict=True)
+            rows = [replace(example, continuation=plan.steps) for example, plan in labelled if plan.steps]
+            write_examples(folder / settings.trained, rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,15 @@ The three kinds of settings become three functions from TOML to arms. Paths are 
     grpo-REWARD/ best-of-n-REWARD/   the same on a reward that is compared
     data/validation.jsonl            prompts for validation while training, where the settings ask for it
     predictions/RUN.jsonl            plans of a run, with their rewards; RUN-greedy.jsonl: its greedy plans
-    predictions/labels.jsonl         consensus labels of the corpus, where they stand beside the planners
+    predictions/labels.jsonl         consensus labels of the corpus, where they stand beside the planners; copies.jsonl:
+                                     lines of the nearest narration
     plans/ARM-SEED.jsonl             plans of a run, without rewards; ARM-SEED-greedy.jsonl: its greedy plans
     rewarded/RANKER/ARM-SEED.jsonl   the same plans with a ranker's rewards
+    composed/RANKER.jsonl            plans that it composes of the base's samples
     rows/RUN.jsonl                   plans of a run with their prompts, rewards and all measures
+    data/labelled.jsonl              training prompts with consensus labels for a continuation
     corpus-wrong/                    controls: a corpus of another domain
+    corpus-shuffled/ corpus-mixed/   controls: the corpus with the lines of each narration, or all lines, in another order
     controls/NAME-SEED/              controls: a training run for every control and seed
     corpora/NAME/ teach/ARM-SEED/    teaching: corpora that cover the tasks or do not; a training run for every arm
     sft-known/                       teaching: the base after fine-tuning on the goals that it knows
@@ -46,6 +50,8 @@ from recipe_studies.experiments.settings import (
 NARRATIONS, TRAIN, TEST, DOCUMENTS = (f"data/{name}.jsonl" for name in ("narrations", "train", "test", "documents"))
 VALIDATION, HELD_OUT, KNOWN = (f"data/{name}.jsonl" for name in ("validation", "held-out", "known"))
 CORPUS, WRONG, BASE, SFT_KNOWN = "corpus", "corpus-wrong", "base", "sft-known"
+SHUFFLED, MIXED = "corpus-shuffled", "corpus-mixed"
+LABELLED = "data/labelled.jsonl"
 ATTRIBUTES, WORDS, ALIGNED = (f"vision/{name}" for name in ("attributes", "words", "aligned"))
 
 View = Literal["video", "other", "blank", "goal", "text", "perceived"]
@@ -85,8 +91,9 @@ ARM_REGIMES: Mapping[ArmName, str] = {
     "gold": "SFT on gold",
 }
 """Regimes of the arms of a teaching experiment."""
-UNCOVERED, BY_LISTS = "corpora/0", "corpora/lists"
-"""Teaching: a corpus of the known goals alone, and one that covers the taught goals by step lists."""
+UNCOVERED, BY_LISTS, LINES_SHUFFLED, CAPTIONS = (f"corpora/{name}" for name in ("0", "lists", "shuffled", "captions"))
+"""Teaching: a corpus of the known goals alone, one that covers the taught goals by step lists, and the one of speech
+with the lines of each narration shuffled, or with a quarter of annotated lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,9 @@ class PlanSet:
 
 
 LABELS = PlanSet("consensus labels", "predictions/labels.jsonl")
-"""Plans of no planner: what the narrations agree on, in known wordings (`recipe.evaluation.retrieval`)."""
+COPIES = PlanSet("retrieve and copy", "predictions/copies.jsonl")
+"""Plans of no planner: what the narrations agree on, in known wordings, and the lines that are left in the nearest
+narration (`recipe.evaluation.retrieval`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +134,8 @@ class Arm:
     """Names the curve of a run on a reward."""
     exact: bool = False
     """Whether the reward is the exact validity of the world, and not that of `config.reward`."""
+    permuted: bool = False
+    """Whether each prompt's rewards are permuted, so that they say nothing of the plans."""
 
     @property
     def folder(self) -> str:
@@ -187,8 +198,10 @@ class Study:
     """Whether plans are compared with the reference continuation, beside their validity."""
     shown: tuple[str, ...] = ()
     """Regimes whose plans the report shows; empty for all."""
-    labelled: bool = False
-    """Whether the narrations' consensus labels stand beside the planners."""
+    read_from_corpus: tuple[PlanSet, ...] = ()
+    """Plans that stand beside the planners': consensus labels, and copies of the nearest narration."""
+    composed: tuple[PlanSet, ...] = ()
+    """What each ranker composes of the base's samples, in the order of `rankers`."""
     judged: bool = False
     """Whether the proxy judge judges the plans, where no validity is known."""
     controls: tuple[Contrast, ...] = ()
@@ -208,8 +221,8 @@ class Study:
 
     @property
     def plan_sets(self) -> tuple[PlanSet, ...]:
-        """The plan sets of all models, and the labels."""
-        return (*(plans for arm in self.arms for plans in arm.plans), *([LABELS] if self.labelled else []))
+        """The plan sets of all models and of the corpus, which every ranker rewards."""
+        return (*(plans for arm in self.arms for plans in arm.plans), *self.read_from_corpus)
 
     @property
     def reward_arms(self) -> tuple[Arm, ...]:
@@ -269,6 +282,7 @@ def _method(config: ExperimentConfig) -> Study:
     main reward among the plans of the run that it trained. Raises ConfigError.
     """
     optimiser, table = config.optimiser, config.optimiser.replace("-", "_")
+    corpora = {"wrong": WRONG, "shuffled": SHUFFLED, "mixed": MIXED}
     first = run_config(config, table, optimiser, config.seed)
     main, best = first.reward.verifier, f"best of {config.best_of}"
     if main in config.compared:
@@ -284,26 +298,34 @@ def _method(config: ExperimentConfig) -> Study:
     choices, rankers = [Choice(f"{best}, {main}" if config.compared else best, "reward")], list[Ranker]()
     for name in config.compared:
         folder, regime = f"{optimiser}-{name}", f"trained on {COMPARED[name]}"
-        verifier = (
-            first.reward if name == "wrong" else RewardConfig() if name == "validity" else RewardConfig(verifier=name)
+        verifier = RewardConfig(verifier=name) if name in ("paper", "grounded", "r0") else first.reward
+        fixed: dict[str, Any] = {"corpus": corpora[name]} if name in corpora else {}
+        if name == "labels":
+            run = run_config(config, "sft", "sft-labels", config.seed, examples=LABELLED)
+            arms.append(Arm(run.output.name, run.output.name, run, _plan_sets(regime, "predictions", run.output.name)))
+            continue
+        run = run_config(
+            config, "best_of_n" if name == "rounds" else table, folder, config.seed, verifier, **fixed
         )
-        fixed: dict[str, Any] = {"corpus": WRONG} if name == "wrong" else {}
-        run = run_config(config, table, folder, config.seed, verifier, **fixed)
-        if config.compared_steps:
+        if config.compared_steps and name != "rounds":
             run = run.model_copy(update={"steps": config.compared_steps})
-        arms.append(Arm(folder, folder, run, _plan_sets(regime, "predictions", folder), regime, name == "validity"))
-        if name not in ("validity", "wrong"):
+        plans = _plan_sets(regime, "predictions", folder)
+        arms.append(Arm(folder, folder, run, plans, regime, name == "validity", name == "permuted"))
+        if name in ("paper", "grounded"):
             rankers.append(Ranker(name, verifier))
             choices.append(Choice(f"{best}, {name}", name))
     if config.compared:
         rankers.append(Ranker("relevance", None))
         choices += [Choice(f"{best}, R0", "relevance"), Choice(f"{trained}, {best}", "reward", trained)]
-    others = [arm.regime for arm in arms if arm.regime and arm.regime != trained]
+    others = [plans.regime for arm in arms[1:] for plans in arm.plans[:1] if plans.regime != trained]
     beside = [Contrast(f"{trained}{how}", f"{other}{how}") for how in ("", GREEDY) for other in others]
     labelled = config.has_world and bool(config.compared)
     if labelled:
-        compared_with_labels = (trained, f"{trained}{GREEDY}", f"{trained}, {best}")
-        beside += [Contrast(LABELS.regime), *(Contrast(regime, LABELS.regime) for regime in compared_with_labels)]
+        compared_with_labels = (trained, f"{trained}{GREEDY}", f"{trained}, {best}", f"{best}, {main}")
+        for label in (LABELS.regime, COPIES.regime):
+            beside += [Contrast(label), *(Contrast(regime, label) for regime in compared_with_labels)]
+    if config.compared:
+        beside += [Contrast(choice.regime, f"{best}, R0") for choice in choices if choice.regime != f"{best}, R0"]
     settings = {"SFT": config.sft} if config.sft is not None else {}
     return Study(
         config=config,
@@ -315,7 +337,7 @@ def _method(config: ExperimentConfig) -> Study:
         reward=first.reward,
         compares_references=not config.has_world or bool(config.compared),
         shown=tuple(plans.regime for arm in arms for plans in arm.plans if plans.greedy) if config.compared else (),
-        labelled=labelled,
+        read_from_corpus=(LABELS, COPIES) if labelled else (),
         settings=settings | ({"best-of-N rounds": config.best_of_n} if optimiser == "best-of-n" else {}),
     )
 
@@ -398,14 +420,28 @@ def _teaching(config: TeachingConfig) -> Study:
             run = run_config(config, table, folder, seed, reward, **fixed)
         plans = _plan_sets(regime, "plans", f"{name}-{seed}", seed)
         arms.append(Arm(f"{name}-{seed}", f"teach-{name}-{seed}", run, plans, regime, exact))
+    other_corpora = {"wrong": UNCOVERED, "shuffled": LINES_SHUFFLED, "captions": CAPTIONS}
     rankers = []
     for name in config.rankers:
-        if name == "wrong":
-            rankers.append(Ranker(name, grounded, UNCOVERED, base_only=True))
+        if name in other_corpora:
+            rankers.append(Ranker(name, grounded, other_corpora[name], base_only=True))
         else:
             rankers.append(Ranker(name, None if name == "relevance" else _verifier(config, name)))
+    words = {"wrong": "wrong corpus", "relevance": "R0"}
+    titles = {name: words.get(name, name) for name in config.rankers}
     best = f"best of {config.best_of}"
-    choices = [Choice(f"{best}, {'wrong corpus' if name == 'wrong' else name}", name) for name in config.rankers]
+    choices = [Choice(f"{best}, {title}", name) for name, title in titles.items()]
+    composed = [
+        PlanSet(f"composed of {config.best_of}, {title}", f"composed/{name}.jsonl")
+        for name, title in titles.items()
+        if config.composed
+    ]
+    # A given model has read what nobody knows; without text that the base has read there are no wordings for labels.
+    from_corpus = (LABELS, COPIES) if config.sft_known or not config.model else (COPIES,)
+    beside = [Contrast(plans.regime) for plans in (*composed, *from_corpus)]
+    for own in ([choice.regime for choice in choices], [plans.regime for plans in composed]):
+        beside += [Contrast(own[0], other) for other in own[1:]]
+        beside += [Contrast(own[0], plans.regime) for plans in from_corpus if own]
     corpora = [corpus for _, _, _, corpus, _ in wanted] + [ranker.corpus for ranker in rankers]
     regimes = list(dict.fromkeys(arm.regime for arm in arms if arm.regime))
     settings = {f"verifier {name}": given for name, given in config.verifiers.items()} | {"SFT": config.sft}
@@ -414,11 +450,13 @@ def _teaching(config: TeachingConfig) -> Study:
     return Study(
         config=config,
         arms=tuple(arms),
-        contrasts=(*_to_the_base(arms), *(Contrast(choice.regime) for choice in choices)),
+        contrasts=(*_to_the_base(arms), *(Contrast(choice.regime) for choice in choices), *beside),
         seeds=config.seeds,
         seed_contrasts=_to_the_base(arms),
         choices=tuple(choices),
         rankers=tuple(rankers),
+        read_from_corpus=from_corpus,
+        composed=tuple(composed),
         self_trained=grounded if config.is_self_trained else None,
         compares_references=True,
         shown=(BASE, *tested),
