@@ -3,8 +3,8 @@
 A file holds one measurement. Files that share the name before the first hyphen share a page: `search.json` and
 `search-gpu.json` are sections of docs/results/search.md. Keys that a page shows:
 
-    title, command, commit, machine, date   how the figures came about; an empty string is left out. A commit may be
-             "added in COMMIT", where it is not known of which one the figures are
+    title, command, commit, machine   how the figures came about; an empty string is left out. A commit may be "added
+             in COMMIT", where it is not known of which one the figures are
     guide    the page of the documentation that explains them, such as "search.md"
     body     in their order: paragraphs (strings), tables ({"title", "columns", "rows"}; the title may be left out)
              and images ({"image": "../images/x.png", "alt": "..."})
@@ -160,7 +160,9 @@ def result_lines(template: str) -> str:
     def cell(name: re.Match[str]) -> str:
         file, row, column = name.groups()
         measurement = json.loads((SOURCE / f"{file}.json").read_text(encoding="utf-8"))
-        tables = [part for part in measurement["body"] if not isinstance(part, str) and column in part.get("columns", ())]
+        tables = [
+            part for part in measurement["body"] if not isinstance(part, str) and column in part.get("columns", ())
+        ]
         cells = [line[table["columns"].index(column)] for table in tables for line in table["rows"] if line[0] == row]
         if len(cells) != 1:
             raise ValueError(f"{TEMPLATE.name}: {name[0]} names {len(cells)} cells of {file}.json; it must name one")
