@@ -3,7 +3,8 @@
 A file holds one measurement. Files that share the name before the first hyphen share a page: `search.json` and
 `search-gpu.json` are sections of docs/results/search.md. Keys that a page shows:
 
-    title, command, commit, machine, date   how the figures came about; an empty string is shown as "not recorded"
+    title, command, commit, machine   how the figures came about; an empty string is left out. A commit may be "added
+             in COMMIT", where it is not known of which one the figures are
     guide    the page of the documentation that explains them, such as "search.md"
     body     in their order: paragraphs (strings), tables ({"title", "columns", "rows"}; the title may be left out)
              and images ({"image": "../images/x.png", "alt": "..."})
@@ -12,10 +13,13 @@ A file holds one measurement. Files that share the name before the first hyphen 
 
 Other keys are values, for whoever computes with them. Those of the demo, studies-demo.json, also make the lines of
 README.md between `<!-- demo -->` and `<!-- /demo -->`: the plan that its report begins with, the picture, which must
-show the same curves, and the table.
+show the same curves, and the table. Its lines between `<!-- results -->` and `<!-- /results -->` are those of
+benchmarks/results/readme.md, where `{FILE: ROW: COLUMN}` stands for a cell of a table of FILE.json; they end with the
+commits of these files. A page that is written by hand, docs/results/index.md, is left as it is.
 """
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby, zip_longest
@@ -26,10 +30,12 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "benchmarks" / "results"
 TARGET = Path(__file__).with_name("results")
 README, PICTURE = ROOT / "README.md", "docs/images/demo.svg"
-BETWEEN = ("<!-- demo -->\n", "<!-- /demo -->\n")
+TEMPLATE, BY_HAND = SOURCE / "readme.md", TARGET / "index.md"
+CELL = re.compile(r"\{([\w-]+): ([^{}]+?): ([^:{}]+)\}")
+WITHOUT_SOURCE = re.compile(r"(?<![\w.])\d*\.\d|(?<=\| )[-+−\d][-+−\d,./%; \[\]]*(?= \|)")
+"""A number with a decimal point, and a cell of nothing but numbers."""
 MARKS = {"valid": "✓", "repeat": "↺", "out-of-order": "↯", "alien": "✕"}
 """As the report's."""
-PROVENANCE = ("command", "commit", "machine", "date")
 
 
 def pages() -> dict[Path, str]:
@@ -51,12 +57,11 @@ def pages() -> dict[Path, str]:
 
 def section(measurement: Mapping[str, Any]) -> list[str]:
     """The lines of one measurement."""
-    lines = [f"## {measurement['title']}", "", "| | |", "| --- | --- |"]
-    for key in PROVENANCE:
-        value = measurement[key] or "not recorded"
-        lines.append(f"| {key} | {f'`{value}`' if key in ('command', 'commit') and measurement[key] else value} |")
-    lines += [f"| all values | `git show {source}` |" for source in measurement.get("raw", ())]
-    lines += [f"| values | `benchmarks/results/{measurement['file']}` |", ""]
+    source = [f"`{measurement['command']}`"] if measurement["command"] else []
+    source += [f"commit {measurement['commit']}", measurement["machine"]]
+    source += [f"all values: `git show {path}`" for path in measurement.get("raw", ())]
+    source += [f"`benchmarks/results/{measurement['file']}`"]
+    lines = [f"## {measurement['title']}", "", "; ".join(filter(None, source)) + ".", ""]
     for part in measurement["body"]:
         if isinstance(part, str):
             lines += [part, ""]
@@ -145,27 +150,65 @@ def _gain(value: Mapping[str, float] | None) -> str:
     return f"{value['mean']:+.3f}" + (f" [{value['low']:+.3f}, {value['high']:+.3f}]" if "low" in value else "")
 
 
+def result_lines(template: str) -> str:
+    """The template with the cells that it names, and a line of their sources.
+
+    Raises ValueError where a name means no cell or several, or where a figure stands in the template itself.
+    """
+    commits = {}
+
+    def cell(name: re.Match[str]) -> str:
+        file, row, column = name.groups()
+        measurement = json.loads((SOURCE / f"{file}.json").read_text(encoding="utf-8"))
+        tables = [
+            part for part in measurement["body"] if not isinstance(part, str) and column in part.get("columns", ())
+        ]
+        cells = [line[table["columns"].index(column)] for table in tables for line in table["rows"] if line[0] == row]
+        if len(cells) != 1:
+            raise ValueError(f"{TEMPLATE.name}: {name[0]} names {len(cells)} cells of {file}.json; it must name one")
+        commits[file] = measurement["commit"]
+        return str(cells[0])
+
+    text = CELL.sub(cell, template)
+    if figure := WITHOUT_SOURCE.search(CELL.sub("", template)):
+        raise ValueError(f"{TEMPLATE.name}: the figure at {figure.start()} has no source; write {{FILE: ROW: COLUMN}}")
+    sources = ", ".join(f"`{file}.json` ({commit})" for file, commit in commits.items())
+    return f"{text}\nSources, in `benchmarks/results`: {sources}.\n"
+
+
 def readme(measured: Mapping[str, Any]) -> str:
-    """The text of README.md with the demo's lines. Raises ValueError where the picture shows other curves."""
+    """README.md with the lines of the demo and of the results. Raises ValueError where the picture has other curves."""
     if measured["curves"] not in (ROOT / PICTURE).read_text(encoding="utf-8"):
         raise ValueError(
             f"{PICTURE} is not of the run of studies-demo.json; draw it again: recipe report RUN --figure {PICTURE}"
         )
     text = README.read_text(encoding="utf-8")
-    first, rest = text.split(BETWEEN[0])
-    return first + BETWEEN[0] + "\n".join([*demo_lines(measured), ""]) + BETWEEN[1] + rest.split(BETWEEN[1])[1]
+    for name, lines in (
+        ("demo", "\n".join([*demo_lines(measured), ""])),
+        ("results", result_lines(TEMPLATE.read_text(encoding="utf-8"))),
+    ):
+        first, last = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+        before, rest = text.split(first)
+        text = before + first + lines + last + rest.split(last)[1]
+    return text
+
+
+def main(check: bool) -> None:
+    """Write what differs from the values; with `check` exit with its names instead."""
+    written = pages()
+    written[README] = readme(json.loads((SOURCE / "studies-demo.json").read_text(encoding="utf-8"))["values"])
+    gone = set(TARGET.glob("*.md")) - written.keys() - {BY_HAND}
+    stale = {file for file, text in written.items() if not file.is_file() or file.read_text("utf-8") != text} | gone
+    if check and stale:
+        names = ", ".join(sorted(file.name for file in stale))
+        sys.exit(f"docs/results or README.md is stale ({names}); run {Path(__file__).name}")
+    TARGET.mkdir(exist_ok=True)
+    for file in set() if check else stale:
+        if file in gone:
+            file.unlink()
+        else:
+            file.write_text(written[file], encoding="utf-8")
 
 
 if __name__ == "__main__":
-    written = pages()
-    written[README] = readme(json.loads((SOURCE / "studies-demo.json").read_text(encoding="utf-8"))["values"])
-    present = set(TARGET.glob("*.md"))
-    stale = [file.name for file, text in written.items() if not file.is_file() or file.read_text("utf-8") != text]
-    stale += [file.name for file in present - written.keys()]
-    if "--check" in sys.argv:
-        sys.exit(f"docs/results or README.md is stale ({', '.join(sorted(stale))}); run {sys.argv[0]}" if stale else 0)
-    TARGET.mkdir(exist_ok=True)
-    for file in present - written.keys():
-        file.unlink()
-    for file, text in written.items():
-        file.write_text(text, encoding="utf-8")
+    main("--check" in sys.argv)

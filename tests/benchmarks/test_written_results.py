@@ -1,8 +1,9 @@
-"""A benchmark's result is what docs/results.py reads, and no script writes over another's."""
+"""A benchmark's result is what docs/results.py reads, no script writes over another's, and README's are of these."""
 
 import importlib
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -53,3 +54,51 @@ def test_each_script_has_a_result_of_its_own() -> None:
     scripts = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]
     names = [name for text in scripts for name in re.findall(r'add_json\(parser, "([\w-]+)"\)', text)]
     assert len(names) == len(set(names)) == sum("write_result(" in text for text in scripts) - 1  # common.py
+
+
+@pytest.fixture
+def results(common: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """docs/results.py on copies of README.md, its template and the pages."""
+    module = importlib.import_module("results")
+    for name in ("README", "TEMPLATE"):
+        monkeypatch.setattr(module, name, Path(shutil.copy(getattr(module, name), tmp_path)))
+    monkeypatch.setattr(module, "TARGET", Path(shutil.copytree(module.TARGET, tmp_path / "results")))
+    monkeypatch.setattr(module, "BY_HAND", module.TARGET / "index.md")
+    return module
+
+
+FIGURE = re.compile(r"(?<![\w.])[-+]?\d*\.\d+")
+
+
+@pytest.mark.parametrize("block", ["demo", "results"])
+def test_no_figure_of_the_readme_can_be_changed_by_hand(results: ModuleType, block: str) -> None:
+    results.main(check=True)
+    text = results.README.read_text()
+    first, last = text.index(f"<!-- {block} -->"), text.index(f"<!-- /{block} -->")
+    figures = [found for found in FIGURE.finditer(text) if first < found.start() < last]
+    assert len(figures) > 20
+    for found in figures[::7]:
+        changed = found[0][:-1] + str((int(found[0][-1]) + 1) % 10)
+        results.README.write_text(text[: found.start()] + changed + text[found.end() :])
+        with pytest.raises(SystemExit, match=r"README\.md"):
+            results.main(check=True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["It gains .5 points.", "| base | 38 |", "{reward: asr, paper: no such column}", "{reward: no such row: order}"],
+)
+def test_a_figure_of_the_template_names_its_source(results: ModuleType, line: str) -> None:
+    with pytest.raises(ValueError, match=r"readme\.md"):
+        results.result_lines(f"{results.TEMPLATE.read_text()}\n{line}\n")
+
+
+def test_an_index_written_by_hand_stays_and_other_pages_do_not(results: ModuleType) -> None:
+    results.BY_HAND.write_text("# What we know\n")
+    results.main(check=True)
+    (results.TARGET / "gone.md").write_text("# Results: gone\n")
+    with pytest.raises(SystemExit, match=r"gone\.md"):
+        results.main(check=True)
+    results.main(check=False)
+    assert results.BY_HAND.is_file()
+    assert not (results.TARGET / "gone.md").exists()

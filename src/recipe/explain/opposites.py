@@ -1,7 +1,7 @@
 """Whether a text names the opposite of a step: "turn the water back on" of "turn off the water".
 
-Encoders put opposites as near to each other as rewordings (docs/results/corpus.md), so that words decide here. What is
-known lies in `opposites.toml`: verbs with their particles, and states, of English. A text names one side of a pair
+Encoders put opposites as near to each other as rewordings (docs/results/planning.md), so that words decide here. What
+is known lies in `opposites.toml`: verbs with their particles, and states, of English. A text names one side of a pair
 where it has a form of the verb, with the particle within the words behind it; "not" or "never" before it makes it the
 other side. Two texts are opposites where each names one side alone, and not the same one, of the same thing: the words
 behind both have one in common, or one has nothing but a pronoun there. A step's own verb makes a pair, too, with "not"

@@ -1,4 +1,4 @@
-"""Procedures that a corpus holds without annotation, and plans with known faults made of them.
+"""Procedures that a corpus holds in narrations with titles, and plans with known faults made of them.
 
 A narration with a goal is a procedure of its own. Where narrations are step lists, all of its segments are steps. In
 speech they are 6 to 10 segments that the nearest narrations say too and random ones do not, no two of them alike, in

@@ -5,7 +5,7 @@ plan has both, and no further plan is written for it: N plans of n steps give up
 at the price of their rewards. What bounds a choice among N samples does not bound this one. Where a step depended on
 its place alone, a composed plan would be one more sample; but another plan's steps may follow what the policy would
 never have them follow, so that ln N - (N - 1) / N nats a plan (`recipe.training.best_of_n`) is no limit, and neither is
-the logarithm of all candidates. docs/results/training.md has what it finds on the embedded world.
+the logarithm of all candidates. docs/results/planning.md has what it finds on the embedded world.
 """
 
 from collections.abc import Mapping, Sequence

@@ -75,8 +75,8 @@ def run(
     """Run the experiment of a config, on your own narrations and benchmarks or on the embedded world; write a report.
 
     Without `kind` a config runs the whole method once. With kind = "teaching" it trains on several rewards, each with
-    several seeds, and compares their plans for tasks that the base does not know. With kind = "video" it shows the
-    history as drawn clips.
+    several seeds, and compares their plans for tasks of which the base has read no annotations. With kind = "video"
+    it shows the history as drawn clips.
 
     Example: recipe run configs/narrations.toml --data data
     """

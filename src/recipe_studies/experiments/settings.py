@@ -282,7 +282,7 @@ class VideoConfig(Experiment):
 ArmName = Literal[
     "narrations", "lists", "self-trained", "paper", "validity", "wrong", "r0", "length", "random", "gold",
 ]  # fmt: skip
-"""What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations."""
+"""What teaches the tasks that the base has read no annotations of: a reward and corpus, own plans, or annotations."""
 
 
 class TeachingWorld(WorldSource):
@@ -358,7 +358,7 @@ class ProceduresSource(Settings):
 
 
 class TeachingConfig(Experiment):
-    """Tasks that the base does not know, taught by rewards whose corpora cover them or do not (docs/studies.md)."""
+    """Tasks that the base has read no annotations of, taught by rewards with and without a corpus that covers them."""
 
     kind: Literal["teaching"]
     source: Annotated[TeachingWorld | ProceduresSource, Field(discriminator="type")]  # type: ignore[assignment]
