@@ -3,36 +3,51 @@
     python benchmarks/comparison.py RUNS [--config CONFIG.toml] [--data DATA] [--seeds 3] [--set KEY=VALUE]
     python benchmarks/comparison.py RUNS --variant "independent: noise.systematic=0, noise.drop=0.11" --variant ...
 
-CONFIG is a study without `kind`, whose key `compared` names rewards; without it the settings of `recipe demo`. The
-study runs once for each seed, in RUNS/seed-SEED: data, base and training have that seed. Finished stages are skipped.
-With variants it runs once for each of these instead, in RUNS/NAME, with what it sets.
-Differences in the main measure are paired by prompt, with 95% intervals over goals: each regime against the base,
-greedy plans against its greedy plans, and what else the study compares. Of the first seed the result also holds what
-the report begins with, for the README (docs/results.py).
+CONFIG is a study; without it the settings of `recipe demo`. The study runs once for each seed, in RUNS/seed-SEED: data,
+base and training have that seed. Finished stages are skipped. With variants it runs once for each of these instead, in
+RUNS/NAME, with what it sets.
+Differences are paired by prompt, with 95% intervals over goals: each regime against the base, greedy plans against its
+greedy plans, and what else the study compares. The mean over the seeds has an interval over bases, by Student's t. Of
+the first seed the result also holds what the report begins with, for the README (docs/results.py).
 """
 
 import argparse
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import as_file, files
+from math import sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from common import add_json, table, write_result
+from scipy.stats import t as student
 
 from recipe.artifacts import to_json
+from recipe.evaluation.metrics import METRICS
 from recipe.progress import SILENT
+from recipe.stats import Interval
 from recipe_studies.experiments.expand import run_experiment
 from recipe_studies.experiments.plots import curves_hash
 from recipe_studies.experiments.results import KEPT, MAIN, SPLITS, Results, load_results
 from recipe_studies.experiments.settings import load_experiment
 from recipe_studies.experiments.study import BASE
 
+MEAN = "mean, interval over bases"
 
-def rows_of(studies: dict[str, Results], split: str) -> dict[str, dict[str, Any]]:
+
+def over_bases(values: Sequence[float]) -> Interval:
+    """The mean with its 95% interval by Student's t, a value a base."""
+    count = len(values)
+    if count < 3:
+        return Interval(fmean(values))
+    half = float(student.ppf(0.975, count - 1)) * stdev(values) / sqrt(count)
+    return Interval(fmean(values), fmean(values) - half, fmean(values) + half)
+
+
+def rows_of(studies: dict[str, Results], split: str, metric: str) -> dict[str, dict[str, Any]]:
     """A row for each difference, a column for each run; of seeds also the mean."""
-    metric = next(iter(studies.values())).main_metric()
     rows: dict[str, dict[str, Any]] = {}
     gains: dict[str, list[float]] = {}
     for column, study in studies.items():
@@ -44,19 +59,22 @@ def rows_of(studies: dict[str, Results], split: str) -> dict[str, dict[str, Any]
                 rows.setdefault(name, {})[column] = KEPT if kept else row.value
     if not next(iter(studies)).startswith("seed "):
         return rows
-    return {name: row | {"mean of the seeds": fmean(gains[name])} for name, row in rows.items()}
+    return {name: {MEAN: over_bases(gains[name])} | row for name, row in rows.items()}
 
 
-def means_of(studies: dict[str, Results], split: str) -> dict[str, dict[str, Any]]:
-    """The main measure of each regime, and the steps of its plans, with each seed."""
-    metric = next(iter(studies.values())).main_metric()
+def means_of(studies: dict[str, Results], split: str, metric: str) -> dict[str, dict[str, Any]]:
+    """A measure of each regime, and the steps of its plans, with each seed; of seeds also the mean."""
     rows: dict[str, dict[str, Any]] = {}
+    means: dict[str, list[float]] = {}
     for column, study in studies.items():
         for row in study.scores:
-            if row.split == split:
+            if row.split == split and metric in row.metrics:
                 shown = f"{row.metrics[metric].mean:.3f}, {row.metrics['steps'].mean:.1f} steps"
                 rows.setdefault(row.regime, {})[column] = shown
-    return rows
+                means.setdefault(row.regime, []).append(row.metrics[metric].mean)
+    if not next(iter(studies)).startswith("seed "):
+        return rows
+    return {name: {MEAN: over_bases(means[name])} | row for name, row in rows.items()}
 
 
 def main() -> None:
@@ -86,8 +104,13 @@ def main() -> None:
             studies[name] = load_results(run / "report.json")
             print(f"{name}: {run / 'report.html'}", flush=True)
     first = next(iter(studies.values()))
-    tables = {SPLITS.get(split, split): means_of(studies, split) for split in first.splits()}
-    tables |= {f"{SPLITS.get(split, split)}, differences": rows_of(studies, split) for split in first.splits()}
+    metrics = [first.main_metric(), *(["proxy"] if any("proxy" in row.metrics for row in first.scores) else [])]
+    tables: dict[str, dict[str, dict[str, Any]]] = {}
+    for split in first.splits():
+        for metric in metrics:
+            where = f"{SPLITS.get(split, split)}{f', {METRICS[metric]}' if len(metrics) > 1 else ''}"
+            tables[where] = means_of(studies, split, metric)
+            tables[f"{where}, differences"] = rows_of(studies, split, metric)
     stages = {stage.name: {"seconds": stage.seconds, "of which": stage.detail} for stage in first.stages}
     body: list[str | dict[str, Any]] = [f"{MAIN[first.main_metric()]} of plans, with each run."]
     for title, rows in (*tables.items(), ("stages of the first run", stages)):

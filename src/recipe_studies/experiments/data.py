@@ -319,9 +319,7 @@ def build_files_corpus(folder: Path, settings: FilesCorpus, progress: Progress) 
     build_corpus(narrations, folder / settings.folder, settings.config, progress)
 
 
-def reordered(
-    narrations: Sequence[Narration], order: Literal["shuffled", "mixed"], seed: int = 0
-) -> list[Narration]:
+def reordered(narrations: Sequence[Narration], order: Literal["shuffled", "mixed"], seed: int = 0) -> list[Narration]:
     """Narrations of the same lines and lengths: each in an order of chance, or all lines dealt out to all narrations.
 
     What stands at a place keeps the place's times, so that only texts move.

@@ -12,10 +12,15 @@ from recipe.evaluation.validity.measure import Difference
 from recipe.stats import Interval
 from recipe_studies.experiments.results import KEPT, NAMES, SPLITS, Results
 from recipe_studies.experiments.settings import ExperimentConfig, TeachingConfig, VideoConfig
-from recipe_studies.experiments.study import BASE, GREEDY, LABELS, Study
+from recipe_studies.experiments.study import BASE, COPIES, GREEDY, LABELS, Study
 
 FIRST = 3
 """Findings that stand first where there is no base to compare with."""
+SIMPLER = {
+    LABELS.regime: "Where you know the wordings of your steps, label instead.",
+    COPIES.regime: "Copy the nearest list instead.",
+}
+"""What needs no training, and what to do where it does as well."""
 WINDOW = 8
 """Steps averaged at either end of training; a quarter of a short run."""
 
@@ -101,7 +106,7 @@ def headline(results: Results) -> tuple[str, ...]:
 
 
 def _taught(results: Results) -> tuple[str, ...]:
-    """What training on the main reward taught, against the base, the other rewards, and the labels of the corpus.
+    """What training on the main reward taught; first of all what does as well without the corpus or without training.
 
     Samples and greedy plans stand side by side: a gain of samples alone may be nothing but a sharper policy.
     """
@@ -115,35 +120,38 @@ def _taught(results: Results) -> tuple[str, ...]:
     steps = {own.regime: own.metrics["steps"].mean for own in results.scores if own.split == split}
     main, *others = dict.fromkeys(own.regime for own in results.curves if not own.regime.startswith(CONTROL))
 
-    def against(regime: str, baseline: str, greedy_baseline: str) -> tuple[set[int | None], str]:
-        pair = gains[regime, baseline], gains[f"{regime}{GREEDY}", greedy_baseline]
+    def against(regime: str, baseline: str) -> tuple[set[int | None], str]:
+        pair = gains[regime, baseline], gains[f"{regime}{GREEDY}", f"{baseline}{GREEDY}"]
         return {own.sign for own in pair}, f"samples {_signed(pair[0])}, greedy plans {_signed(pair[1])}"
 
-    signs, words = against(main, BASE, f"{BASE}{GREEDY}")
+    sentences = []
+    for rival, remedy in SIMPLER.items():
+        # The planner may use all it has: its samples, its greedy plans, or the reward's choice among samples.
+        best = max(
+            ((own, gap) for (own, other), gap in gains.items() if other == rival and own.startswith(main)),
+            key=lambda pair: pair[1].mean,
+            default=None,
+        )
+        if best is not None and best[1].sign != 1:
+            sentences.append(f"{rival} may do as well {where}: {best[0]} is {_signed(best[1])} beside it. {remedy}")
+    signs, words = against(main, BASE)
     verb = "taught the planner in part"
     if signs == {1} or 1 not in signs:
         verb = "taught the planner" if signs == {1} else "taught the planner nothing that is clear"
-    sentences = [f"{main.replace('trained', 'Training', 1)} {verb}: {name} {where} against the base, {words}."]
+    sentences.append(f"{main.replace('trained', 'Training', 1)} {verb}: {name} {where} against the base, {words}.")
     trained = {own.regime: len(own.steps) for own in results.curves}
     for other in others:
-        _, lost = against(other, BASE, f"{BASE}{GREEDY}")
-        signs, words = against(main, other, f"{other}{GREEDY}")
-        clear = "above it" if signs == {1} else "not clearly above it"
-        shorter = f", in {trained[other]} steps and not {trained[main]}" if trained[other] < trained[main] else ""
+        signs, words = against(main, other)
+        clear = "above" if signs == {1} else "not clearly above"
+        shorter = f", in {trained[other]} steps instead of {trained[main]}" if trained[other] < trained[main] else ""
         sentences.append(
-            f"The planner {other}{shorter}, against the base: {lost}; its plans have {steps[other]:.1f} steps, the "
-            f"base's {steps[BASE]:.1f}. The planner {main} is {clear}: {words}."
+            f"{other.capitalize()}{shorter}: {against(other, BASE)[1]} against the base, {steps[other]:.1f} steps a "
+            f"plan (base {steps[BASE]:.1f}). The planner {main} is {clear} it: {words}."
         )
-    labels = LABELS.regime
-    beaten = [(own, gains[own, labels]) for own, baseline in gains if baseline == labels]
-    if beaten:
-        best = max(beaten, key=lambda own: own[1].mean)
-        clear = "beats" if best[1].sign == 1 else "does not clearly beat"
-        rows = "; ".join(f"{own} {_signed(value)}" for own, value in beaten)
-        sentences.append(
-            f"Labels of the same narrations, without training: {best[0]} {clear} them ({name} against them: {rows})."
-            + ("" if best[1].sign == 1 else " Where you know the wordings of your steps, label instead.")
-        )
+    for rival in SIMPLER:
+        if rows := [(own, gap) for (own, other), gap in gains.items() if other == rival]:
+            beside = "; ".join(f"{own} {_signed(gap)}" for own, gap in rows)
+            sentences.append(f"Beside {rival}, which needs no training: {beside}.")
     return (*sentences, *_controls(results, split))
 
 

@@ -8,8 +8,9 @@ from recipe.prompting import open_prompt
 from recipe.training.preflight import Requirement, check, encoder_at_hand, model_findings
 from recipe_studies.experiments.expand import expand, read_inputs
 from recipe_studies.experiments.schedule import finished_stages, run_state
-from recipe_studies.experiments.settings import , FilesSource(
+from recipe_studies.experiments.settings import (
     AnyExperiment,
+    FilesSource,
     ProceduresSource,
     WorldSource,
     require_packages_of,

@@ -408,9 +408,8 @@ class TeachingConfig(Experiment):
             )
         if self.sft_known and not (isinstance(self.source, ProceduresSource) and self.source.known_share):
             raise ValueError("sft_known needs goals that the base knows; give source.known_share, or remove it")
-        if self.by_lists or self.has_world:
-            if others := sorted({"shuffled", "captions"} & {*self.rankers}):
-                raise ValueError(f"rankers: {others[0]!r} needs source.narrations; give files, or leave it out")
+        if (self.by_lists or self.has_world) and (others := sorted({"shuffled", "captions"} & {*self.rankers})):
+            raise ValueError(f"rankers: {others[0]!r} needs source.narrations; give files, or leave it out")
         if isinstance(self.source, ProceduresSource):
             if not self.source.narrations and {"narrations", "paper"} & {*self.arms}:
                 raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")

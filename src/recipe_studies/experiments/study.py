@@ -16,7 +16,7 @@ The three kinds of settings become three functions from TOML to arms. Paths are 
     rows/RUN.jsonl                   plans of a run with their prompts, rewards and all measures
     data/labelled.jsonl              training prompts with consensus labels for a continuation
     corpus-wrong/                    controls: a corpus of another domain
-    corpus-shuffled/ corpus-mixed/   controls: the corpus with the lines of each narration, or all lines, in another order
+    corpus-shuffled/ corpus-mixed/   controls: the corpus with each narration's lines, or all lines, shuffled
     controls/NAME-SEED/              controls: a training run for every control and seed
     corpora/NAME/ teach/ARM-SEED/    teaching: corpora that cover the tasks or do not; a training run for every arm
     sft-known/                       teaching: the base after fine-tuning on the goals that it knows
@@ -304,9 +304,7 @@ def _method(config: ExperimentConfig) -> Study:
             run = run_config(config, "sft", "sft-labels", config.seed, examples=LABELLED)
             arms.append(Arm(run.output.name, run.output.name, run, _plan_sets(regime, "predictions", run.output.name)))
             continue
-        run = run_config(
-            config, "best_of_n" if name == "rounds" else table, folder, config.seed, verifier, **fixed
-        )
+        run = run_config(config, "best_of_n" if name == "rounds" else table, folder, config.seed, verifier, **fixed)
         if config.compared_steps and name != "rounds":
             run = run.model_copy(update={"steps": config.compared_steps})
         plans = _plan_sets(regime, "predictions", folder)
