@@ -2,8 +2,9 @@
 
 import json
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -16,23 +17,26 @@ from recipe.data.examples import read_examples
 from recipe.data.procedures import write_procedures
 from recipe.errors import InputError
 from recipe.progress import SILENT
-from recipe.types import Procedure, Step
+from recipe.types import Narration, Procedure, Segment, Step
 from recipe.world.load import load_world
+from recipe.world.narrator import narrate
 from recipe.world.validity import plan_key, score_plan
 from recipe_studies.experiments import data as module
 from recipe_studies.experiments.data import (
     DataSettings,
+    captioned,
     choose_prompts,
     cut_benchmarks,
     draw_teaching_world,
     draw_validation,
     draw_world,
     known_and_taught,
+    reordered,
 )
 from recipe_studies.experiments.expand import expand, read_inputs
 from recipe_studies.experiments.schedule import Stage
 from recipe_studies.experiments.settings import FilesSource, TeachingConfig, TeachingWorld, WorldSource
-from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, KNOWN, TEST, TRAIN, VALIDATION, study_of
+from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, KNOWN, NARRATIONS, TEST, TRAIN, VALIDATION, study_of
 
 WORLD = load_world()
 
@@ -51,6 +55,15 @@ def test_validation_prompts_share_no_cut_point_with_others(tmp_path: Path, monke
     monkeypatch.setattr(module, "VALIDATION_DRAWS", 1)
     with pytest.raises(InputError, match="cut points left for 200 validation prompts"):
         draw_validation(tmp_path, DataSettings(source, 1, validation=200), SILENT)
+
+
+def test_exposure_is_the_share_of_text_about_the_goals_that_are_used(tmp_path: Path) -> None:
+    source = WorldSource(domains=("repair",), narrations=8, documents=80, exposure=0.25, train=4, test=4, clean=1)
+    draw_world(tmp_path, DataSettings(source, 1), SILENT)
+    goals = {graph.goal for graph in WORLD.goals.values() if graph.domain == "repair"}
+    assert [example.goal in goals for example in read_examples(tmp_path / DOCUMENTS)].count(True) == 20
+    for _, row in read_jsonl(tmp_path / NARRATIONS):  # lists of steps, which lead to the goal
+        assert score_plan(WORLD, row["title"], (), [segment["text"] for segment in row["segments"]]).perfect
 
 
 FILES = {"type": "files", "narrations": ["n"], "benchmarks": ["coin", "crosstask"]}
@@ -120,7 +133,7 @@ PROCEDURES = {
     "type": "procedures",
     "procedures": ["p.jsonl"],
     "narrations": ["n.jsonl"],
-    "wrong_narrations": ["w.jsonl"],
+    "known_share": 0.5,
     "test_split": "val",
     "train": 30,
     "validation": 5,
@@ -158,7 +171,7 @@ def test_corpora_of_the_world_differ_in_the_taught_goals_alone(tmp_path: Path) -
 
 @pytest.fixture
 def recipes(tmp_path: Path) -> Path:
-    """40 training and 8 validation videos of four dishes, what is said in them, and narrations of another domain."""
+    """40 training and 8 validation videos of four dishes, and what is said in them."""
     root = tmp_path / "files"
     rows = [
         {"source": "kitchen", "video_id": f"{split}-{number}", "goal": dish, "split": split}
@@ -173,9 +186,6 @@ def recipes(tmp_path: Path) -> Path:
         for row in rows
     ]
     write_jsonl(root / "n.jsonl", said)
-    other = [{"video_id": f"bike-{n}", "source": "rides", "sentences": ["oil the chain", "ride on"]} for n in range(5)]
-    unknown = {"video_id": "unknown", "source": "speech", "sentences": ["serve the soup"]}
-    write_jsonl(root / "w.jsonl", [*other, unknown, said[3] | {"source": "rides"}])
     return root
 
 
@@ -184,34 +194,77 @@ ARMS: dict[str, Any] = {"arms": ["lists", "wrong", "r0"], "model": "m"}
 
 def test_no_prompt_has_its_own_video_in_a_corpus(recipes: Path, tmp_path: Path) -> None:
     narrations = corpora(tmp_path, recipes, source=PROCEDURES, **ARMS)
-    videos = {name: {e.video_id for e in read_examples(tmp_path / name)} for name in (TRAIN, VALIDATION, HELD_OUT)}
-    assert {name: len(own) for name, own in videos.items()} == {TRAIN: 15, VALIDATION: 5, HELD_OUT: 8}
+    parts = {name: read_examples(tmp_path / name) for name in (TRAIN, VALIDATION, HELD_OUT)}
+    videos = {name: {example.video_id for example in part} for name, part in parts.items()}
+    assert {name: len(own) for name, own in videos.items()} == {TRAIN: 5, VALIDATION: 5, HELD_OUT: 4}
+    taught = {example.goal for part in parts.values() for example in part}
     counts = {name: len(own) for name, own in narrations.items()}
-    assert counts == {"corpus": 8, "corpus-lists": 20, "corpus-0": 5}
+    assert counts == {"corpus": 4, "corpus-lists": 10, "corpus-0": 4}  # the wrong one has as many as the right one
     for name, own in narrations.items():
         assert not {row.video_id for row in own} & set().union(*videos.values())
-        assert all(row.video_id.startswith("bike") for row in own) == (name == "corpus-0")
-    assert all(example.split == "test" for example in read_examples(tmp_path / HELD_OUT))
-    assert not (tmp_path / DOCUMENTS).exists()
+        assert {row.title for row in own} == ({*DISHES} - taught if name == "corpus-0" else taught)
+    # Speech of other tasks of the same source: what differs is the tasks alone.
+    assert all(row.segments[0].text.startswith("so we") for row in narrations["corpus-0"])
+    assert all(example.split == "test" for example in parts[HELD_OUT])
 
 
 def test_known_goals_join_the_base_and_are_not_taught(recipes: Path, tmp_path: Path) -> None:
-    source = PROCEDURES | {"known_share": 0.5, "narrations": [], "wrong_narrations": []}
-    narrations = corpora(tmp_path, recipes, source=source, **ARMS)
+    narrations = corpora(tmp_path, recipes, source=PROCEDURES | {"narrations": []}, **ARMS, sft_known={"epochs": 1})
     taught = {e.goal for name in (TRAIN, VALIDATION, HELD_OUT) for e in read_examples(tmp_path / name)}
-    known = {example.goal for example in read_examples(tmp_path / DOCUMENTS)}
+    known = {example.goal for example in read_examples(tmp_path / KNOWN)}
     assert len(known) == 2
-    assert read_examples(tmp_path / KNOWN) == read_examples(tmp_path / DOCUMENTS)
     assert taught == set(DISHES) - known
     assert {row.title for row in narrations["corpus"]} == taught
     assert {row.title for row in narrations["corpus-0"]} == known
 
 
+def test_corpora_of_the_same_speech(recipes: Path, tmp_path: Path) -> None:
+    rankers = ["grounded", "shuffled", "captions"]
+    narrations = corpora(tmp_path, recipes, source=PROCEDURES, rankers=rankers, **ARMS | {"arms": []})
+    said = {row.video_id: [segment.text for segment in row.segments] for row in narrations["corpus"]}
+    shuffled, captions = (
+        {row.video_id: [segment.text for segment in row.segments] for row in narrations[f"corpus-{name}"]}
+        for name in ("shuffled", "captions")
+    )
+    assert said != shuffled
+    assert {name: sorted(own) for name, own in said.items()} == {name: sorted(own) for name, own in shuffled.items()}
+    for name, own in captions.items():
+        assert [line for line in own if line.startswith("so we")] == said[name]
+        assert sum(not line.startswith("so we") for line in own) == 3
+
+
+@pytest.mark.parametrize("order", ["shuffled", "mixed"])
+def test_lines_in_another_order_keep_lengths_and_times(order: Literal["shuffled", "mixed"]) -> None:
+    said = narrate(WORLD, 6, 0)
+    moved = reordered(said, order, 0)
+    assert moved == reordered(said, order, 0) != reordered(said, order, 1)
+
+    def lines(narrations: list[Narration]) -> list[list[str]]:
+        return [[segment.text for segment in row.segments] for row in narrations]
+
+    def times(narrations: list[Narration]) -> list[list[tuple[float | None, float | None]]]:
+        return [[(segment.start, segment.end) for segment in row.segments] for row in narrations]
+
+    assert times(moved) == times(said)
+    assert sorted(chain(*lines(moved))) == sorted(chain(*lines(said)))
+    stays = [sorted(own) == sorted(new) for own, new in zip(lines(said), lines(moved), strict=True)]
+    assert all(stays) if order == "shuffled" else not any(stays)
+
+
+def test_captions_are_one_line_in_four_in_the_order_of_both() -> None:
+    said = Narration("v", tuple(Segment(f"said {n:02d}") for n in range(40)))
+    lines = [s.text for s in captioned(said, Narration("v", tuple(Segment(f"step {n}") for n in range(5)))).segments]
+    assert (len(lines), sum(line.startswith("step") for line in lines)) == (20, 5)
+    for kind in ("said", "step"):
+        own = [line for line in lines if line.startswith(kind)]
+        assert own == sorted(own)
+    assert all(any(line.startswith("step") for line in lines[n : n + 5]) for n in range(0, 20, 5))
+
+
 def test_what_is_known_of_the_taught_collection_stands_apart_from_other_benchmarks(data: Path, recipes: Path) -> None:
     write_jsonl(data / "p.jsonl", [row for _, row in read_jsonl(recipes / "p.jsonl") if row["goal"]])
-    for name in ("n.jsonl", "w.jsonl"):
-        (data / name).write_bytes((recipes / name).read_bytes())
-    source = PROCEDURES | {"known_share": 0.5, "known": ["coin"]}
+    (data / "n.jsonl").write_bytes((recipes / "n.jsonl").read_bytes())
+    source = PROCEDURES | {"known": ["coin"]}
     corpora(data / "run", data, source=source, arms=["r0"], sft_known={"epochs": 1})
     own, every = ({e.source for e in read_examples(data / "run" / file)} for file in (KNOWN, DOCUMENTS))
     assert (own, every) == ({"kitchen"}, {"kitchen", "coin"})

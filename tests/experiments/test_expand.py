@@ -45,7 +45,6 @@ PROCEDURES = {
     "type": "procedures",
     "procedures": ["p.jsonl"],
     "narrations": ["n.jsonl"],
-    "wrong_narrations": ["w.jsonl"],
 }
 HALF = PROCEDURES | {"known": ["coin"], "known_share": 0.5}
 HASHED: dict[str, Any] = {"corpus": {"encoder": {"name": "hash:32"}}}
@@ -99,12 +98,12 @@ def kinds(data: Path, *, quick: bool) -> dict[str, tuple[AnyExperiment, Path | N
 
 STAGES = {
     "demo": {
-        *("corpus-wrong", "validation", "plans-base", "plans-labels", "rewards-paper", "rewards-relevance"),
+        *("corpus-wrong", "validation", "plans-base", "plans-corpus", "rewards-paper", "rewards-relevance"),
         *(f"{stage}grpo{reward}" for stage in ("", "plans-") for reward in ("", "-paper", "-wrong")),
     },
     "narrations": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo"},
     "teaching": {
-        *("prompts", "corpus-0", "corpus-lists", "plans-base", "self-train"),
+        *("prompts", "corpus-0", "corpus-lists", "plans-base", "plans-corpus", "self-train"),
         *(f"rewards-{name}" for name in ("grounded", "paper", "relevance")),
         *(
             f"{stage}-{arm}-0"
@@ -190,6 +189,12 @@ def test_quick_keeps_the_kind_and_cuts_the_work(data: Path) -> None:
         (teaching, {"source": PROCEDURES, "arms": ["validity"], "model": "m"}, "known on a world only"),
         (teaching, {"source": {**PROCEDURES, "narrations": []}, "model": "m", "arms": ["paper"]}, "need source.narr"),
         (teaching, {"source": PROCEDURES, "arms": ["r0"]}, "the base has nothing to learn from"),
+        (teaching, {"source": PROCEDURES, "arms": ["wrong"], "model": "m"}, "'wrong' needs goals that the base knows"),
+        (teaching, {"rankers": ["shuffled"]}, "'shuffled' needs source.narrations"),
+        (experiment, {"source": WORLD | {"exposure": 0.5}}, "exposure leaves documents about other domains"),
+        (experiment, {"source": WORLD, "compared": ["labels"]}, r"'labels' needs the table \[sft\]"),
+        (experiment, {"source": WORLD, "compared": ["rounds"]}, r"'rounds' needs the table \[best_of_n\]"),
+        (experiment, {"compared": ["labels"], "sft": {"epochs": 1}}, "'labels' has a use on a world only"),
         (teaching, {"source": {"type": "procedures"}, "arms": ["r0"], "model": "m"}, "give procedures, files"),
     ],
 )
@@ -234,6 +239,29 @@ def test_rewards_to_compare_differ_in_nothing_else() -> None:
     rounds = experiment(source=WORLD, optimiser="best-of-n", best_of_n={"n": 3, "reward": {"verifier": "grounded"}})
     [arm] = study_of(rounds).reward_arms
     assert (arm.stage, arm.config.n, arm.config.reward.verifier) == ("best-of-n", 3, "grounded")
+
+
+def test_a_corpus_and_its_controls_differ_in_one_thing_each() -> None:
+    names = ["shuffled", "mixed", "permuted", "r0", "rounds", "labels"]
+    values: dict[str, Any] = {"grpo": {"steps": 7, "reward": {"verifier": "grounded"}}, "sft": {"epochs": 1}}
+    config = experiment(source=WORLD, compared=names, best_of_n={"n": 3}, **values)
+    study, stages = study_of(config), planned(config)
+    arms = {arm.name: arm for arm in study.arms}
+    main, *others = (arms[name].config for name in ("grpo", "grpo-shuffled", "grpo-mixed", "grpo-permuted", "grpo-r0"))
+    for name, run in zip(names, others, strict=False):
+        assert run.model_copy(update={n: getattr(main, n) for n in ("corpus", "output", "reward")}) == main
+        assert str(run.corpus) == (f"corpus-{name}" if name in ("shuffled", "mixed") else "corpus")
+        assert (run.reward == main.reward) == (name != "r0")
+        assert arms[f"grpo-{name}"].permuted == (name == "permuted")
+    assert (arms["grpo-rounds"].config.n, arms["grpo-rounds"].config.reward) == (3, main.reward)
+    labelled, annotated = arms["sft-labels"].config, arms["sft"].config
+    own = {"examples": annotated.examples, "output": annotated.output}
+    assert labelled.model_copy(update=own) == annotated
+    assert "plans-corpus" in stages["sft-labels"].needs
+    # Each stands beside the main run, its samples and its greedy plans.
+    beside = {(own.regime, own.baseline) for own in study.contrasts}
+    for plans in (plans for name in (*arms,) if name not in (BASE, "grpo") for plans in arms[name].plans):
+        assert (f"trained on grounded{', greedy' if plans.greedy else ''}", plans.regime) in beside
 
 
 def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> None:
@@ -314,6 +342,25 @@ def test_a_self_trained_arm_differs_by_the_net_that_the_run_trains_on_its_corpus
     assert {choice.regime for choice in choices} == {"best of 8, self-trained", "best of 8, wrong corpus"}
 
     assert not any("self-train" in name for name in planned(teaching()))
+
+
+def test_every_ranker_composes_from_the_samples_of_the_base(data: Path) -> None:
+    config = load_experiment(FOLDER / "speech.toml")
+    assert isinstance(config, TeachingConfig)
+    stages = planned(config, data)
+    outputs = {name: stages[f"rewards-{name}"].outputs for name in config.rankers}
+    assert {name: own[-1] for name, own in outputs.items()} == {n: f"composed/{n}.jsonl" for n in config.rankers}
+    assert {name: stages[f"rewards-{name}"].settings.corpus for name in ("grounded", "wrong", "shuffled")} == {
+        "grounded": "corpus",
+        "wrong": "corpora/0",
+        "shuffled": "corpora/shuffled",
+    }
+    contrasts = {(own.regime, own.baseline) for own in study_of(config).contrasts}
+    for kind in ("best of 8", "composed of 8"):
+        others = {other for own, other in contrasts if own == f"{kind}, grounded" and other.startswith(kind)}
+        assert others == {f"{kind}, {name}" for name in ("wrong corpus", "R0", "shuffled", "captions")}
+    alone = planned(config.model_copy(update={"composed": False}), data)
+    assert not any("composed" in output for stage in alone.values() for output in stage.outputs)
 
 
 def test_a_net_that_learns_from_the_plans_of_the_base_waits_for_it() -> None:
@@ -453,7 +500,7 @@ def test_the_identity_is_what_a_stage_reads(data: Path, tmp_path: Path) -> None:
     first, second = (planned(demo_config(seed=seed)) for seed in (0, 1))
     own = {name: (stage.identity or {})["settings"] for name, stage in first.items()}
     same = {name for name in own if own[name] == (second[name].identity or {})["settings"]}
-    assert same == {"base", "corpus", "plans-labels", "rewards-paper", "rewards-relevance"}
+    assert same == {"base", "corpus", "plans-corpus", "rewards-paper", "rewards-relevance"}
     noisy = planned(experiment(source=WORLD, noise={"drop": 0.11}))["data"].identity or {}
     assert noisy["settings"]["noise"]["drop"] == 0.11
 

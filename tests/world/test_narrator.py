@@ -111,3 +111,20 @@ def test_step_lists_are_valid_plans_from_the_start(world: World) -> None:
         assert step_lists(world, goal, 1) == lists[:1]
         for one in lists:
             assert score_plan(world, goal, (), [segment.text for segment in one.segments]).perfect
+
+
+def test_a_cleaner_style_goes_from_a_narrator_to_a_list(world: World) -> None:
+    style = NarratorStyle()
+    assert style.cleaner(0) == style
+    labels = {
+        goal: {text for step in graph.steps for text in world.wordings[step]} for goal, graph in world.goals.items()
+    }
+
+    def plain(share: float) -> float:
+        narrations = narrate(world, 60, 0, style.cleaner(share))
+        return mean(s.text in labels[row.title or ""] for row in narrations for s in row.segments)
+
+    shares = [plain(share) for share in (0, 0.3, 0.6, 1)]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert shares[0] < 0.1

@@ -188,7 +188,7 @@ class Experiment(StudySettings):
 
     @property
     def has_wrong_corpus(self) -> bool:
-        """Whether there are narrations of other tasks: only files of one's own may lack them."""
+        """Whether there are narrations of other tasks: files of one's own may lack them."""
         return not isinstance(self.source, FilesSource) or bool(self.source.wrong_narrations)
 
 
@@ -411,6 +411,9 @@ class TeachingConfig(Experiment):
         if (self.by_lists or self.has_world) and (others := sorted({"shuffled", "captions"} & {*self.rankers})):
             raise ValueError(f"rankers: {others[0]!r} needs source.narrations; give files, or leave it out")
         if isinstance(self.source, ProceduresSource):
+            knows = self.source.known_share or (self.source.known and not self.source.narrations)
+            if "wrong" in (*self.arms, *self.rankers) and not knows:
+                raise ValueError("'wrong' needs goals that the base knows; give source.known_share, or leave it out")
             if not self.source.narrations and {"narrations", "paper"} & {*self.arms}:
                 raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
             if not (self.model or self.source.known or self.source.known_share):
