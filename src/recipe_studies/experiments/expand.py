@@ -206,7 +206,7 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
         wordings, trained = (KNOWN if config.model else DOCUMENTS), LABELLED in examples_of
         labelling = Labelling(study.read_from_corpus, wordings, config.has_world, LABELLED if trained else "")
         outputs = (*(plans.file for plans in study.read_from_corpus), *([LABELLED] if trained else []))
-        needed = (TEST, CORPUS, *((VALIDATION, TRAIN, wordings) if LABELS in study.read_from_corpus else ()))
+        needed = [TEST, CORPUS, *((VALIDATION, TRAIN, wordings) if LABELS in study.read_from_corpus else ())]
         stages.add("plans-corpus", label, labelling, outputs, needed)
     start, sampling = study.start, config.sampling.model_copy(update={"seed": seed})
     for arm in study.arms:

@@ -217,7 +217,7 @@ class ExperimentConfig(Experiment):
             )
         if "wrong" in self.compared and not self.has_wrong_corpus:
             raise ValueError("compared: 'wrong' needs source.wrong_narrations; give files, or leave it out")
-        if self.has_world and self.source.exposure < 1 and not self.source.domains:
+        if isinstance(self.source, WorldSource) and self.source.exposure < 1 and not self.source.domains:
             raise ValueError("source.exposure leaves documents about other domains; name domains, or leave it out")
         for name, table in (("labels", self.sft), ("rounds", self.best_of_n)):
             if name in self.compared and not table:

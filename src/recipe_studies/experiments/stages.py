@@ -249,13 +249,13 @@ def rank(folder: Path, settings: Ranking, progress: Progress) -> None:
             for row in rewarded:
                 if row.sample < settings.best_of and row.reward is not None:
                     sampled[row.example_id].setdefault(row.steps, row.reward)
-            known = [example for example in examples if sampled[example.example_id]]
+            prompted = [example for example in examples if sampled[example.example_id]]
             with progress.task("composing"):
-                prompts = [(example.goal, example.history) for example in known]
-                best = compose(scorer, prompts, [sampled[example.example_id] for example in known])
+                prompts = [(example.goal, example.history) for example in prompted]
+                best = compose(scorer, prompts, [sampled[example.example_id] for example in prompted])
             made = [
                 Prediction(example.example_id, steps, reward=reward)
-                for example, (steps, reward) in zip(known, best, strict=True)
+                for example, (steps, reward) in zip(prompted, best, strict=True)
             ]
             write_predictions(folder / settings.composed.file, made)
 
