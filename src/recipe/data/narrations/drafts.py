@@ -145,19 +145,28 @@ class ReadingReport:
         self.passed_over[reason] += 1
         self.passed_over_names.setdefault(reason, []).extend([label] * (self.passed_over[reason] <= NAMED))
 
-    def lines(self) -> list[str]:
-        """What was left out, one line each; empty where everything was read."""
-        counts = [
+    def lines(self, read: bool | None = None) -> list[str]:
+        """What is not as its file has it, one line each: what was left out, and what was read all the same.
+
+        `read` chooses one of the two.
+        """
+        left_out = [
             *((n, "caption", f"skipped: {reason}") for reason, n in self.skipped_captions.most_common()),
             *((n, "narration", f"skipped: {reason}") for reason, n in self.skipped_narrations.most_common()),
             (self.duplicates, "narration", "of a video that was read before"),
             (self.below_score, "caption", "below the smallest score"),
             (self.not_alignable, "sentence", "not alignable"),
-            (self.no_goal, "procedure", "without a goal, read without a title"),
-            (self.no_link, "narration", "whose address is none of the web, read without it"),
             (self.collapsed, "rolling cue", "collapsed"),
             (self.cue_names, "name", "of a cue, above its times, left out"),
             (self.only_marks, "caption", "of non-speech marks only, such as [Music]"),
+            *(
+                (n, "file", f"passed over: {reason} ({names_of(self.passed_over_names[reason])})")
+                for reason, n in self.passed_over.items()
+            ),
+        ]
+        noted = [
+            (self.no_goal, "procedure", "without a goal, read without a title"),
+            (self.no_link, "narration", "whose address is none of the web, read without it"),
             (self.cut_marks, "caption", "read without their non-speech marks, such as (laughs) or a speaker's name"),
             (self.speakers.total(), "caption", f"read without a speaker's name ({listed(list(self.speakers))})"),
             (self.unread_times.total(), "caption", f"read without times, not in {listed(list(self.unread_times))}"),
@@ -165,12 +174,9 @@ class ReadingReport:
             (self.slow, "narration", "read in seconds, whose times may be milliseconds"),
             (self.moments, "last caption", "without an end, read as a moment"),
             (self.untitled, "narration", "without a title in the file of titles"),
-            *(
-                (n, "file", f"passed over: {reason} ({names_of(self.passed_over_names[reason])})")
-                for reason, n in self.passed_over.items()
-            ),
-            (self.unclear_ids, "file", f"whose name may mean another video id ({names_of(self.unclear_names)})"),
+            (self.unclear_ids, "file", f"read, whose name may mean another video id ({names_of(self.unclear_names)})"),
         ]
+        counts = [*(() if read else left_out), *(() if read is False else noted)]
         return [f"{n:,} {noun}{'' if n == 1 else 's'} {rest}" for n, noun, rest in counts if n]
 
 
