@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import field_validator
 
 from recipe.config import Settings
+from recipe.data.narrations.formats import FORMATS
 from recipe.data.narrations.marks import speakers, without_marks, without_speaker
 from recipe.data.narrations.times import is_time, times_of
 from recipe.data.video_ids import LANGUAGE, normalised
@@ -26,25 +27,16 @@ from recipe.types import Narration, Segment
 Duplicates = Literal["error", "keep-first"]
 """What to do with a video id that was read before: refuse it, or keep the narration that came first."""
 
-FormatName = Literal[
-    "jsonl",
-    "procedures",
-    "howtocaption",
-    "howto100m",
-    "howto100m-csv",
-    "htm-align",
-    "htm-aa",
-    "whisperx",
-    "subtitles",
-    "parquet",
-]
-"""The layouts that narration corpora are published in; see docs/data.md."""
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = Literal["auto", *FORMATS]
 
 
 class ReadingOptions(Settings):
     """How narration files are read (docs/data.md); part of a corpus' manifest, for it decides its segments."""
 
-    format: Literal["auto", FormatName] = "auto"
+    format: FormatName = "auto"
     """Layout of the files; `auto` detects it from each file's name and first bytes."""
     captions: Literal["each", "joined", "first"] = "each"
     """Several captions of one time span become a segment each, one joined segment, or the first one alone."""
