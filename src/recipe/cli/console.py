@@ -15,7 +15,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from types import FrameType
@@ -105,9 +104,11 @@ def _as_setting(option: str, given: Sequence[str], keys: Mapping[str, str], near
     """How to give as a setting what was given as an option; empty where no key is called so, or nearly so by `near`."""
     name = option.lstrip("-").replace("-", "_")
     named = [key for key in keys if key == name or key.endswith(f".{name}")]
-    if not named and near:
-        last = {key.rpartition(".")[2]: key for key in keys}
-        named = [key for key in keys if key.rpartition(".")[2] in get_close_matches(name, last, n=1, cutoff=0.75)]
+    from recipe.config.synonyms import nearest_key  # settings are not imported for a list of commands
+
+    shallow_first = sorted(keys, key=lambda key: key.count("."))
+    if not named and near and (meant := nearest_key(name, shallow_first, cutoff=0.75)):
+        named = [key for key in keys if key.rpartition(".")[2] == meant.rpartition(".")[2]]
     if not named:
         return ""
     shallow = min(key.count(".") for key in named)
