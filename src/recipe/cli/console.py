@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from types import FrameType
@@ -142,9 +143,13 @@ class PlainGroup(TyperGroup):
     """The commands of other packages."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first word names; one that was removed is answered by what to use instead."""
-        if self.get_command(ctx, args[0]) is None and (gone := _removed(ctx, args[:1])):
-            ctx.fail(gone)
+        """The command that the first word names; for one that was removed, what to use instead, else the nearest."""
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            if gone := _removed(ctx, args[:1]):
+                ctx.fail(gone)
+            near = get_close_matches(args[0].lower(), self.list_commands(ctx), n=2)
+            known = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"See `{ctx.command_path} --help`."
+            ctx.fail(f"No such command {args[0]!r}. {known}")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
