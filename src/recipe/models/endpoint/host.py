@@ -200,10 +200,10 @@ class Host:
                     if failure.wait is not None:  # a limit of the host concerns all requests
                         self._quiet_until = max(self._quiet_until, time.monotonic() + failure.wait)
                     # One line for all requests that wait together.
-                    told = time.monotonic() >= self._quiet_line
-                    self._quiet_line = time.monotonic() + max(wait, _QUIET) if told else self._quiet_line
+                    new_line = time.monotonic() >= self._quiet_line
+                    self._quiet_line = time.monotonic() + max(wait, _QUIET) if new_line else self._quiet_line
                     _LOG.log(
-                        logging.WARNING if told else logging.INFO,
+                        logging.WARNING if new_line else logging.INFO,
                         "%s: %s; waiting %.1f s, then try %d of %d, for %.0f s in all at most",
                         *(self.url, failure, wait, tries + 1, self._config.tries, self._config.patience),
                     )
