@@ -291,7 +291,11 @@ def read_tea(file, options, report):
     ("line", "files", "words"),
     [
         ('Format("tea.read_tea", (".tea",))', {"a.tea": "v1 / boil / pour\n", "b.tea": "v2 / stir\n"}, []),
-        ('Format("tea.read_tea", (".txt",), begins="TEA ")', {"a.txt": "TEA v1 / boil\n", "b.txt": "TEA v2 / stir"}, []),
+        (
+            'Format("tea.read_tea", (".txt",), begins="TEA ")',
+            {"a.txt": "TEA v1 / boil\n", "b.txt": "TEA v2 / stir"},
+            [],
+        ),
         ('Format("tea.read_tea", (".json",), begins="TEA ")', {"a": "TEA v1 / boil\nv2 / stir\n"}, []),
         ('Format("tea.read_tea", (".csv",))', {"a": "v1 / boil\nv2 / stir\n"}, ["--format", "tea"]),
     ],

@@ -210,7 +210,7 @@ def test_a_whole_procedure_on_one_line_is_asked_about(tmp_path: Path, cell: str)
 def test_an_only_step_that_may_be_several_is_asked_about_in_any_form(tmp_path: Path, text: str) -> None:
     (tmp_path / "r.jsonl").write_text(f'{{"goal": "g", "steps": {text}}}')
     (tmp_path / "r.json").write_text(f'[{{"goal": "g", "steps": {text}}}]')
-    (tmp_path / "r.csv").write_text("goal,steps\ng,\"" + text.replace('"', '""') + '"\n')
+    (tmp_path / "r.csv").write_text('goal,steps\ng,"' + text.replace('"', '""') + '"\n')
     for name, line in (("r.jsonl", 1), ("r.json", 1), ("r.csv", 2)):
         with raises_input(tmp_path / name, line, "steps", "step"):
             read_procedures(tmp_path / name)

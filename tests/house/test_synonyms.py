@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.config import BestOfNConfig, GRPOConfig, ModelConfig, SamplingConfig, SFTConfig, Settings, parse_config
+from recipe.config import BestOfNConfig, GRPOConfig, ModelConfig, SamplingConfig, Settings, SFTConfig, parse_config
 from recipe.config.synonyms import SYNONYMS, nearest_key
 from recipe.errors import ConfigError
 

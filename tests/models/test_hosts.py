@@ -382,7 +382,11 @@ def test_a_chat_that_is_too_long_is_refused_alone(body: Any, status: int) -> Non
 
 HELP: dict[str, tuple[int, Any, str]] = {
     "limit of tokens": (400, {"error": {"message": "max_tokens is not taken here"}}, "model.token_limit"),
-    "large limit": (400, {"error": {"message": "`max_tokens` must be less than or equal to `8192`"}}, "sampling.max_tokens"),
+    "large limit": (
+        400,
+        {"error": {"message": "`max_tokens` must be less than or equal to `8192`"}},
+        "sampling.max_tokens",
+    ),
     "temperature": (400, openai(["temperature"])[1], "sampling.temperature"),
     "temperature, not at all": (400, openai(["temperature"])[1], "model.extra_body"),
     "clip": (400, {"error": "unknown variant `video_url`"}, "model.clips=images"),

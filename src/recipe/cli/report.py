@@ -1,6 +1,7 @@
 """`recipe report`: a run's results, or what `recipe evaluate` measured, as a page that needs nothing but itself."""
 
 from importlib.metadata import entry_points
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -153,10 +154,12 @@ def _metrics(run: Path) -> CommandOutput:
         raise InputError.at(run, problem, remedy + files * (not record and not path.is_file()))
     names = [name for name in dict.fromkeys(name for step in steps for name in step) if name not in {"step", "round"}]
     bounds = [len(steps) * part // 4 for part in range(5)]
-    quarters = [steps[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False) if end > begin]
+    quarters = [steps[begin:end] for begin, end in pairwise(bounds) if end > begin]
     means: dict[str, list[float | None]] = {}
     for name in names:
-        values = [[value for step in part if type(value := step.get(name)) in (int, float)] for part in quarters]
+        values = [
+            [float(value) for step in part if isinstance(value := step.get(name), int | float)] for part in quarters
+        ]
         if any(values):
             means[name] = [sum(own) / len(own) if own else None for own in values]
     done = "finished" if record.get("finished") else "not finished"

@@ -11,8 +11,8 @@ SYNONYMS: tuple[frozenset[str], ...] = tuple(
         "rounds iterations num_rounds num_iterations ppo_epochs",
         "steps max_steps num_steps total_steps total_training_steps train_steps",
         "epochs num_epochs num_train_epochs total_epochs n_epochs",
-        "batch_size prompts_per_step prompts_per_round train_batch_size per_device_train_batch_size generation_batch_size "
-        "rollout_batch_size prompts",
+        "batch_size prompts_per_step prompts_per_round train_batch_size per_device_train_batch_size "
+        "generation_batch_size rollout_batch_size prompts",
         "micro_batch micro_batch_size ppo_micro_batch_size mini_batch_size",
         "learning_rate lr peak_lr actor_lr",
         "warmup warmup_ratio lr_warmup_ratio",
@@ -21,7 +21,6 @@ SYNONYMS: tuple[frozenset[str], ...] = tuple(
         "beta kl_coef kl_loss_coef init_kl_coef kl_weight",
         "clip clip_range clip_ratio cliprange epsilon eps_clip",
         "loss loss_type objective",
-        "choose selection select",
         "model model_name model_id model_path model_name_or_path base_model checkpoint",
         "examples dataset data data_path dataset_name train_file train_files",
         "output output_dir out save_dir out_dir",
@@ -41,9 +40,6 @@ SYNONYMS: tuple[frozenset[str], ...] = tuple(
         "timeout request_timeout timeout_seconds",
         "seed random_seed random_state",
         "temperature temp",
-        "hidden_size d_model n_embd",
-        "layers num_layers n_layer num_hidden_layers",
-        "vocabulary vocab_size vocabulary_size",
     )
 )
 """Names of one thing, of TRL, verl, OpenRLHF, PEFT, the OpenAI API and here; one line a thing."""

@@ -240,21 +240,19 @@ def json_response(value: object, status: int = 200, headers: dict[str, str] | No
 def body_schema(body: type[BaseModel] | str, required: bool = True) -> dict[str, Any]:
     """What OpenAPI says of an endpoint that reads its body itself: a message, or bytes of a content type."""
     if isinstance(body, str):
-        kind, schema = body, {"type": "string", "format": "binary"}
-    else:
-        kind, schema = "application/json", body.model_json_schema()
-        # Its references begin at the message, those of OpenAPI at the document.
-        parts = schema.pop("$defs", {})
+        return {"requestBody": {"required": required, "content": {body: {"schema": {"format": "binary"}}}}}
+    schema = body.model_json_schema()
+    # Its references begin at the message, those of OpenAPI at the document.
+    parts: dict[str, Any] = schema.pop("$defs", {})
 
-        def whole(value: Any) -> Any:
-            if isinstance(value, dict) and "$ref" in value:
-                return whole(parts[value["$ref"].rpartition("/")[2]])
-            if isinstance(value, dict):
-                return {key: whole(own) for key, own in value.items()}
-            return [whole(own) for own in value] if isinstance(value, list) else value
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict) and "$ref" in value:
+            return whole(parts[value["$ref"].rpartition("/")[2]])
+        if isinstance(value, dict):
+            return {key: whole(own) for key, own in value.items()}
+        return [whole(own) for own in value] if isinstance(value, list) else value
 
-        schema = whole(schema)
-    return {"requestBody": {"required": required, "content": {kind: {"schema": schema}}}}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": whole(schema)}}}}
 
 
 class PageHeaders:

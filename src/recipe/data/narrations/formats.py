@@ -38,9 +38,7 @@ FORMATS: dict[str, Format] = {
     "howto100m-csv": Format(
         "tables.read_howto100m_csv", (".csv",), one_video=True, columns=frozenset({"start", "end", "text"})
     ),
-    "htm-align": Format(
-        "json_files.read_htm_align", (".json",), begins=rf"\{{\s*{_STRING}\s*:\s*\[\s*\["
-    ),
+    "htm-align": Format("json_files.read_htm_align", (".json",), begins=rf"\{{\s*{_STRING}\s*:\s*\[\s*\["),
     "htm-aa": Format("tables.read_htm_aa", (".csv",), columns=frozenset({"vid", "timestamp", "text"})),
     "whisperx": Format("transcripts.read_transcript", (".json", ".json3"), one_video=True),
     "subtitles": Format("subtitles.read_subtitles", SUBTITLES, one_video=True),

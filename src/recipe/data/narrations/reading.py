@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
 from recipe.data.narrations.drafts import (
     DEFAULTS,
@@ -26,8 +25,8 @@ from recipe.data.narrations.drafts import (
     ReadingReport,
     clean,
 )
-from recipe.data.narrations.formats import FORMATS, LINES, SUBTITLES
 from recipe.data.narrations.files import HEAD, SourceFile, encoding_of, file_names, source_files
+from recipe.data.narrations.formats import FORMATS, LINES, SUBTITLES
 from recipe.data.narrations.subtitles import is_subtitles
 from recipe.data.video_ids import VideoName, is_metadata, normalised, video_name
 from recipe.errors import InputError, listed

@@ -54,8 +54,8 @@ _EMPTY_ACCOUNT = "insufficient_quota"
 UNREAD_TRIES = 3
 """An answer that could not be read so often will not be."""
 _REMEDIES = {
-    r"max_(completion_)?tokens.*(too large|less than|at most|context)": "lower max_tokens: --set sampling.max_tokens=N, "
-    "of Phi phi.max_tokens, of a judge judge.max_tokens",
+    r"max_(completion_)?tokens.*(too large|less than|at most|context)": "lower max_tokens: --set "
+    "sampling.max_tokens=N, of Phi phi.max_tokens, of a judge judge.max_tokens",
     "^413": "show fewer or smaller frames",
     _TOO_LONG: "shorten the chat, or serve the model with a longer context",
     "^401": "check the key and the environment variable that model.key_variable names (--set)",
@@ -149,7 +149,10 @@ class Host:
         """Prepare to ask; nothing is sent. Raises InputError for an address or a key that cannot be used."""
         self.url = server_address(config.endpoint or "", "http://localhost:8000/v1")
         if httpx2.URL(self.url).userinfo:
-            raise InputError("the endpoint's address holds a password; name the environment variable of its key by --set model.key_variable=NAME.")
+            raise InputError(
+                "the endpoint's address holds a password; name the environment variable of its key by "
+                "--set model.key_variable=NAME."
+            )
         if self.url.endswith("/chat/completions"):
             raise InputError.at(self.url, "this is one method of the API", "give its root, without /chat/completions")
         self._key = os.environ.get(config.key_variable or "", "").strip()
