@@ -327,7 +327,7 @@ def test_a_split_selects(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'val'.*1 in 'test', 1 in 'train'"):
         read_examples(path, "val")
     path = written(tmp_path, EXAMPLE)
-    with pytest.raises(InputError, match="1 in none.* set split"):
+    with pytest.raises(InputError, match=r"1 in none.* set split"):
         read_examples(path, "train")
 
 
