@@ -21,6 +21,14 @@ TASKS = {
         "take the plant out of its pot", "loosen the roots", "put soil into a larger pot",
         "set the plant in the middle", "fill up with soil", "water it",
     ],
+    "make filled pancakes": [
+        "mix flour, eggs and milk", "melt butter in a pan", "pour a thin layer of batter", "turn it over",
+        "spread jam on it", "roll it up",
+    ],
+    "fit winter tires": [
+        "loosen the nuts", "lift the car with a jack", "pull the wheel off", "put the winter tire on",
+        "tighten the nuts", "lower the car",
+    ],
 }  # fmt: skip
 
 procedures = sys.argv[1] if len(sys.argv) > 1 else [

@@ -35,7 +35,10 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "float_type": ("{input} is no number", "give a number"),
     "bool_type": ("{input} is neither true nor false", "give true or false"),
     "finite_number": ("{input} is not finite", "give a finite number, or null for none"),
-    "list_type": ("{input} is no list", "give a list, in a cell of CSV as JSON or one item a line"),
+    "list_type": (
+        "{input} is no list of items",
+        "write a list in JSON, or in a cell of CSV each item on a line of its own",
+    ),
     "dict_type": ("{input} is no JSON object", "give a JSON object"),
     "literal_error": ("{input} is unknown", "give {expected}"),
     "greater_than": ("{input} is not more than {gt:g}", "give more"),

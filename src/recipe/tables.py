@@ -49,8 +49,12 @@ _ABSENT = {"", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "None", "NULL", "null"
 """Cells without a value, as R, spreadsheets, pandas and databases write them."""
 _INDEX = re.compile(r"unnamed: 0[.\d]*|column 1|__index_level_\d+__", re.IGNORECASE)
 """The name of a column in which pandas or R number the rows."""
-_JOINED = re.compile(r"\S\s*([;；|•→]|\\n|<br)\s*\S|\s[-=]>\s|\b1[.):].*\b2[.):]|^array\(", re.IGNORECASE)
+_JOINED = re.compile(
+    r"\S\s*([;；|¦•→]|\\n|<br)\s*\S|\s[-=]?>+\s|(\s(--+|[—–/+·])\s.*){2}|\b1[.):].*\b2[.):]|^array\(", re.IGNORECASE
+)
 """What stands between several items on one line."""
+_SENTENCES = re.compile(r"[,/–—]|[.!?]\s+\S|\sthen\s", re.IGNORECASE)
+"""What stands between the steps of a whole procedure on one line, too, which would else have a single step."""
 _BETWEEN = re.compile(r"[\s,]*")
 
 
@@ -236,7 +240,8 @@ def _cell(name: str, kind: Any, cell: str) -> object:
                 if parse is json.loads or repr(value) == cell:  # Python reads NumPy's ['a' 'b'] as one text
                     return value
     items = [item for item in re.split(r"[\r\n]+", cell) if item.strip()]
-    joined = len(items) == 1 and (_JOINED.search(cell) or (name == "steps" and "," in cell))
+    alone = len(items) == 1 and (_JOINED.search(cell) or (name == "steps" and _SENTENCES.search(cell)))
+    joined = alone or any("|" in item for item in items)
     return cell if joined or not listed or cell[0] == "[" else items
 
 

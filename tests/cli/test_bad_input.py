@@ -320,9 +320,29 @@ def test_adapters(recipe: Recipe, tiny_model: Path) -> None:
     recipe.refuses("train", "sft", nowhere, because="'nope'", leaves="run")
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("pan", "plan"),
+        ("PLAN", "plan"),
+        ("sevre", "serve"),
+        ("rewards", "reward"),
+        ("corpus biuld", "build"),
+        ("train gpro c.toml", "grpo"),
+        ("evaluate mach", "match"),
+        ("reward coverge", "coverage"),
+        ("board sumbit", "submit"),
+    ],
+)
+def test_a_misspelt_command_is_answered_with_the_nearest(recipe: Recipe, words: str, meant: str) -> None:
+    outcome = recipe(*words.split())
+    assert outcome.code == 2
+    assert f"{meant!r}" in outcome.err
+
+
 def test_reports(recipe: Recipe) -> None:
     pytest.importorskip("matplotlib")
-    recipe.refuses("report", "missing", because="missing/report.json: ")
+    recipe.refuses("report", "missing", because="missing: .*does not exist")
     outcome = recipe("report", "empty")
     assert outcome.code == 2
     assert "name the page to write" in outcome.err

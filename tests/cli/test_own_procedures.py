@@ -45,6 +45,7 @@ def test_every_command_reads_the_file(recipe: Recipe, corpus: str, file: str, cu
     rows: list[dict[str, Any]] = [
         {"goal": GOALS[0], "steps": STEPS[:6]},
         {"goal": GOALS[1], "steps": STEPS},
+        *({"goal": GOALS[0], "steps": [*STEPS[:n], "stir it", *STEPS[n:]]} for n in range(3)),
     ]
     if cut:
         rows = [{"goal": row["goal"], "history": row["steps"][:3], "continuation": row["steps"][3:]} for row in rows]
@@ -58,14 +59,14 @@ def test_every_command_reads_the_file(recipe: Recipe, corpus: str, file: str, cu
     covered = done("reward", "coverage", "--corpus", corpus, "--tasks", file)
     assert len(covered["tasks"]) == 2
     audit = ("reward", "audit", "--corpus", corpus, "--procedures", file, "--verifier", "grounded", "--skip-attack")
-    assert {reward["mean"]["observations"] for reward in done(*audit)["rewards"]} == {2}
+    assert {reward["mean"]["observations"] for reward in done(*audit)["rewards"]} == {5}
     with serving(lambda _body, _before: answer()) as server:
         model = ("--model", "m", "--endpoint", server.url)
         planned = done("plan", *model, "--examples", file, "--output", "plans.jsonl")
-    assert planned["predictions"] == 2
+    assert planned["predictions"] == 5
     scores = done("evaluate", "match", "plans.jsonl", "--examples", file, "--encoder", "hash:64")
     matched = scores["groups"][0]["values"]["matched_f1"]
-    assert matched["observations"] == 2
+    assert matched["observations"] == 5
     assert matched["mean"] > 0
     built = ("corpus", "build", "told.jsonl", "--output", "kept", "--encoder", "hash:64", "--exclude", file)
     assert done(*built)["narrations"] <= 12

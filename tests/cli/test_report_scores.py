@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from recipe.artifacts import to_json
 from recipe.cli import app
 from recipe.data.examples import write_examples
+from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.scores import Counts, Group, JudgeIdentity, Row, Scores, rows_path, write_rows, write_scores
 from recipe.stats import Interval
@@ -89,3 +90,36 @@ def test_a_missing_or_foreign_file_is_one_sentence(tmp_path: Path, scores: Path)
     code, message = invoke(tmp_path / "foreign.json", "--output", tmp_path / "r.html")
     assert (code, "no scores" in message) == (1, True)
     assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 7])
+def test_a_run_without_validation_is_reported_by_its_metrics(tmp_path: Path, steps: int) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    rows = [{"step": n + 1, "reward": 0.25 * n, "kl": None if n else 0.5, "note": "a"} for n in range(steps)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run / "run.json").write_text('{"stage": "grpo"}')
+    shown = CliRunner().invoke(app, ["report", str(run)], catch_exceptions=False)
+    assert shown.exit_code == 0
+    assert "[validation]" in shown.stdout
+    printed = json.loads(CliRunner().invoke(app, ["report", str(run), "--json"], catch_exceptions=False).stdout)
+    assert (printed["steps"], set(printed["metrics"])) == (steps, {"reward", "kl"})
+    means = printed["metrics"]["reward"]
+    assert len(means) == min(steps, 4)
+    assert means == sorted(means)
+    assert printed["metrics"]["kl"] == [0.5, *[None] * (len(means) - 1)]  # absent is no zero
+
+
+@pytest.mark.parametrize("held", [None, [], ["run.json"], ["metrics.jsonl"], ["manifest.json"]])
+def test_a_folder_without_results_is_told_why(tmp_path: Path, held: list[str] | None) -> None:
+    folder = tmp_path / "run"
+    if held is not None:
+        folder.mkdir()
+    for name in held or ():
+        (folder / name).write_text("" if name.endswith("l") else '{"stage": "grpo"}')
+    with pytest.raises(InputError) as raised:
+        CliRunner().invoke(app, ["report", str(folder)], catch_exceptions=False)
+    begun = held in (["run.json"], ["metrics.jsonl"])
+    words = "does not exist" if held is None else "again" if begun else "give"
+    assert words in str(raised.value)
+    assert "report.json: the file does not exist" not in str(raised.value)

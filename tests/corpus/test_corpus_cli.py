@@ -119,6 +119,21 @@ def test_how_narrations_are_read_is_recorded_and_what_was_dropped_is_shown(tmp_p
         build(subtitles, tmp_path / "c", "--encoding", "klingon")
 
 
+def test_what_was_read_is_not_called_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "subs"
+    folder.mkdir()
+    (folder / "how-to-mend-an-axe.vtt").write_text(
+        "WEBVTT\n\n00:01.000 --> 00:02.000\n[Music]\n\n00:03.000 --> 00:04.000\nsand it (laughs)\n"
+    )
+    (folder / "notes.doc").write_text("none")
+    shown = build(folder, tmp_path / "c").splitlines()
+    labels = {line: next(label for label in ("left out", "note", "") if line.startswith(label)) for line in shown}
+    expected = {"mend-an-axe": "note", "(laughs)": "note", "[Music]": "left out", "notes.doc": "left out"}
+    assert {word: {labels[line] for line in shown if word in line} for word in expected} == {
+        word: {label} for word, label in expected.items()
+    }
+
+
 def test_excluded_videos_are_kept_out_and_found(narrations: Path, tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_text("tea\n")
     whole = build(narrations, tmp_path / "whole")

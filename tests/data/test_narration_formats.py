@@ -2,7 +2,11 @@
 
 import importlib
 import json
+import os
 import pickle
+import shutil
+import subprocess
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -13,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recipe.data.narrations import FormatName, ReadingOptions, ReadingReport, read_narrations
-from recipe.data.narrations.reading import FORMATS
+import recipe
+from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations
+from recipe.data.narrations.formats import FORMATS
 from recipe.errors import ConfigError, InputError
 from recipe.types import Narration, Segment
 
@@ -263,11 +268,64 @@ def test_a_format_may_be_forced_and_is_then_the_only_one(tmp_path: Path) -> None
 
 
 def test_every_format_has_a_reader_and_suffixes() -> None:
-    assert tuple(FORMATS) == get_args(FormatName)
+    assert get_args(ReadingOptions.model_fields["format"].annotation) == ("auto", *FORMATS)
     for name, entry in FORMATS.items():
         module, function = entry.reader.split(".")
         assert callable(getattr(importlib.import_module(f"recipe.data.narrations.{module}"), function)), name
         assert entry.suffixes
+
+
+READER = """
+from recipe.data.narrations.drafts import Caption, Draft, Place
+from recipe.data.narrations.files import lines
+
+def read_tea(file, options, report):
+    for number, line in enumerate(lines(file, options.encoding), start=1):
+        name, *said = line.removeprefix("TEA ").strip().split(" / ")
+        place = Place(file.label, number)
+        yield Draft(place, name, [Caption(text) for text in said], lambda index, part, place=place: place)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "words"),
+    [
+        ('Format("tea.read_tea", (".tea",))', {"a.tea": "v1 / boil / pour\n", "b.tea": "v2 / stir\n"}, []),
+        (
+            'Format("tea.read_tea", (".txt",), begins="TEA ")',
+            {"a.txt": "TEA v1 / boil\n", "b.txt": "TEA v2 / stir"},
+            [],
+        ),
+        ('Format("tea.read_tea", (".json",), begins="TEA ")', {"a": "TEA v1 / boil\nv2 / stir\n"}, []),
+        ('Format("tea.read_tea", (".csv",))', {"a": "v1 / boil\nv2 / stir\n"}, ["--format", "tea"]),
+    ],
+)
+def test_a_reader_of_ones_own_is_one_line(tmp_path: Path, line: str, files: dict[str, str], words: list[str]) -> None:
+    package = Path(recipe.__file__).parent
+    shutil.copytree(package, tmp_path / "recipe", ignore=shutil.ignore_patterns("__pycache__"))
+    narrations = tmp_path / "recipe" / "data" / "narrations"
+    table = (narrations / "formats.py").read_text(encoding="utf-8")
+    head = "FORMATS: dict[str, Format] = {\n"
+    assert head in table
+    (narrations / "formats.py").write_text(table.replace(head, f'{head}    "tea": {line},\n'), encoding="utf-8")
+    (narrations / "tea.py").write_text(READER, encoding="utf-8")
+    told = tmp_path / "told"
+    told.mkdir()
+    for name, text in files.items():
+        (told / name).write_text(text, encoding="utf-8")
+    given = [told / "a"] if "a" in files else [told]
+    command = [sys.executable, "-m", "recipe", "corpus", "build", *given, "--output", "c", "--encoder", "hash:64"]
+    paths = os.pathsep.join([str(tmp_path), str(package.parent)])
+    ended = subprocess.run(
+        [*map(str, command), *words, "--json"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["read"]["files"] == {"tea": len(files)}
 
 
 def test_an_encoding_must_be_one() -> None:

@@ -324,8 +324,11 @@ def test_nothing_may_have_been_done_yet_but_not_in_training(tmp_path: Path) -> N
 def test_a_split_selects(tmp_path: Path) -> None:
     path = written(tmp_path, {**EXAMPLE, "split": "train"}, {**EXAMPLE, "example_id": "s/v/2", "split": "test"})
     assert [example.example_id for example in read_examples(path, "test")] == ["s/v/2"]
-    with pytest.raises(InputError, match=r"'val'.*test \(1\), train \(1\)"):
+    with pytest.raises(InputError, match=r"'val'.*1 in 'test', 1 in 'train'"):
         read_examples(path, "val")
+    path = written(tmp_path, EXAMPLE)
+    with pytest.raises(InputError, match=r"1 in none.* set split"):
+        read_examples(path, "train")
 
 
 def example(name: str, until: float | None = 4.5) -> Example:

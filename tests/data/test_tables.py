@@ -178,6 +178,7 @@ def test_narrations_and_titles_name_such_forms_too(tmp_path: Path, form: str, re
     "cell",
     [
         *("sand it; oil it; wipe it", "sand it | oil it", r"sand it\noil it", r"1. sand it\n2. oil it", "sand<br>oil"),
+        *("a|b|c", "sand it|oil it\nwipe it|dry it", "sand it > oil it > dry it", "sand -- oil -- dry"),
         *("1. sand it 2. oil it", "1) sand 2) oil", "sand it -> oil it", "sand it → oil it", "• sand it • oil it"),
         *("['sand it' 'oil it']", "array(['sand it', 'oil it'], dtype=object)", "[sand it, oil it]", "砂；油"),
     ],
@@ -194,6 +195,25 @@ def test_steps_on_one_line_are_no_step(tmp_path: Path, field: str, cell: str) ->
     for reader in (read_procedures, read_examples):
         with raises_input(tmp_path / "r.csv", 4 if field == "steps" else 3, field, "line"):
             reader(tmp_path / "r.csv")
+
+
+@pytest.mark.parametrize("cell", ["sand it, oil it", "Sand it. Oil it.", "sand it/oil it/dry it", "sand then oil"])
+def test_a_whole_procedure_on_one_line_is_asked_about(tmp_path: Path, cell: str) -> None:
+    (tmp_path / "r.csv").write_text(f'goal,steps\ng,"{cell}"\n')
+    with raises_input(tmp_path / "r.csv", 2, "steps", "line"):
+        read_procedures(tmp_path / "r.csv")
+    (tmp_path / "h.csv").write_text(f'goal,history,continuation\ng,"{cell}",dry it\n')
+    assert [example.history for example in read_examples(tmp_path / "h.csv")] == [(cell,)]
+
+
+@pytest.mark.parametrize("text", ['["a|b|c"]', '["sand it | oil it"]', '[{"text": "sand it|oil it"}]'])
+def test_an_only_step_that_may_be_several_is_asked_about_in_any_form(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.jsonl").write_text(f'{{"goal": "g", "steps": {text}}}')
+    (tmp_path / "r.json").write_text(f'[{{"goal": "g", "steps": {text}}}]')
+    (tmp_path / "r.csv").write_text('goal,steps\ng,"' + text.replace('"', '""') + '"\n')
+    for name, line in (("r.jsonl", 1), ("r.json", 1), ("r.csv", 2)):
+        with raises_input(tmp_path / name, line, "steps", "step"):
+            read_procedures(tmp_path / name)
 
 
 @pytest.mark.parametrize("absent", ["", "NA", "NaN", "None", "NULL", "null", r"\N", "#N/A", "<NA>"])

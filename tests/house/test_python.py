@@ -6,7 +6,7 @@ import io
 import pydoc
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +189,7 @@ def test_an_audit_takes_names_settings_and_procedures(corpus: recipe.Corpus, tmp
         Procedure("own", f"{name} done", f"the {name}", tuple(Step(text) for text in said if text[0] != "["), "test")
         for name, said in TALKS.items()
     ]
+    procedures += [replace(procedure, video_id=f"{procedure.video_id} again") for procedure in procedures[:5]]
     write_procedures(tmp_path / "tasks.jsonl", procedures)
     verifiers = ["paper", recipe.RewardConfig(verifier="grounded")]
     found = [
@@ -208,7 +209,7 @@ def test_the_page_shows_what_its_code_prints(tmp_path: Path, monkeypatch: pytest
     write_jsonl(tmp_path / "narrations.jsonl", map(asdict, narrate(world, 300)))
     tasks = [
         Procedure("world", goal, goal, tuple(Step(world.wordings[step][0]) for step in graph.steps))
-        for goal, graph in list(world.goals.items())[:4]
+        for goal, graph in list(world.goals.items())[:5]
     ]
     write_procedures(tmp_path / "tasks.jsonl", tasks)
     goal, history = "brew a pot of tea", ["boil the water", "warm the teapot"]

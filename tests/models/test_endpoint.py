@@ -382,7 +382,7 @@ def test_the_key_is_sent_and_never_told(monkeypatch: pytest.MonkeyPatch, caplog:
         ({"endpoint": "localhost:8000"}, "no address of HTTP"),
         ({"endpoint": "http://"}, "no address of HTTP"),
         ({"endpoint": "http://a:b"}, "no address of HTTP"),
-        ({"endpoint": "https://me:secret@host/v1"}, "--key-variable"),
+        ({"endpoint": "https://me:secret@host/v1"}, "model.key_variable"),
         ({"endpoint": "http://host/v1/chat/completions"}, "give its root"),
         ({"endpoint": "http://host/v1", "key_variable": "NOT_SET_ANYWHERE"}, "variable NOT_SET_ANYWHERE .* not set"),
     ],

@@ -4,6 +4,7 @@ The table in docs/planning.md names the sources.
 """
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,9 @@ pytest.importorskip("openai")
 from tests.models.asking import pieces_of
 from tests.models.endpoint_server import Reply, completion, engine_asking
 
+from recipe.cli.evaluate.judge import judge
+from recipe.cli.perceive import perceive
+from recipe.cli.plan import plan
 from recipe.config import JudgeConfig, SamplingConfig
 from recipe.errors import InputError, RecipeError
 from recipe.evaluation.judge.llm import LlmJudge
@@ -378,15 +382,19 @@ def test_a_chat_that_is_too_long_is_refused_alone(body: Any, status: int) -> Non
 
 HELP: dict[str, tuple[int, Any, str]] = {
     "limit of tokens": (400, {"error": {"message": "max_tokens is not taken here"}}, "model.token_limit"),
-    "large limit": (400, {"error": {"message": "`max_tokens` must be less than or equal to `8192`"}}, "--max-tokens"),
-    "temperature": (400, openai(["temperature"])[1], "--temperature"),
+    "large limit": (
+        400,
+        {"error": {"message": "`max_tokens` must be less than or equal to `8192`"}},
+        "sampling.max_tokens",
+    ),
+    "temperature": (400, openai(["temperature"])[1], "sampling.temperature"),
     "temperature, not at all": (400, openai(["temperature"])[1], "model.extra_body"),
     "clip": (400, {"error": "unknown variant `video_url`"}, "model.clips=images"),
     "context": (400, {"error": {"message": "maximum context length is 10 tokens"}}, "context"),
     "no model, 404": (404, {"error": {"message": "The model `m` does not exist"}}, "model's name"),
     "no model, 400": (400, {"error": {"message": "model 'm' not found", "type": "x"}}, "model's name"),
-    "key": (401, [{"error": {"code": 401, "message": "no key"}}], "--key-variable"),
-    "limit": (429, {"error": "wait"}, "--concurrency"),
+    "key": (401, [{"error": {"code": 401, "message": "no key"}}], "model.key_variable"),
+    "limit": (429, {"error": "wait"}, "model.concurrency"),
     "credit": (402, {"error": {"message": "Insufficient credits", "code": 402}}, "balance"),
 }
 
@@ -398,6 +406,37 @@ def test_a_remedy_names_what_helps(kind: str) -> None:
     with answering as (_, model), pytest.raises(RecipeError) as error:
         model.answers(CHATS, 1, SAMPLING)
     assert words in str(error.value).rpartition("; ")[2]
+
+
+def test_remedies_name_settings_that_the_commands_have() -> None:
+    commands: dict[str, Any] = {"plan": plan, "perceive": perceive, "judge": judge}
+    keys = {name: command.setting_keys() for name, command in commands.items()}
+    for remedy in host_module._REMEDIES.values():
+        assert set(re.findall(r"--[\w-]+", remedy)) <= {"--set"}  # options differ by command
+        for key in re.findall(r"\b(?:model|sampling|phi|judge)\.\w+", remedy):
+            having = {name for name, own in keys.items() if key in own}
+            assert having, key
+            assert not key.startswith("model.") or having >= {"plan", "perceive"}, key
+
+
+@pytest.mark.parametrize("at_once", [1, 5])
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_wait_is_told_with_its_reason_and_its_length(
+    status: int, at_once: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def wait(seconds: float, ended: object) -> None: ...
+
+    monkeypatch.setattr(host_module, "_sleep", wait)
+
+    def busy(body: dict[str, Any], before: int) -> Reply:
+        return Reply(status, '{"error": "busy"}') if before < 2 else standing_in(HOSTS["vLLM"])(body, before)
+
+    with engine_asking(busy, concurrency=at_once, tries=4) as (_, model):
+        model.outcomes(CHATS, 1, SAMPLING)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    waits = [line for line in told if f"{status}" in line]
+    assert len(waits) == 1  # for all requests that wait together
+    assert re.search(r"\d s, then try 2 of 4", waits[0])
 
 
 @pytest.mark.parametrize("form", ["json_schema", "json_object"])

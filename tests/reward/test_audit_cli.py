@@ -273,7 +273,7 @@ def test_the_page_needs_nothing_but_itself_and_escapes_texts() -> None:
 
 
 def test_the_papers_and_the_grounded_reward_are_audited_where_none_is_named(corpus_folder: Path, tasks: Path) -> None:
-    asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 4, "--attacked", 1, "--json")
+    asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 5, "--attacked", 1, "--json")
     found = rewards_of(recipe(*asked))
     assert list(found) == ["paper", "grounded", "length", "relevance"]
     assert found["paper"]["coverage"] is None

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -262,15 +263,31 @@ def test_an_audit_holds_the_verifiers_and_both_controls(corpus: Any) -> None:
     assert len(knowing.mean_by_coverage) == 3
 
 
+@pytest.mark.parametrize(("given", "told"), [(0, 0), (1, 0), (4, 0), (5, 1), (8, 4), (8, 7), (8, 8), (5, 0), (8, 3)])
+def test_too_few_procedures_are_no_table(corpus: Any, given: int, told: int) -> None:
+    procedures = [replace(PROCEDURES[n % len(PROCEDURES)], video_id=f"video {n}") for n in range(given)]
+    talks = {f"video {n}": ["stir it", "wait"] for n in range(told)} | {f"talk {n}": ["so", "well"] for n in range(9)}
+
+    def audit() -> Audit:
+        scorers = [NamedScorer("it", LengthScorer())]
+        return audit_rewards(scorers, Memory(corpus, talks), procedures, corpus.encoder.encode, Extent(attacked=0))
+
+    if given - told >= 5:
+        assert audit().procedures == {"home": given - told}
+        return
+    with pytest.raises(InputError, match=rf"{given - told} of {given} procedures.* give 5") as raised:
+        audit()
+    assert ("--exclude" in str(raised.value)) == (told > 0)
+
+
 def test_what_cannot_be_audited_is_told_in_one_sentence(corpus: Any) -> None:
     encode = corpus.encoder.encode
-    with pytest.raises(
-        InputError, match=r"no procedure can be audited \(1 of fewer than 5 steps\); give procedures of 5"
-    ):
+    with pytest.raises(InputError, match=r"0 of 1 procedures.* 1 of fewer than 5 steps"):
         audit_rewards([], corpus, [Procedure("home", "v", "tea", (Step("wait"),))], encode)
     with pytest.raises(InputError, match="'length' is audited twice, or is a control's name"):
         audit_rewards([NamedScorer("length", LengthScorer())], corpus, PROCEDURES, encode)
-    one_goal = audit_rewards([NamedScorer("it", Knowing())], corpus, PROCEDURES[:2], encode, Extent(attacked=0))
+    same = [replace(PROCEDURES[n % 2], video_id=f"{n}") for n in range(5)]
+    one_goal = audit_rewards([NamedScorer("it", Knowing())], corpus, same, encode, Extent(attacked=0))
     assert one_goal.answer.startswith("Whether the corpus covers these tasks is not known: a corpus of 5 narrations")
     [caution, *_] = one_goal.findings
     assert caution.endswith(

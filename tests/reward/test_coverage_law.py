@@ -4,11 +4,11 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -156,6 +156,31 @@ def test_missing_videos_follow_from_the_law() -> None:
     assert missing_videos(LAW, LAW.one_video * math.log(3), 0.8) == math.ceil(needed - 1)
     assert missing_videos(LAW, 3.0, 0.8) == 0
     assert missing_videos(LAW, 3.0, 0.95) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    match=st.floats(0.0, 4.0),
+    between=st.floats(0.0, 0.4),
+    target=st.floats(0.5, 1.0),
+    state=st.sampled_from(get_args(CoverageState)),
+    history=st.booleans(),
+)
+def test_a_task_gets_one_advice(
+    match: float, between: float, target: float, state: CoverageState, history: bool
+) -> None:
+    prompts = [TaskPrompt("tea", ("a",) * history)]
+    [task] = task_coverage(prompts, [match], [state], [None], replace(LAW, between=between), target)
+    said = advice(task, target)
+    given_advice = [verb for verb in ("leave out", "look at", "add", "train") if said.startswith(verb)]
+    assert len(given_advice) == (state != "known" or history)
+    assert ("leave out" in said) == (said == "leave out")  # never beside what else to do
+    assert task.gain is not None or task.missing is None
+    if given_advice == ["add"]:
+        assert f" {task.missing} " in said
+        assert task.covered is not True
+    if task.covered and task.missing is not None:
+        assert given_advice == ["train"]
 
 
 def test_tasks_are_sorted_and_advised() -> None:

@@ -72,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "fix a tyre": ["lift the car", "undo bolts", "take the wheel off", "fit the spare", "lower it"],
     }
     performed = [
-        Procedure("home", f"{goal} {n}", goal, tuple(map(Step, own))) for goal, own in goals.items() for n in range(2)
+        Procedure("home", f"{goal} {n}", goal, tuple(map(Step, own))) for goal, own in goals.items() for n in range(3)
     ]
     write_procedures(path / "tasks.jsonl", performed)
     return path

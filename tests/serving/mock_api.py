@@ -320,7 +320,7 @@ class MockServer:
                     made.append(("evidence", evidence(plan, number, steps[number - 1])))
         for plan, steps in enumerate(plans):
             found = [evidence(plan, n, text) for n, text in enumerate(steps, 1)] if checked else []
-            adds = [0.031 - 0.02 * n for n in range(len(steps))] if checked else None
+            adds = [(0.031, -0.0002)[n] if n < 2 else 0.031 - 0.02 * n for n in range(len(steps))] if checked else None
             reward = self.rewards[plan] if checked else None
             made.append(("plan", {"plan": plan, "steps": steps, "reward": reward, "adds": adds, "evidence": found}))
         rewards = self.rewards[:count] if checked else [None] * count

@@ -174,11 +174,23 @@ def test_steps_and_evidence_appear_as_they_come(page: Page, server: MockServer) 
     has_steps(page, PLANS[0])
     assert step.locator("details").get_attribute("open") is not None
     expect(step).to_contain_text("adds +0.031")
+    second = page.locator("[role=tabpanel]:not([hidden]) .steps > li").nth(1)
+    expect(second).to_contain_text("the reward is the same without it")
+    expect(second).not_to_contain_text("0.000")
     sent = server.bodies("POST", "/runs")
     assert [(one["goal"], one["history"], one["plans"], one["kind"]) for one in sent] == [
         (GOAL, ["fill the kettle", "switch it on"], 4, "plan")
     ]
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", sent[0]["key"])
+
+
+def test_the_first_quote_under_each_step_is_open(page: Page) -> None:
+    plan(page)
+    finished(page)
+    for step in page.locator("[role=tabpanel]:not([hidden]) .steps > li").all():
+        if step.locator(".grounds").count():
+            expect(step.locator(".grounds").first.get_by_role("listitem")).to_be_visible()
+            expect(step.locator(".grounds").first.locator("q")).not_to_be_empty()
 
 
 def test_plans_are_ranked_and_their_differences_marked(page: Page) -> None:

@@ -67,7 +67,7 @@ ADDED = {
     "recipe plan": "--set sampling.max_tokens=40",
     "(CUDA_VISIBLE_DEVICES=\\S+ )?recipe reproduce (?!.*--quick)": "--dry-run",
     "recipe evaluate judge .*--split test --(endpoint|judge)": "--controls 2",
-    "recipe reward audit .*short=": "--limit 2 --skip-attack",
+    "recipe reward audit .*short=": "--limit 5 --skip-attack",
 }
 """What is appended to commands, by how they begin: fewer steps, shorter answers."""
 NOT_RUN = {

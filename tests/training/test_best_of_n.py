@@ -1,7 +1,9 @@
 """Rounds of best-of-N: what is chosen, what is learned from it, and what is recorded."""
 
+import io
 import math
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from recipe.data.examples import read_training_examples, write_examples
 from recipe.errors import ComputeError, InputError
 from recipe.models.decoding import log_likelihood
 from recipe.plan_text import Completion
+from recipe.progress import LogLines
 from recipe.prompting import PLAIN
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
 from recipe.reward.watchdog import read_records
@@ -186,9 +189,11 @@ def finished(base_model: Path, examples_file: Path, tmp_path_factory: pytest.Tem
         rounds=2, n=8, prompts_per_round=6, epochs=8, batch_size=3, learning_rate=2e-2, completions_at_once=16,
         max_completion_tokens=24,
     )  # fmt: skip
-    scorer = WordScorer()
-    train_best_of_n(config, scorer)
+    scorer, shown = WordScorer(), io.StringIO()
+    train_best_of_n(config, scorer, progress=LogLines(shown, every=0.0))
     assert scorer.plans == (2 * 8 + 1) * 6
+    counted = [int(number) for number in re.findall(r"round (\d+)", shown.getvalue())]
+    assert {*counted} == {1, 2}, shown.getvalue()  # of two rounds there is no third
     return config
 
 

@@ -229,7 +229,7 @@ def task_coverage(
                 videos=None if predicting is None else predicting.videos(match),
                 gain=gain,
                 mean=None if predicting is None or gain is None else min(predicting.relevance + gain.mean, 1.0),
-                missing=None if law is None or state != "known" else missing_videos(law, match, target),
+                missing=None if predicting is None else missing_videos(predicting, match, target),
             )
         )
     return sorted(tasks, key=lambda task: (task.match, task.task))
@@ -323,17 +323,17 @@ def coverage_table(report: CoverageReport, limit: int | None = None, brief: bool
 
 
 def advice(task: TaskCoverage, target: float) -> str:
-    """What to do about a task, in words; empty where neither the corpus nor a law says."""
+    """What to do about a task, one thing, in words; empty where neither the corpus nor a law says."""
     if task.state != "known":
         return {"unknown": "leave out", "partly": "look at the evidence"}[task.state]
-    if task.missing is None and task.covered is None:
+    if task.gain is None:
         return ""
     if task.missing == 0:
         return "train"
-    more = f"no number of videos reaches {100 * target:.0f}"
-    if task.missing is not None:
-        more = f"{task.missing} more video{'s' * (task.missing != 1)} to reach {100 * target:.0f}"
-    return f"{'train' if task.covered else 'leave out'}; {more}"
+    videos = "" if task.missing is None else f"{task.missing} more video{'s' * (task.missing != 1)}"
+    if not task.covered:
+        return f"add {videos} to reach {100 * target:.0f}" if videos else "leave out"
+    return f"train; {videos or 'no number of videos'} would reach {100 * target:.0f}"
 
 
 def report_json(report: CoverageReport) -> dict[str, Any]:
@@ -343,6 +343,6 @@ def report_json(report: CoverageReport) -> dict[str, Any]:
         "answer": report.answer,
         "cautions": to_json(report.cautions),
         "relevance": None if report.law is None else report.law.relevance,
-        "leave_out": [task.task for task in report.tasks if task.covered is False],
+        "leave_out": [task.task for task in report.tasks if advice(task, report.target) == "leave out"],
         "tasks": [to_json(task) | {"advice": advice(task, report.target)} for task in report.tasks],
     }

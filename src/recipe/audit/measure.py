@@ -23,6 +23,7 @@ from recipe.audit.perturb import (
     select,
 )
 from recipe.audit.results import (
+    FEWEST_PROCEDURES,
     AttackResult,
     Audit,
     CoverageResult,
@@ -150,7 +151,7 @@ def audit_rewards(
 def audited_prompts(
     corpus: NarrationIndex, procedures: Iterable[Procedure], embed: Embed, extent: Extent = _ALL
 ) -> tuple[Selection, list[AuditPrompt]]:
-    """The procedures that are audited, and their prompts. Raises InputError where there are none."""
+    """The procedures that are audited, and their prompts. Raises InputError where there are fewer than five."""
     procedures = list(procedures)
     ids = VideoIds(procedure.video_id for procedure in procedures)
     held, unclear = set[str](), set[str]()
@@ -161,9 +162,13 @@ def audited_prompts(
             (held if YOUTUBE.fullmatch(video_id) else unclear).add(video_id)
     selection = select(procedures, extent.seed, extent.limit, held)
     selection = selection._replace(unclear=sum(procedure.video_id in unclear for procedure in selection.audited))
-    if not selection.audited:
-        counts = selection.counts() or "the files hold none"
-        raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
+    if (count := len(selection.audited)) < FEWEST_PROCEDURES:
+        reasons = "".join(f", {reason}" for reason in (selection.counts(),) if reason)
+        also = ", or build the corpus with --exclude and their file" * bool(selection.left_out[IN_CORPUS])
+        raise InputError(
+            f"{count} of {len(procedures)} procedures can be audited{reasons}: too few to tell anything of a reward; "
+            f"give {FEWEST_PROCEDURES} or more of {FEWEST} to {MOST} steps{also}."
+        )
     return selection, build_prompts(selection, embed, extent.seed)
 
 

@@ -13,7 +13,7 @@ from recipe.stats import Interval
 
 YES, PARTLY = 0.85, 0.6
 """Shares from which on a corpus covers the tasks, or covers them in part where the interval lies above chance too."""
-FEWEST_COVERED = 5
+FEWEST_PROCEDURES = 5
 """Procedures below which a share of them is not told."""
 
 
@@ -146,9 +146,9 @@ def answer(coverage: CoverageResult | None, problem: str = "") -> str:
     if coverage is None:
         return f"Whether the corpus covers these tasks is not known: {problem}."
     wins = coverage.wins
-    if wins.observations < FEWEST_COVERED:
+    if wins.observations < FEWEST_PROCEDURES:
         count = f"{wins.observations} procedure{'' if wins.observations == 1 else 's'}"
-        return f"Whether the corpus covers these tasks cannot be told from {count}; give {FEWEST_COVERED} or more."
+        return f"Whether the corpus covers these tasks cannot be told from {count}; give {FEWEST_PROCEDURES} or more."
     verdict = "The corpus hardly covers these tasks"
     if wins.mean >= YES:
         verdict = "The corpus covers these tasks"

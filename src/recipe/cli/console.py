@@ -105,9 +105,11 @@ def _as_setting(option: str, given: Sequence[str], keys: Mapping[str, str], near
     """How to give as a setting what was given as an option; empty where no key is called so, or nearly so by `near`."""
     name = option.lstrip("-").replace("-", "_")
     named = [key for key in keys if key == name or key.endswith(f".{name}")]
-    if not named and near:
-        last = {key.rpartition(".")[2]: key for key in keys}
-        named = [key for key in keys if key.rpartition(".")[2] in get_close_matches(name, last, n=1, cutoff=0.75)]
+    from recipe.config.synonyms import nearest_key  # settings are not imported for a list of commands
+
+    shallow_first = sorted(keys, key=lambda key: key.count("."))
+    if not named and near and (meant := nearest_key(name, shallow_first, cutoff=0.75)):
+        named = [key for key in keys if key.rpartition(".")[2] == meant.rpartition(".")[2]]
     if not named:
         return ""
     shallow = min(key.count(".") for key in named)
@@ -141,9 +143,13 @@ class PlainGroup(TyperGroup):
     """The commands of other packages."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first word names; one that was removed is answered by what to use instead."""
-        if self.get_command(ctx, args[0]) is None and (gone := _removed(ctx, args[:1])):
-            ctx.fail(gone)
+        """The command that the first word names; for one that was removed, what to use instead, else the nearest."""
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            if gone := _removed(ctx, args[:1]):
+                ctx.fail(gone)
+            near = get_close_matches(args[0].lower(), self.list_commands(ctx), n=2)
+            known = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"See `{ctx.command_path} --help`."
+            ctx.fail(f"No such command {args[0]!r}. {known}")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -305,7 +305,7 @@ def _summary(corpus: "Corpus") -> CommandOutput:
         "removed": sum(len(entry.get("removed", ())) for entry in changes),
     }
     removed = summary["removed"]
-    left_out = [line for entry in changes for line in (entry.get("read") or {}).get("left_out", [])]
+    readings = [read, *(entry.get("read") or {} for entry in changes)]
     memory = {name: size_in_words(count) for name, count in summary["search_bytes"].items()}
     lines = _pairs(
         [
@@ -315,7 +315,8 @@ def _summary(corpus: "Corpus") -> CommandOutput:
             ("encoder", encoder),
             *([("licence", summary["licence"])] if summary["licence"] else []),
             ("read with", reading),
-            *(("left out", line) for line in [*read.get("left_out", []), *left_out]),
+            *(("left out", line) for own in readings for line in own.get("left_out", [])),
+            *(("note", line) for own in readings for line in own.get("notes", [])),
             *(("excluded", line) for row in read.get("checked") or [] if (line := Checked(**row).line)),
             *([("since the build", ", ".join(f"{name} {n:,}" for name, n in changed.items() if n))] if changes else []),
             ("on disk", f"{size_in_words(summary['disk_bytes'])} in {summary['shards']:,} shards"),

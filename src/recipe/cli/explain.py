@@ -148,6 +148,8 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
         adds, bar = "", Text()
         if step.contribution is not None:
             adds, colour = f"{step.contribution:+.3f}", "green" if step.contribution > 0 else "red"
+            if adds[1:] == "0.000":
+                adds, colour = "nothing", "dim"
             bar = Text("━" * (round(_BAR * abs(step.contribution) / longest) if longest else 0), colour)
         similarity, time, segment = "", "", Text("unmatched" if explanation.narrations else "", "dim")
         if ground is not None and ground.segment is not None and ground.similarity is not None:

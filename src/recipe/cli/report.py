@@ -1,6 +1,7 @@
 """`recipe report`: a run's results, or what `recipe evaluate` measured, as a page that needs nothing but itself."""
 
 from importlib.metadata import entry_points
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -55,7 +56,8 @@ def report(
 ) -> CommandOutput:
     """Write a run's report.html again, or one page of what `recipe evaluate` measured beside the paper's tables.
 
-    Of a training run with validation it writes validation.html: reward and measure by step.
+    Of a training run with validation it writes validation.html: reward and measure by step. Of one without, it shows
+    the metrics.
 
     Example: recipe report evaluations/*.json --examples examples.jsonl --output report.html --markdown report.md
     """
@@ -117,13 +119,58 @@ def _run(folder: Path, figure: Path | None) -> CommandOutput:
     `recipe.key_figures` what draws the key figure into a file.
     """
     pages, figures = entry_points(group="recipe.reports"), entry_points(group="recipe.key_figures")
-    name = next((entry.name for entry in pages if (folder / entry.name).exists()), "report.json")
+    name = next((entry.name for entry in pages if (folder / entry.name).exists()), "")
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise typer.BadParameter(f"{figure.name!r} is neither .png nor .svg.", param_hint="--figure")
     if figure is not None and name not in figures.names:
         files = " or ".join(sorted(figures.names))
         raise typer.BadParameter(f"goes with a run that holds {files}.", param_hint="--figure")
+    if not name:
+        return _metrics(folder)
     page: Path = pages[name].load()(folder)
     if figure is not None:
         figures[name].load()(folder, figure)
     return CommandOutput({"report": str(page), "figure": None if figure is None else str(figure)}, [f"report: {page}"])
+
+
+def _metrics(run: Path) -> CommandOutput:
+    """The metrics of a training run that validated nothing, as means over the quarters of its steps.
+
+    Raises InputError for a folder that holds no results.
+    """
+    from recipe.artifacts import read_json, read_jsonl
+    from recipe.errors import InputError
+    from recipe.report.elements import Table, headings, row
+
+    if not run.is_dir():
+        raise InputError.at(run, "the folder does not exist", "check the path")
+    record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
+    path = run / "metrics.jsonl"
+    steps = [step for _, step in read_jsonl(path)] if path.is_file() and path.stat().st_size else []
+    if not steps:
+        problem = f"the folder holds no results ({', '.join(sorted(entry_points(group='recipe.reports').names))})"
+        remedy = "run its command again, which finishes what was begun" if record or path.is_file() else "give a folder"
+        files = " of `recipe run`, `reproduce`, `train` or `reward audit`, or the files of `recipe evaluate`"
+        raise InputError.at(run, problem, remedy + files * (not record and not path.is_file()))
+    names = [name for name in dict.fromkeys(name for step in steps for name in step) if name not in {"step", "round"}]
+    bounds = [len(steps) * part // 4 for part in range(5)]
+    quarters = [steps[begin:end] for begin, end in pairwise(bounds) if end > begin]
+    means: dict[str, list[float | None]] = {}
+    for name in names:
+        values = [
+            [float(value) for step in part if isinstance(value := step.get(name), int | float)] for part in quarters
+        ]
+        if any(values):
+            means[name] = [sum(own) / len(own) if own else None for own in values]
+    done = "finished" if record.get("finished") else "not finished"
+    table = Table(
+        f"{len(steps):,} steps of `recipe train {record.get('stage', '')}`, {done}: means by quarter of the steps",
+        "metric",
+        headings(*(f"to {part[-1].get('step', bounds[index + 1])}" for index, part in enumerate(quarters))),
+        tuple(row(name, *(None if mean is None else f"{mean:.3g}" for mean in own)) for name, own in means.items()),
+        notes=(
+            f"Nothing was validated, so there is no page; with a table [validation] in its settings a run also says "
+            f"whether plans got better. All figures by step: {path}",
+        ),
+    )
+    return CommandOutput({"report": None, "figure": None, "steps": len(steps), "metrics": means}, [table])

@@ -1,7 +1,6 @@
 """Settings: frozen classes read from TOML, with errors that name the key; no heavy package is imported."""
 
 import ast
-import difflib
 import inspect
 import re
 import sys
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from pydantic_core import ErrorDetails
 
 from recipe.config.removed import removed_setting
+from recipe.config.synonyms import nearest_key
 from recipe.errors import ConfigError
 
 Positive = Annotated[int, Field(gt=0)]
@@ -207,8 +207,8 @@ def _explain(faults: Sequence[ErrorDetails], kind: type[Settings]) -> tuple[str,
             return key, f"{key if given is None else f'{key} = {given!r}'} was removed: {gone}."
     if first["type"] == "extra_forbidden":
         known = sorted(table.model_fields)
-        nearest = difflib.get_close_matches(names[-1], known, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys are {', '.join(known)}."
+        nearest = nearest_key(names[-1], known)
+        hint = f"did you mean {nearest!r}?" if nearest else f"known keys are {', '.join(known)}."
         return key, f"unknown key {key!r}; {hint}"
     if first["type"] in ("missing", "union_tag_not_found"):
         return key, f"key {key!r} is missing; add it."

@@ -113,7 +113,8 @@ def narration_source(
             **{name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()},
             "excluded": None if exclusions is None else excluded.as_dict(),
             "checked": None if exclusions is None else [source._asdict() for source in exclusions.checked(excluded)],
-            "left_out": [*report.lines(), *excluded.lines()],
+            "left_out": [*report.lines(read=False), *excluded.lines()],
+            "notes": report.lines(read=True),
         }
 
     # The id of a corpus follows from this record, which names a language only where one is chosen.

@@ -481,12 +481,13 @@ def _card(manifest: Manifest, built: str, name: str, licence: str, source: str) 
         "Id before paths of its machine were removed": built if built != manifest["id"] else None,
     }
     excluded = manifest["exclusions"]
-    left_out = [
+    reading = [
         f"- Kept out: {excluded['video_ids']:,} video ids and near-copies of {excluded['texts']:,} texts (SHA-256 of "
         f"both lists: `{excluded['sha256']}`)."
         if excluded
         else "- No videos were kept out: this corpus may hold videos that planners are tested on.",
-        *(f"- {line}" for line in read.get("left_out", ())),
+        *(f"- Left out: {line}" for line in read.get("left_out", ())),
+        *(f"- {line}" for line in read.get("notes", ())),
         *(f"- {line}" for row in read.get("checked") or () if (line := Checked(**row).line)),
     ]
     terms = (
@@ -508,8 +509,8 @@ def _card(manifest: Manifest, built: str, name: str, licence: str, source: str) 
         terms,
         *filter(None, [licence_note(encoder)]),
         "Vectors are derived from the texts, and texts can partly be recovered from them.",
-        "## What was left out",
-        "\n".join(left_out),
+        "## How it was read",
+        "\n".join(reading),
         "## Citation",
         f"```bibtex\n{_CITATION}\n```",
     ]

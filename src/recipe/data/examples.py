@@ -56,9 +56,12 @@ def read_examples(path: Path, split: str = "", *, questions: bool = False) -> li
         examples += cut
     chosen = [example for example in examples if split in ("", example.split)]
     if split and not chosen:
-        present = Counter(example.split or "(none)" for example in examples)
-        counts = ", ".join(f"{name} ({count})" for name, count in sorted(present.items()))
-        raise InputError.at(path, f"no example is in split {split!r}", f"splits in the file: {counts}")
+        present = Counter(example.split for example in examples)
+        counts = ", ".join(
+            f"{count} in {name!r}" if name else f"{count} in none" for name, count in sorted(present.items())
+        )
+        problem = f"no example is in split {split!r} (the file has {counts or 'no example'})"
+        raise InputError.at(path, problem, "set split to one of these, or to '' for all examples")
     return chosen
 
 

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 
 from recipe.artifacts import fingerprint, json_line
 from recipe.errors import InputError
-from recipe.rows import Count, Seconds, Steps, Stripped, Text, Texts, not_blank, parse_row, write_rows
+from recipe.rows import Count, Seconds, Steps, Stripped, Text, Texts, not_blank, parse_row, quoted_value, write_rows
 from recipe.step_lines import unmarked
 from recipe.tables import row_texts
 from recipe.types import SPLITS, Procedure, Step, Supervision
@@ -177,6 +177,9 @@ def _read_row(path: Path, line: int, text: str) -> ProcedureRow:
             problem = "the row holds a whole procedure in 'steps', too"
             remedy = "give 'steps' alone, or 'history' with 'continuation'"
             raise InputError.at(path, problem, remedy, line=line, field=name)
+    if len(row.steps) == 1 and "|" in row.steps[0].text:
+        problem = f"the only step, {quoted_value(row.steps[0].text)}, may be several that bars divide"
+        raise InputError.at(path, problem, "give each step as an item of the list", line=line, field="steps")
     if row.split not in ("", *SPLITS):
         remedy = "give 'train', 'val' or 'test', or leave it out"
         raise InputError.at(path, f"{row.split!r} is unknown", remedy, line=line, field="split")

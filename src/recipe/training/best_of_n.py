@@ -325,7 +325,8 @@ class Rounds:
         width = max(1, self._config.completions_at_once // n)
         records = whole_records(partial, width * n, len(prompts) * n)
         write_jsonl(partial, (record.row for record in records))
-        with self._progress.task(f"round {number}: plans", len(prompts) * n) as advance, partial.open("a") as stream:
+        label = f"round {number}: plans" if train else f"after round {number - 1}: plans that measure it"
+        with self._progress.task(label, len(prompts) * n) as advance, partial.open("a") as stream:
             advance(len(records))
             for first in range(len(records) // n, len(prompts), width):
                 # A pass of the model is a sign of life.

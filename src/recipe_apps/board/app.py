@@ -292,7 +292,7 @@ def questions(service: Service, track: str) -> Response:
     return Response("".join(service.views.questions(track)), headers=headers, media_type=_LINES)
 
 
-@router.post("/api/check")
+@router.post("/api/check", openapi_extra=body_schema("application/x-ndjson"))
 async def check(service: Service, request: Request, track: Annotated[str, Query(max_length=64)]) -> Response:
     """Every problem of a submission, as `recipe board check` finds them; nothing is kept.
 
@@ -305,7 +305,7 @@ async def check(service: Service, request: Request, track: Annotated[str, Query(
         return json_response(_validation_response(await intake.work(lambda: service.check(data, track), wait=known)))
 
 
-@router.post("/api/submissions", status_code=201)
+@router.post("/api/submissions", status_code=201, openapi_extra=body_schema("application/x-ndjson"))
 async def submit(
     service: Service,
     request: Request,
@@ -341,7 +341,7 @@ def submission(service: Service, identity: str, request: Request) -> Response:
     return json_response(service.views.submission(identity, service.account(request)))
 
 
-@router.patch("/api/submissions/{identity}", openapi_extra=body_schema(SubmissionChange.model_json_schema()))
+@router.patch("/api/submissions/{identity}", openapi_extra=body_schema(SubmissionChange))
 def change(
     service: Service, identity: str, request: Request, message: Annotated[SubmissionChange, _body(SubmissionChange)]
 ) -> Response:
@@ -367,7 +367,7 @@ def me(service: Service, request: Request) -> Response:
     return json_response(service.views.me(service.submitter(request)))
 
 
-@router.patch("/api/me", openapi_extra=body_schema(AccountChange.model_json_schema()))
+@router.patch("/api/me", openapi_extra=body_schema(AccountChange))
 def rename(service: Service, request: Request, message: Annotated[AccountChange, _body(AccountChange)]) -> Response:
     """Change the name that pages show."""
     service.board.rename(service.submitter(request).name, message.display)
@@ -393,7 +393,7 @@ def log(service: Service, request: Request, before: Annotated[int | None, Query(
     return json_response({"log": service.views.log(before)})
 
 
-@router.post("/api/owner/accounts", openapi_extra=body_schema(NewAccount.model_json_schema()))
+@router.post("/api/owner/accounts", openapi_extra=body_schema(NewAccount))
 def add(service: Service, request: Request, message: Annotated[NewAccount, _body(NewAccount)]) -> Response:
     """A new account with a token, which is shown this once."""
     token = service.board.add_account(message.name, message.role, message.display, service.owner(request).name)
@@ -413,7 +413,7 @@ def revoke(service: Service, name: str, request: Request) -> Response:
     return json_response({"name": name})
 
 
-@router.post("/api/owner/tracks/{name}", openapi_extra=body_schema(TrackChange.model_json_schema()))
+@router.post("/api/owner/tracks/{name}", openapi_extra=body_schema(TrackChange))
 def track(
     service: Service, name: str, request: Request, message: Annotated[TrackChange, _body(TrackChange)]
 ) -> Response:
@@ -437,7 +437,7 @@ def cancel(service: Service, job: Annotated[int, Path(ge=1, le=_MOST)], request:
     return json_response({"job": job})
 
 
-@router.post("/api/owner/boards/{identity}/rescore", openapi_extra=body_schema(RescoreRequest.model_json_schema()))
+@router.post("/api/owner/boards/{identity}/rescore", openapi_extra=body_schema(RescoreRequest, required=False))
 def again_by(
     service: Service,
     identity: str,

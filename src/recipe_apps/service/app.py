@@ -154,7 +154,7 @@ def create_app(
     app = FastAPI(title="recipe reward", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
 
-    @app.post("/score", openapi_extra=body_schema(ScoreRequest.model_json_schema()))
+    @app.post("/score", openapi_extra=body_schema(ScoreRequest))
     async def score(request: Request) -> Response:
         """The reward of one plan, or of several plans of one prompt, with all parts."""
         async with intake.body(request) as body:
@@ -162,7 +162,7 @@ def create_app(
         [rewards] = await service.rewards(request, [group]) if group.plans else [[]]
         return json_response({"reward": rewards[0]} if single else {"rewards": rewards})
 
-    @app.post("/get_reward", openapi_extra=body_schema(openrlhf.GetReward.model_json_schema()))
+    @app.post("/get_reward", openapi_extra=body_schema(openrlhf.GetReward))
     async def get_reward(request: Request) -> Response:
         """OpenRLHF's remote reward."""
         async with intake.body(request) as body:
@@ -170,7 +170,7 @@ def create_app(
         rewards = await service.rewards(request, groups) if groups else []
         return json_response(openrlhf_answer([reward for [reward] in rewards]))
 
-    @app.post("/verify", openapi_extra=body_schema(nemo_gym.VerifyRequest.model_json_schema()))
+    @app.post("/verify", openapi_extra=body_schema(nemo_gym.VerifyRequest))
     async def verify(request: Request) -> Response:
         """NeMo-Gym's verification of a rollout; one that cannot be computed is marked as failed."""
         async with intake.body(request) as body:

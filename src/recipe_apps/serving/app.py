@@ -228,7 +228,7 @@ def create_app(
 
     # Runs.
 
-    @app.post("/api/runs", status_code=202, openapi_extra=body_schema(RunRequest.model_json_schema()))
+    @app.post("/api/runs", status_code=202, openapi_extra=body_schema(RunRequest))
     async def begin(request: Request) -> Response:
         """Ask for plans, or for a reading of a clip; the events of the run tell the rest."""
         message = await page.message(request, RunRequest)
@@ -312,7 +312,7 @@ def create_app(
         runs.cancel(run, "You stopped it.")
         return json_response({"id": run.id, "state": run.state})
 
-    @app.post("/api/runs/{identity}/deviation", openapi_extra=body_schema(DeviationRequest.model_json_schema()))
+    @app.post("/api/runs/{identity}/deviation", openapi_extra=body_schema(DeviationRequest))
     async def deviation(identity: str, request: Request) -> Response:
         """What of a plan is done, skipped and open by now, and what narrations say of the order."""
         run, message = runs.require(identity), await page.message(request, DeviationRequest)
@@ -348,7 +348,7 @@ def create_app(
             raise outcome
         return outcome
 
-    @app.post("/api/search", openapi_extra=body_schema(SearchRequest.model_json_schema()))
+    @app.post("/api/search", openapi_extra=body_schema(SearchRequest))
     async def search(request: Request) -> Response:
         """What `recipe corpus search` finds: narrations, and the proof that they are the best."""
         message = await page.message(request, SearchRequest)
@@ -357,7 +357,7 @@ def create_app(
         certificate, rows = await computed(partial(certified_hits, corpus, steps, message.k))
         return json_response({"certificate": certificate._asdict(), "rows": rows, "total": len(corpus)})
 
-    @app.post("/api/explain", openapi_extra=body_schema(ExplainRequest.model_json_schema()))
+    @app.post("/api/explain", openapi_extra=body_schema(ExplainRequest))
     async def explain(request: Request) -> Response:
         """What `recipe reward explain` shows of a plan's reward."""
         message = await page.message(request, ExplainRequest)
@@ -369,7 +369,7 @@ def create_app(
 
     # Clips.
 
-    @app.post("/api/clips", status_code=201)
+    @app.post("/api/clips", status_code=201, openapi_extra=body_schema("application/octet-stream"))
     async def receive(request: Request, content_length: Annotated[int, Header(ge=0)]) -> Response:
         """A clip as raw bytes; it is deleted a while after its last use."""
         if request.headers.get("content-type", "") != "application/octet-stream":
@@ -384,11 +384,7 @@ def create_app(
 
     # Feedback.
 
-    @app.post(
-        "/api/runs/{identity}/feedback",
-        status_code=201,
-        openapi_extra=body_schema(FeedbackRequest.model_json_schema()),
-    )
+    @app.post("/api/runs/{identity}/feedback", status_code=201, openapi_extra=body_schema(FeedbackRequest))
     async def give_feedback(identity: str, request: Request) -> Response:
         """Keep, reject or correct a step, rate a plan."""
         run, message = runs.require(identity), await page.message(request, FeedbackRequest)

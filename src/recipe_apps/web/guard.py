@@ -10,7 +10,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, TypeVar
 from urllib.parse import quote_from_bytes
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic_core import to_json
 
 from recipe.errors import MissingExtra
@@ -237,9 +237,22 @@ def json_response(value: object, status: int = 200, headers: dict[str, str] | No
     return Response(to_json(value), status, headers, media_type="application/json")
 
 
-def body_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """What OpenAPI says of an endpoint that reads its body itself."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+def body_schema(body: type[BaseModel] | str, required: bool = True) -> dict[str, Any]:
+    """What OpenAPI says of an endpoint that reads its body itself: a message, or bytes of a content type."""
+    if isinstance(body, str):
+        return {"requestBody": {"required": required, "content": {body: {"schema": {"format": "binary"}}}}}
+    schema = body.model_json_schema()
+    # Its references begin at the message, those of OpenAPI at the document.
+    parts: dict[str, Any] = schema.pop("$defs", {})
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict) and "$ref" in value:
+            return whole(parts[value["$ref"].rpartition("/")[2]])
+        if isinstance(value, dict):
+            return {key: whole(own) for key, own in value.items()}
+        return [whole(own) for own in value] if isinstance(value, list) else value
+
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": whole(schema)}}}}
 
 
 class PageHeaders:

@@ -23,7 +23,6 @@ A refusal is one envelope, {"error": {"code", "message"}}, at every endpoint:
 504  timed_out
 """
 
-import difflib
 import json
 import logging
 import re
@@ -35,6 +34,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from recipe.artifacts import half_character
+from recipe.config.synonyms import nearest_key
 from recipe.errors import InputError, RecipeError
 
 _LOG = logging.getLogger(__name__)
@@ -158,8 +158,8 @@ def parsed(text: str | bytes, kind: type[Message], within: str = "") -> Message:
             raise Refusal("invalid_field" if within else "invalid_json", f"{subject} {sentence}")
         case "extra_forbidden":
             known = sorted(kind.model_fields)
-            nearest = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1, cutoff=0.5)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"known fields are {', '.join(known)}."
+            nearest = nearest_key(str(problem["loc"][-1]), known)
+            hint = f"did you mean {nearest!r}?" if nearest else f"known fields are {', '.join(known)}."
             raise Refusal("unknown_field", f"Unknown field {field!r}; {hint}")
         case "missing":
             raise Refusal("missing_field", f"Field {field!r} is missing; add it.")

@@ -4,7 +4,7 @@ paths -> `files` (folders, archives) -> `reading` (which format) -> a reader of 
 its file has it, and which of its captions are usable) -> narrations, each video once.
 """
 
-from recipe.data.narrations.drafts import DEFAULTS, Duplicates, FormatName, ReadingOptions, ReadingReport
+from recipe.data.narrations.drafts import DEFAULTS, Duplicates, ReadingOptions, ReadingReport
 from recipe.data.narrations.json_files import to_row
 from recipe.data.narrations.reading import read_narrations
 from recipe.data.narrations.tables import read_titles, titled, with_titles
@@ -12,7 +12,6 @@ from recipe.data.narrations.tables import read_titles, titled, with_titles
 __all__ = [
     "DEFAULTS",
     "Duplicates",
-    "FormatName",
     "ReadingOptions",
     "ReadingReport",
     "read_narrations",

@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import field_validator
 
 from recipe.config import Settings
+from recipe.data.narrations.formats import FORMATS
 from recipe.data.narrations.marks import speakers, without_marks, without_speaker
 from recipe.data.narrations.times import is_time, times_of
 from recipe.data.video_ids import LANGUAGE, normalised
@@ -26,25 +27,16 @@ from recipe.types import Narration, Segment
 Duplicates = Literal["error", "keep-first"]
 """What to do with a video id that was read before: refuse it, or keep the narration that came first."""
 
-FormatName = Literal[
-    "jsonl",
-    "procedures",
-    "howtocaption",
-    "howto100m",
-    "howto100m-csv",
-    "htm-align",
-    "htm-aa",
-    "whisperx",
-    "subtitles",
-    "parquet",
-]
-"""The layouts that narration corpora are published in; see docs/data.md."""
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = Literal["auto", *FORMATS]
 
 
 class ReadingOptions(Settings):
     """How narration files are read (docs/data.md); part of a corpus' manifest, for it decides its segments."""
 
-    format: Literal["auto", FormatName] = "auto"
+    format: FormatName = "auto"
     """Layout of the files; `auto` detects it from each file's name and first bytes."""
     captions: Literal["each", "joined", "first"] = "each"
     """Several captions of one time span become a segment each, one joined segment, or the first one alone."""
@@ -145,19 +137,28 @@ class ReadingReport:
         self.passed_over[reason] += 1
         self.passed_over_names.setdefault(reason, []).extend([label] * (self.passed_over[reason] <= NAMED))
 
-    def lines(self) -> list[str]:
-        """What was left out, one line each; empty where everything was read."""
-        counts = [
+    def lines(self, read: bool | None = None) -> list[str]:
+        """What is not as its file has it, one line each: what was left out, and what was read all the same.
+
+        `read` chooses one of the two.
+        """
+        left_out = [
             *((n, "caption", f"skipped: {reason}") for reason, n in self.skipped_captions.most_common()),
             *((n, "narration", f"skipped: {reason}") for reason, n in self.skipped_narrations.most_common()),
             (self.duplicates, "narration", "of a video that was read before"),
             (self.below_score, "caption", "below the smallest score"),
             (self.not_alignable, "sentence", "not alignable"),
-            (self.no_goal, "procedure", "without a goal, read without a title"),
-            (self.no_link, "narration", "whose address is none of the web, read without it"),
             (self.collapsed, "rolling cue", "collapsed"),
             (self.cue_names, "name", "of a cue, above its times, left out"),
             (self.only_marks, "caption", "of non-speech marks only, such as [Music]"),
+            *(
+                (n, "file", f"passed over: {reason} ({names_of(self.passed_over_names[reason])})")
+                for reason, n in self.passed_over.items()
+            ),
+        ]
+        noted = [
+            (self.no_goal, "procedure", "without a goal, read without a title"),
+            (self.no_link, "narration", "whose address is none of the web, read without it"),
             (self.cut_marks, "caption", "read without their non-speech marks, such as (laughs) or a speaker's name"),
             (self.speakers.total(), "caption", f"read without a speaker's name ({listed(list(self.speakers))})"),
             (self.unread_times.total(), "caption", f"read without times, not in {listed(list(self.unread_times))}"),
@@ -165,12 +166,9 @@ class ReadingReport:
             (self.slow, "narration", "read in seconds, whose times may be milliseconds"),
             (self.moments, "last caption", "without an end, read as a moment"),
             (self.untitled, "narration", "without a title in the file of titles"),
-            *(
-                (n, "file", f"passed over: {reason} ({names_of(self.passed_over_names[reason])})")
-                for reason, n in self.passed_over.items()
-            ),
-            (self.unclear_ids, "file", f"whose name may mean another video id ({names_of(self.unclear_names)})"),
+            (self.unclear_ids, "file", f"read, whose name may mean another video id ({names_of(self.unclear_names)})"),
         ]
+        counts = [*(() if read else left_out), *(() if read is False else noted)]
         return [f"{n:,} {noun}{'' if n == 1 else 's'} {rest}" for n, noun, rest in counts if n]
 
 

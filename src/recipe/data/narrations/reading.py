@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
 from recipe.data.narrations.drafts import (
     DEFAULTS,
@@ -22,12 +21,12 @@ from recipe.data.narrations.drafts import (
     Draft,
     Duplicates,
     Fault,
-    FormatName,
     ReadingOptions,
     ReadingReport,
     clean,
 )
 from recipe.data.narrations.files import HEAD, SourceFile, encoding_of, file_names, source_files
+from recipe.data.narrations.formats import FORMATS, LINES, SUBTITLES
 from recipe.data.narrations.subtitles import is_subtitles
 from recipe.data.video_ids import VideoName, is_metadata, normalised, video_name
 from recipe.errors import InputError, listed
@@ -99,13 +98,6 @@ def _question(file: SourceFile, tracks: Iterable[VideoName]) -> InputError:
     return InputError.at(file.label, problem, "choose one with --language (`language` of the reading options)")
 
 
-_STRING = r'"(?:[^"\\]|\\.)*"'
-_SHAPES: dict[FormatName, re.Pattern[str]] = {
-    "howto100m": re.compile(rf'\{{\s*({_STRING}\s*:\s*\{{\s*("(text|start|end)"|\}})|\}}\s*\Z)'),
-    "htm-align": re.compile(rf"\{{\s*{_STRING}\s*:\s*\[\s*\["),
-    "jsonl": re.compile(r'[\[{]\s*(\{\s*)?"(video_id"\s*:|sentences"\s*:\s*\[\s*")'),
-}
-"""The beginning of a format's text; the first that matches counts."""
 _OWN = {"video_id", "title", "source", "url", "segments", "sentences"}
 """The fields of a narration in the project's own form."""
 _TRANSCRIPT = re.compile(
@@ -114,41 +106,6 @@ _TRANSCRIPT = re.compile(
     r'|\A\[\s*\{[^][{}]{0,2000}"text"\s*:|\A\{\s*"(text"\s*:\s*"|(task|language|wireMagic|systeminfo)"\s*:)'
 )
 """What the JSON of a transcript holds."""
-
-_HEADERS: dict[FormatName, set[str]] = {
-    "htm-aa": {"vid", "timestamp", "text"},
-    "howto100m-csv": {"start", "end", "text"},
-}
-"""The columns that identify a table's format."""
-
-
-class Format(NamedTuple):
-    """A layout of narration files."""
-
-    reader: str
-    """Module of this package and its function: (SourceFile, ReadingOptions, ReadingReport) -> drafts in file order."""
-    suffixes: tuple[str, ...]
-    """Files in folders and archives that have the format; a file named by the user may be called anything."""
-    one_video: bool = False
-    """Whether a file holds a single video."""
-
-
-_LINES = (".jsonl", ".ndjson")
-_SUBTITLES = (
-    ".vtt", ".srt", ".sbv", ".ass", ".ssa", ".lrc", ".ttml", ".dfxp", ".srv1", ".srv2", ".srv3", ".smi", ".scc",
-)  # fmt: skip
-FORMATS: dict[FormatName, Format] = {
-    "jsonl": Format("json_files.read_json_lines", _LINES),
-    "procedures": Format("json_files.read_step_lists", _LINES),
-    "howtocaption": Format("json_files.read_howtocaption", (".pkl", ".pickle")),
-    "howto100m": Format("json_files.read_howto100m", (".json",)),
-    "howto100m-csv": Format("tables.read_howto100m_csv", (".csv",), one_video=True),
-    "htm-align": Format("json_files.read_htm_align", (".json",)),
-    "htm-aa": Format("tables.read_htm_aa", (".csv",)),
-    "whisperx": Format("transcripts.read_transcript", (".json", ".json3"), one_video=True),
-    "subtitles": Format("subtitles.read_subtitles", _SUBTITLES, one_video=True),
-    "parquet": Format("parquet.read_parquet", (".parquet",)),
-}
 
 
 def read_narrations(
@@ -216,10 +173,9 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
             if file.inside and is_metadata(file.name):
                 report.pass_over(file.label, METADATA)
                 continue
-            name: FormatName | None
             if options.format != "auto":
                 fits = not file.inside or file.name.lower().endswith(FORMATS[options.format].suffixes)
-                name = options.format if fits else None
+                name: str | None = options.format if fits else None
             else:
                 name = detect(file, options.encoding)
             if name is None and not file.inside:
@@ -259,7 +215,7 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
                 report.skipped_narrations["file that cannot be read"] += 1
 
 
-def detect(file: SourceFile, encoding: str) -> FormatName | None:
+def detect(file: SourceFile, encoding: str) -> str | None:
     """The format of a file, from its name and first bytes; None where it has no known layout."""
     head = file.stream.peek(HEAD)[:HEAD]
     if head[:4] == b"PAR1":
@@ -274,24 +230,27 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
     # Procedures have a goal, steps, and nothing that narrations have.
     if isinstance(row, dict) and row.keys() >= {"goal", "steps"} and not row.keys() & {"segments", "sentences"}:
         return "procedures"
-    if file_name.endswith(_LINES):
+    if file_name.endswith(LINES):
         return "jsonl"
     transcript = text[:1] in ("{", "[") and _TRANSCRIPT.search(text) is not None
-    if not transcript and (file_name.endswith(_SUBTITLES) or is_subtitles(text)):
+    if not transcript and (file_name.endswith(SUBTITLES) or is_subtitles(text)):
         return "subtitles"
     # Transcripts of YouTube may name their video, too.
     foreign = transcript and re.search(r'"(segments|sentences)"\s*:', text) is None
     if isinstance(row, dict) and not foreign and ("video_id" in row or (len(row) > 1 and row.keys() <= _OWN)):
         return "jsonl"
-    for name, shape in _SHAPES.items():
-        if shape.match(text) and not (foreign and name == "jsonl"):
+    for name, layout in FORMATS.items():
+        if layout.begins and re.match(layout.begins, text) and not (foreign and name == "jsonl"):
             return name
     first = text.partition("\n")[0]
     header = {field.strip(" \"'\r").lower() for field in first.split(delimiter_of(first))}
-    for name, columns in _HEADERS.items():
-        if columns <= header:
+    for name, layout in FORMATS.items():
+        if layout.columns and layout.columns <= header:
             return name
-    named = not file.inside or (transcript and file_name.endswith((*FORMATS["whisperx"].suffixes, *_SUBTITLES)))
+    by_suffix = [name for name, layout in FORMATS.items() if file_name.endswith(layout.suffixes)]
+    if len(by_suffix) == 1 and not FORMATS[by_suffix[0]].begins:
+        return by_suffix[0]
+    named = not file.inside or (transcript and file_name.endswith((*FORMATS["whisperx"].suffixes, *SUBTITLES)))
     if text[:1] in ("{", "[") and named:
         if (not foreign and '"video_id"' in text) or (row is not None and re.match(r"[^\n]+\n\s*\{", text)):
             return "jsonl"

@@ -54,19 +54,21 @@ _EMPTY_ACCOUNT = "insufficient_quota"
 UNREAD_TRIES = 3
 """An answer that could not be read so often will not be."""
 _REMEDIES = {
-    r"max_(completion_)?tokens.*(too large|less than|at most|context)": "lower --max-tokens (sampling.max_tokens)",
+    r"max_(completion_)?tokens.*(too large|less than|at most|context)": "lower max_tokens: --set "
+    "sampling.max_tokens=N, of Phi phi.max_tokens, of a judge judge.max_tokens",
     "^413": "show fewer or smaller frames",
     _TOO_LONG: "shorten the chat, or serve the model with a longer context",
-    "^401": "check the key and the environment variable that --key-variable names",
+    "^401": "check the key and the environment variable that model.key_variable names (--set)",
     f"^402|{_EMPTY_ACCOUNT}": "check the account's balance",
     "^403": "check the key and its permissions",
     "^404": "check the model's name, and that the address is the API's root, which usually ends in /v1",
     "^405": "check that the address is the API's root, which usually ends in /v1",
-    "^429": "ask less at once (--concurrency) or later",
+    "^429": "ask less at once (--set model.concurrency=1) or later",
     "^(408|409|425|5)": "look into the endpoint's log, or try later",
     _FILTERED: "change the chat, or ask another model",
     "max_(completion_)?tokens": "give --set model.token_limit=max_completion_tokens, or max_tokens",
-    "temperature": "give a --temperature that the model takes, or null in model.extra_body to send none",
+    "temperature": "set a temperature that the model takes (--set sampling.temperature=1, of Phi "
+    "phi.temperature, of a judge judge.temperature), or null in model.extra_body to send none",
     "video_url|mm_processor_kwargs": "give --set model.clips=images",
     r"\bseed\b": "give --set model.send_seed=false",
     "response.format|json_schema|json_object|grammar": "give --set model.structured=off",
@@ -78,6 +80,8 @@ _METHOD = "/chat/completions"
 _LOG = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 """Seconds."""
+_QUIET = 5.0
+"""Seconds at least between two lines that say that it waits."""
 
 
 class TransientError(Exception):
@@ -145,7 +149,10 @@ class Host:
         """Prepare to ask; nothing is sent. Raises InputError for an address or a key that cannot be used."""
         self.url = server_address(config.endpoint or "", "http://localhost:8000/v1")
         if httpx2.URL(self.url).userinfo:
-            raise InputError("the endpoint's address holds a password; give it as a key by --key-variable.")
+            raise InputError(
+                "the endpoint's address holds a password; name the environment variable of its key by "
+                "--set model.key_variable=NAME."
+            )
         if self.url.endswith("/chat/completions"):
             raise InputError.at(self.url, "this is one method of the API", "give its root, without /chat/completions")
         self._key = os.environ.get(config.key_variable or "", "").strip()
@@ -156,6 +163,7 @@ class Host:
         self.fields = OptionalFields(config, self.url)
         ledger.refused_fields = self.fields.dropped
         self._config, self._ledger = config, ledger
+        self._quiet_line = 0.0
         self._quiet_until = 0.0
         settings = connection_settings(config.timeout, config.concurrency)
         self._client = openai.AsyncOpenAI(
@@ -194,7 +202,14 @@ class Host:
                     self._ledger.retry()
                     if failure.wait is not None:  # a limit of the host concerns all requests
                         self._quiet_until = max(self._quiet_until, time.monotonic() + failure.wait)
-                    _LOG.info("%s: %s; asking again in %.1f s", self.url, failure, wait)
+                    # One line for all requests that wait together.
+                    new_line = time.monotonic() >= self._quiet_line
+                    self._quiet_line = time.monotonic() + max(wait, _QUIET) if new_line else self._quiet_line
+                    _LOG.log(
+                        logging.WARNING if new_line else logging.INFO,
+                        "%s: %s; waiting %.1f s, then try %d of %d, for %.0f s in all at most",
+                        *(self.url, failure, wait, tries + 1, self._config.tries, self._config.patience),
+                    )
                     await _sleep(wait, ended)
                     if not ended.is_set():
                         continue

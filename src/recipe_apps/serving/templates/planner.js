@@ -29,7 +29,8 @@ const quoted = (text) => make("q", {}, words(text, 500));
 const aboutThis = (count, all) => (all === 1 ? "the only video about this" : `${count.toLocaleString("en")} of the ${all.toLocaleString("en")} videos about this`);
 const few = (count, name) => `${count.toLocaleString("en")} ${name}${count === 1 ? "" : "s"}`;
 const plain = (number) => number.toFixed(3).replace(/^-0\.000$/, "0.000").replace("-", "−");
-const signed = (number) => (Math.abs(number) < 0.0005 ? "0.000" : `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(3)}`);
+const effect = (added) =>
+  Math.abs(added) < 0.0005 ? "the reward is the same without it" : `adds ${added < 0 ? "−" : "+"}${Math.abs(added).toFixed(3)} to the reward`;
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const sleep = (milliseconds) => new Promise((wake) => setTimeout(wake, milliseconds));
 const isText = (node) => node.matches?.("textarea, select, input:not([type=radio], [type=checkbox], [type=range])");
@@ -510,7 +511,7 @@ const handlers = {
     steps.forEach((text, index) => setStep(view, index + 1, text));
     for (const extra of view.steps.splice(steps.length)) extra.item.remove();
     view.steps.forEach((step, index) => {
-      step.adds.textContent = isNumber(adds?.[index]) ? ` · adds ${signed(adds[index])}` : "";
+      step.adds.textContent = isNumber(adds?.[index]) ? ` · ${effect(adds[index])}` : "";
     });
     for (const row of evidence ?? []) showEvidence(stepOf(view, row.number), row);
     const complete = board.views.filter((other) => other.complete).length;
