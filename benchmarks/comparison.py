@@ -30,9 +30,9 @@ from recipe.progress import SILENT
 from recipe.stats import Interval
 from recipe_studies.experiments.expand import run_experiment
 from recipe_studies.experiments.plots import curves_hash
-from recipe_studies.experiments.results import KEPT, MAIN, SPLITS, Results, load_results
+from recipe_studies.experiments.results import KEPT, SPLITS, Results, load_results
 from recipe_studies.experiments.settings import load_experiment
-from recipe_studies.experiments.study import BASE
+from recipe_studies.experiments.study import BASE, GREEDY
 
 MEAN = "mean, interval over bases"
 
@@ -77,6 +77,28 @@ def means_of(studies: dict[str, Results], split: str, metric: str) -> dict[str, 
     return {name: {MEAN: over_bases(means[name])} | row for name, row in rows.items()}
 
 
+def page_rows(tables: dict[str, dict[str, dict[str, Any]]], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a page shows: of each regime the mean and what it is over the base's; and what the first regime that is
+    trained, or the first choice, is over the others."""
+    means, gaps = (
+        tables[where],
+        {tuple(name.split(" − ")): row for name, row in tables[f"{where}, differences"].items()},
+    )
+    first = next((regime for regime, baseline in gaps if baseline == BASE and regime in means), "")
+    rows = {}
+    for regime, row in means.items():
+        over = gaps.get((regime, f"{BASE}{GREEDY}"), gaps.get((regime, BASE), {}))
+        rows[regime] = {"mean": row.get(MEAN, next(iter(row.values())))} | {
+            "over the base" if column == MEAN else f"{column}: over the base": own for column, own in over.items()
+        }
+    beside = {
+        f"{regime} − {baseline}": row
+        for (regime, baseline), row in gaps.items()
+        if regime.startswith(first) and not baseline.startswith(BASE)
+    }
+    return rows, beside
+
+
 def main() -> None:
     """Run the study with each seed, print the tables and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -112,11 +134,15 @@ def main() -> None:
             tables[where] = means_of(studies, split, metric)
             tables[f"{where}, differences"] = rows_of(studies, split, metric)
     stages = {stage.name: {"seconds": stage.seconds, "of which": stage.detail} for stage in first.stages}
-    body: list[str | dict[str, Any]] = [f"{MAIN[first.main_metric()]} of plans, with each run."]
+    body: list[str | dict[str, Any]] = []
     for title, rows in (*tables.items(), ("stages of the first run", stages)):
         shown = table(rows, "stage" if rows is stages else "regime", title=title)
-        body.append(shown)
         print("", shown["title"], *("  ".join(cells) for cells in [shown["columns"], *shown["rows"]]), sep="\n")
+    for where in list(tables)[::2]:
+        rows, beside = page_rows(tables, where)
+        body.append(table(rows, "plans", where))
+        if where == next(iter(tables)) and beside:
+            body.append(table(beside, "difference", f"{where}, beside others"))
     values: dict[str, Any] = tables | {"stages": stages}
     if first.opening is not None:
         main = first.main_metric()

@@ -141,25 +141,6 @@ def check(
     return _checked(*read_training(config, changes or (), stage), measured=measure)
 
 
-@app.command()
-@shows
-def average(
-    models: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs or of models, of one base.")],
-    output: Annotated[Path, typer.Option(help="Folder of the model to write.")],
-) -> CommandOutput:
-    """Average the weights of several runs on the same task into one model, which plans at the cost of one.
-
-    Example: recipe train average runs/seed-0 runs/seed-1 runs/seed-2 --output runs/mean
-    """
-    from recipe.errors import require_packages
-
-    require_packages({"train": "recipe train average"})
-    from recipe.training.average import average_models
-
-    card = average_models(models, output, progress())
-    return CommandOutput({"model": str(output), "card": card}, [f"model: {output}", f"card: {output / 'README.md'}"])
-
-
 def _checked(
     stage: "Stage", settings: Any, shown: dict[str, Any] | None = None, *, measured: bool = False
 ) -> CommandOutput:

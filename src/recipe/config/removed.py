@@ -30,6 +30,8 @@ REMOVED: Mapping[str, str] = {
     "recipe serve --branch": "it belonged to the search by beam; --samples sets how many plans recombine samples",
     **{f"{command} {option}": _ONE_PROTOCOL for command in _VPA for option in ("--rule", "--protocol", "--order")},
     "recipe evaluate vpa --taxonomy": "actions are always the 105 different texts; leave it out",
+    "recipe train average": "the mean of several runs' weights gained nothing on four of five corpora; let validation "
+    "choose among the runs",
     "recipe reproduce credit": 'credit for steps gained nothing; rounds on composed plans are choose = "composed"',
     "recipe data prepare --benchmark how2bench": _WEB_PROCEDURES,
     "recipe corpus build --format how2mine": _WEB_PROCEDURES,
@@ -43,6 +45,8 @@ REMOVED: Mapping[str, str] = {
     "GRPOConfig.kl_budget": "its gain was within the noise; validate with patience, which keeps the best step",
     "GRPOConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",
     "BestOfNConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",
+    "ProceduresSource.wrong_narrations": "the wrong corpus is speech of the goals that the base knows; leave it out, "
+    "and give known_share",
     "TeachingConfig.levels": "the learning law is a finished experiment; leave it out",
     **{
         f"TeachingConfig.arms={arm}-steps": "credit for steps gained nothing; name the arm without -steps"
