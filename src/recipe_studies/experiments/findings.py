@@ -12,7 +12,7 @@ from recipe.evaluation.validity.measure import Difference
 from recipe.stats import Interval
 from recipe_studies.experiments.results import KEPT, NAMES, SPLITS, Results
 from recipe_studies.experiments.settings import ExperimentConfig, TeachingConfig, VideoConfig
-from recipe_studies.experiments.study import BASE, COPIES, GREEDY, LABELS, Study
+from recipe_studies.experiments.study import BASE, COPIES, GREEDY, LABELS, R0_CHOICE, ROUNDS, Study
 
 FIRST = 3
 """Findings that stand first where there is no base to compare with."""
@@ -125,7 +125,8 @@ def _taught(results: Results) -> tuple[str, ...]:
         return {own.sign for own in pair}, f"samples {_signed(pair[0])}, greedy plans {_signed(pair[1])}"
 
     sentences = []
-    for rival, remedy in SIMPLER.items():
+    rivals = SIMPLER | {own: "Let R0 choose among plans instead." for _, own in gains if own.endswith(R0_CHOICE)}
+    for rival, remedy in rivals.items():
         # The planner may use all it has: its samples, its greedy plans, or the reward's choice among samples.
         best = max(
             ((own, gap) for (own, other), gap in gains.items() if other == rival and own.startswith(main)),
@@ -133,7 +134,7 @@ def _taught(results: Results) -> tuple[str, ...]:
             default=None,
         )
         if best is not None and best[1].sign != 1:
-            sentences.append(f"{rival} may do as well {where}: {best[0]} is {_signed(best[1])} beside it. {remedy}")
+            sentences.append(f"{_upper(rival)} may do as well {where}: {best[0]} minus it {_signed(best[1])}. {remedy}")
     signs, words = against(main, BASE)
     verb = "taught the planner in part"
     if signs == {1} or 1 not in signs:
@@ -142,17 +143,22 @@ def _taught(results: Results) -> tuple[str, ...]:
     trained = {own.regime: len(own.steps) for own in results.curves}
     for other in others:
         signs, words = against(main, other)
-        clear = "above" if signs == {1} else "not clearly above"
-        shorter = f", in {trained[other]} steps instead of {trained[main]}" if trained[other] < trained[main] else ""
+        clear = "above" if signs == {1} else "below" if signs == {-1} else "not clearly above"
+        fewer = trained[other] < trained[main] and not other.endswith(ROUNDS)
+        shorter = f", in {trained[other]} steps instead of {trained[main]}" if fewer else ""
         sentences.append(
-            f"{other.capitalize()}{shorter}: {against(other, BASE)[1]} against the base, {steps[other]:.1f} steps a "
-            f"plan (base {steps[BASE]:.1f}). The planner {main} is {clear} it: {words}."
+            f"{_upper(other)}{shorter}: {against(other, BASE)[1]} against the base, "
+            f"{steps[other]:.1f} steps a plan (base {steps[BASE]:.1f}). The planner {main} is {clear} it: {words}."
         )
-    for rival in SIMPLER:
+    for rival in rivals:
         if rows := [(own, gap) for (own, other), gap in gains.items() if other == rival]:
             beside = "; ".join(f"{own} {_signed(gap)}" for own, gap in rows)
-            sentences.append(f"Beside {rival}, which needs no training: {beside}.")
+            sentences.append(f"Against {rival}, which takes no training: {beside}.")
     return (*sentences, *_controls(results, split))
+
+
+def _upper(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _advice(results: Results) -> list[str]:

@@ -76,6 +76,8 @@ CONTROL_REGIMES = {
 """Controls that are trained; a run without a corpus is one on R0, which is what is left of the grounded reward."""
 GREEDY = ", greedy"
 """Behind the regime of a model's greedy plans."""
+R0_CHOICE = ", R0"
+"""Ends the name of a choice by R0."""
 ROUNDS = ", best-of-N rounds"
 """Behind the regime of an arm that is trained in best-of-N rounds, where others are not."""
 ARM_REGIMES: Mapping[ArmName, str] = {
@@ -314,7 +316,7 @@ def _method(config: ExperimentConfig) -> Study:
             choices.append(Choice(f"{best}, {name}", name))
     if config.compared:
         rankers.append(Ranker("relevance", None))
-        choices += [Choice(f"{best}, R0", "relevance"), Choice(f"{trained}, {best}", "reward", trained)]
+        choices += [Choice(f"{best}{R0_CHOICE}", "relevance"), Choice(f"{trained}, {best}", "reward", trained)]
     others = [plans.regime for arm in arms[1:] for plans in arm.plans[:1] if plans.regime != trained]
     beside = [Contrast(f"{trained}{how}", f"{other}{how}") for how in ("", GREEDY) for other in others]
     labelled = config.has_world and bool(config.compared)
@@ -323,7 +325,9 @@ def _method(config: ExperimentConfig) -> Study:
         for label in (LABELS.regime, COPIES.regime):
             beside += [Contrast(label), *(Contrast(regime, label) for regime in compared_with_labels)]
     if config.compared:
-        beside += [Contrast(choice.regime, f"{best}, R0") for choice in choices if choice.regime != f"{best}, R0"]
+        by_r0 = f"{best}{R0_CHOICE}"
+        without = (trained, f"{trained}{GREEDY}", *(own.regime for own in choices if own.regime != by_r0))
+        beside += [Contrast(regime, by_r0) for regime in without]
     settings = {"SFT": config.sft} if config.sft is not None else {}
     return Study(
         config=config,
