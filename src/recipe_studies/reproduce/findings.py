@@ -173,8 +173,8 @@ class Values:
 def largest(differences: Sequence[Interval], seeds: int) -> Interval:
     """The largest of several means, between the largest low and the largest high bound of intervals that cover all.
 
-    Bounds are made wider by Bonferroni's correction, with the degrees of freedom of the seeds, or of the clusters where
-    there is one seed: no interval has fewer.
+    Bounds are made wider by Bonferroni's correction, with the degrees of freedom of the seeds, which are the fewest that
+    count, or with one seed those of the clusters.
     """
     best = max(differences, key=lambda one: one.mean)
     ends = [(one.mean, one.low, one.high) for one in differences if one.low is not None and one.high is not None]
