@@ -113,12 +113,12 @@ def supervise(folder: Path, settings: Supervision, progress: Progress) -> None:
             advance(1)
     mixed = {example.example_id for example in mixture.examples}
     trace_of = {(trace.source, trace.video_id): trace for trace in traces}
-    told = (
+    perceived = (
         replace(example, told_history=perceived_history(example, trace_of[example.source, example.video_id]))
         for example in training
         if example.example_id in mixed
     )
-    write_examples(folder / TOLD, told)
+    write_examples(folder / TOLD, perceived)
     for example in training:
         if example.example_id not in mixed:
             left_out[example.example_id] = "cut" if (example.source, example.video_id) in traced else "trace"

@@ -173,15 +173,19 @@ class Values:
 def largest(differences: Sequence[Interval], seeds: int) -> Interval:
     """The largest of several means, between the largest low and the largest high bound of intervals that cover all.
 
-    Bounds are made wider by Bonferroni's correction, with the degrees of freedom of the seeds, which are the fewest that
-    count, or with one seed those of the clusters.
+    Bounds are made wider by Bonferroni's correction, with the degrees of freedom of the seeds, which are the fewest
+    that count, or with one seed those of the clusters.
     """
-    best = max(differences, key=lambda one: one.mean)
-    ends = [(one.mean, one.low, one.high) for one in differences if one.low is not None and one.high is not None]
+    best = max(differences, key=lambda interval: interval.mean)
+    ends = [
+        (interval.mean, interval.low, interval.high)
+        for interval in differences
+        if interval.low is not None and interval.high is not None
+    ]
     if len(ends) < len(differences):  # one without an interval may be the largest
-        reason = next(one.reason for one in differences if one.low is None)
+        reason = next(interval.reason for interval in differences if interval.low is None)
         return replace(best, low=None, high=None, reason=reason)
-    freedom = seeds - 1 if seeds > 1 else min(one.clusters or 2 for one in differences) - 1
+    freedom = seeds - 1 if seeds > 1 else min(interval.clusters or 2 for interval in differences) - 1
     tail = (1 - LEVEL) / 2
     wider = float(stdtrit(freedom, 1 - tail / len(differences)) / stdtrit(freedom, 1 - tail))
     low = max(mean - wider * (mean - low) for mean, low, _ in ends)
@@ -269,18 +273,18 @@ def _labels(made: ScaleRuns, measured: Sequence[Run], paper: PaperTable) -> dict
         for kind, heading in (("scores", JUDGED_HISTORY), ("diversity", DIVERSITY_HISTORY)):
             scoring = settings.get(run.stage(kind)) if kind == "scores" or paper.name == kind else None
             if isinstance(scoring, Scoring) and not (scoring.on_world and kind == "scores"):
-                told = "annotated" if scoring.judge is None else scoring.judge.settings.history
-                labels.setdefault(heading, {})[run.regime] = _history_name(settings, told)
+                shown_history = "annotated" if scoring.judge is None else scoring.judge.settings.history
+                labels.setdefault(heading, {})[run.regime] = _history_name(settings, shown_history)
         training = settings.get(run.stage("grpo"))
         if paper.name == "steps" and training is not None:
             labels.setdefault(STEPS, {})[run.regime] = str(training.config.steps)
     return labels
 
 
-def _history_name(settings: Mapping[str, Any], told: str, stage: str = "prompts") -> str:
+def _history_name(settings: Mapping[str, Any], history: str, stage: str = "prompts") -> str:
     """A kind of history in words: Phi's is simulated where `stage`, which writes the prompts, has no file of Phi's."""
-    if told == "annotated":
-        return told
+    if history == "annotated":
+        return history
     return "Phi's" if getattr(settings.get(stage), "histories", None) else "Phi's, simulated"
 
 
@@ -467,8 +471,8 @@ def _vpa(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
                 differences += [
                     Difference("", own, title, measure, both.difference(own, title)) for own in values.table
                 ]
-    told = {row.name: _history_name(settings, row.history, VPA_SAMPLES) for row, own in runs.items() if own}
-    told |= {one.regime: "annotated, its last step" for one in controls if one.regime.endswith("bigram")}
+    histories = {row.name: _history_name(settings, row.history, VPA_SAMPLES) for row, own in runs.items() if own}
+    histories |= {figure.regime: "annotated, its last step" for figure in controls if figure.regime.endswith("bigram")}
     notes = []
     for row, own in runs.items():
         if row.method is None or not own:
@@ -488,7 +492,7 @@ def _vpa(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
         controls=tuple(controls),
         not_beaten=tuple(control_sentences(differences, digits=1)),
         notes=tuple(notes),
-        labels={HISTORY: told},
+        labels={HISTORY: histories},
     )
 
 

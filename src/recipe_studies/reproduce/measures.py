@@ -224,8 +224,10 @@ def next_actions(folder: Path, settings: NextActions, progress: Progress) -> Non
     samples, ids = _open_samples(folder, settings.data)
     examples = [sample.example() for sample in samples]
     if settings.history == "perceived":
-        told = {row.example_id: request_from_perceived_history(row).history for row in read_examples(folder / SAMPLES)}
-        examples = [replace(row, history=told[row.example_id]) for row in examples]
+        histories = {
+            row.example_id: request_from_perceived_history(row).history for row in read_examples(folder / SAMPLES)
+        }
+        examples = [replace(row, history=histories[row.example_id]) for row in examples]
     if settings.vidassist is None:
         with open_stage_model(folder, settings.model, is_external=settings.is_external_model) as model:
             predictions = Planner(model, settings.sampling).predict(examples, 1, progress)
