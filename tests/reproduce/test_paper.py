@@ -1,14 +1,17 @@
 """The clauses of the paper: where they are in the code, RL's prompts and the reward's history, RL's length, judges."""
 
 import importlib.util
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.reproduce.conftest import benchmarks, planned, write_page
+from typer.testing import CliRunner
 
 from recipe.artifacts import write_jsonl
+from recipe.cli import app
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.procedures import write_procedures
 from recipe.planning.planner import prediction_of
@@ -144,6 +147,30 @@ def test_the_table_of_steps_is_of_shares_of_them(tmp_path: Path) -> None:
     assert steps.labels["steps of GRPO"] == {name: str(count) for name, count in wanted.items()}
     page = write_page(tmp_path, ScaleResults("tiny", "2M", "Qwen2.5-3B", (0,), "validity", (steps,))).read_text()
     assert "steps of GRPO" in page
+
+
+def test_steps_of_the_command_are_those_of_every_scale(tmp_path: Path) -> None:
+    """By their hours: ten times the steps are ten times the hours of GRPO, but for starting."""
+    hours = []
+    for steps in (1_000, 10_000):
+        options = [
+            "main",
+            "--scale",
+            "tiny",
+            "--scale",
+            "0.5b",
+            "--steps",
+            str(steps),
+            "--seeds",
+            "1",
+            "--dry-run",
+            "--json",
+        ]
+        result = CliRunner().invoke(app, ["reproduce", *options, "--output", str(tmp_path / "run")])
+        assert result.exit_code == 0, result.output
+        kinds = [kind for cost in json.loads(result.stdout) for kind in cost["kinds"]]
+        hours.append([kind["hours"] for kind in kinds if kind["kind"] == "training, GRPO"])
+    assert [more / fewer for fewer, more in zip(*hours, strict=True)] == pytest.approx([10, 10], rel=0.05)
 
 
 def measured(folder: Path, made: Any) -> None:
