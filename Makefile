@@ -117,10 +117,11 @@ types: $(INSTALLED)
 contracts: $(INSTALLED)
 	$(BIN)/lint-imports
 
-# The reference is as the code says, results as their values say, and no link of the documentation leads nowhere.
+# The reference and the paper's clauses are as the code says, results as their values say, and no link of the documentation leads nowhere.
 docs: $(INSTALLED) site
 	$(BIN)/python docs/reference.py --check
 	$(BIN)/python docs/results.py --check
+	$(BIN)/python docs/paper.py --check
 
 site: $(INSTALLED)
 	$(BIN)/zensical build --strict

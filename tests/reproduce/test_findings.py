@@ -1,11 +1,14 @@
 """Intervals over seeds and prompts, and what they say of a claim."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 from tests.reproduce.conftest import planned, read_results, write_page
 from typer.testing import CliRunner
 
@@ -13,8 +16,9 @@ from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.cli import app
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError
+from recipe.evaluation.published import published
 from recipe.planning.planner import prediction_of
-from recipe.planning.prediction_files import write_predictions
+from recipe.planning.prediction_files import read_predictions, write_predictions
 from recipe.stats import Interval, seeded_interval
 from recipe.types import Example
 from recipe.world.examples import TextNoise
@@ -23,15 +27,15 @@ from recipe_studies.reproduce.expand import ScaleRuns
 from recipe_studies.reproduce.findings import Values, columns_of, measure_table, verdict_on
 from recipe_studies.reproduce.measures import CONTROLS
 from recipe_studies.reproduce.page import ScaleResults, made_table, render_page, summary
-from recipe_studies.reproduce.study import PaperStudy
+from recipe_studies.reproduce.study import Endpoints, PaperStudy
 from recipe_studies.reproduce.tables import Claim, table
 
 GOALS = ("make tea", "bake bread", "fly a kite", "fix a tyre")
 
 
-def claim(direction: str, margin: float = 0.0) -> Claim:
+def claim(direction: str, **more: Any) -> Claim:
     given = {"sentence": "a claim", "source": "somewhere", "first": "rl", "second": "base"}
-    return Claim.model_validate({**given, "direction": direction, "margin": margin})
+    return Claim.model_validate({**given, "direction": direction, **more})
 
 
 @pytest.mark.parametrize(
@@ -50,11 +54,11 @@ def claim(direction: str, margin: float = 0.0) -> Claim:
     ],
 )
 def test_verdicts(direction: str, margin: float, low: float, high: float, verdict: str) -> None:
-    assert verdict_on(Interval((low + high) / 2, low, high), claim(direction, margin)) == verdict
+    assert verdict_on(Interval((low + high) / 2, low, high), claim(direction), margin) == verdict
 
 
 def test_without_an_interval_nothing_can_be_told() -> None:
-    assert verdict_on(Interval(3.0), claim("above")) == "cannot tell"
+    assert verdict_on(Interval(3.0), claim("above"), 0.0) == "cannot tell"
 
 
 def test_one_seed_gives_the_t_interval_over_clusters() -> None:
@@ -104,6 +108,98 @@ def test_pairs_are_by_prompt_and_seed() -> None:
         values.difference("rl", "sft")
 
 
+def test_the_best_of_several_is_bounded_by_all_of_them() -> None:
+    """Three regimes, 4 prompts of a goal each, one seed: t with 3 degrees of freedom, at a third of 5%."""
+    spread = np.array([-1.5, -0.5, 0.5, 1.5])
+    measured = {"first": 1 + spread, "second": 3 + 2 * spread, "third": 2 + spread, "none": 0 * spread}
+    values = Values(("p", "q", "r", "s"), ("d",) * 4, GOALS, {name: own[None] for name, own in measured.items()})
+    peak = claim("above", first=["first", "second", "third"], second="none", splits=["d"])
+    found = values.finding(table("weak"), peak, "d")
+    assert found.difference is not None
+    error = spread.std(ddof=1) / 2
+    wide = float(stdtrit(3, 1 - 0.05 / 6)) * error
+    assert found.difference.mean == 3
+    assert found.difference.low == pytest.approx(2 - wide)  # that of the second is 3 - 2 wide
+    assert found.difference.high == pytest.approx(3 + 2 * wide)
+    assert found.verdict == "cannot tell"
+    alone = values.finding(table("weak"), claim("above", first=["third"], second="none"), "d")
+    assert alone.difference is not None
+    assert alone.difference.low == pytest.approx(2 - float(stdtrit(3, 0.975)) * error)  # one of one is not corrected
+    apart = replace(values, table={**values.table, "second": np.array([100 + spread])})
+    assert apart.finding(table("weak"), peak, "d").verdict == "holds"
+    under = replace(values, table={**values.table, "none": np.array([100 + spread / 3])})
+    assert under.finding(table("weak"), peak, "d").verdict == "does not hold"
+    absent = replace(values, table={"first": values.table["first"], "none": values.table["none"]})
+    assert absent.finding(table("weak"), peak, "d").verdict == "not measured"
+
+
+def test_a_claim_of_two_splits_is_the_difference_of_their_means() -> None:
+    """In-domain are two datasets, 10 and 20, zero-shot one of 14.5: half a point apart, however many their prompts."""
+    noise = np.array([-0.5, 0.5])
+    inside = Values(("a", "b", "c", "d", "e"), ("x", "x", "y", "y", "y"), ("1", "2", "3", "4", "5"),
+                    {"rl": np.array([[9.9, 10.1, 19.9, 20.0, 20.1]])})  # fmt: skip
+    outside = Values(("f", "g"), ("z", "z"), ("6", "7"), {"rl": np.array([14.5 + noise])})
+    same = claim("like", second="rl", splits=["in-domain"], against="zero-shot", margin=0.5)
+    found = inside.finding(table("main"), same, "in-domain", outside)
+    assert found.difference is not None
+    assert found.difference.mean == pytest.approx(0.5)
+    # Standard errors of the three means, each weighed as in its own split.
+    parts = [0.1 / 2, np.std([-0.1, 0, 0.1], ddof=1) / np.sqrt(3) / 2, 0.5]
+    variance = sum(part**2 for part in parts)
+    freedom = variance**2 / sum(part**4 / count for part, count in zip(parts, (1, 2, 1), strict=True))
+    half = float(stdtrit(freedom, 0.975)) * np.sqrt(variance)
+    assert found.difference.low == pytest.approx(0.5 - half, rel=1e-6)
+    assert "in-domain" in found.column
+    assert "zero-shot" in found.column
+    assert inside.finding(table("main"), same, "in-domain", replace(outside, table={})).verdict == "not measured"
+    seeds = replace(inside, table={"rl": inside.table["rl"].repeat(2, axis=0)})
+    both = seeds.finding(table("main"), same, "in-domain", outside).difference  # a model without seeds beside one with
+    assert both is not None
+    assert both.mean == pytest.approx(0.5)
+
+
+def test_margins_are_the_papers_own_differences() -> None:
+    """RL with weak examples alone is .6 below in-domain and 3.4 zero-shot at 3B; the paper's own figures hold."""
+    weak, printed = table("weak"), published("weak_scale")
+    flat = [one for one in weak.claims if one.direction == "like"]
+    assert [one.first for one in flat] == ["rl-weak-25", "rl-weak-50", "rl-weak-75", "rl-weak-100"]
+    for split in ("in-domain", "zero-shot"):
+        ours, theirs = (printed.value("Qwen2.5-3B", f"RECIPE-RL, {share}% weak", split) for share in (0, 100))
+        assert ours is not None
+        assert theirs is not None
+        assert [one.margin_in(split) for one in flat] == pytest.approx([ours - theirs] * 4)
+    values = Values(("p", "q"), ("d", "d"), GOALS[:2], {"rl-weak-25": np.ones((1, 2)), "rl-weak-0": np.zeros((1, 2))})
+    margins = {split: values.finding(weak, flat[0], split).margin for split in ("in-domain", "zero-shot")}
+    assert margins == {"in-domain": 0.6, "zero-shot": 3.4}
+
+
+def test_claims_are_of_their_scale_and_of_each_frontier_model(tmp_path: Path) -> None:
+    """Of the world's tables: that of 7B is not asked at another scale; each model behind an endpoint has its own."""
+    server = {"model": "m", "endpoint": "http://127.0.0.1:1/v1"}
+    endpoints = Endpoints.model_validate({"frontier": {"alpha": server, "beta": server}})
+    made = world_runs(tmp_path, tables=("main", "frontier"), endpoints=endpoints)
+    plans = read_predictions(tmp_path / made.runs_of("base")[0].file("plans"))
+    for run, level in zip(made.frontier, (5.0, -5.0), strict=True):  # alpha is 5 better zero-shot, beta worse
+        rows = [row for _, row in read_jsonl(tmp_path / made.runs_of("base")[0].file("scores"))]
+        higher = [{**row, "accuracy": row["accuracy"] + level * ("goals" in row["example_id"])} for row in rows]
+        write_jsonl(tmp_path / run.file("scores"), higher)
+        write_predictions(tmp_path / run.file("plans"), plans)
+    main = measure_table(tmp_path, made, table("main"))
+    assert [one.column for one in main.findings] == ["in-domain", "zero-shot"]
+    frontier = measure_table(tmp_path, made, table("frontier"))
+    means = {one.sentence.partition(" ")[0]: one.difference.mean for one in frontier.findings if one.difference}
+    assert means == {
+        "alpha": pytest.approx(5),
+        "beta": pytest.approx(-5),
+        "the": pytest.approx(0),
+        "RL,": pytest.approx(0),
+    }
+    of_7b = replace(made, scale=made.scale.model_copy(update={"title": "Qwen2.5-7B"}))
+    columns = [one.column for one in measure_table(tmp_path, of_7b, table("main")).findings]
+    assert columns[:2] == ["in-domain", "zero-shot"]
+    assert len(columns) == 3
+
+
 def test_columns_of_the_world_are_its_splits() -> None:
     assert [name for name, _ in columns_of(["test_goals", "test_cuts"], per_dataset=True)] == ["in-domain", "zero-shot"]
     found = dict(columns_of(["niv", "crosstask", "coin"], per_dataset=True))
@@ -120,11 +216,9 @@ def test_a_simulated_reading_is_drawn_from_its_key(steps: list[str], key: str, r
     assert set(read) <= {*steps, "x", "y"}
 
 
-def world_runs(folder: Path, *, controls: bool = False) -> ScaleRuns:
+def world_runs(folder: Path, *, tables: tuple[str, ...] = ("main", "qualitative"), **more: Any) -> ScaleRuns:
     """The files that a finished study leaves: RL is 10 points above the base, and seed 2 above seed 1."""
-    study = PaperStudy(
-        ("main", "qualitative"), ("tiny",), None, seeds=(1, 2), regimes=("base", "rl"), controls=controls
-    )
+    study = PaperStudy(tables, ("tiny",), None, seeds=(1, 2), regimes=("base", "rl"), **more)
     made = planned(study)
     examples = [
         Example(f"{split}-{n}", "world", f"v{n}", goal, ("start",), ("go on", "end"), 1, split)

@@ -26,6 +26,7 @@ from recipe_studies.reproduce.measures import (
     CONTROLS,
     Scoring,
     measure_diversity,
+    sampled_prompts,
     score,
     score_controls,
 )
@@ -105,3 +106,16 @@ def test_a_judge_behind_an_endpoint_and_a_frontier_model_are_asked_once(
         assert {one.steps for one in read_predictions(tmp_path / "plans/one.jsonl")} == {("a step of its own",)}
         score(tmp_path, Scoring("plans/one.jsonl", "scores.jsonl", 1, False, judge), SILENT)
         assert [row["accuracy"] for row in rows(tmp_path / "scores.jsonl")] == [60.0] * 4
+
+
+def test_a_judge_of_diversity_reads_the_history_that_its_settings_name(tmp_path: Path, examples: list[Example]) -> None:
+    told = [replace(one, told_history=("seen by Phi",)) for one in examples]
+    write_examples(tmp_path / PROMPTS, told)
+    plans(tmp_path, examples, samples=2)
+    for history in ("annotated", "perceived"):
+        judge = JudgeModel.model_validate(
+            {"model": "m", "endpoint": "http://127.0.0.1:1/v1", "settings": {"history": history}}
+        )
+        prompts = sampled_prompts(tmp_path, Scoring("plans.jsonl", "diversity.jsonl", 2, True, judge))
+        read = {prompt.example.history for prompt in prompts}
+        assert read == ({("seen by Phi",)} if history == "perceived" else {one.history for one in examples})

@@ -16,7 +16,7 @@ from recipe_studies.experiments.stages import Training
 from recipe_studies.reproduce.expand import ScaleRuns, expand
 from recipe_studies.reproduce.run import finished_tables
 from recipe_studies.reproduce.study import Endpoints, PaperStudy, Regime, names, regime, scale, sized, training_config
-from recipe_studies.reproduce.tables import TABLES, table
+from recipe_studies.reproduce.tables import FRONTIER, TABLES, table
 
 PATHS: dict[str, Any] = {"model": "m", "examples": "e.jsonl", "output": "o"}
 
@@ -36,7 +36,8 @@ def test_a_regime_changes_only_what_it_names(name: str) -> None:
         made = training_config(scale("0.5b"), chosen, "grpo", {**PATHS, "corpus": "c"}, 0)
         apart = {key for key in GRPOConfig.model_fields if getattr(made, key) != getattr(default, key)}
         # The paper's learning rate, group, KL weight, clipping.
-        assert apart <= {"micro_batch", "reward"}
+        assert apart <= {"micro_batch", "reward", "steps"}
+        assert made.steps == chosen.share * scale("0.5b").grpo["steps"]
         changed = {
             key for key in RewardConfig.model_fields if getattr(made.reward, key) != getattr(RewardConfig(), key)
         }
@@ -50,7 +51,7 @@ def test_rows_of_tables_are_regimes_and_printed_figures_are_found() -> None:
         for row in one.rows:
             assert isinstance(regime(row.regime), Regime)
         for claim in one.claims:
-            assert {claim.first, claim.second} <= {row.name for row in one.rows}
+            assert {*claim.firsts, claim.second} <= {FRONTIER, *(row.name for row in one.rows)}
     main = table("main")
     assert main.published_value(main.rows[1], "Qwen2.5-7B", "zero-shot") == 46.1
     assert main.published_value(main.rows[1], "2M, from nothing", "in-domain") == 39.2  # beside the 3B model
@@ -122,11 +123,11 @@ def test_stages_that_may_compute_on_a_gpu(tmp_path: Path) -> None:
     files = {"data": tmp_path, "seeds": (0,)}
     roles = {"judge": server, "assessor": server, "frontier": {"m": server}}
     served = {**files, "endpoints": Endpoints.model_validate(roles)}
-    beside = {"data", "supervision", "prompts"}
+    beside = {"data", "supervision", "prompts", "vpa"}
     for more, asked in (
         ({"seeds": (0,)}, {"scores"}),
         (files, set()),
-        (served, {"scores", "diversity", "controls", "vidassist"}),
+        (served, {"scores", "diversity", "controls", "vidassist", "llm", "agent"}),
     ):
         wanted = study("main", "diversity", "vpa", "video", "frontier", **more)
         made = planned(wanted, "3b" if len(more) > 1 else "tiny")
@@ -134,7 +135,9 @@ def test_stages_that_may_compute_on_a_gpu(tmp_path: Path) -> None:
         kinds = {name.removeprefix("video-").partition("-")[0] for name in without}
         assert kinds == beside | asked | ({"plans"} if "endpoints" in more else set())
         assert {name for name in without if name.startswith("plans")} <= {"plans-m"}
-        assert {name for name in without if name.startswith("vidassist")} <= {"vidassist-original-base"}
+        searched = {"vidassist-original-base", "vidassist-original-oracle-base"}
+        assert {name for name in without if name.startswith("vidassist")} <= searched
+        assert {name for name in without if name.startswith("vpa")} == {"vpa-samples", "vpa-floors"}
 
 
 def test_regimes_start_from_the_right_model_and_examples() -> None:

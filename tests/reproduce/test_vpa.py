@@ -1,41 +1,50 @@
 """The table of VPA: direct plans and VidAssist's on the same samples, resumed, and where an assessor gives no score."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-from tests.reproduce.conftest import letters, planned, rows, write_page
+from tests.reproduce.conftest import STEPS, benchmarks, letters, planned, rows, write_page
 
 from recipe.artifacts import read_json, write_json, write_jsonl
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.config.planning import VidAssistConfig
-from recipe.data.examples import write_examples
+from recipe.data.examples import read_examples, write_examples
+from recipe.data.histories import History, write_histories
 from recipe.evaluation.published import published
-from recipe.evaluation.vpa.measures import ActionIds
-from recipe.evaluation.vpa.protocol import Sample, Taxonomy
+from recipe.evaluation.vpa.run import BASELINES
 from recipe.models.model import Model
 from recipe.models.protocol import Answer, Engine, ModelRequest, OnAnswer, Refusal
 from recipe.planning.vidassist.trace import manifest_of, read_trace, trace_of
 from recipe.progress import SILENT
-from recipe.world.examples import draw_examples
+from recipe.types import Example
+from recipe.world.examples import TextNoise, draw_examples
 from recipe.world.load import load_world
 from recipe_studies.experiments.models import EndpointModel
+from recipe_studies.experiments.study import TRAIN
 from recipe_studies.reproduce import measures
-from recipe_studies.reproduce.data import PROMPTS
+from recipe_studies.reproduce.data import LEFT_OUT, PROMPTS, SAMPLES, SampleSource, write_samples
 from recipe_studies.reproduce.expand import ScaleRuns
 from recipe_studies.reproduce.findings import measure_table
-from recipe_studies.reproduce.measures import VIDASSIST_CACHE, NextActions, next_actions
+from recipe_studies.reproduce.measures import (
+    FLOOR_ROWS,
+    VIDASSIST_CACHE,
+    NextActions,
+    measure_floors,
+    next_actions,
+)
 from recipe_studies.reproduce.page import ScaleResults, made_table
 from recipe_studies.reproduce.study import Endpoints, PaperStudy
 from recipe_studies.reproduce.tables import table
 
 SEARCHED = ("vidassist-original-base", "vidassist-recipe-base", "vidassist-both-base", "vidassist-recipe-rl",
-            "vidassist-both-rl")  # fmt: skip
+            "vidassist-both-rl", "llm-base", "agent-base")  # fmt: skip
+ORACLE = ("vpa-oracle-base", "vpa-oracle-rl", "vidassist-original-oracle-base", "vidassist-both-oracle-rl")
+"""Rows that are told the annotated history."""
 
 
 class Written(Engine):
@@ -83,6 +92,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Callable[[Engine], None]:
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     write_examples(tmp_path / PROMPTS, draw_examples(load_world(), "test_cuts", 12))
+    write_samples(tmp_path, SampleSource(TextNoise(), limit=3), SILENT)
     return tmp_path
 
 
@@ -101,11 +111,14 @@ def test_rows_stand_beside_those_of_the_paper() -> None:
     columns = [column.key for column in published("vpa").columns]
     figures = {row.name: [vpa.published_value(row, "7b", column) for column in columns] for row in vpa.rows}
     assert figures == dict.fromkeys([row.name for row in vpa.rows], [None] * 7) | {
+        "llm-base": [25.8, 2.1, 23.2, 27.7, 0.4, 18.9, 33.0],
+        "agent-base": [28.7, 3.1, 25.6, 29.9, 0.8, 20.0, 35.6],
         "vidassist-original-base": [38.7, 8.7, 28.5, 44.1, 4.6, 25.8, 46.8],
         "vidassist-both-base": [36.5, 2.0, 27.3, 33.0, 1.0, 24.3, 32.0],
         "vidassist-both-rl": [39.9, 9.3, 29.9, 35.7, 4.8, 26.0, 34.5],
     }
-    assert set(figures) == {"base", "rl", *SEARCHED}
+    assert set(figures) == {"base", "rl", *SEARCHED, *ORACLE}
+    assert {row.name for row in vpa.rows if row.history == "annotated"} == {*ORACLE}
     for claim in vpa.claims:  # each holds of the paper's own figures
         own = [figures[claim.first][columns.index(split)] for split in claim.splits]
         other = [figures[claim.second][columns.index(split)] for split in claim.splits]
@@ -116,10 +129,15 @@ def test_rows_stand_beside_those_of_the_paper() -> None:
 def test_a_stage_for_each_run_and_row() -> None:
     made = world_study()
     names = {"vpa-base", "vidassist-original-base", "vidassist-recipe-base", "vidassist-both-base"}
-    names |= {f"{kind}-rl-{seed}" for kind in ("vpa", "vidassist-recipe", "vidassist-both") for seed in (0, 1)}
-    stages = {stage.name: stage for stage in made.stages if stage.name.startswith(("vpa", "vidassist"))}
+    names |= {"llm-base", "agent-base", "vpa-oracle-base", "vidassist-original-oracle-base"}
+    kinds = ("vpa", "vpa-oracle", "vidassist-recipe", "vidassist-both", "vidassist-both-oracle")
+    names |= {f"{kind}-rl-{seed}" for kind in kinds for seed in (0, 1)}
+    stages = {stage.name: stage for stage in made.stages if stage.work is next_actions}
     assert set(stages) == names
-    assert names <= made.table_stages(table("vpa"))
+    assert {name for name, one in stages.items() if one.settings.history == "annotated"} == {
+        name for name in names if "oracle" in name
+    }
+    assert {*names, "vpa-floors"} <= made.table_stages(table("vpa"))
     assert not names & made.table_stages(table("main"))
     assert len({stage.outputs[0] for stage in stages.values()}) == len(names)
     assert {(one.settings.limit, one.settings.data) for one in stages.values()} == {(100, None)}  # the same samples
@@ -127,10 +145,12 @@ def test_a_stage_for_each_run_and_row() -> None:
     assert (both.settings.vidassist.candidates, alone.settings.vidassist.candidates) == (2, 4)
     assert both.settings.model.model == "runs/rl-1/grpo/model"
     assert (both.settings.original.model, both.settings.is_external_original) == ("base/model", False)
-    assert set(both.needs) == {"grpo-rl-1", "base", "prompts"}
+    assert set(both.needs) == {"grpo-rl-1", "base", "vpa-samples"}
     original = stages["vidassist-original-base"]
     assert [one.settings.answers for one in (both, alone, original)] == [(8, 24), (16, 16), (0, 32)]
     assert stages["vpa-rl-1"].settings.answers == (1, 0)
+    baselines = [stages[name].settings for name in ("llm-base", "agent-base")]
+    assert [(one.answers, one.tokens) for one in baselines] == [((0, 1), 4 * 48), ((0, 40), 48)]
 
 
 def test_an_assessor_of_its_own_proposes_in_place_of_the_base() -> None:
@@ -199,19 +219,89 @@ def test_scores_that_cannot_be_read_are_left_out(run_dir: Path, engines: Callabl
             assert one["total"] == pytest.approx((one["scores"]["generation"] + one["scores"]["mapping"]) / 2)
 
 
-def test_crosstask_is_planned_over_its_actions(
-    tmp_path: Path, engines: Callable[[Engine], None], monkeypatch: pytest.MonkeyPatch
+def crosstask(root: Path, folder: Path, *files: Path) -> SampleSource:
+    """Write the samples of a CrossTask of ten test videos, three cuts each, with the histories of files."""
+    if not root.exists():
+        benchmarks(root)
+    write_examples(folder / TRAIN, [Example("crosstask/a/1", "crosstask", "a", "x", ("wash cups",), ("dry cups",), 1)])
+    source = SampleSource(TextNoise(0, 0, 1, 0, 0), root, files)  # every simulated step is of another goal
+    write_samples(folder, source, SILENT)
+    return source
+
+
+def perceived(path: Path, known: Sequence[Example]) -> Path:
+    """A file of histories, of steps that no annotation has."""
+    write_histories(path, [History(row.example_id, (f"seen {row.cut}",), row.until) for row in known])
+    return path
+
+
+def test_histories_are_phis_and_the_oracle_is_a_row_of_its_own(
+    tmp_path: Path, engines: Callable[[Engine], None]
 ) -> None:
-    cards = {"make tea": ("boil water", "add tea", "pour milk", "stir")}
-    samples = [Sample(f"v/{n}", "v", "make tea", "make tea", (), cards["make tea"], None) for n in range(2)]
-    task = SimpleNamespace(samples=samples, ids=ActionIds(Taxonomy(cards)))
-    monkeypatch.setattr("recipe.evaluation.vpa.run.open_task", lambda root: task)
-    engines(Written())
-    next_actions(tmp_path, actions("both", data=tmp_path), SILENT)
-    planned = [step for row in rows(tmp_path / "plans/x.jsonl") for step in row["steps"]]
-    assert len(planned) == 8
-    assert set(planned) <= set(cards["make tea"])
-    assert json.loads(manifest_of(tmp_path / "plans/x.jsonl").read_text())["history"] == "oracle"
+    """Planners, proposers and assessors of a row read what its column says; samples without a history are in no row."""
+    root, histories = tmp_path / "data", tmp_path / "histories.jsonl"
+    crosstask(root, tmp_path)
+    drawn = read_examples(tmp_path / SAMPLES)
+    assert len(drawn) == 30
+    assert {step for row in drawn for step in row.told_history or ()} == {"wash cups", "dry cups"}  # simulated
+    absent = {row.example_id for row in drawn[::5]}
+    perceived(histories, [row for row in drawn if row.example_id not in absent])
+    own = perceived(tmp_path / "own.jsonl", drawn[:1])  # one more, of another file
+    crosstask(root, tmp_path, histories, own)
+    kept = read_examples(tmp_path / SAMPLES)
+    assert {row.example_id for row in drawn} - {row.example_id for row in kept} == absent - {drawn[0].example_id}
+    assert {row.told_history for row in kept} == {(f"seen {cut}",) for cut in range(3)}
+    left = read_json(tmp_path / LEFT_OUT["VPA"])["left_out"]
+    assert {row["reason"] for row in left} == {"history"}
+    assert len(left) == 5
+    cases: dict[str, dict[str, Any]] = {"direct": {"vidassist": None}, "both": {}}
+    cases |= {name: {"vidassist": VidAssistConfig(method=name, proposers="original")} for name in ("llm", "agent")}
+    for name, more in cases.items():
+        for history in ("perceived", "annotated"):
+            engine = Written()
+            engines(engine)
+            run = f"{name}-{history}"
+            next_actions(tmp_path, actions("both", run, data=root, history=history, **more), SILENT)
+            assert [row["example_id"] for row in rows(tmp_path / f"vpa/{run}.jsonl")] == [r.example_id for r in kept]
+            asked = " ".join(engine.asked)
+            assert ("seen 2" in asked) == (history == "perceived")
+            done = [f"{STEPS[0]}\n{number}{STEPS[1]}" in asked for number in ("2. ", "Step 2: ")]  # at cut 2
+            assert any(done) == (history == "annotated")
+            if "vidassist" not in more or more["vidassist"] is not None:
+                written = read_json(manifest_of(tmp_path / f"plans/{run}.jsonl"))["history"]
+                assert written == ("oracle" if history == "annotated" else "as told")
+
+
+def test_nothing_is_perceived_before_time_0(tmp_path: Path) -> None:
+    """A sample that starts at second 0 has no history to be read, and is not left out for it."""
+    root = tmp_path / "data"
+    benchmarks(root)
+    annotations = root / "crosstask" / "crosstask_release" / "annotations"
+    for file in annotations.iterdir():
+        file.write_text("".join(f"{n + 1},{10 * n},{10 * n + 7}\n" for n in range(len(STEPS))))
+    crosstask(root, tmp_path)
+    drawn = read_examples(tmp_path / SAMPLES)
+    histories = perceived(tmp_path / "h.jsonl", [row for row in drawn if row.until])
+    crosstask(root, tmp_path, histories)
+    kept = read_examples(tmp_path / SAMPLES)
+    assert [row.example_id for row in kept] == [row.example_id for row in drawn]
+    assert {row.told_history for row in kept if row.cut == 0} == {()}
+
+
+def test_floors_are_on_the_samples_and_calibrate_them(tmp_path: Path, run_dir: Path) -> None:
+    """All videos are the same card in order: what follows most often is right; by chance one in five is."""
+    root = tmp_path / "benchmarks"
+    crosstask(root, tmp_path)
+    measure_floors(tmp_path, root, SILENT)
+    found = rows(tmp_path / FLOOR_ROWS)
+    assert {row["control"] for row in found} == {*BASELINES}
+    means = {name: np.mean([row["3.accuracy"] for row in found if row["control"] == name]) for name in BASELINES}
+    assert means["goal-bigram"] == means["bigram"] == 100
+    assert means["random-goal"] == pytest.approx(20, abs=2)
+    write_examples(run_dir / TRAIN, draw_examples(load_world(), "train", 12))
+    write_samples(run_dir, SampleSource(TextNoise()), SILENT)
+    measure_floors(run_dir, None, SILENT)
+    assert {row["control"] for row in rows(run_dir / FLOOR_ROWS)} == {*BASELINES}
 
 
 def test_the_table_pairs_rows_and_says_what_was_missing(tmp_path: Path) -> None:
@@ -220,7 +310,7 @@ def test_the_table_pairs_rows_and_says_what_was_missing(tmp_path: Path) -> None:
     columns = [column.key for column in published("vpa").columns]
     level = {"base": 10.0, "rl": 20.0, "vidassist-both-base": 30.0, "vidassist-both-rl": 33.0}
     for stage in made.stages:
-        if stage.name.startswith(("vpa-", "vidassist-")):
+        if stage.work is next_actions:
             own = stage.settings
             run = Path(own.output).stem
             name = run.removesuffix("-0").removesuffix("-1")
@@ -232,9 +322,22 @@ def test_the_table_pairs_rows_and_says_what_was_missing(tmp_path: Path) -> None:
                 missing = 7 if name == "vidassist-both-rl" else 0
                 counts = {"candidates": 20, "short": 0, "lost": 0, "unscored": 0, "untold": {"evaluation": missing}}
                 write_json(manifest_of(tmp_path / own.plans), {"counts": counts})
+    level_of = {"random": 1.0, "random-goal": 15.0, "goal-bigram": 60.0}
+    floors = ({"example_id": f"e{n}", "goal": f"g{n % 6}", "control": name} | dict.fromkeys(columns, value + n % 3)
+              for name, value in level_of.items() for n in range(12))  # fmt: skip
+    write_jsonl(tmp_path / FLOOR_ROWS, floors)
     vpa = measure_table(tmp_path, made, table("vpa"))
+    control = {(one.regime, one.column): one for one in vpa.controls}
+    assert control["control: random-goal", "3.iou"].published == 23.6
+    assert control["control: goal-bigram", "3.iou"].published is None
+    assert control["control: goal-bigram", "3.iou"].value.mean == pytest.approx(61)
+    assert any("goal-bigram" in one and one.lstrip().startswith("rl ") for one in vpa.not_beaten)
+    assert not any("random:" in one for one in vpa.not_beaten)
+    told = vpa.labels["history"]
+    assert {told[name] for name in ORACLE} == {"annotated"}
+    assert {told[name] for name in ("base", "rl", *SEARCHED)} == {"Phi's, simulated"}
     found = {(one.regime, one.column): one for one in vpa.figures}
-    assert {name for name, _ in found} == {"base", "rl", *SEARCHED}
+    assert {name for name, _ in found} == {"base", "rl", *SEARCHED, *ORACLE}
     assert found["vidassist-both-rl", "3.accuracy"].value.mean == pytest.approx(35)
     assert found["vidassist-both-rl", "3.accuracy"].seeds == (34.5, 35.5)
     assert found["vidassist-both-rl", "3.accuracy"].published == 29.9
@@ -244,7 +347,10 @@ def test_the_table_pairs_rows_and_says_what_was_missing(tmp_path: Path) -> None:
     [note] = vpa.notes
     assert "14 of 40" in note
     scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (0, 1), "exact validity", (vpa,), assessor="llama-2")
-    assert [row.name for row in made_table(scale, vpa).rows] == [row.title for row in table("vpa").rows]
+    shown = made_table(scale, vpa)
+    assert [row.name for row in shown.rows][:13] == [row.title for row in table("vpa").rows]
+    assert len({row.name for row in shown.rows}) == len(shown.rows) == 16
+    assert (shown.headings[0].text, shown.rows[0].cells[0].value) == ("history", "Phi's, simulated")
     page = write_page(tmp_path, scale).read_text()
     assert "14 of 40" in page
     assert "llama-2" in page

@@ -32,7 +32,7 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="TABLE...",
-            help="main, regimes, weak, video, ablation, diversity, vpa, frontier, qualitative, or all of these.",
+            help="main, steps, regimes, weak, video, ablation, diversity, vpa, frontier, qualitative, or all of these.",
         ),
     ],
     scale: Annotated[list[str], typer.Option(help="tiny, smollm2, 135m, 0.5b, 3b, 7b; repeat for several.")] = ["tiny"],  # noqa: B006
@@ -60,6 +60,10 @@ def reproduce(
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop where a history, video or pseudo-trace of DIR is absent.")
     ] = False,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Steps of GRPO at every scale (paper, appendix A.3); default: those of the scale."),
+    ] = None,
     changes: console.Changes = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print runs, hours, calls, memory and disk, and stop.")
@@ -94,7 +98,7 @@ def reproduce(
         engine=engine,
         quick=quick,
         controls=controls,
-        changes=tuple(changes or ()),
+        changes=(*(changes or ()), *([] if steps is None else [f"grpo.steps={steps}"])),
         strict=strict,
     )
     from recipe_studies.experiments.schedule import finished_stages

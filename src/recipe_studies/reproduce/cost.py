@@ -37,6 +37,7 @@ from recipe_studies.reproduce.measures import (
     DIVERSITY_PROMPTS,
     NextActions,
     measure_diversity,
+    measure_floors,
     next_actions,
     sampled_prompts,
     score,
@@ -78,6 +79,7 @@ KINDS: Mapping[Work, str] = {
     score_controls: "scores",
     measure_diversity: "diversity",
     next_actions: "VPA",
+    measure_floors: "VPA",
 }
 """Kinds of stages by their work; training is told apart by its settings, and all else is data."""
 TRAINING_KINDS = {
@@ -196,8 +198,7 @@ def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, w
             answers, original = own.answers
             if not isinstance(own.original, EndpointModel):
                 answers += original
-            tokens = own.sampling.max_tokens if own.vidassist is None else own.vidassist.max_tokens
-            plan_seconds = scale.cost.plan_seconds * tokens / own.sampling.max_tokens
+            plan_seconds = scale.cost.plan_seconds * own.tokens / own.sampling.max_tokens
             takes += plan_seconds * min(prompts, own.limit or prompts) * answers
         elif isinstance(own, Sampling) and call is None:
             takes += scale.cost.plan_seconds * prompts * own.samples

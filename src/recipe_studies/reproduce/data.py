@@ -17,9 +17,9 @@ from typing import Literal
 from recipe.artifacts import read_json, remove, write_json
 from recipe.config import MiningConfig
 from recipe.data.examples import read_examples, write_examples
-from recipe.data.histories import read_histories, with_histories
+from recipe.data.histories import History, read_histories, with_histories
 from recipe.data.procedures import read_procedures
-from recipe.data.supervision import WeakCuts, mix_supervision
+from recipe.data.supervision import WeakCuts, evenly_spaced, mix_supervision, weakened
 from recipe.errors import InputError, listed
 from recipe.perception.videos import VideoFolder
 from recipe.progress import Progress
@@ -31,7 +31,11 @@ from recipe_studies.reproduce.tables import PERCENTAGES
 PROMPTS, PSEUDO = "data/prompts.jsonl", "data/pseudo.jsonl"
 ANNOTATED = "data/annotated.jsonl"
 """All training examples, none of them weak."""
-LEFT_OUT = {"test": "data/absent.json", "training": "data/absent-training.json"}
+TOLD = "data/told.jsonl"
+"""The examples of the mixtures, annotated, with the history that Phi reads as `told_history`."""
+SAMPLES = "data/vpa.jsonl"
+"""The samples of Visual Planning for Assistance, with the history that Phi reads as `told_history`."""
+LEFT_OUT = {"test": "data/absent.json", "training": "data/absent-training.json", "VPA": "data/absent-vpa.json"}
 """The examples that are left out, and why; by what they are for."""
 Reason = Literal["history", "video", "time", "trace", "cut"]
 REASONS: Mapping[Reason, str] = {
@@ -46,8 +50,9 @@ MIXTURES_ALONE: tuple[str, ...] = ("trace", "cut")
 """Those reasons that leave it out of the mixtures with weak examples alone."""
 ABSENT_FILES: tuple[Reason, ...] = ("history", "video", "trace")
 """Those reasons that another download or another call of `recipe perceive` may remove."""
-TRACES, HISTORIES = "traces.jsonl", "histories.jsonl"
-"""In a folder of data: what `recipe perceive` read, pseudo-traces of training videos and histories of test videos."""
+TRACES, HISTORIES, SAMPLE_HISTORIES = "traces.jsonl", "histories.jsonl", "vpa-histories.jsonl"
+"""In a folder of data: what `recipe perceive` read, pseudo-traces of training videos, histories of test videos, and
+histories of the samples of VPA."""
 QUALITY, PSEUDO_WORK = "data/pseudo-quality", "data/.pseudo.work"
 
 
@@ -76,7 +81,8 @@ class Supervision:
 
 
 def supervise(folder: Path, settings: Supervision, progress: Progress) -> None:
-    """Write the annotated training examples, and the mixtures of 0 to 100% weak ones, equal in number.
+    """Write the annotated training examples, the mixtures of 0 to 100% weak ones, equal in number, and the same
+    examples as Phi tells them.
 
     Raises InputError where no example is left.
     """
@@ -106,10 +112,30 @@ def supervise(folder: Path, settings: Supervision, progress: Progress) -> None:
             write_examples(folder / weak_file(percent), mixture.examples)
             advance(1)
     mixed = {example.example_id for example in mixture.examples}
+    trace_of = {(trace.source, trace.video_id): trace for trace in traces}
+    perceived = (
+        replace(example, told_history=perceived_history(example, trace_of[example.source, example.video_id]))
+        for example in training
+        if example.example_id in mixed
+    )
+    write_examples(folder / TOLD, perceived)
     for example in training:
         if example.example_id not in mixed:
             left_out[example.example_id] = "cut" if (example.source, example.video_id) in traced else "trace"
     _leave_out(folder / LEFT_OUT["training"], folder / TRAIN, drawn, training, left_out)
+
+
+def perceived_history(example: Example, trace: Procedure) -> tuple[str, ...]:
+    """What a pseudo-trace of two steps or more tells of an example's history: its steps that start before the cut.
+
+    Without times it is the same share of its steps. Empty where Phi saw no step before.
+    """
+    starts = [step.start for step in trace.steps]
+    if example.until is None or None in starts:
+        weak = weakened(example, trace)
+        assert weak is not None  # a cut by share leaves a step on both sides
+        return weak.history
+    return tuple(step.text for step in trace.steps if step.start is not None and step.start < example.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +173,81 @@ def write_prompts(folder: Path, settings: HistorySource, progress: Progress) -> 
         if settings.clean:
             prompts = tested
         elif known is not None:
-            read = with_histories(tested, known)
-            prompts = [replace(old, told_history=new.history) for old, new in zip(tested, read, strict=True)]
+            prompts = _told(tested, known)
         else:
-            training = read_examples(folder / TRAIN)
-            words = sorted({step for example in training for step in (*example.history, *example.continuation)})
-            prompts = []
-            for example in tested:
-                key = f"told {example.example_id}"
-                history = add_perception_noise(example.history, words, key, settings.phi)
-                prompts.append(replace(example, told_history=history))
+            prompts = _simulated(tested, read_examples(folder / TRAIN), settings.phi)
         write_examples(folder / PROMPTS, prompts)
+        advance(1)
+
+
+def _told(examples: Sequence[Example], known: Mapping[str, History]) -> list[Example]:
+    """The examples with Phi's history as `told_history`. Raises what `with_histories` raises."""
+    read = with_histories(examples, known)
+    return [replace(old, told_history=new.history) for old, new in zip(examples, read, strict=True)]
+
+
+def _simulated(examples: Sequence[Example], training: Iterable[Example], phi: TextNoise) -> list[Example]:
+    """The examples with a history as a simulated Phi reads it; foreign steps are those of the training examples."""
+    words = sorted({step for example in training for step in (*example.history, *example.continuation)})
+    return [
+        replace(row, told_history=add_perception_noise(row.history, words, f"told {row.example_id}", phi))
+        for row in examples
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSource:
+    """Where the samples of Visual Planning for Assistance and their histories come from."""
+
+    phi: TextNoise
+    """Errors of histories that are simulated, without a file."""
+    data: Path | None = None
+    """Folder of CrossTask's folder; None for the world, whose actions are the usual wordings of its steps."""
+    histories: tuple[Path, ...] = ()
+    """What Phi read; a later file has precedence."""
+    limit: int | None = None
+    """Samples at most, evenly spaced; None for all."""
+    content: str = ""
+    """Hash of `histories`."""
+
+
+def write_samples(folder: Path, settings: SampleSource, progress: Progress) -> None:
+    """Write the samples of VPA with the annotated and the perceived history; those without one are left out for all.
+
+    Raises InputError where none is left, and what `with_histories` raises.
+    """
+    from recipe.evaluation.vpa.protocol import END, HORIZONS, cut_samples, read_release
+    from recipe.world.load import load_world
+
+    with progress.task("samples", 1) as advance:
+        if settings.data is not None:
+            release = read_release(settings.data)
+            drawn = [sample.example() for sample in cut_samples(release.split("test"), release.cards)]
+        else:
+            # The prompts whose rest fills the largest horizon, the end counted, in the world's usual wordings.
+            world, drawn = load_world(), []
+            for example in read_examples(folder / PROMPTS):
+                own = world.graph(example.goal).steps
+                steps = [world.recogniser.step(text, own) for text in example.continuation]
+                usual = tuple(world.wordings[step][0] for step in steps if step is not None)
+                if len((*usual, END)) >= max(HORIZONS) and None not in steps:
+                    drawn.append(replace(example, continuation=usual))
+        if settings.limit is not None:
+            drawn = evenly_spaced(drawn, settings.limit)
+        left_out: dict[str, Reason] = {}
+        tested = drawn
+        if settings.histories:
+            known = {name: row for file in settings.histories for name, row in read_histories(file).items()}
+            # Nothing is shown before time 0, so that there Phi has read nothing.
+            known |= {row.example_id: History(row.example_id, (), 0.0) for row in drawn if row.until == 0}
+            tested = [row for row in drawn if row.example_id in known]
+            left_out = {row.example_id: "history" for row in drawn if row.example_id not in known}
+        _leave_out(folder / LEFT_OUT["VPA"], folder / SAMPLES, drawn, tested, left_out)
+        if settings.histories:
+            tested = _told(tested, known)
+        elif settings.data is not None:
+            tested = _simulated(tested, read_examples(folder / TRAIN), settings.phi)
+        write_examples(folder / SAMPLES, tested)
         advance(1)
 
 
@@ -202,7 +292,7 @@ class ExampleCounts:
     input: str
     """Of the configuration: `text`, or `video`."""
     role: str
-    """`test` or `training`."""
+    """`test`, `training` or `VPA`."""
     dataset: str
     examples: int
     left_out: dict[str, int]
@@ -227,7 +317,7 @@ def left_out_sentences(counts: Sequence[ExampleCounts]) -> Iterator[str]:
         own = [count for count in counts if (count.input, count.role) == (name, role)]
         total = sum(item.examples for item in own)
         reasons = sum((Counter(item.left_out) for item in own), Counter[str]())
-        everywhere = "left out for all systems" if role == "test" else "left out of all training"
+        everywhere = "left out of all training" if role == "training" else "left out for all systems"
         for some, words in (
             ({key: n for key, n in reasons.items() if key not in MIXTURES_ALONE}, everywhere),
             ({key: n for key, n in reasons.items() if key in MIXTURES_ALONE}, "in no mixture with weak examples"),

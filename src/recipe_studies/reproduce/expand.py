@@ -3,7 +3,8 @@
 Paths below the folder of a scale:
 
     data/                       train.jsonl, test.jsonl, documents.jsonl; annotated.jsonl: all training examples;
-                                weak-P.jsonl: those with a pseudo-trace, P% weak; prompts.jsonl: the test examples that
+                                weak-P.jsonl: those with a pseudo-trace, P% weak; told.jsonl: the same with Phi's
+                                histories beside the annotated ones; prompts.jsonl: the test examples that
                                 every system is tested on, with the history that Phi reads; absent.json and
                                 absent-training.json: what is left out; pseudo.jsonl
     corpus/ base/               the verification corpus; a base from nothing
@@ -12,8 +13,9 @@ Paths below the folder of a scale:
     scores/RUN.jsonl            the accuracy of each plan
     rows/RUN.jsonl              plans of a run with their prompts and accuracies
     diversity/RUN.jsonl         the diversity of each prompt's plans
-    vpa/RUN.jsonl               the measures of each sample of Visual Planning for Assistance; of VidAssist's
-                                rows, too, whose plans, traces and manifests are in plans/
+    vpa/RUN.jsonl               the measures of each sample of Visual Planning for Assistance (data/vpa.jsonl); of the
+                                oracle's rows, of floors (controls.jsonl), and of VidAssist's and its baselines', whose
+                                plans, traces and manifests are in plans/
     answers/                    answers of models behind endpoints, and in vidassist/ to all questions of VidAssist
     video/                      the same of the Video configuration
 """
@@ -56,14 +58,19 @@ from recipe_studies.reproduce.data import (
     PROMPTS,
     PSEUDO,
     QUALITY,
+    SAMPLE_HISTORIES,
+    SAMPLES,
+    TOLD,
     TRACES,
     HistorySource,
     PseudoLabels,
+    SampleSource,
     Supervision,
     mine_pseudo_labels,
     supervise,
     weak_file,
     write_prompts,
+    write_samples,
 )
 from recipe_studies.reproduce.study import (
     CONTROL_REGIMES,
@@ -86,13 +93,14 @@ from recipe_studies.reproduce.tables import (
     weak,
 )
 
-SUPERVISED = (ANNOTATED, *map(weak_file, PERCENTAGES), LEFT_OUT["training"])
+SUPERVISED = (ANNOTATED, TOLD, *map(weak_file, PERCENTAGES), LEFT_OUT["training"])
 SAME_ON_WORLD = {weak("rl", 0): "rl", weak("sft", 0): "sft-annotated"}
 """Regimes whose runs are those of another one on the world: there all examples of a scale have a pseudo-trace."""
 VIDEO = "video"
 """Folder of the Video configuration."""
 VIDEO_BENCHMARKS = ("crosstask", "niv")
 """Its training and tests (paper, section 4.4)."""
+FLOORS, VPA_SAMPLES = "vpa-floors", "vpa-samples"
 DATA_STAGES = ("data", "supervision", "prompts")
 """What decides which examples there are, before anything is trained."""
 UNLIMITED = 10**9
@@ -162,14 +170,13 @@ class ScaleRuns:
 
     def table_stages(self, paper: PaperTable) -> set[str]:
         """Names of the stages that measure the plans of a table's runs."""
-        kinds = ("scores", *({paper.name} & {"diversity", "vpa"}))
+        kinds = ("scores", *({paper.name} & {"diversity"}))
         runs = [run for name in paper.regimes for run in self.runs_of(name)]
         runs += self.frontier if paper.name == "frontier" else ()
-        searched = [(row, run) for row in paper.rows if row.proposers is not None for run in self.runs_of(row.regime)]
-        return {
-            *(run.stage(kind) for kind in kinds for run in runs),
-            *(run.stage(f"vidassist-{row.proposers}") for row, run in searched),
-        }
+        measured = {run.stage(kind) for kind in kinds for run in runs}
+        if paper.name == "vpa":
+            measured |= {FLOORS, *(run.stage(row.kind) for row in paper.rows for run in self.runs_of(row.regime))}
+        return measured
 
     def with_needs(self, names: Iterable[str]) -> set[str]:
         """Stages with all that they need, by name."""
@@ -220,10 +227,15 @@ def expand(study: PaperStudy, name: str) -> ScaleRuns:
         missing += [f"Dataset {benchmark} is not in {study.data}: {_origin(benchmark)}" for benchmark in absent]
     possible: list[PaperTable] = []
     for paper in TABLES:
-        if not (reason := _reason_against(paper, study, scale, name)):
-            possible.append(paper)
-        elif paper in wanted:
+        reason = _reason_against(paper, study, scale, name)
+        possible += [] if reason else [paper]
+        if reason and paper in wanted:
             missing.append(f"Table {paper.name!r} is left out: {reason}")
+        elif paper.name == "vpa" and paper in wanted and study.data and not (study.data / SAMPLE_HISTORIES).is_file():
+            missing.append(
+                f"Table 'vpa' has no histories of Phi for all its samples: make them by `recipe vpa examples` and "
+                f"`recipe perceive --examples ... --output {study.data / SAMPLE_HISTORIES}`."
+            )
     if not any(paper in possible for paper in wanted):
         raise InputError(" ".join(missing) or "no table is left to make.")
     if study.controls and study.data is not None:
@@ -339,6 +351,9 @@ def _add_text(
     if any(regime(name).corpus == "wrong" for name in names):
         wrong = data.wrong_domain(WorldSource(**scale.world), scale.corpus, WRONG, 0)
         stages.add(WRONG, data.build_world_corpus, wrong, (WRONG,))
+    vpa = table("vpa")
+    if {*names} & {*vpa.regimes} and not _reason_against(vpa, study, scale, name):
+        _add_samples(stages, study, scale)
     start = Configuration(scale, scale.model or f"{BASE}/model", bool(scale.model), corpus_path)
     for name in names:
         _add_regime(stages, runs, study, start, name)
@@ -377,6 +392,17 @@ def _add_cut_data(
         held = fingerprint([file_sha256(file) for file in narrations])
         corpus = data.FilesCorpus(scale.corpus, CORPUS, narrations, held, without_tests=True)
         stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), (TEST,), ignored=INPUT_PATHS, folder=folder)
+
+
+def _add_samples(stages: StageList, study: PaperStudy, scale: Scale) -> None:
+    """The samples of Visual Planning for Assistance, and what chance and floors give on them."""
+    root = None if study.data is None else study.data.resolve()
+    files = tuple(file for file in (root / HISTORIES, root / SAMPLE_HISTORIES) if file.is_file()) if root else ()
+    content = fingerprint([file_sha256(file) for file in files]) if files else ""
+    source = SampleSource(study.phi, root, files, scale.test, content)
+    outputs, read = (SAMPLES, LEFT_OUT["VPA"]), (TRAIN, PROMPTS)
+    stages.add(VPA_SAMPLES, write_samples, source, outputs, read, ignored=("histories",), gpu=False)
+    stages.add(FLOORS, measures.measure_floors, root, (measures.FLOOR_ROWS,), (SAMPLES, TRAIN), gpu=False)
 
 
 def _add_supervision(stages: StageList, supervision: Supervision, prompts: HistorySource, folder: str = "") -> None:
@@ -467,6 +493,7 @@ def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: Co
     chosen, scale, folder = regime(name), start.scale, start.folder
     weak_share = chosen.weak
     examples = ANNOTATED if weak_share is None else weak_file(round(100 * weak_share))
+    examples = TOLD if chosen.prompts == "perceived" else examples
     shown = TRAIN if chosen.input == "video" and "videos" not in start.shared else ""
     corpus, own_corpus = (WRONG, True) if chosen.corpus == "wrong" else (start.corpus, study.corpus is None)
     # Without training there is nothing that a seed could change.
@@ -530,30 +557,32 @@ def _add_measures(
         return
     planner = ModelConfig(model=model, engine=study.engine)
     direct = measures.NextActions(planner, is_external, vpa, scale.sampling, root, scale.test)
-    stages.add(f"vpa-{run.name}", measures.next_actions, direct, (vpa,), reads, folder=folder)
+    reads = [SAMPLES, *reads[1:]]
     assessor = study.endpoints.assessor
     for row in own_rows:
-        if row.proposers is None:
-            continue
-        # VidAssist on the samples of the direct plans, with as many proposals whether one or two propose.
         shown = replace(run, regime=row.name, folder="")
-        target, searched_plans = shown.file("vpa"), shown.file("plans")
-        both = row.proposers == "both"
-        settings = replace(
-            direct,
-            output=target,
-            vidassist=VidAssistConfig(
-                proposers=row.proposers, candidates=2 if both else 4, batch_size=scale.sampling.batch_size
-            ),
-            original=assessor or ModelConfig(model=start.model, engine=study.engine),
-            is_external_original=assessor is not None or start.is_external_model,
-            plans=searched_plans,
-        )
-        outputs = (target, searched_plans, *(str(of(Path(searched_plans))) for of in (trace_of, manifest_of)))
-        read_models = [] if start.is_external_model else [start.model]
-        on_gpu = assessor is None or row.proposers != "original"
-        name, read_all = f"vidassist-{row.proposers}-{run.name}", [*reads, *read_models]
-        stages.add(name, measures.next_actions, settings, outputs, read_all, gpu=on_gpu, folder=folder)
+        settings = replace(direct, output=shown.file("vpa"), history=row.history)
+        outputs, read_models, on_gpu = [settings.output], list[str](), True
+        if row.method is not None:
+            # VidAssist on the samples of the direct plans, with as many proposals whether one or two propose.
+            searched_plans, both = shown.file("plans"), row.proposers == "both"
+            settings = replace(
+                settings,
+                vidassist=VidAssistConfig(
+                    method=row.method,
+                    proposers=row.proposers,
+                    candidates=2 if both else 4,
+                    batch_size=scale.sampling.batch_size,
+                ),
+                original=assessor or ModelConfig(model=start.model, engine=study.engine),
+                is_external_original=assessor is not None or start.is_external_model,
+                plans=searched_plans,
+            )
+            outputs += (searched_plans, *(str(of(Path(searched_plans))) for of in (trace_of, manifest_of)))
+            read_models = [] if start.is_external_model else [start.model]
+            on_gpu = assessor is None or row.proposers != "original"
+        read_all = [*reads, *read_models]
+        stages.add(f"{row.kind}-{run.name}", measures.next_actions, settings, outputs, read_all, gpu=on_gpu)
 
 
 VideoSizes = Mapping[str, Mapping[str, Mapping[str, int]]]

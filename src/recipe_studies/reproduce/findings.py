@@ -1,14 +1,15 @@
 """From measured plans to figures with intervals over seeds and prompts, and what becomes of each claim of the paper."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from recipe.artifacts import read_json, read_jsonl
 from recipe.data.benchmarks import BENCHMARKS
@@ -23,21 +24,21 @@ from recipe.evaluation.validity.readings import PlanLine
 from recipe.models.sampling import decoding_note, distinct_decodings
 from recipe.planning.prediction_files import read_predictions
 from recipe.planning.vidassist.trace import count_sentences, manifest_of
-from recipe.report.numbers import format_number, format_signed
-from recipe.stats import Interval, seeded_interval, video_of
+from recipe.report.numbers import format_signed
+from recipe.stats import LEVEL, Interval, seeded_interval, video_of
 from recipe_studies.experiments.results import ShownPlan, ShownPrompt
 from recipe_studies.reproduce.data import PROMPTS
-from recipe_studies.reproduce.expand import Run, ScaleRuns
-from recipe_studies.reproduce.measures import BOUNDS, CONTROLS
+from recipe_studies.reproduce.expand import VPA_SAMPLES, Run, ScaleRuns
+from recipe_studies.reproduce.measures import BOUNDS, CONTROLS, FLOOR_ROWS, Scoring
 from recipe_studies.reproduce.study import CONTROL_REGIMES, regime
-from recipe_studies.reproduce.tables import IN_DOMAIN, SHOWN_PROMPTS, SPLITS, ZERO_SHOT, Claim, PaperTable
+from recipe_studies.reproduce.tables import FRONTIER, IN_DOMAIN, SHOWN_PROMPTS, SPLITS, ZERO_SHOT, Claim, PaperTable
 
 Verdict = Literal["holds", "does not hold", "cannot tell", "not measured"]
 Array = NDArray[np.float64]
 
 WORLD_SPLITS = {"test_cuts": IN_DOMAIN, "test_goals": ZERO_SHOT}
 """The world's held-out cut points are of goals that are trained on, its held-out goals are not."""
-ACCURACY = "accuracy"
+ACCURACY, VPA_MAIN = "accuracy", "3.accuracy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class ClaimFinding:
         if self.difference.low is not None and self.difference.high is not None:
             low, high = (format_signed(bound, digits) for bound in (self.difference.low, self.difference.high))
             bounds = f" [{low}, {high}]"
-        within = f", margin {format_number(self.margin, 2 if digits == 3 else 0)}" if self.margin else ""
+        within = f", margin {self.margin:g}" if self.margin else ""
         mean = format_signed(self.difference.mean, digits)
         return f"{self.sentence}{where}: {self.verdict}; difference {mean}{bounds}{within}."
 
@@ -99,6 +100,8 @@ class TableFigures:
     """A sentence for each regime that does not beat every control."""
     notes: tuple[str, ...] = ()
     """What is missing in its plans, or differs in how they were sampled, a sentence each."""
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What is to be known of each regime, by heading, then by regime: such as the history that its judge reads."""
 
 
 _MISSING = dict(zip(BOUNDS, (0.0, 100.0), strict=True))
@@ -129,12 +132,23 @@ class Values:
         """The same over the prompts of some datasets."""
         return self.chosen([index for index, name in enumerate(self.datasets) if name in datasets])
 
-    def difference(self, first: str, second: str) -> Interval:
-        """First minus second, paired by prompt, and by seed where both have seeds."""
-        ours, theirs = self.table[first], self.table[second]
+    def difference(self, first: str, second: str, other: "Values | None" = None) -> Interval:
+        """First minus second, paired by prompt, and by seed where both have seeds.
+
+        With `other`, values of other datasets, second is taken there: the difference of two means over datasets.
+        """
+        ours, theirs = self.table[first], (other or self).table[second]
         if 1 not in (len(ours), len(theirs)) and len(ours) != len(theirs):
             raise ComputeError(f"{first!r} and {second!r} have different numbers of seeds.")
-        return seeded_interval(ours - theirs, self.datasets, self.clusters)
+        if other is None:
+            return seeded_interval(ours - theirs, self.datasets, self.clusters)
+        # A mean over all datasets, in which each side weighs as its own mean does.
+        seeds = max(len(ours), len(theirs))
+        counts = [len(set(side.datasets)) for side in (self, other)]
+        weights = sum(counts) / counts[0], -sum(counts) / counts[1]
+        sides = [np.repeat(side, seeds // len(side), axis=0) for side in (ours, theirs)]
+        values = np.hstack([weight * side for weight, side in zip(weights, sides, strict=True)])
+        return seeded_interval(values, (*self.datasets, *other.datasets), (*self.clusters, *other.clusters))
 
     def figure(self, regime: str, column: str, published: float | None = None) -> MeasuredFigure:
         """The mean over datasets of a regime, with its interval over seeds and prompts and the mean of each seed."""
@@ -143,13 +157,39 @@ class Values:
         value = seeded_interval(rows, self.datasets, self.clusters)
         return MeasuredFigure(regime, column, value, tuple(seeds), published)
 
-    def finding(self, paper: PaperTable, claim: Claim, column: str) -> ClaimFinding:
-        """What becomes of a claim in a column."""
-        if not {claim.first, claim.second} <= set(self.table):
-            return ClaimFinding(paper.name, claim.sentence, claim.source, column, "not measured")
-        difference = self.difference(claim.first, claim.second)
-        verdict = verdict_on(difference, claim)
-        return ClaimFinding(paper.name, claim.sentence, claim.source, column, verdict, difference, claim.margin)
+    def finding(self, paper: PaperTable, claim: Claim, column: str, other: "Values | None" = None) -> ClaimFinding:
+        """What becomes of a claim in a column; `second` of values of `other` datasets where those are given."""
+        shown = f"{column} − {claim.against}" if claim.against else column
+        known = {*self.table} if claim.second in (other or self).table else set[str]()
+        if not {*claim.firsts} <= known:
+            return ClaimFinding(paper.name, claim.sentence, claim.source, shown, "not measured")
+        differences = [self.difference(first, claim.second, other) for first in claim.firsts]
+        seeds = max(len(self.table[name]) for name in claim.firsts)
+        difference, margin = largest(differences, seeds), claim.margin_in(column)
+        verdict = verdict_on(difference, claim, margin)
+        return ClaimFinding(paper.name, claim.sentence, claim.source, shown, verdict, difference, margin)
+
+
+def largest(differences: Sequence[Interval], seeds: int) -> Interval:
+    """The largest of several means, between the largest low and the largest high bound of intervals that cover all.
+
+    Bounds are made wider by Bonferroni's correction, with the degrees of freedom of the seeds, which are the fewest
+    that count, or with one seed those of the clusters.
+    """
+    best = max(differences, key=lambda interval: interval.mean)
+    ends = [
+        (interval.mean, interval.low, interval.high)
+        for interval in differences
+        if interval.low is not None and interval.high is not None
+    ]
+    if len(ends) < len(differences):  # one without an interval may be the largest
+        reason = next(interval.reason for interval in differences if interval.low is None)
+        return replace(best, low=None, high=None, reason=reason)
+    freedom = seeds - 1 if seeds > 1 else min(interval.clusters or 2 for interval in differences) - 1
+    tail = (1 - LEVEL) / 2
+    wider = float(stdtrit(freedom, 1 - tail / len(differences)) / stdtrit(freedom, 1 - tail))
+    low = max(mean - wider * (mean - low) for mean, low, _ in ends)
+    return replace(best, low=low, high=max(mean + wider * (high - mean) for mean, _, high in ends))
 
 
 def measure_table(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
@@ -178,11 +218,13 @@ def measure_table(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigu
         for name in [name for name in own.table if name not in paper.regimes]:
             by_reading[-1] += [own.restricted(datasets).figure(name, column) for column, datasets in columns]
     figures = _with_readings(*by_reading)
-    parts = {column: values.restricted(datasets) for column, datasets in columns if column in SPLITS}
+    parts = {column: values.restricted(datasets) for column, datasets in columns}
     nothing = replace(values, table={})
-    findings = [
-        parts.get(split, nothing).finding(paper, claim, split) for claim in paper.claims for split in claim.splits
-    ]
+    findings: list[ClaimFinding] = []
+    for claim in _claims(made, paper, [run.regime for run in measured]):
+        for split in claim.splits or [column for column in parts if column not in SPLITS]:
+            other = parts.get(claim.against, nothing) if claim.against else None
+            findings.append(parts.get(split, nothing).finding(paper, claim, split, other))
     control_figures, not_beaten = _controls(folder, paper, values, {name: every.table[name] for name in trained})
     notes: list[str] = []
     if paper.name == "frontier":  # an endpoint may not take a field that the models of this machine are sampled with
@@ -201,7 +243,49 @@ def measure_table(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigu
         controls=tuple(control_figures),
         not_beaten=tuple(not_beaten),
         notes=tuple(notes),
+        labels=_labels(made, measured, paper),
     )
+
+
+def _claims(made: ScaleRuns, paper: PaperTable, measured: Sequence[str]) -> Iterator[Claim]:
+    """The claims of a table that are of this scale, those of frontier models once for each."""
+    for claim in paper.claims:
+        if claim.scales and made.scale.title not in claim.scales:
+            continue
+        if claim.second != FRONTIER:
+            yield claim
+        for name in measured if claim.second == FRONTIER else ():
+            if name not in paper.regimes:
+                sentence = claim.sentence.replace(FRONTIER, name)
+                yield claim.model_copy(update={"first": name, "second": name, "sentence": sentence})
+
+
+HISTORY, JUDGED_HISTORY, DIVERSITY_HISTORY = "history", "judge's history", "diversity judge's history"
+"""Headings of the histories that planners of next actions, and judges, are told."""
+STEPS = "steps of GRPO"
+
+
+def _labels(made: ScaleRuns, measured: Sequence[Run], paper: PaperTable) -> dict[str, dict[str, str]]:
+    """What the judges of each run read of what was done, and with how many steps it was trained."""
+    settings = {stage.name: stage.settings for stage in made.stages}
+    labels: dict[str, dict[str, str]] = {}
+    for run in measured:
+        for kind, heading in (("scores", JUDGED_HISTORY), ("diversity", DIVERSITY_HISTORY)):
+            scoring = settings.get(run.stage(kind)) if kind == "scores" or paper.name == kind else None
+            if isinstance(scoring, Scoring) and not (scoring.on_world and kind == "scores"):
+                shown_history = "annotated" if scoring.judge is None else scoring.judge.settings.history
+                labels.setdefault(heading, {})[run.regime] = _history_name(settings, shown_history)
+        training = settings.get(run.stage("grpo"))
+        if paper.name == "steps" and training is not None:
+            labels.setdefault(STEPS, {})[run.regime] = str(training.config.steps)
+    return labels
+
+
+def _history_name(settings: Mapping[str, Any], history: str, stage: str = "prompts") -> str:
+    """A kind of history in words: Phi's is simulated where `stage`, which writes the prompts, has no file of Phi's."""
+    if history == "annotated":
+        return history
+    return "Phi's" if getattr(settings.get(stage), "histories", None) else "Phi's, simulated"
 
 
 def load_values(
@@ -314,16 +398,16 @@ def columns_of(datasets: Iterable[str], *, per_dataset: bool) -> Iterable[tuple[
             yield split, held
 
 
-def verdict_on(difference: Interval, claim: Claim) -> Verdict:
+def verdict_on(difference: Interval, claim: Claim, margin: float) -> Verdict:
     """Whether a claim holds: where the whole interval is on its side; it does not where all is on the other side."""
     low, high = difference.low, difference.high
     if low is None or high is None:
         return "cannot tell"
     if claim.direction == "like":
-        if -claim.margin < low and high < claim.margin:
+        if -margin < low and high < margin:
             return "holds"
-        return "does not hold" if low > claim.margin or high < -claim.margin else "cannot tell"
-    least = -claim.margin if claim.direction == "not below" else 0.0
+        return "does not hold" if low > margin or high < -margin else "cannot tell"
+    least = -margin if claim.direction == "not below" else 0.0
     if low > least:
         return "holds"
     return "does not hold" if high < least else "cannot tell"
@@ -345,20 +429,28 @@ def _diversity(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures
                 for column, key, values in (("diversity", "diversity", diverse), ("accuracy", "coin", accurate)):
                     printed = paper.published_value(row, made.scale.title, key)
                     figures.append(values.figure(row.regime, column, printed))
-        findings = findings or [diverse.finding(paper, claim, "diversity") for claim in paper.claims]
+        sides = {"diversity": diverse, "accuracy": accurate}
+        findings = findings or [
+            sides[split].finding(paper, claim, split) for claim in _claims(made, paper, ()) for split in claim.splits
+        ]
     complete = _with_readings(by_reading[""], *(by_reading[reading] for reading in BOUNDS))
-    return TableFigures(paper.name, ("diversity", "accuracy"), tuple(complete), tuple(findings))
+    labels = _labels(made, runs, paper)
+    return TableFigures(paper.name, ("diversity", "accuracy"), tuple(complete), tuple(findings), labels=labels)
 
 
 def _vpa(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
-    """Direct plans and VidAssist's over the same samples, and what is missing in VidAssist's."""
+    """Direct plans, VidAssist's and its baselines' over the same samples, beside plans without a model, and what is
+    missing in VidAssist's.
+    """
+    settings = {stage.name: stage.settings for stage in made.stages}
     runs = {row: [replace(run, regime=row.name) for run in made.runs_of(row.regime)] for row in paper.rows}
     every = [run for own in runs.values() for run in own]
     known = {
         row["example_id"]: ("", row["goal"]) for run in every[:1] for _, row in read_jsonl(folder / run.file("vpa"))
     }
+    floors = [row for _, row in read_jsonl(folder / FLOOR_ROWS)]
     columns = tuple(column.key for column in published("vpa").columns)
-    figures, findings, notes = [], [], []
+    figures, controls, findings, differences = [], [], [], list[Difference]()
     for column in columns:
         values = load_values(folder, every, "vpa", column, known=known)
         for row in paper.rows:
@@ -366,8 +458,24 @@ def _vpa(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
                 printed = paper.published_value(row, made.scale.title, column)
                 figures.append(values.figure(row.name, column, printed))
         findings += [values.finding(paper, claim, column) for claim in paper.claims if column in claim.splits]
+        for name in dict.fromkeys(row["control"] for row in floors):
+            of = {row["example_id"]: row[column] for row in floors if row["control"] == name}
+            title = f"{CONTROL}{name}"
+            both = replace(values, table={**values.table, title: np.asarray([[of[key] for key in values.names]])})
+            printed = (
+                published("vpa").value("zero-shot", paper.controls[name], column) if name in paper.controls else None
+            )
+            controls.append(both.figure(title, column, printed))
+            if column == VPA_MAIN:
+                measure = "mAcc at T = 3"
+                differences += [
+                    Difference("", own, title, measure, both.difference(own, title)) for own in values.table
+                ]
+    histories = {row.name: _history_name(settings, row.history, VPA_SAMPLES) for row, own in runs.items() if own}
+    histories |= {figure.regime: "annotated, its last step" for figure in controls if figure.regime.endswith("bigram")}
+    notes = []
     for row, own in runs.items():
-        if row.proposers is None or not own:
+        if row.method is None or not own:
             continue
         counts: Counter[str] = Counter()
         unscored: Counter[str] = Counter()
@@ -376,7 +484,16 @@ def _vpa(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
             unscored.update(written["untold"])
             counts.update({name: count for name, count in written.items() if isinstance(count, int)})
         notes += [f"{row.title}: {sentence}." for sentence in count_sentences({**counts, "untold": unscored})]
-    return TableFigures(paper.name, columns, tuple(figures), tuple(findings), notes=tuple(notes))
+    return TableFigures(
+        name=paper.name,
+        columns=columns,
+        figures=tuple(figures),
+        findings=tuple(findings),
+        controls=tuple(controls),
+        not_beaten=tuple(control_sentences(differences, digits=1)),
+        notes=tuple(notes),
+        labels={HISTORY: histories},
+    )
 
 
 def _shown_prompts(folder: Path, measured: Sequence[Run]) -> Iterable[ShownPrompt]:

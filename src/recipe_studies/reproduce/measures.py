@@ -5,7 +5,7 @@ of a judge over its maximum: the judge behind an endpoint where one is given, el
 paper's.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,16 +20,19 @@ from recipe.evaluation.scores import READINGS
 from recipe.planning.prediction_files import read_predictions
 from recipe.planning.predictions import Prediction
 from recipe.progress import Progress
-from recipe.types import Example, Verdict
+from recipe.types import Example, Procedure, Step, Verdict
 from recipe_studies.experiments.models import EndpointModel, open_stage_model
 from recipe_studies.experiments.study import TRAIN
 from recipe_studies.experiments.video import request_from_perceived_history
-from recipe_studies.reproduce.data import PROMPTS
+from recipe_studies.reproduce.data import PROMPTS, SAMPLES
 from recipe_studies.reproduce.study import JudgeModel
+from recipe_studies.reproduce.tables import HistoryKind
 
 if TYPE_CHECKING:
     from recipe.evaluation.diversity.plans import PromptSamples
     from recipe.evaluation.matching import Embed
+    from recipe.evaluation.vpa.measures import ActionIds, Ids
+    from recipe.evaluation.vpa.protocol import Sample
 
 ENCODER = EncoderConfig(name="minilm")
 """Encoder of the proxy judges and of the remapping to actions, at every scale, so that figures are of one judge."""
@@ -40,6 +43,8 @@ BOUNDS = (READINGS[0], READINGS[2])
 """Fields of a row whose measure is not whole: the measure with what is missing as 0, and as the best."""
 CONTROLS = "scores/controls.jsonl"
 """Accuracies of plans that no planner made, below the folder of a scale; on benchmarks only."""
+FLOOR_ROWS = "vpa/controls.jsonl"
+"""The measures of plans without a model on the samples of VPA."""
 VIDASSIST_CACHE = "answers/vidassist"
 """Answers to VidAssist's questions, below the folder of a scale: its stages share them, and go on from them."""
 
@@ -159,13 +164,15 @@ def sampled_prompts(folder: Path, settings: Scoring) -> "list[PromptSamples]":
         problem, remedy = "the diversity table is of COIN, and no test prompt is", "add COIN to the data"
         raise InputError.at(folder / PROMPTS, problem, remedy)
     chosen = chosen_prompts(own, DIVERSITY_PROMPTS)
+    if settings.judge is not None and settings.judge.settings.history == "perceived":
+        chosen = [replace(row, history=request_from_perceived_history(row).history) for row in chosen]
     return sampled_plans(chosen, read_predictions(folder / settings.plans), examples, settings.samples).prompts
 
 
 @dataclass(frozen=True, slots=True)
 class NextActions:
-    """Next actions of a closed set for each sample: one plan, remapped, or the actions that VidAssist chooses (paper,
-    section 4.5).
+    """Next actions of a closed set for each sample: one plan, remapped, or the actions that VidAssist or one of its
+    baselines chooses (paper, section 4.5).
     """
 
     model: ModelConfig
@@ -175,7 +182,9 @@ class NextActions:
     data: Path | None
     """Folder of CrossTask's folder; None for the world, whose actions are the usual wordings of its steps."""
     limit: int | None
-    """Samples at most, evenly spaced; None for all."""
+    """Samples at most; None for all."""
+    history: HistoryKind = "perceived"
+    """What is told of a sample: what Phi read, or the annotated steps."""
     vidassist: VidAssistConfig | None = None
     """How VidAssist searches with the model as its planner; None: the model's own plan."""
     original: ModelConfig | None = None
@@ -188,46 +197,37 @@ class NextActions:
     @property
     def answers(self) -> tuple[int, int]:
         """Answers for a sample at most: of the model, and of VidAssist's own proposer."""
-        if self.vidassist is None:
+        own = self.vidassist
+        if own is None:
             return 1, 0
-        own, original = (int(self.vidassist.proposers in ("both", name)) for name in ("recipe", "original"))
-        proposals = self.vidassist.candidates * (1 + self.vidassist.beam * (self.vidassist.horizon - 1))
+        if own.method != "vidassist":
+            return 0, 1 if own.method == "llm" else own.agent_samples * own.horizon
+        recipe, original = (int(own.proposers in ("both", name)) for name in ("recipe", "original"))
+        proposals = own.candidates * (1 + own.beam * (own.horizon - 1))
         # Each proposal is assessed.
-        return own * proposals, (2 * original + own) * proposals
+        return recipe * proposals, (2 * original + recipe) * proposals
+
+    @property
+    def tokens(self) -> int:
+        """Of an answer, at most."""
+        if self.vidassist is None:
+            return self.sampling.max_tokens
+        return self.vidassist.max_tokens * (self.vidassist.horizon if self.vidassist.method == "llm" else 1)
 
 
 def next_actions(folder: Path, settings: NextActions, progress: Progress) -> None:
     """Write one row for each sample: success, accuracy and IoU at each horizon, in percent, by `horizon.measure`."""
-    import numpy as np
-
-    from recipe.evaluation.vpa.measures import ActionIds, positions
-    from recipe.evaluation.vpa.protocol import END, HORIZONS, Sample, Taxonomy
+    from recipe.evaluation.vpa.protocol import HORIZONS
     from recipe.evaluation.vpa.remap import remap
-    from recipe.evaluation.vpa.run import open_task
     from recipe.planning.planner import Planner
-    from recipe.world.load import load_world
 
-    samples: Sequence[Sample]
-    if settings.data is None:
-        # The prompts whose rest fills the largest horizon, the end counted, in the world's usual wordings.
-        world = load_world()
-        usual = {step: wordings[0] for step, wordings in world.wordings.items()}
-        cards = {goal: tuple(usual[step] for step in graph.steps) for goal, graph in world.goals.items()}
-        samples, ids = [], ActionIds(Taxonomy(cards))
-        for example in read_examples(folder / PROMPTS):
-            goal, own = example.goal, world.graph(example.goal).steps
-            known = [world.recogniser.step(text, own) for text in example.continuation]
-            target = (*(usual[step] for step in known if step is not None), END)
-            if len(target) >= max(HORIZONS) and None not in known:
-                history = request_from_perceived_history(example).history
-                samples.append(Sample(example.example_id, example.video_id, goal, goal, history, target, None))
-    else:
-        task = open_task(settings.data)
-        samples, ids = task.samples, task.ids
-    if settings.limit is not None:
-        stride = max(1, len(samples) / settings.limit)
-        samples = [samples[int(index * stride)] for index in range(min(settings.limit, len(samples)))]
+    samples, ids = _open_samples(folder, settings.data)
     examples = [sample.example() for sample in samples]
+    if settings.history == "perceived":
+        histories = {
+            row.example_id: request_from_perceived_history(row).history for row in read_examples(folder / SAMPLES)
+        }
+        examples = [replace(row, history=histories[row.example_id]) for row in examples]
     if settings.vidassist is None:
         with open_stage_model(folder, settings.model, is_external=settings.is_external_model) as model:
             predictions = Planner(model, settings.sampling).predict(examples, 1, progress)
@@ -237,15 +237,65 @@ def next_actions(folder: Path, settings: NextActions, progress: Progress) -> Non
     width = max(HORIZONS)
     mapped = remap(samples, steps, ids.taxonomy, embed, width)
     plans = ids.of([plan.actions for plan in mapped.plans], width)
-    targets = ids.references(samples, width)
-    rows: list[dict[str, Any]] = [{"example_id": sample.sample_id, "goal": sample.goal} for sample in samples]
-    for horizon in HORIZONS:
-        measured = positions(plans[:, :horizon], targets[:, :horizon])
-        named = {"success_rate": measured.success, "accuracy": measured.accuracy, "iou": measured.iou}
-        for name, values in named.items():
-            for row, value in zip(rows, np.asarray(values), strict=True):
-                row[f"{horizon}.{name}"] = 100 * float(value)
-    write_jsonl(folder / settings.output, rows)
+    write_jsonl(folder / settings.output, _action_rows(samples, ids, [plans]))
+
+
+def measure_floors(folder: Path, data: Path | None, progress: Progress) -> None:
+    """Write the same for plans without a model, with the name of the `control`: by chance, and counted in training."""
+    from recipe.evaluation.vpa.baselines import FLOORS, floor_plans, random_plans
+    from recipe.evaluation.vpa.protocol import HORIZONS, read_release
+    from recipe.evaluation.vpa.run import BASELINES
+    from recipe.world.load import load_world
+
+    samples, ids = _open_samples(folder, data)
+    if data is not None:
+        training = read_release(data).split("train", "val")
+    else:
+        world, videos = load_world(), dict[str, Procedure]()
+        for row in read_examples(folder / TRAIN):
+            known = (
+                world.recogniser.step(text, world.graph(row.goal).steps) for text in (*row.history, *row.continuation)
+            )
+            steps = tuple(Step(world.wordings[step][0], None, None) for step in known if step is not None)
+            videos[row.video_id] = Procedure(row.source, row.video_id, row.goal, steps)
+        training = list(videos.values())
+    width, rows = max(HORIZONS), list[JsonObject]()
+    for name in BASELINES:
+        floor = next((floor for floor in FLOORS if floor == name), None)
+        if floor is None:
+            draws = random_plans(samples, ids, width, name == "random-goal")
+        else:
+            draws = iter([ids.of(floor_plans(floor, samples, training, ids.taxonomy, width), width)])
+        rows += [row | {"control": name} for row in _action_rows(samples, ids, draws)]
+    write_jsonl(folder / FLOOR_ROWS, rows)
+
+
+def _open_samples(folder: Path, data: Path | None) -> "tuple[list[Sample], ActionIds]":
+    """The samples of a study with their annotated histories, and the closed set of their actions."""
+    from recipe.evaluation.vpa.measures import ActionIds
+    from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy, read_release
+    from recipe.world.load import load_world
+
+    if data is not None:
+        taxonomy = read_release(data).taxonomy()
+    else:
+        world = load_world()
+        usual = {step: wordings[0] for step, wordings in world.wordings.items()}
+        taxonomy = Taxonomy({goal: tuple(usual[step] for step in own.steps) for goal, own in world.goals.items()})
+    samples = [
+        Sample(row.example_id, row.video_id, "", row.goal, row.history, (*row.continuation, END), row.until)
+        for row in read_examples(folder / SAMPLES)
+    ]
+    return samples, ActionIds(taxonomy)
+
+
+def _action_rows(samples: "list[Sample]", ids: "ActionIds", draws: "Iterable[Ids]") -> Iterator[JsonObject]:
+    """A row for each sample, of several draws the means."""
+    from recipe.evaluation.vpa.measures import measure_plans
+    from recipe.evaluation.vpa.protocol import HORIZONS
+
+    for sample, metrics in zip(samples, measure_plans(samples, ids, draws, HORIZONS), strict=True):
+        yield {"example_id": sample.sample_id, "goal": sample.goal, **metrics}
 
 
 def _searched(
@@ -274,10 +324,10 @@ def _searched(
         "model": settings.original.model,
         "recipe_model": settings.model.model,
         "encoder": ENCODER.name,
-        "history": "oracle" if settings.data else "as told",
+        "history": "oracle" if settings.history == "annotated" else "as told",
         "actions": "all",
     }
-    alone = settings.vidassist.proposers == "original"
+    alone = settings.vidassist.proposers == "original"  # so are its baselines
     with ExitStack() as stack:
         model = stack.enter_context(open_stage_model(folder, original))
         models = stack.enter_context(with_planner(model, original, None if alone else planner))

@@ -16,7 +16,7 @@ from recipe.stats import Interval
 from recipe_studies.experiments.page import plans_side_by_side, run_section
 from recipe_studies.experiments.results import SPLITS, Provenance
 from recipe_studies.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
-from recipe_studies.reproduce.findings import ClaimFinding, TableFigures
+from recipe_studies.reproduce.findings import STEPS, ClaimFinding, TableFigures
 from recipe_studies.reproduce.study import names, regime
 from recipe_studies.reproduce.tables import PERCENTAGES, TABLES, table, weak
 
@@ -137,9 +137,11 @@ def sections(results: StudyResults) -> Iterator[Section]:
             if made.name == "vpa":
                 about = (
                     "Percent; plans in free words are taken for the nearest actions. A regime's own row is its plan, "
-                    "which the paper does not print. VidAssist's own proposer, which assesses, too, is Llama-2-70B in "
-                    f"the paper and here {scale.assessor}; beside it, a planner proposes half. All rows are on the "
-                    "same samples."
+                    "which the paper does not print. VidAssist's own proposer, which assesses, too, and the model of "
+                    f"both LLM baselines is Llama-2-70B in the paper and here {scale.assessor}; beside it, a planner "
+                    "proposes half. All rows are on the same samples. The column 'history' says what each row is told "
+                    "of what was done: what Phi read, as in the paper, or in the oracle's rows the annotated steps, "
+                    "which no published row reads. Controls look at no video."
                 )
             elif made.name == "diversity":
                 about = f"Diversity from 0 to 1, accuracy in percent ({scale.judge})."
@@ -194,7 +196,9 @@ def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
                 digits = 3 if column == "diversity" else 1
                 cells.append(Cell(None if finding is None else finding.difference, digits, signed=True))
                 cells.append(Cell(None if finding is None else finding.verdict))
-            about = f"{claim.source}, within {claim.margin:g}" if claim.margin else claim.source
+            margins = dict.fromkeys(known[key].margin for key in known if key[0] == claim.sentence)
+            within = ", ".join(f"{margin:g}" for margin in margins if margin)
+            about = f"{claim.source}, within {within}" if within else claim.source
             rows.append(TableRow(claim.sentence, tuple(cells), about=about))
         yield Table("What the paper claims", "claim", tuple(names), tuple(rows))
     if made.figures:
@@ -222,14 +226,14 @@ def made_table(scale: ScaleResults, made: TableFigures) -> Table:
     every = (*made.figures, *made.controls)
     values = {(figure.regime, figure.column): figure for figure in every}
     printed = {column for (_, column), figure in values.items() if figure.published is not None}
-    names: list[Heading] = []
+    names: list[Heading] = [*headings(*made.labels)]
     for column in made.columns:
         names.append(Heading("here", column_title(column)))
         if column in printed:
             names.append(Heading("paper", column_title(column)))
     rows = []
     for name in dict.fromkeys(figure.regime for figure in every):
-        cells: list[Cell] = []
+        cells: list[Cell] = [Cell(known.get(name)) for known in made.labels.values()]
         for column in made.columns:
             figure = values.get((name, column))
             digits = 3 if column == "diversity" else 1
@@ -255,8 +259,8 @@ def column_title(column: str) -> str:
 
 
 def regime_title(name: str) -> str:
-    """A regime or a row of VidAssist as tables show it; a frontier model is called by its name."""
-    searched = next((row for paper in TABLES for row in paper.rows if row.name == name and row.proposers), None)
+    """A regime or a row of next actions as tables show it; a frontier model is called by its name."""
+    searched = next((row for paper in TABLES for row in paper.rows if row.name == name != row.regime), None)
     if searched is not None:
         return searched.title
     return regime(name).title if name in names("regimes") else name
@@ -289,6 +293,14 @@ def _drawn(made: TableFigures) -> tuple[Drawing, str]:
         xlabel, ylabel = "weak examples, percent", "accuracy, percent"
         drawing = curves(lines, colours=of_kinds, xlabel=xlabel, ylabel=ylabel, levels=levels)
         return drawing, "Accuracy by share of weak examples"
+    if made.name == "steps":
+        lines = []
+        for column in made.columns:
+            # The base has seen no step.
+            steps = [int(made.labels[STEPS].get(name, 0)) for name in regimes]
+            lines.append(Line(column_title(column), "RL", steps, [values[name, column].value for name in regimes]))
+        drawn = {"RL": colours[regime_title("rl")]}
+        return curves(lines, colours=drawn, xlabel="steps of GRPO", ylabel="accuracy, percent"), "Accuracy by steps"
     if made.name == "diversity":
         points = []
         for name in regimes:

@@ -18,6 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from recipe.config import (
     Fraction,
     FrameConfig,
+    GRPOConfig,
     JudgeConfig,
     Positive,
     SamplingConfig,
@@ -46,6 +47,11 @@ class Regime(Settings):
     weak: Fraction | None = None
     """Share of the training examples that come from pseudo-traces instead of annotations (paper, section 4.3): of the
     examples that have a pseudo-trace, the same ones at every share. Left out: all examples, annotated."""
+    prompts: Literal["reference", "perceived"] = "reference"
+    """History that the policy is asked with in training: the one of the reward, or Phi's, while the reward keeps the
+    annotated one (paper, section 3.2)."""
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the scale's steps of GRPO that it is trained for."""
     labels: Literal["training", "corpus"] = "training"
     """Continuations of SFT: those of the training examples, or pseudo-labels from the corpus (SFT-HT100M)."""
     corpus: Literal["own", "wrong"] = "own"
@@ -68,6 +74,8 @@ class Regime(Settings):
             raise ValueError("give one of grpo and best_of_n")
         if self.input == "video" and self.best_of_n is not None:
             raise ValueError("best_of_n reads histories as text; leave input out, or give grpo")
+        if self.prompts == "perceived" and (self.input == "video" or self.weak is not None):
+            raise ValueError("prompts = 'perceived' is for annotated text; weak examples have Phi's histories already")
         return self
 
 
@@ -291,7 +299,10 @@ def check_inputs(study: PaperStudy, scale: Scale) -> Iterator[str]:
 def training_config(scale: Scale, regime: Regime, table: str, paths: Mapping[str, Any], seed: int) -> Any:
     """The run of a regime's table `sft`, `grpo` or `best_of_n` at a scale. Raises ConfigError."""
     given = merged_tables({"seed": seed}, getattr(scale, table), getattr(regime, table) or {}, paths)
-    return parse_config(given, TABLES[table], f"{regime.title}, [{table}]")
+    config = parse_config(given, TABLES[table], f"{regime.title}, [{table}]")
+    if isinstance(config, GRPOConfig):
+        config = config.model_copy(update={"steps": max(1, round(regime.share * config.steps))})
+    return config
 
 
 def merged_tables(*tables: Mapping[str, Any]) -> dict[str, Any]:

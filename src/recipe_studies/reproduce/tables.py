@@ -8,13 +8,17 @@ from collections.abc import Sequence
 from importlib.resources import as_file, files
 from typing import Literal
 
+from pydantic import Field
+
 from recipe.config import Settings, parse_config, read_config
-from recipe.config.planning import Proposers
+from recipe.config.planning import Method, Proposers
 from recipe.config.removed import removed_option
 from recipe.errors import ConfigError
 from recipe.evaluation.published import published
 from recipe_studies.reproduce.study import regime
 
+HistoryKind = Literal["annotated", "perceived"]
+"""What a planner or a judge is told of what was done: the annotated steps, or what Phi read."""
 Direction = Literal["above", "not below", "like"]
 """Of a claimed difference: more than 0; more than minus a margin; within a margin of 0."""
 
@@ -33,6 +37,7 @@ _VIDASSIST: dict[Proposers, str] = {
     "recipe": "VidAssist, {} alone",
     "both": "VidAssist with {}",
 }
+_BASELINES: dict[Method, str] = {"llm": "LLM baseline", "agent": "LLM agent baseline"}
 
 
 class PaperRow(Settings):
@@ -43,33 +48,61 @@ class PaperRow(Settings):
     """Name of a published table; empty where the paper has no such row."""
     group: str = SCALE
     row: str = ""
-    proposers: Proposers | None = None
-    """Who proposes in VidAssist, where the regime is the planner; None: the regime's own plans."""
+    method: Method | None = None
+    """How next actions are planned, where the regime is VidAssist's planner or its model; None: the regime's own plans.
+    """
+    proposers: Proposers = "original"
+    """Who proposes, with `method = "vidassist"`."""
+    history: HistoryKind = "perceived"
+    """What the planner of next actions is told of what was done."""
+
+    @property
+    def kind(self) -> str:
+        """Names its stages and files of next actions."""
+        searched = f"-{self.proposers}" if self.method == "vidassist" else ""
+        return f"{self.method or 'vpa'}{searched}{'-oracle' if self.history == 'annotated' else ''}"
 
     @property
     def name(self) -> str:
         """Tells the rows of a table apart."""
-        return self.regime if self.proposers is None else f"vidassist-{self.proposers}-{self.regime}"
+        return self.regime if self.kind == "vpa" else f"{self.kind}-{self.regime}"
 
     @property
     def title(self) -> str:
         """The row as tables show it. Raises ConfigError."""
         title = regime(self.regime).title
-        return title if self.proposers is None else _VIDASSIST[self.proposers].format(title)
+        if self.method is not None:
+            title = _BASELINES.get(self.method, _VIDASSIST[self.proposers]).format(title)
+        return f"{title}, oracle" if self.history == "annotated" else title
 
 
 class Claim(Settings):
-    """What the paper says of two regimes, or of two rows of VidAssist by their names."""
+    """What the paper says of two regimes, or of two rows of next actions by their names."""
 
     sentence: str
     """The claim, with the figures that the paper gives."""
     source: str
-    first: str
+    first: str | tuple[str, ...]
+    """Of several, the best one counts."""
     second: str
     direction: Direction = "above"
     splits: tuple[str, ...] = SPLITS
-    margin: float = 0.0
-    """In points of the measure; ours, where the paper gives none."""
+    """Columns in which it is claimed; none: in that of every dataset."""
+    against: str = ""
+    """Split that `second` is taken in; left out: the same."""
+    margin: float | dict[str, float] = 0.0
+    """In points of the measure, by column where they differ; ours, where the paper gives none."""
+    scales: tuple[str, ...] = ()
+    """Titles of the scales that it is of; none: all."""
+
+    @property
+    def firsts(self) -> tuple[str, ...]:
+        """Each regime of `first`."""
+        return (self.first,) if isinstance(self.first, str) else self.first
+
+    def margin_in(self, column: str) -> float:
+        """The margin in a column."""
+        return self.margin.get(column, 0.0) if isinstance(self.margin, dict) else self.margin
 
 
 class PaperTable(Settings):
@@ -83,6 +116,8 @@ class PaperTable(Settings):
     claims: tuple[Claim, ...] = ()
     per_dataset: bool = False
     """Whether each dataset has a column, beside the macro averages."""
+    controls: dict[str, str] = Field(default_factory=dict)
+    """Plans without a model, by their names here, and the rows of the published table that they are."""
 
     @property
     def regimes(self) -> tuple[str, ...]:
@@ -118,6 +153,8 @@ def weak(kind: str, percent: int) -> str:
 
 PERCENTAGES = (0, 25, 50, 75, 100)
 ALL = "all"
+FRONTIER = "a frontier model"
+"""Stands in a claim for each model of `--models`."""
 SHOWN_PROMPTS = 6
 """Prompts of the qualitative table (paper: six)."""
 
