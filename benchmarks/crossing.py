@@ -19,7 +19,7 @@ import matplotlib as mpl
 from common import ROOT, add_json, picture, table, write_result
 from comparison import over_bases
 
-from recipe.artifacts import atomic_path, read_jsonl
+from recipe.artifacts import atomic_path, fingerprint, read_jsonl, to_json
 from recipe.progress import SILENT
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, VERMILION
 from recipe.report.plots import STYLE, new_figure
@@ -63,8 +63,8 @@ def plain_lines(run: Path) -> float:
 
 
 @mpl.rc_context(STYLE | {"svg.fonttype": "path"})
-def draw(columns: Mapping[float, Mapping[str, Interval]], target: Path) -> None:
-    """Validity against the share of plain lines, a line for each regime of `DRAWN`."""
+def draw(columns: Mapping[float, Mapping[str, Interval]], target: Path) -> str:
+    """Validity against the share of plain lines, a line for each regime of `DRAWN`; returns a hash of what is shown."""
     figure = new_figure(6.4, 3.4)
     panel = figure.subplots()
     for regime, (name, colour, mark) in DRAWN.items():
@@ -79,7 +79,9 @@ def draw(columns: Mapping[float, Mapping[str, Interval]], target: Path) -> None:
     panel.legend(frameon=False, fontsize=8.5)
     figure.set_facecolor("white")
     with atomic_path(target) as partial:
-        figure.savefig(partial, format=target.suffix.lstrip("."), facecolor="white", metadata={"Date": None})
+        name = fingerprint(to_json(columns))
+        figure.savefig(partial, format="svg", facecolor="white", metadata={"Date": None, "Description": name})
+    return name
 
 
 def main() -> None:
@@ -89,13 +91,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--cleaned", type=float, nargs="+", default=[0, 0.3, 0.6, 1])
     parser.add_argument("--controls", type=Path, help="runs of configs/controls.toml")
-    parser.add_argument("--figure", type=Path)
+    parser.add_argument("--figure", type=Path, help="an SVG")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, which proves nothing")
     add_json(parser, "studies-crossing")
     asked = parser.parse_args()
     shares: dict[float, float] = {}
     studies: dict[float, list[Results]] = {}
     for cleaned in sorted(asked.cleaned):
+        plain = []
         for seed in range(asked.seeds):
             run = asked.runs / f"clean-{cleaned:g}-seed-{seed}"
             if cleaned == 0 and asked.controls is not None:
@@ -104,8 +107,9 @@ def main() -> None:
                 changes = [f"seed={seed}", f"source.clean={cleaned:g}"]
                 run_experiment(load_experiment(CONFIG, quick=asked.quick, changes=changes), run, None, SILENT)
             studies.setdefault(cleaned, []).append(load_results(run / "report.json"))
+            plain.append(plain_lines(run))
             print(f"{cleaned:g}, seed {seed}: {run / 'report.html'}", flush=True)
-        shares[cleaned] = plain_lines(run)
+        shares[cleaned] = fmean(plain)
     values: dict[str, Any] = {"plain lines": shares}
     body: list[Any] = [
         "Exact validity of plans. A column is a corpus, named by the share of its lines that are plain steps; "
@@ -113,16 +117,15 @@ def main() -> None:
     ]
     for split in studies[min(studies)][0].splits():
         own = {cleaned: [means(results, split) for results in runs] for cleaned, runs in studies.items()}
+        where = "" if split == "test_cuts" else f", {SPLITS.get(split, split)}"
+        named = {f"{shares[cleaned]:.0%}{where}": runs for cleaned, runs in own.items()}
         rows = {
-            regime: {
-                f"{shares[cleaned]:.0%}": over_bases([run[regime] for run in runs]) for cleaned, runs in own.items()
-            }
+            regime: {column: over_bases([run[regime] for run in runs]) for column, runs in named.items()}
             for regime in REGIMES
         }
         gaps = {
             f"{verified} − {labelled}": {
-                f"{shares[cleaned]:.0%}": over_bases([run[verified] - run[labelled] for run in runs])
-                for cleaned, runs in own.items()
+                column: over_bases([run[verified] - run[labelled] for run in runs]) for column, runs in named.items()
             }
             for verified in VERIFIED
             for labelled in LABELLED
@@ -135,7 +138,7 @@ def main() -> None:
                 shares[cleaned]: {regime: over_bases([run[regime] for run in runs]) for regime in DRAWN}
                 for cleaned, runs in own.items()
             }
-            draw(drawn, asked.figure)
+            values["curves"] = draw(drawn, asked.figure)
             body[1:1] = picture(asked.figure, "Exact validity against the share of plain lines in the corpus")
     for part in body:
         if isinstance(part, dict) and "columns" in part:

@@ -12,10 +12,10 @@ A file holds one measurement. Files that share the name before the first hyphen 
              has them in results.tar.gz
 
 Other keys are values, for whoever computes with them. Those of the demo, studies-demo.json, also make the lines of
-README.md between `<!-- demo -->` and `<!-- /demo -->`: the plan that its report begins with, the picture, which must
-show the same curves, and the table. Its lines between `<!-- results -->` and `<!-- /results -->` are those of
-benchmarks/results/readme.md, where `{FILE: ROW: COLUMN}` stands for a cell of a table of FILE.json; they end with the
-commits of these files. A page that is written by hand, docs/results/index.md, is left as it is.
+README.md between `<!-- demo -->` and `<!-- /demo -->`: the plan that its report begins with, picture, and table. Lines
+between `<!-- NAME -->` and `<!-- /NAME -->` are those of benchmarks/results/readme-NAME.md, where `{FILE: ROW: COLUMN}`
+stands for a cell of a table of FILE.json; they end with the commits of these files. A picture holds the key `curves` of
+its file, so that it is known to show the same values. docs/results/index.md is written by hand, and left as it is.
 """
 
 import json
@@ -29,8 +29,10 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "benchmarks" / "results"
 TARGET = Path(__file__).with_name("results")
-README, PICTURE = ROOT / "README.md", "docs/images/demo.svg"
-TEMPLATE, BY_HAND = SOURCE / "readme.md", TARGET / "index.md"
+README, BY_HAND = ROOT / "README.md", TARGET / "index.md"
+PICTURES = {"demo": "docs/images/demo.svg", "crossing": "docs/images/crossing.svg"}
+"""Of the README, by the study that they show."""
+TEMPLATES = {name: SOURCE / f"readme-{name}.md" for name in ("crossing", "results")}
 CELL = re.compile(r"\{([\w-]+): ([^{}]+?): ([^:{}]+)\}")
 WITHOUT_SOURCE = re.compile(r"(?<![\w.])\d*\.\d|(?<=\| )[-+−\d][-+−\d,./%; \[\]]*(?= \|)")
 """A number with a decimal point, and a cell of nothing but numbers."""
@@ -98,7 +100,7 @@ def demo_lines(measured: Mapping[str, Any]) -> list[str]:
         lines.append(_row([*cells, said]))
     if any(forgotten := ["; ".join(plan["missing"]) for plan in (before, after)]):
         lines.append(_row([*(f"forgotten: {steps}" if steps else "" for steps in forgotten), ""]))
-    lines += ["", f"![Exact validity, reward and length of plans while each reward trains]({PICTURE})", ""]
+    lines += ["", f"![Exact validity, reward and length of plans while each reward trains]({PICTURES['demo']})", ""]
     values = {(row["split"], row["regime"]): row["metrics"]["score"]["mean"] for row in measured["scores"]}
     gains = {
         (row["split"], row["regime"]): row["value"]
@@ -150,8 +152,8 @@ def _gain(value: Mapping[str, float] | None) -> str:
     return f"{value['mean']:+.3f}" + (f" [{value['low']:+.3f}, {value['high']:+.3f}]" if "low" in value else "")
 
 
-def result_lines(template: str) -> str:
-    """The template with the cells that it names, and a line of their sources.
+def result_lines(template: Path) -> str:
+    """A template with the cells that it names, and a line of their sources.
 
     Raises ValueError where a name means no cell or several, or where a figure stands in the template itself.
     """
@@ -165,28 +167,28 @@ def result_lines(template: str) -> str:
         ]
         cells = [line[table["columns"].index(column)] for table in tables for line in table["rows"] if line[0] == row]
         if len(cells) != 1:
-            raise ValueError(f"{TEMPLATE.name}: {name[0]} names {len(cells)} cells of {file}.json; it must name one")
+            raise ValueError(f"{template.name}: {name[0]} names {len(cells)} cells of {file}.json; it must name one")
         commits[file] = measurement["commit"]
         return str(cells[0])
 
-    text = CELL.sub(cell, template)
-    if figure := WITHOUT_SOURCE.search(CELL.sub("", template)):
-        raise ValueError(f"{TEMPLATE.name}: the figure at {figure.start()} has no source; write {{FILE: ROW: COLUMN}}")
+    source = template.read_text(encoding="utf-8")
+    text = CELL.sub(cell, source)
+    if figure := WITHOUT_SOURCE.search(CELL.sub("", source)):
+        raise ValueError(f"{template.name}: the figure at {figure.start()} has no source; write {{FILE: ROW: COLUMN}}")
     sources = ", ".join(f"`{file}.json` ({commit})" for file, commit in commits.items())
     return f"{text}\nSources, in `benchmarks/results`: {sources}.\n"
 
 
-def readme(measured: Mapping[str, Any]) -> str:
-    """README.md with the lines of the demo and of the results. Raises ValueError where the picture has other curves."""
-    if measured["curves"] not in (ROOT / PICTURE).read_text(encoding="utf-8"):
-        raise ValueError(
-            f"{PICTURE} is not of the run of studies-demo.json; draw it again: recipe report RUN --figure {PICTURE}"
-        )
+def readme() -> str:
+    """README.md with its generated lines. Raises ValueError for a picture that shows other values than its file."""
+    values = {}
+    for name, picture in PICTURES.items():
+        values[name] = json.loads((SOURCE / f"studies-{name}.json").read_text(encoding="utf-8"))["values"]
+        if values[name]["curves"] not in (ROOT / picture).read_text(encoding="utf-8"):
+            raise ValueError(f"{picture} does not show the values of studies-{name}.json; draw it again")
     text = README.read_text(encoding="utf-8")
-    for name, lines in (
-        ("demo", "\n".join([*demo_lines(measured), ""])),
-        ("results", result_lines(TEMPLATE.read_text(encoding="utf-8"))),
-    ):
+    templates = {name: result_lines(template) for name, template in TEMPLATES.items()}
+    for name, lines in ({"demo": "\n".join([*demo_lines(values["demo"]), ""])} | templates).items():
         first, last = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
         before, rest = text.split(first)
         text = before + first + lines + last + rest.split(last)[1]
@@ -196,7 +198,7 @@ def readme(measured: Mapping[str, Any]) -> str:
 def main(check: bool) -> None:
     """Write what differs from the values; with `check` exit with its names instead."""
     written = pages()
-    written[README] = readme(json.loads((SOURCE / "studies-demo.json").read_text(encoding="utf-8"))["values"])
+    written[README] = readme()
     gone = set(TARGET.glob("*.md")) - written.keys() - {BY_HAND}
     stale = {file for file, text in written.items() if not file.is_file() or file.read_text("utf-8") != text} | gone
     if check and stale:

@@ -46,6 +46,7 @@ from recipe_studies.experiments.settings import (
 )
 from recipe_studies.experiments.study import (
     BASE,
+    COPIES,
     CORPUS,
     GAIN,
     GREEDY,
@@ -88,7 +89,7 @@ def made_up_run(folder: Path, config: AnyExperiment, written: Written) -> Path:
         predictions = [
             prediction_of(example.example_id, sample, format_plan(written(example, plans.regime, sample)))
             for example in examples
-            for sample in range(1 if plans.greedy or plans == LABELS else config.samples)
+            for sample in range(1 if plans.greedy or plans in (LABELS, COPIES) else config.samples)
         ]
         if study.reward is not None:
             from recipe.corpus.store import Corpus
@@ -138,7 +139,7 @@ def compared_plan(example: Example, regime: str, sample: int) -> list[str]:
     """The base leaves steps out, runs on validity are right, those on the paper's reward say every step twice."""
     steps = list(example.continuation)
     regime = regime.removesuffix(GREEDY)
-    if regime == LABELS.regime:
+    if regime in (LABELS.regime, COPIES.regime):
         return steps[:1]
     if regime in ("trained on paper", "control: RL, R0"):
         return [step for step in steps for _ in range(2)]
@@ -164,7 +165,7 @@ def test_rewards_compared_on_a_world(compared: Path) -> None:
     regimes = ("trained on paper", "trained on exact validity")
     chosen = ("best of 3, paper", "best of 3, R0", "trained on paper, best of 3")
     sampled = (BASE, "SFT", *regimes)
-    planned = (*(name + how for name in sampled for how in ("", GREEDY)), LABELS.regime)
+    planned = (*(name + how for name in sampled for how in ("", GREEDY)), LABELS.regime, COPIES.regime)
     assert results.regimes() == (*planned, *chosen, "reference")
     score = {(row.split, row.regime): row.metrics for row in results.scores}
     for split in SPLITS:
@@ -338,7 +339,7 @@ def test_without_arms_the_rankers_alone_are_compared(tmp_path: Path) -> None:
         **SMALL | {"samples": 3, "best_of": 2},
     )
     results = reported(made_up_run(tmp_path, config, lambda example, *_: list(example.continuation)), config)
-    assert set(results.regimes()) >= {BASE, "best of 2, relevance", "best of 2, wrong corpus"}
+    assert set(results.regimes()) >= {BASE, "best of 2, R0", "best of 2, wrong corpus"}
     assert {row.verifier for row in results.rerankings} == {"relevance", "wrong"}
     [base] = [row for row in results.scores if row.regime == BASE]
     assert ("relevance" in base.metrics, "wrong" in base.metrics) == (True, False)

@@ -19,7 +19,7 @@ from recipe.clock import read_clock
 from recipe.config import FrameConfig, ModelConfig, PlanConfig, SamplingConfig, SearchConfig
 from recipe.errors import InputError
 from recipe.text import distinct_plans
-from recipe.types import Segment
+from recipe.types import Example, Segment
 
 if TYPE_CHECKING:
     from recipe.models.protocol import Answer
@@ -218,6 +218,8 @@ def _plans(
     No quote is shown of a task that the corpus does not know, for it would be of another task, and none that says
     something else.
     """
+    from recipe.corpus.store import Corpus
+    from recipe.evaluation.retrieval import RetrievalPlanner, is_step_list
     from recipe.explain.explain import CLOSE, explain, when, whole_sentence
     from recipe.explain.records import Links
     from recipe.models.protocol import Refusal, all_answered
@@ -261,6 +263,16 @@ def _plans(
                 lines.insert(0, sentence_of_plan(covered))
                 if known and explained.narrations and not explained.about:
                     lines.insert(1, "No narration is about this task, so none supports a step.")
+                lists = sum(is_step_list(narrations[index]) for index in explained.about)
+                if known and 2 * lists > len(explained.about) and isinstance(verifier.corpus, Corpus):
+                    example = Example("", "", "", request.goal, request.history, (), 0)
+                    [copied] = RetrievalPlanner(verifier.corpus).copies([example])
+                    facts["copied"] = list(copied.steps)
+                    lines.insert(
+                        1,
+                        f"{lists} of the {len(explained.about)} videos about this are lists of steps: what is left in "
+                        f"the nearest may be better than a plan: {'; '.join(copied.steps) or 'nothing'}.",
+                    )
             evidence: list[dict[str, Any] | None] = []
             for step in explained.plan_evidence:
                 close = [own for own in step.grounds if own.similarity >= CLOSE and not own.opposite]

@@ -34,7 +34,7 @@ from recipe.errors import ComputeError, InputError
 from recipe.planning.predictions import Prediction
 from recipe.reward.embeddings import StepEmbeddings, Vectors, stacked
 from recipe.stats import video_of
-from recipe.types import Example
+from recipe.types import Example, Narration
 
 COPY, CONSENSUS = "retrieve and copy", "consensus labels"
 ALIKE = 0.75
@@ -49,6 +49,21 @@ _CHOSEN_ON = 10, 200
 """Fewest examples that settings are chosen on, and most."""
 _DECIMALS = 3
 """Of a cosine: what lies beyond differs with the texts of a batch and with the precision of stored vectors."""
+
+
+_LIST_LINES, _LIST_WORDS = 20, 12
+"""Of a list of steps: lines at most, and words of a line on average at most."""
+
+
+def is_step_list(narration: Narration) -> bool:
+    """Whether a narration reads as a written list of steps: a few short lines without times."""
+    lines = narration.segments
+    words = sum(len(line.text.split()) for line in lines)
+    return (
+        0 < len(lines) <= _LIST_LINES
+        and words <= _LIST_WORDS * len(lines)
+        and all(line.start is None for line in lines)
+    )
 
 
 class ConsensusSettings(Settings):
