@@ -95,7 +95,6 @@ ELSEWHERE = {
     "train sft": "tests/training/test_resume.py",
     "train grpo": "tests/training/test_resume.py, tests/training/test_killed_runs.py",
     "train best-of-n": "tests/training/test_resume.py",
-    "train average": "one call of atomic_path at the end",
     "vpa examples": "one call of write_jsonl at the end",
     "vpa plan": "answers are kept one by one: tests/planning/vidassist/test_vpa_command.py",
     "evaluate diversity": "the judge's answers are kept one by one: tests/evaluation/test_judge_killed.py",

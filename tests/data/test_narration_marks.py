@@ -235,7 +235,7 @@ def test_titles_come_from_a_file(tmp_path: Path, subtitles: Path, text: str) -> 
     assert {one.video_id: one.title for one in found.narrations} == {"tea": "Make tea", "more": None}
     read = found.origin.report()
     assert (read["titled"], read["untitled"]) == (1, 1)
-    assert any("title" in line for line in read["left_out"])
+    assert any("title" in line for line in read["notes"])
 
 
 @pytest.mark.parametrize(
