@@ -78,13 +78,13 @@ def means_of(studies: dict[str, Results], split: str, metric: str) -> dict[str, 
 
 
 def page_rows(tables: dict[str, dict[str, dict[str, Any]]], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a page shows: of each regime the mean and what it is over the base's; and what the first regime that is
-    trained, or the first choice, is over the others."""
+    """What a page shows: of each regime the mean and what it is over the base's; and what the first regime that a
+    reward trained, or the first choice, is over the others."""
     means, gaps = (
         tables[where],
         {tuple(name.split(" − ")): row for name, row in tables[f"{where}, differences"].items()},
     )
-    first = next((regime for regime, baseline in gaps if baseline == BASE and regime in means), "")
+    first = next((regime for regime, baseline in gaps if baseline == BASE and not regime.startswith("SFT")), "")
     rows = {}
     for regime, row in means.items():
         over = gaps.get((regime, f"{BASE}{GREEDY}"), gaps.get((regime, BASE), {}))
@@ -140,9 +140,14 @@ def main() -> None:
         print("", shown["title"], *("  ".join(cells) for cells in [shown["columns"], *shown["rows"]]), sep="\n")
     for where in list(tables)[::2]:
         rows, beside = page_rows(tables, where)
-        body.append(table(rows, "plans", where))
-        if where == next(iter(tables)) and beside:
-            body.append(table(beside, "difference", f"{where}, beside others"))
+        if where == next(iter(tables)):
+            body += [
+                table(rows, "plans", where),
+                *([table(beside, "difference", f"{where}, beside others")] * bool(beside)),
+            ]
+        else:  # a cell of the page has one name
+            named = {name: {f"{column}, {where}": own for column, own in row.items()} for name, row in rows.items()}
+            body.append(table(named, "plans"))
     values: dict[str, Any] = tables | {"stages": stages}
     if first.opening is not None:
         main = first.main_metric()
