@@ -188,15 +188,15 @@ def test_a_model_writes_samples_that_are_kept_beside_the_audit(
 
     monkeypatch.setattr("recipe.cli.audit.opened", opened)
     folder = tmp_path / "mine"
-    asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 3, "--verifier", "paper", "--skip-attack")
+    asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 5, "--verifier", "paper", "--skip-attack")
     shown = recipe(*asked, "--sample-model", "org/lm", "--samples-per-prompt", 2, "--seed", 5, "--output", folder)
-    assert asked_for == [(3, 2, 1.0, 5)]
+    assert asked_for == [(5, 2, 1.0, 5)]
     assert "samples: org_lm" in shown
     kept = read_predictions(folder / "samples-org_lm.jsonl")
-    assert [one.steps for one in kept] == [("wait", "stir")] * 6
+    assert [one.steps for one in kept] == [("wait", "stir")] * 10
     record = json.loads((folder / "audit.json").read_text())
     samples = rewards_of(json.dumps(record))["paper"]["samples"]
-    assert samples["org_lm"]["samples"] == 6
+    assert samples["org_lm"]["samples"] == 10
     again = recipe(*asked, "--seed", 5, "--samples", folder / "samples-org_lm.jsonl", "--json")
     assert rewards_of(again)["paper"]["samples"] == samples
 

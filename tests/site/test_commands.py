@@ -239,7 +239,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, serv
             "goal": f"brew {kind}",
             "steps": [{"text": f"{step} {n}"} for step in STEPS],
         }
-        for n, kind in enumerate(("tea", "coffee") * 2)
+        for n, kind in enumerate(("tea", "coffee") * 3)
     ]
     write(path / "tasks.jsonl", "".join(json.dumps(row) + "\n" for row in tasks))
     own = (ROOT / "docs" / "own.md").read_text(encoding="utf-8")
@@ -411,7 +411,7 @@ def own(folder: Path, built: Path, hub: Callable[[str], Path], tmp_path: Path, m
         benchmarks(tmp_path / "more")
         (tmp_path / "more").rename(tmp_path / "data")
     steps = [{"text": step} for step in STEPS]
-    rows = [{"source": f"s{n % 2}", "video_id": f"v{n}", "goal": f"tea {n}", "steps": steps} for n in range(4)]
+    rows = [{"source": f"s{n % 2}", "video_id": f"v{n}", "goal": f"tea {n}", "steps": steps} for n in range(6)]
     write(tmp_path / "tasks.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

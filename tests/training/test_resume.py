@@ -63,7 +63,7 @@ MOMENTS = {{
     "sampling": (LengthScorer(), Deadly("round 2: plans", 8, at_work=True)),
     "scoring": (DeadlyScorer(), Deadly("nothing")),
     "steps": (LengthScorer(), Deadly("round 2: fine-tuning", 3)),
-    "closing": (LengthScorer(), Deadly("round 3: plans", 4)),
+    "closing": (LengthScorer(), Deadly("after round 2: plans", 4)),
     "composed": (LengthScorer(), Deadly("round 2: fine-tuning", 3)),
 }}
 

@@ -101,9 +101,9 @@ def finished_tables(whole: ScaleRuns, folder: Path) -> list[PaperTable]:
 
 def _results(study: PaperStudy, asked: ScaleRuns | None, whole: ScaleRuns, folder: Path) -> ScaleResults:
     """The tables that the call asks for, and others of which earlier calls ran and measured every regime and seed."""
-    runs = dict.fromkeys(finished_tables(whole, folder), whole)
+    runs = {paper.name: whole for paper in finished_tables(whole, folder)}
     if asked is not None:
-        runs |= dict.fromkeys(asked.tables, asked)
+        runs |= {paper.name: asked for paper in asked.tables}
     stage_names = {stage.name for stage in whole.stages}
     judge, diversity_judge, assessor = (
         getattr(study.endpoints, role) for role in ("judge", "diversity_judge", "assessor")
@@ -123,7 +123,7 @@ def _results(study: PaperStudy, asked: ScaleRuns | None, whole: ScaleRuns, folde
         seeds=study.seeds,
         judge=accuracy if diversity_judge is None else f"{accuracy}; diversity by {diversity_judge.model}",
         assessor="the base" if assessor is None else assessor.model,
-        tables=tuple(measure_table(folder, runs[paper], paper) for paper in TABLES if paper in runs),
+        tables=tuple(measure_table(folder, runs[paper.name], paper) for paper in TABLES if paper.name in runs),
         missing=() if asked is None else asked.missing,
         notes=tuple(_notes(study, whole, folder)),
         examples=tuple(example_counts(folder)),
