@@ -219,9 +219,9 @@ class ExperimentConfig(Experiment):
             raise ValueError("compared: 'wrong' needs source.wrong_narrations; give files, or leave it out")
         if isinstance(self.source, WorldSource) and self.source.exposure < 1 and not self.source.domains:
             raise ValueError("source.exposure leaves documents about other domains; name domains, or leave it out")
-        for name, table in (("labels", self.sft), ("rounds", self.best_of_n)):
-            if name in self.compared and not table:
-                raise ValueError(f"compared: {name!r} needs the table [{'sft' if name == 'labels' else 'best_of_n'}]")
+        for name, table in {"labels": "sft", "rounds": "best_of_n"}.items():
+            if name in self.compared and not getattr(self, table):
+                raise ValueError(f"compared: {name!r} needs the table [{table}]")
         if "labels" in self.compared and not self.has_world:
             raise ValueError("compared: 'labels' has a use on a world only: their settings are chosen on its validity")
         if self.compared_steps and (self.optimiser != "grpo" or not self.compared):

@@ -265,7 +265,7 @@ class Labelling:
     """Plans that are read from the corpus: copies of the nearest narration, and consensus labels."""
 
     plans: tuple[PlanSet, ...]
-    """`LABELS` and `COPIES`, or one of them."""
+    """`COPIES`, and `LABELS` where there are wordings."""
     wordings: str
     """Examples whose steps labels are made of: what the base has read."""
     exact: bool
@@ -286,14 +286,16 @@ def label(folder: Path, settings: Labelling, progress: Progress) -> None:
     from recipe.world.validity import score_plan
 
     tested, corpus = read_examples(folder / TEST), Corpus.open(folder / CORPUS)
-    with progress.task("labelling"):
-        if COPIES in settings.plans:
-            write_predictions(folder / COPIES.file, RetrievalPlanner(corpus).copies(tested))
-        if LABELS not in settings.plans:
-            return
-        documents, validation = read_examples(folder / settings.wordings), read_examples(folder / VALIDATION)
+    wordings: set[str] | None = None
+    if LABELS in settings.plans:
+        documents = read_examples(folder / settings.wordings)
         wordings = {text for row in documents for text in (*row.history, *row.continuation)}
-        planner, matcher = RetrievalPlanner(corpus, wordings), StepMatcher(corpus.encoder.encode)
+    with progress.task("labelling"):
+        planner = RetrievalPlanner(corpus, wordings)
+        write_predictions(folder / COPIES.file, planner.copies(tested))
+        if wordings is None:
+            return
+        validation, matcher = read_examples(folder / VALIDATION), StepMatcher(corpus.encoder.encode)
         world = load_world() if settings.exact else None
 
         def measured(example: Example, plan: Sequence[str]) -> float:
