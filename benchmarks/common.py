@@ -179,6 +179,24 @@ def shown(value: Any, digits: int = 3) -> str:
     return str(value)
 
 
+def figure(value: Any, sign: str = "") -> str:
+    """A measure between -1 and 1 as `.765 [.613, .917]`; empty for what is missing. With `sign` "+" as a difference."""
+    value = to_json(value)
+    if not isinstance(value, Mapping):
+        return "" if value is None else str(value)
+    mean, *ends = (
+        f"{value[key]:{flag}.3f}".replace("0.", ".", 1).replace("-", "−")
+        for key, flag in (("mean", sign), ("low", ""), ("high", ""))
+        if value.get(key) is not None
+    )
+    return mean + (f" [{', '.join(ends)}]" if ends else "")
+
+
+def gain(value: Any) -> str:
+    """A difference as `+.164 [.130, .199]`; empty for what is missing."""
+    return figure(value, "+")
+
+
 def picture(file: Path | None, alt: str) -> list[dict[str, str]]:
     """The image of a body, where a picture was drawn into docs/images."""
     if file is None or file.resolve().parent != ROOT / "docs" / "images":

@@ -13,7 +13,7 @@ the first seed the result also holds what the report begins with, for the README
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import as_file, files
 from math import sqrt
@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from common import add_json, table, write_result
+from common import add_json, figure, gain, table, write_result
 from scipy.stats import t as student
 
 from recipe.artifacts import to_json
@@ -32,7 +32,7 @@ from recipe_studies.experiments.expand import run_experiment
 from recipe_studies.experiments.plots import curves_hash
 from recipe_studies.experiments.results import KEPT, SPLITS, Results, load_results
 from recipe_studies.experiments.settings import load_experiment
-from recipe_studies.experiments.study import BASE, GREEDY
+from recipe_studies.experiments.study import BASE, COPIES, GREEDY
 
 MEAN = "mean, interval over bases"
 
@@ -77,26 +77,63 @@ def means_of(studies: dict[str, Results], split: str, metric: str) -> dict[str, 
     return {name: {MEAN: over_bases(means[name])} | row for name, row in rows.items()}
 
 
-def page_rows(tables: dict[str, dict[str, dict[str, Any]]], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a page shows: of each regime the mean and what it is over the base's; and what the first regime that a
-    reward trained, or the first choice, is over the others."""
-    means, gaps = (
-        tables[where],
-        {tuple(name.split(" − ")): row for name, row in tables[f"{where}, differences"].items()},
-    )
-    first = next((regime for regime, baseline in gaps if baseline == BASE and not regime.startswith("SFT")), "")
-    rows = {}
-    for regime, row in means.items():
-        over = gaps.get((regime, f"{BASE}{GREEDY}"), gaps.get((regime, BASE), {}))
-        rows[regime] = {"mean": row.get(MEAN, next(iter(row.values())))} | {
-            "over the base" if column == MEAN else f"{column}: over the base": own for column, own in over.items()
+def page_body(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """What a page shows of the tables of a result, which hold a measure and its differences in turns.
+
+    The first has a row for each regime: its samples and greedy plans, and their gains over the base's. Over bases these
+    are means, of variants there is a column each. The second has the gains of regimes over one another, without copies.
+    """
+    first, *others = list(tables)[::2]
+    means, gaps = tables[first], _gaps(tables, first)
+    columns = list(next(iter(means.values())))
+    seeds = columns[0] == MEAN
+    over, rivals = dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
+    for regime in means:
+        if regime.endswith(GREEDY):
+            continue
+        pair = {"": gaps.get((regime, BASE), {}), GREEDY: gaps.get((f"{regime}{GREEDY}", f"{BASE}{GREEDY}"), {})}
+        greedy = means.get(f"{regime}{GREEDY}", {})
+        if not seeds:
+            own = (means[regime], greedy) if regime == BASE else pair.values()
+            over[regime] = {column: _both(*(row.get(column) for row in own)) for column in columns}
+            continue
+        over[regime] = {
+            "samples": figure(means[regime][MEAN]),
+            "over the base": gain(pair[""].get(MEAN)),
+            "greedy plans": figure(greedy.get(MEAN)),
+            "over the base's": gain(pair[GREEDY].get(MEAN)),
+            **{
+                f"over the base, {where}": gain(_gaps(tables, where).get((regime, BASE), {}).get(MEAN))
+                for where in others
+            },
+            "bases": len(means[regime]) - 1,
         }
-    beside = {
-        f"{regime} − {baseline}": row
-        for (regime, baseline), row in gaps.items()
-        if regime.startswith(first) and not baseline.startswith(BASE)
-    }
-    return rows, beside
+    for (regime, rival), row in gaps.items():
+        if (regime.endswith(GREEDY) and rival.endswith(GREEDY)) or rival in (BASE, COPIES.regime):
+            continue
+        greedy = gaps.get((f"{regime}{GREEDY}", f"{rival}{GREEDY}"), {})
+        rivals[f"{regime} − {rival}"] = (
+            {"samples": gain(row.get(MEAN)), "greedy plans": gain(greedy.get(MEAN))}
+            | {where: gain(_gaps(tables, where).get((regime, rival), {}).get(MEAN)) for where in others}
+            | {"bases": len(row) - 1}
+            if seeds
+            else {column: _both(row.get(column), greedy.get(column)) for column in columns}
+        )
+    shown = [table(over, "plans", f"{first}{'' if seeds else ': over the base; greedy plans over its greedy ones'}")]
+    return [*shown, *([table(rivals, "difference")] if rivals else [])]
+
+
+def _gaps(
+    tables: Mapping[str, Mapping[str, Mapping[str, Any]]], where: str
+) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """The differences of a measure by regime and baseline."""
+    rows = tables[f"{where}, differences"]
+    return {(regime, baseline): row for name, row in rows.items() for regime, _, baseline in [name.partition(" − ")]}
+
+
+def _both(samples: Any, greedy: Any) -> str:
+    """What samples gain, and greedy plans after them where they were compared."""
+    return "; ".join(filter(None, (gain(samples), gain(greedy) and f"greedy {gain(greedy)}")))
 
 
 def main() -> None:
@@ -134,20 +171,9 @@ def main() -> None:
             tables[where] = means_of(studies, split, metric)
             tables[f"{where}, differences"] = rows_of(studies, split, metric)
     stages = {stage.name: {"seconds": stage.seconds, "of which": stage.detail} for stage in first.stages}
-    body: list[str | dict[str, Any]] = []
     for title, rows in (*tables.items(), ("stages of the first run", stages)):
         shown = table(rows, "stage" if rows is stages else "regime", title=title)
         print("", shown["title"], *("  ".join(cells) for cells in [shown["columns"], *shown["rows"]]), sep="\n")
-    for where in list(tables)[::2]:
-        rows, beside = page_rows(tables, where)
-        if where == next(iter(tables)):
-            body += [
-                table(rows, "plans", where),
-                *([table(beside, "difference", f"{where}, beside others")] * bool(beside)),
-            ]
-        else:  # a cell of the page has one name
-            named = {name: {f"{column}, {where}": own for column, own in row.items()} for name, row in rows.items()}
-            body.append(table(named, "plans"))
     values: dict[str, Any] = tables | {"stages": stages}
     if first.opening is not None:
         main = first.main_metric()
@@ -159,7 +185,7 @@ def main() -> None:
         values,
         title=asked.title or f"The demo with {asked.seeds} seeds",
         guide="studies.md",
-        body=body,
+        body=page_body(tables),
         partial=asked.quick,
     )
 

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
-from common import ROOT, add_json, picture, table, write_result
+from common import ROOT, add_json, figure, gain, picture, table, write_result
 from comparison import over_bases
 
 from recipe.artifacts import atomic_path, fingerprint, read_jsonl, to_json
@@ -51,6 +51,18 @@ DRAWN = {
 def means(results: Results, split: str) -> dict[str, float]:
     """The mean validity of each regime."""
     return {row.regime: row.metrics["score"].mean for row in results.scores if row.split == split}
+
+
+def tables_of(split: str, means: Mapping[str, Any], differences: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tables of a page; differences of what was not trained on labels, on the first kind of prompts alone."""
+    rows = {regime: {column: figure(value) for column, value in row.items()} for regime, row in means.items()}
+    gaps = {
+        name: {column: gain(value) for column, value in row.items()}
+        for name, row in differences.items()
+        if BY_LABELS not in name
+    }
+    first = split == SPLITS["test_cuts"]
+    return [table(rows, "plans", split), *([table(gaps, "verify − label")] * first)]
 
 
 def plain_lines(run: Path) -> float:
@@ -132,7 +144,7 @@ def main() -> None:
         }
         name = SPLITS.get(split, split)
         values[name] = {"means": rows, "differences": gaps}
-        body += [table(rows, "plans", name), table(gaps, "verify − label", f"{name}, differences")]
+        body += tables_of(name, rows, gaps)
         if split == "test_cuts" and asked.figure is not None:
             drawn = {
                 shares[cleaned]: {regime: over_bases([run[regime] for run in runs]) for regime in DRAWN}
@@ -142,7 +154,9 @@ def main() -> None:
             body[1:1] = picture(asked.figure, "Exact validity against the share of plain lines in the corpus")
     for part in body:
         if isinstance(part, dict) and "columns" in part:
-            print("", part["title"], *("  ".join(cells) for cells in [part["columns"], *part["rows"]]), sep="\n")
+            print(
+                "", part.get("title", ""), *("  ".join(cells) for cells in [part["columns"], *part["rows"]]), sep="\n"
+            )
     write_result(asked.json, values, title="Verify or label", guide="studies.md", body=body, partial=asked.quick)
 
 

@@ -11,11 +11,11 @@ A file holds one measurement. Files that share the name before the first hyphen 
     raw      files of all values, as COMMIT:PATH, where this file holds a part: `git show` prints them, and a release
              has them in results.tar.gz
 
-Other keys are values, for whoever computes with them. Those of the demo, studies-demo.json, also make the lines of
-README.md between `<!-- demo -->` and `<!-- /demo -->`: the plan that its report begins with, picture, and table. Lines
-between `<!-- NAME -->` and `<!-- /NAME -->` are those of benchmarks/results/readme-NAME.md, where `{FILE: ROW: COLUMN}`
-stands for a cell of a table of FILE.json; they end with the commits of these files. A picture holds the key `curves` of
-its file, so that it is known to show the same values. docs/results/index.md is written by hand, and left as it is.
+Other keys are values, for whoever computes with them. Lines of README.md between `<!-- NAME -->` and `<!-- /NAME -->`
+are those of benchmarks/results/readme-NAME.md, where `{FILE: ROW: COLUMN}` stands for a cell of a table of FILE.json;
+they end with the commits of these files. Those of the demo begin with the plan that its report begins with. A picture
+holds the key `curves` of its file, so that it is known to show the same values. docs/results/index.md is written by
+hand, and left as it is.
 """
 
 import json
@@ -32,7 +32,7 @@ TARGET = Path(__file__).with_name("results")
 README, BY_HAND = ROOT / "README.md", TARGET / "index.md"
 PICTURES = {"demo": "docs/images/demo.svg", "crossing": "docs/images/crossing.svg"}
 """Of the README, by the study that they show."""
-TEMPLATES = {name: SOURCE / f"readme-{name}.md" for name in ("crossing", "results")}
+TEMPLATES = {name: SOURCE / f"readme-{name}.md" for name in ("crossing", "demo", "results")}
 CELL = re.compile(r"\{([\w-]+): ([^{}]+?): ([^:{}]+)\}")
 WITHOUT_SOURCE = re.compile(r"(?<![\w.])\d*\.\d|(?<=\| )[-+−\d][-+−\d,./%; \[\]]*(?= \|)")
 """A number with a decimal point, and a cell of nothing but numbers."""
@@ -82,7 +82,7 @@ def _row(cells: Sequence[object]) -> str:
 
 
 def demo_lines(measured: Mapping[str, Any]) -> list[str]:
-    """The plans before and after training, the picture and the table of the README."""
+    """The plans before and after training, as a table of the README."""
     opening = measured["opening"]
     before, after = opening["plans"]
     head = [f"{plan['regime']}: validity {plan['validity']:.2f}" for plan in (before, after)]
@@ -100,56 +100,7 @@ def demo_lines(measured: Mapping[str, Any]) -> list[str]:
         lines.append(_row([*cells, said]))
     if any(forgotten := ["; ".join(plan["missing"]) for plan in (before, after)]):
         lines.append(_row([*(f"forgotten: {steps}" if steps else "" for steps in forgotten), ""]))
-    lines += ["", f"![Exact validity, reward and length of plans while each reward trains]({PICTURES['demo']})", ""]
-    values = {(row["split"], row["regime"]): row["metrics"]["score"]["mean"] for row in measured["scores"]}
-    gains = {
-        (row["split"], row["regime"]): row["value"]
-        for row in measured["differences"]
-        if row["metric"] == "score" and row["baseline"] in ("base", "base, greedy")
-    }
-    lines += [
-        "Exact validity, and what it is over the base's; 95% intervals over goals, seed 0:",
-        "",
-        _row(
-            ["", "samples", "over the base", "greedy plans", "over the base's", "goals not trained on: over the base"]
-        ),
-        _row(["---"] * 6),
-    ]
-    for regime in dict.fromkeys(row["regime"] for row in measured["scores"] if not row["regime"].endswith(", greedy")):
-        greedy = ("test_cuts", f"{regime}, greedy")
-        lines.append(
-            _row(
-                [
-                    regime,
-                    f"{values['test_cuts', regime]:.3f}",
-                    _gain(gains.get(("test_cuts", regime))),
-                    f"{values[greedy]:.3f}" if greedy in values else "",
-                    _gain(gains.get(greedy)),
-                    _gain(gains.get(("test_goals", regime))),
-                ]
-            )
-        )
-    seeds = measured["held-out cut points, differences"]
-    taught = {
-        how: ", ".join(_gain(value) for name, value in seeds[row].items() if name.startswith("seed"))
-        for how, row in (
-            ("samples", "trained on grounded − base"),
-            ("greedy", "trained on grounded, greedy − base, greedy"),
-        )
-    }
-    lines += [
-        "",
-        f"Three bases with seeds of their own gain {taught['samples']} of samples",
-        f"and {taught['greedy']} of greedy plans",
-        "([all figures](docs/results/studies.md), [what they assume](docs/studies.md#the-demo)).",
-    ]
-    return lines
-
-
-def _gain(value: Mapping[str, float] | None) -> str:
-    if value is None:
-        return ""
-    return f"{value['mean']:+.3f}" + (f" [{value['low']:+.3f}, {value['high']:+.3f}]" if "low" in value else "")
+    return [*lines, ""]
 
 
 def result_lines(template: Path) -> str:
@@ -176,7 +127,7 @@ def result_lines(template: Path) -> str:
     if figure := WITHOUT_SOURCE.search(CELL.sub("", source)):
         raise ValueError(f"{template.name}: the figure at {figure.start()} has no source; write {{FILE: ROW: COLUMN}}")
     sources = ", ".join(f"`{file}.json` ({commit})" for file, commit in commits.items())
-    return f"{text}\nSources, in `benchmarks/results`: {sources}.\n"
+    return f"{text}\nData: {sources}.\n"
 
 
 def readme() -> str:
@@ -187,8 +138,9 @@ def readme() -> str:
         if values[name]["curves"] not in (ROOT / picture).read_text(encoding="utf-8"):
             raise ValueError(f"{picture} does not show the values of studies-{name}.json; draw it again")
     text = README.read_text(encoding="utf-8")
-    templates = {name: result_lines(template) for name, template in TEMPLATES.items()}
-    for name, lines in ({"demo": "\n".join([*demo_lines(values["demo"]), ""])} | templates).items():
+    for name, template in TEMPLATES.items():
+        plans = "\n".join([*demo_lines(values["demo"]), ""]) if name == "demo" else ""
+        lines = plans + result_lines(template)
         first, last = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
         before, rest = text.split(first)
         text = before + first + lines + last + rest.split(last)[1]

@@ -111,3 +111,40 @@ def test_an_index_written_by_hand_stays_and_other_pages_do_not(results: ModuleTy
     results.main(check=False)
     assert results.BY_HAND.is_file()
     assert not (results.TARGET / "gone.md").exists()
+
+
+def test_a_comparisons_page_shows_samples_and_greedy_plans_in_a_row(common: ModuleType) -> None:
+    comparison = importlib.import_module("comparison")
+    seeds, mean = ("seed 0", "seed 1", "seed 2"), comparison.MEAN
+
+    def row(*values: float) -> dict[str, object]:
+        return {mean: comparison.over_bases(values)} | dict(zip(seeds, map(Interval, values), strict=False))
+
+    tables = {
+        "cuts": {name: row(0.5, 0.5, 0.5) for name in ("base", "base, greedy", "trained", "trained, greedy", "other")},
+        "cuts, differences": {
+            "trained − base": row(0.1, 0.2, 0.3),
+            "trained, greedy − base, greedy": row(-0.25, -0.25, -0.25),
+            "other − base": row(0.125),
+            "trained − other": row(1.5),
+            "trained − retrieve and copy": row(0.7),
+        },
+        "goals": {"base": row(0.5, 0.5, 0.5)},
+        "goals, differences": {"trained − base": row(0.4)},
+    }
+    plans, rivals = comparison.page_body(tables)
+    cells = {line[0]: dict(zip(plans["columns"][1:], line[1:], strict=True)) for line in plans["rows"]}
+    assert set(cells) == {"base", "trained", "other"}
+    assert cells["trained"]["over the base"] == "+.200 [−.048, .448]"  # 4.3027 * .1 / sqrt(3) to either side
+    assert cells["trained"]["over the base's"] == "−.250 [−.250, −.250]"
+    assert cells["trained"]["over the base, goals"] == "+.400"
+    assert cells["other"]["over the base"] == "+.125"
+    assert [line[:2] for line in rivals["rows"]] == [["trained − other", "+1.500"]]
+    variants = {name: {line: {"a": own["seed 0"]} for line, own in rows.items()} for name, rows in tables.items()}
+    shown = {line[0]: line[1] for line in comparison.page_body(variants)[0]["rows"]}
+    assert shown["trained"] == "+.100; greedy −.250"
+    assert shown["other"] == "+.125"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8")) <= 8_000
