@@ -22,6 +22,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from common import add_json, figure, gain, table, write_result
+from scipy.stats import false_discovery_control
 from scipy.stats import t as student
 
 from recipe.artifacts import to_json
@@ -35,6 +36,7 @@ from recipe_studies.experiments.settings import load_experiment
 from recipe_studies.experiments.study import BASE, COPIES, GREEDY
 
 MEAN = "mean, interval over bases"
+LEVEL = 0.05
 
 
 def over_bases(values: Sequence[float]) -> Interval:
@@ -42,7 +44,7 @@ def over_bases(values: Sequence[float]) -> Interval:
     count = len(values)
     if count < 3:
         return Interval(fmean(values))
-    half = float(student.ppf(0.975, count - 1)) * stdev(values) / sqrt(count)
+    half = float(student.ppf(1 - LEVEL / 2, count - 1)) * stdev(values) / sqrt(count)
     return Interval(fmean(values), fmean(values) - half, fmean(values) + half)
 
 
@@ -77,50 +79,77 @@ def means_of(studies: dict[str, Results], split: str, metric: str) -> dict[str, 
     return {name: {MEAN: over_bases(means[name])} | row for name, row in rows.items()}
 
 
-def page_body(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def page_body(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any] | str]:
     """What a page shows of the tables of a result, which hold a measure and its differences in turns.
 
     The first has a row for each regime: its samples and greedy plans, and their gains over the base's. Over bases these
     are means, of variants there is a column each. The second has the gains of regimes over one another, without copies.
+    A star marks what Benjamini and Hochberg's procedure keeps of all differences over bases that are shown.
     """
     first, *others = list(tables)[::2]
     means, gaps = tables[first], _gaps(tables, first)
     columns = list(next(iter(means.values())))
     seeds = columns[0] == MEAN
-    over, rivals = dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
+    p = p_values(tables) if seeds else {}
+    adjusted = dict(zip(p, false_discovery_control(list(p.values())), strict=True)) if p else {}
+
+    def over(where: str, regime: str, baseline: str) -> str:
+        """The gain over bases, starred or not; empty where there is none."""
+        mean = _gaps(tables, where).get((regime, baseline), {}).get(MEAN)
+        return gain(mean) + ("*" if adjusted.get((where, regime, baseline), 1.0) <= LEVEL else "")
+
+    plans, rivals = dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
     for regime in means:
         if regime.endswith(GREEDY):
             continue
-        pair = {"": gaps.get((regime, BASE), {}), GREEDY: gaps.get((f"{regime}{GREEDY}", f"{BASE}{GREEDY}"), {})}
         greedy = means.get(f"{regime}{GREEDY}", {})
         if not seeds:
-            own = (means[regime], greedy) if regime == BASE else pair.values()
-            over[regime] = {column: _both(*(row.get(column) for row in own)) for column in columns}
+            pair = gaps.get((regime, BASE), {}), gaps.get((f"{regime}{GREEDY}", f"{BASE}{GREEDY}"), {})
+            own = (means[regime], greedy) if regime == BASE else pair
+            plans[regime] = {column: _both(*(row.get(column) for row in own)) for column in columns}
             continue
-        over[regime] = {
+        plans[regime] = {
             "samples": figure(means[regime][MEAN]),
-            "over the base": gain(pair[""].get(MEAN)),
+            "over the base": over(first, regime, BASE),
             "greedy plans": figure(greedy.get(MEAN)),
-            "over the base's": gain(pair[GREEDY].get(MEAN)),
-            **{
-                f"over the base, {where}": gain(_gaps(tables, where).get((regime, BASE), {}).get(MEAN))
-                for where in others
-            },
+            "over the base's": over(first, f"{regime}{GREEDY}", f"{BASE}{GREEDY}"),
+            **{f"over the base, {where}": over(where, regime, BASE) for where in others},
             "bases": len(means[regime]) - 1,
         }
     for (regime, rival), row in gaps.items():
         if (regime.endswith(GREEDY) and rival.endswith(GREEDY)) or rival in (BASE, COPIES.regime):
             continue
-        greedy = gaps.get((f"{regime}{GREEDY}", f"{rival}{GREEDY}"), {})
+        greedy_gap = f"{regime}{GREEDY}", f"{rival}{GREEDY}"
         rivals[f"{regime} − {rival}"] = (
-            {"samples": gain(row.get(MEAN)), "greedy plans": gain(greedy.get(MEAN))}
-            | {where: gain(_gaps(tables, where).get((regime, rival), {}).get(MEAN)) for where in others}
+            {"samples": over(first, regime, rival), "greedy plans": over(first, *greedy_gap)}
+            | {where: over(where, regime, rival) for where in others}
             | {"bases": len(row) - 1}
             if seeds
-            else {column: _both(row.get(column), greedy.get(column)) for column in columns}
+            else {column: _both(row.get(column), gaps.get(greedy_gap, {}).get(column)) for column in columns}
         )
-    shown = [table(over, "plans", f"{first}{'' if seeds else ': over the base; greedy plans over its greedy ones'}")]
-    return [*shown, *([table(rivals, "difference")] if rivals else [])]
+    note = [
+        f"\\* is kept by Benjamini–Hochberg at 5% among the {len(p)} differences over bases; "
+        f"{sum(value <= LEVEL for value in p.values())} intervals are without 0."
+    ]
+    title = first if seeds else f"{first}: over the base; greedy plans over its greedy ones"
+    return [table(plans, "plans", title), *([table(rivals, "difference")] * bool(rivals)), *(note * bool(p))]
+
+
+def p_values(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[tuple[str, str, str], float]:
+    """Two-sided p of each difference over three bases or more, by the Student's t of its interval.
+
+    Keys are measure, regime and baseline; differences to copies of narrations are left out.
+    """
+    found = dict[tuple[str, str, str], float]()
+    for where in list(tables)[::2]:
+        for (regime, baseline), row in _gaps(tables, where).items():
+            mean, free = to_json(row[MEAN]), len(row) - 2
+            if mean.get("low") is None or baseline == COPIES.regime:
+                continue
+            error = (mean["high"] - mean["low"]) / 2 / float(student.ppf(1 - LEVEL / 2, free))
+            p = 2 * float(student.sf(abs(mean["mean"]) / error, free)) if error else float(mean["mean"] == 0)
+            found[where, regime, baseline] = p
+    return found
 
 
 def _gaps(

@@ -54,14 +54,18 @@ def means(results: Results, split: str) -> dict[str, float]:
 
 
 def tables_of(split: str, means: Mapping[str, Any], differences: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tables of a page; differences of what was not trained on labels, on the first kind of prompts alone."""
-    rows = {regime: {column: figure(value) for column, value in row.items()} for regime, row in means.items()}
+    """The tables of a page: of the first kind of prompts with differences, without those of what labels trained."""
+    first = split == SPLITS["test_cuts"]
+    rows = {
+        regime: {column: figure(value) for column, value in row.items()}
+        for regime, row in means.items()
+        if first or regime in (f"{BASE}{GREEDY}", LABELS.regime, COPIES.regime, *VERIFIED)
+    }
     gaps = {
         name: {column: gain(value) for column, value in row.items()}
         for name, row in differences.items()
         if BY_LABELS not in name
     }
-    first = split == SPLITS["test_cuts"]
     return [table(rows, "plans", split), *([table(gaps, "verify − label")] * first)]
 
 

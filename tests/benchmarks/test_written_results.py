@@ -132,11 +132,11 @@ def test_a_comparisons_page_shows_samples_and_greedy_plans_in_a_row(common: Modu
         "goals": {"base": row(0.5, 0.5, 0.5)},
         "goals, differences": {"trained − base": row(0.4)},
     }
-    plans, rivals = comparison.page_body(tables)
+    plans, rivals, _note = comparison.page_body(tables)
     cells = {line[0]: dict(zip(plans["columns"][1:], line[1:], strict=True)) for line in plans["rows"]}
     assert set(cells) == {"base", "trained", "other"}
     assert cells["trained"]["over the base"] == "+.200 [−.048, .448]"  # 4.3027 * .1 / sqrt(3) to either side
-    assert cells["trained"]["over the base's"] == "−.250 [−.250, −.250]"
+    assert cells["trained"]["over the base's"] == "−.250 [−.250, −.250]*"
     assert cells["trained"]["over the base, goals"] == "+.400"
     assert cells["other"]["over the base"] == "+.125"
     assert [line[:2] for line in rivals["rows"]] == [["trained − other", "+1.500"]]
@@ -144,6 +144,23 @@ def test_a_comparisons_page_shows_samples_and_greedy_plans_in_a_row(common: Modu
     shown = {line[0]: line[1] for line in comparison.page_body(variants)[0]["rows"]}
     assert shown["trained"] == "+.100; greedy −.250"
     assert shown["other"] == "+.125"
+
+
+def test_a_star_survives_the_correction_for_many_differences(common: ModuleType) -> None:
+    comparison = importlib.import_module("comparison")
+    values = {"a": (0.30, 0.31, 0.32), "b": (0.3, 0.4, 0.6), "c": (-0.1, 0.1, 0.05), "d": (0.1, -0.3, 0.2)}
+
+    def row(own: tuple[float, ...]) -> dict[object, object]:
+        return {comparison.MEAN: comparison.over_bases(own)} | dict(enumerate(own))
+
+    tables = {
+        "cuts": {name: row(own) for name, own in values.items()},
+        "cuts, differences": {f"{name} − base": row(own) for name, own in values.items()},
+    }
+    plans, note = comparison.page_body(tables)
+    # By hand: p of a is .0003, of b .040; b's is 2nd of 4, so .080 after the correction.
+    assert [line[0] for line in plans["rows"] if line[2].endswith("*")] == ["a"]
+    assert re.findall(r"\b\d+\b(?!%)", note)[:2] == ["4", "2"]
 
 
 def test_the_readme_is_short() -> None:
