@@ -1,6 +1,6 @@
 """Best of N when plans are served, training, or both: exact validity by the number of plans that are written.
 
-    recipe run configs/teaching.toml --output RUN          # the embedded world; keeps all plans and their rewards
+    recipe run configs/teaching-tasks.toml --data DATA --output RUN          # keeps all plans and their rewards
     python benchmarks/best_of_n.py RUN [--arms narrations lists paper gold]
 
 Of the n plans that the base and each arm wrote for a test prompt, the expected validity of the one that the grounded

@@ -20,7 +20,7 @@ from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.matching import StepMatcher
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
-from recipe.world.examples import draw_parts
+from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe.world.validity import plan_key
 
@@ -155,7 +155,7 @@ def test_the_world_tells_steps_left_out_from_optional_ones_and_foreign_lines(stu
     graph = WORLD.graph(GOAL)
     other = next(own for own in WORLD.goals.values() if not {*own.steps} & {*graph.steps})
     line = WORLD.wordings[other.steps[0]][0]
-    for example in draw_parts(WORLD, [GOAL], "test", 5):
+    for example in draw_examples(WORLD, "test_cuts", 5, goals=[GOAL]):
         plan = example.continuation
         prompt = prompt_of(study, study.by_recogniser, example, plan, (line, *plan[::-1], "Xyzzy"), example.history)
         whole, reversed_, copied = prompt.samples

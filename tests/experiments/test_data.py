@@ -27,15 +27,13 @@ from recipe_studies.experiments.data import (
     captioned,
     choose_prompts,
     cut_benchmarks,
-    draw_teaching_world,
     draw_validation,
     draw_world,
-    known_and_taught,
     reordered,
 )
 from recipe_studies.experiments.expand import expand, read_inputs
 from recipe_studies.experiments.schedule import Stage
-from recipe_studies.experiments.settings import FilesSource, TeachingConfig, TeachingWorld, WorldSource
+from recipe_studies.experiments.settings import FilesSource, TeachingConfig, WorldSource
 from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, KNOWN, NARRATIONS, TEST, TRAIN, VALIDATION, study_of
 
 WORLD = load_world()
@@ -105,28 +103,6 @@ def test_own_procedures_stand_in_place_of_published_files(tmp_path: Path) -> Non
     assert {example.video_id for example in cut(tmp_path, tmp_path / "run", **source)["test"]} == {"p0"}
 
 
-def test_the_base_knows_whole_domains_and_prompts_of_the_others_are_in_one_part(tmp_path: Path) -> None:
-    source = TeachingWorld(documents=40, train=120, validation=60, test=60)
-    draw_teaching_world(tmp_path, DataSettings(source, 0), SILENT)
-    known, taught = known_and_taught(WORLD, 0)
-    domains = [{WORLD.graph(goal).domain for goal in goals} for goals in (known, taught)]
-    assert not domains[0] & domains[1]
-    assert sorted(known + taught) == sorted(WORLD.goals)
-    assert known_and_taught(WORLD, 1) != (known, taught)
-    parts = [read_examples(tmp_path / file) for file in (TRAIN, VALIDATION, HELD_OUT)]
-    assert [len(part) for part in parts] == [120, 60, 60]
-    steps = WORLD.recogniser.step
-    train, validation, test = ({(e.goal, tuple(steps(s, ()) for s in e.history)) for e in part} for part in parts)
-    assert train.isdisjoint(validation | test)
-    assert validation.isdisjoint(test)
-    assert {example.goal for part in parts for example in part} <= set(taught)
-    clean = [example for example in read_examples(tmp_path / DOCUMENTS) if example.goal in known]
-    assert len(clean) == 20
-    assert all(score_plan(WORLD, e.goal, e.history, e.continuation).perfect for e in clean)
-    choose_prompts(tmp_path, "validation", SILENT)
-    assert read_examples(tmp_path / TEST) == parts[1]
-
-
 ENCODER = CorpusConfig(encoder=EncoderConfig(name="hash:32"))
 DISHES = ("tea", "soup", "toast", "cake")
 PROCEDURES = {
@@ -141,7 +117,7 @@ PROCEDURES = {
 }
 
 
-def corpora(folder: Path, data: Path | None, **values: Any) -> dict[str, list[Any]]:
+def corpora(folder: Path, data: Path, **values: Any) -> dict[str, list[Any]]:
     """Run the stages of data and corpora of a teaching study; the narrations of each corpus by its stage."""
     given = {"kind": "teaching", "title": "t", "corpus": ENCODER.model_dump(), "seeds": [0], "samples": 3, "best_of": 2}
     config = parse_config(given | values, TeachingConfig, "test")
@@ -154,19 +130,6 @@ def corpora(folder: Path, data: Path | None, **values: Any) -> dict[str, list[An
             corpus = Corpus.open(folder / stage.outputs[0])
             narrations[stage.name] = [corpus.narration(index) for index in range(len(corpus))]
     return narrations
-
-
-def test_corpora_of_the_world_differ_in_the_taught_goals_alone(tmp_path: Path) -> None:
-    source = {"type": "world", "narrations": 2, "background": 1, "lists": 1, "documents": 4, "train": 4}
-    source |= {"validation": 4, "test": 4}
-    narrations = corpora(tmp_path, None, source=source, arms=["narrations", "lists", "wrong"])
-    known, taught = known_and_taught(WORLD, 0)
-    counts = {name: [row.title in taught for row in own] for name, own in narrations.items()}
-    each = {name: sum(own) / len(taught) for name, own in counts.items()}
-    assert each == {"corpus": 2, "corpus-0": 0, "corpus-lists": 1}
-    assert all(len(own) - sum(own) == len(known) for own in counts.values())
-    ids = {name: {row.video_id for row in own} for name, own in narrations.items()}
-    assert ids["corpus-0"] < ids["corpus"]
 
 
 @pytest.fixture
@@ -206,6 +169,8 @@ def test_no_prompt_has_its_own_video_in_a_corpus(recipes: Path, tmp_path: Path) 
     # Speech of other tasks of the same source: what differs is the tasks alone.
     assert all(row.segments[0].text.startswith("so we") for row in narrations["corpus-0"])
     assert all(example.split == "test" for example in parts[HELD_OUT])
+    choose_prompts(tmp_path, "validation", SILENT)
+    assert read_examples(tmp_path / TEST) == parts[VALIDATION]
 
 
 def test_known_goals_join_the_base_and_are_not_taught(recipes: Path, tmp_path: Path) -> None:

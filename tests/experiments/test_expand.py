@@ -21,7 +21,7 @@ from recipe.models.checkpoints import load_reader
 from recipe.progress import SILENT
 from recipe_apps.board.settings import BoardSettings
 from recipe_studies.experiments import settings as module
-from recipe_studies.experiments.expand import expand, read_inputs, run_experiment
+from recipe_studies.experiments.expand import Inputs, expand, read_inputs, run_experiment
 from recipe_studies.experiments.preflight import check_experiment
 from recipe_studies.experiments.schedule import RECORDS, Stage
 from recipe_studies.experiments.settings import (
@@ -40,7 +40,6 @@ FOLDER = Path(__file__).parents[2] / "configs"
 CONFIGS = sorted(FOLDER.glob("*.toml"))
 FILES = {"type": "files", "narrations": ["narrations/narrations_timed.jsonl"], "benchmarks": ["coin", "crosstask"]}
 WORLD = {"type": "world", "narrations": 4, "documents": 4, "train": 60, "test": 20}
-TEACHING_WORLD = WORLD | {"background": 1, "lists": 1, "validation": 8}
 PROCEDURES = {
     "type": "procedures",
     "procedures": ["p.jsonl"],
@@ -55,12 +54,15 @@ def experiment(**values: Any) -> ExperimentConfig:
 
 
 def teaching(**values: Any) -> TeachingConfig:
-    given = {"kind": "teaching", "title": "t", "source": TEACHING_WORLD, "rankers": ["relevance"], "seeds": [0, 1]}
+    given = {"kind": "teaching", "title": "t", "source": HALF, "rankers": ["relevance"], "seeds": [0, 1]}
     return parse_config(given | values, TeachingConfig, "test")
 
 
 def planned(config: AnyExperiment, data: Path | None = None) -> dict[str, Stage]:
-    return {stage.name: stage for stage in expand(study_of(config), read_inputs(config, data))}
+    """The stages of a study; without data those of a teaching study whose files are empty."""
+    study = study_of(config)
+    inputs = Inputs() if data is None and isinstance(config, TeachingConfig) else read_inputs(config, data)
+    return {stage.name: stage for stage in expand(study, inputs)}
 
 
 def identities(config: AnyExperiment, data: Path | None = None) -> dict[str, str]:
@@ -91,7 +93,7 @@ def kinds(data: Path, *, quick: bool) -> dict[str, tuple[AnyExperiment, Path | N
     return {
         "demo": (demo_config(quick=quick), None),
         "narrations": (load_experiment(FOLDER / "narrations.toml", quick=quick), data),
-        "teaching": (load_experiment(FOLDER / "teaching.toml", quick=quick), None),
+        "teaching": (load_experiment(FOLDER / "teaching-tasks.toml", quick=quick), data),
         "video": (demo_config("video", quick=quick), None),
     }
 
@@ -103,15 +105,14 @@ STAGES = {
     },
     "narrations": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo"},
     "teaching": {
-        *("prompts", "corpus-0", "corpus-lists", "plans-base", "plans-corpus", "self-train"),
-        *(f"rewards-{name}" for name in ("grounded", "paper", "relevance")),
+        *("prompts", "corpus-0", "plans-base", "plans-corpus", "self-train"),
+        *(f"rewards-{name}" for name in ("grounded", "self-trained", "paper", "relevance", "wrong")),
         *(
             f"{stage}-{arm}-0"
             for stage in ("teach", "plans")
             for arm in (
                 *("gold", "random"),
-                *(f"{a}-rounds" for a in ("narrations", "lists", "self-trained", "paper", "validity")),
-                *(f"{a}-rounds" for a in ("wrong", "r0", "length")),
+                *(f"{name}-rounds" for name in ("lists", "self-trained", "wrong", "r0", "length")),
             )
         ),
     },
@@ -176,7 +177,7 @@ def test_quick_keeps_the_kind_and_cuts_the_work(data: Path) -> None:
         (teaching, {"validation": {"every": 0}}, "every"),
         (teaching, {"grpo": {"reward": {}}}, "sets reward and seed by arms and seeds"),
         (teaching, {"arms": ["nothing"]}, "arms"),
-        (teaching, {"sft_known": {"epochs": 1}}, "needs goals that the base knows; give source.known_share"),
+        (teaching, {"source": PROCEDURES, "sft_known": {"epochs": 1}}, "needs goals that the base knows; give source"),
         (
             teaching,
             {"sft_known": {"examples": "x"}, "source": HALF, "arms": ["r0"]},
@@ -186,11 +187,11 @@ def test_quick_keeps_the_kind_and_cuts_the_work(data: Path) -> None:
         (teaching, {"rankers": ["self-trained"], **HASHED}, "'self-trained' needs an encoder that knows meaning"),
         (teaching, {"self_training": {"prompts": 3}}, "self_training.prompts"),
         (experiment, {"compared": ["self-trained"]}, "compared"),
-        (teaching, {"source": PROCEDURES, "arms": ["validity"], "model": "m"}, "known on a world only"),
+        (teaching, {"arms": ["validity"]}, "arms"),
         (teaching, {"source": {**PROCEDURES, "narrations": []}, "model": "m", "arms": ["paper"]}, "need source.narr"),
         (teaching, {"source": PROCEDURES, "arms": ["r0"]}, "the base has nothing to learn from"),
         (teaching, {"source": PROCEDURES, "arms": ["wrong"], "model": "m"}, "'wrong' needs goals that the base knows"),
-        (teaching, {"rankers": ["shuffled"]}, "'shuffled' needs source.narrations"),
+        (teaching, {"source": {**HALF, "narrations": []}, "arms": ["r0"], "rankers": ["shuffled"]}, "'shuffled' needs"),
         (experiment, {"source": WORLD | {"exposure": 0.5}}, "exposure leaves documents about other domains"),
         (experiment, {"source": WORLD, "compared": ["labels"]}, r"'labels' needs the table \[sft\]"),
         (experiment, {"source": WORLD, "compared": ["rounds"]}, r"'rounds' needs the table \[best_of_n\]"),
@@ -211,11 +212,11 @@ def test_a_file_says_its_kind_and_changes_reach_the_stages(tmp_path: Path) -> No
     (tmp_path / "odd.toml").write_text('kind = "teeching"')
     with pytest.raises(ConfigError, match=r"kind.*'teeching'.*'video', 'teaching'"):
         load_experiment(tmp_path / "odd.toml")
-    config = load_experiment(FOLDER / "teaching.toml", changes=["grpo.steps=7", "source.train=9", "seeds=[4]"])
+    config = load_experiment(FOLDER / "speech.toml", changes=["grpo.steps=7", "source.train=9", "seeds=[4]"])
     assert isinstance(config, TeachingConfig)
     assert (config.grpo["steps"], config.source.train, config.seeds) == (7, 9, (4,))
     with pytest.raises(ConfigError, match="unknown key 'stps'; did you mean 'steps'"):
-        load_experiment(FOLDER / "teaching.toml", changes=["grpo.stps=7"])  # also where no run reads the table
+        load_experiment(FOLDER / "speech.toml", changes=["grpo.stps=7"])  # also where no run reads the table
 
 
 def test_rewards_to_compare_differ_in_nothing_else() -> None:
@@ -285,18 +286,18 @@ def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> Non
 
 
 def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
-    config = load_experiment(FOLDER / "teaching.toml")
-    assert isinstance(config, TeachingConfig)
-    config = config.model_copy(update={"optimisers": ("grpo", "best-of-n")})
+    arms = ("narrations", "lists", "self-trained", "paper", "wrong", "r0", "length", "random", "gold")
+    rounds = {"choose": "composed", "n": 3}
+    config = teaching(arms=arms, optimisers=["grpo", "best-of-n"], best_of_n=rounds, seeds=[0, 1, 2])
     stages = planned(config)
     runs = {name: stage.settings for name, stage in stages.items() if name.startswith("teach-")}
     assert len(runs) == (2 * len(config.arms) - 2) * len(config.seeds)
     used = {
-        name.removeprefix("teach-").removesuffix("-2"): (run.config.reward.verifier, str(run.config.corpus), run.exact)
+        name.removeprefix("teach-").removesuffix("-2"): (run.config.reward.verifier, str(run.config.corpus))
         for name, run in runs.items()
         if name.endswith("-2") and "gold" not in name
     }
-    rounds = {name.removesuffix("-rounds"): used.pop(name) for name in [*used] if name.endswith("-rounds")}
+    by_rounds = {name.removesuffix("-rounds"): used.pop(name) for name in [*used] if name.endswith("-rounds")}
     first = Path("teach/narrations-rounds-2")
     random = runs["teach-random-2"].config
     assert random.choose == "random"
@@ -308,17 +309,16 @@ def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
         if name != "teach-narrations-rounds-2" and name.endswith("-2") and isinstance(run.config, BestOfNConfig):
             assert run.config.plans == first
             assert "teach-narrations-rounds-2" in stages[name].needs
-    assert used.pop("random") == rounds["narrations"]
-    assert rounds == used
+    assert used.pop("random") == by_rounds["narrations"]
+    assert by_rounds == used
     assert used == {
-        "narrations": ("grounded", "corpus", False),
-        "lists": ("grounded", "corpora/lists", False),
-        "self-trained": ("grounded", "corpus", False),
-        "paper": ("paper", "corpus", False),
-        "validity": ("paper", "corpus", True),
-        "wrong": ("grounded", "corpora/0", False),
-        "r0": ("r0", "corpus", False),
-        "length": ("length", "corpus", False),
+        "narrations": ("grounded", "corpus"),
+        "lists": ("grounded", "corpora/lists"),
+        "self-trained": ("grounded", "corpus"),
+        "paper": ("paper", "corpus"),
+        "wrong": ("grounded", "corpora/0"),
+        "r0": ("r0", "corpus"),
+        "length": ("length", "corpus"),
     }
 
 

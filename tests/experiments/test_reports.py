@@ -1,6 +1,7 @@
 """The report of every kind of study, from run folders whose models are made up."""
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -38,8 +39,8 @@ from recipe_studies.experiments.settings import (
     AnyExperiment,
     ExperimentConfig,
     FilesSource,
+    ProceduresSource,
     TeachingConfig,
-    TeachingWorld,
     VideoConfig,
     WorldSource,
     demo_config,
@@ -78,10 +79,10 @@ Written = Callable[[Example, str, int], list[str]]
 """The steps of a made-up plan for an example, of a regime and a sample."""
 
 
-def made_up_run(folder: Path, config: AnyExperiment, written: Written) -> Path:
+def made_up_run(folder: Path, config: AnyExperiment, written: Written, data: Path | None = None) -> Path:
     """A run folder after all stages but the report: real data, corpora and rewards, made-up plans and training."""
     study = study_of(config)
-    for stage in expand(study, read_inputs(config)):
+    for stage in expand(study, read_inputs(config, data)):
         if stage.name.startswith(("data", "prompts", "corpus")):
             stage.work(folder, stage.settings, SILENT)
     examples = read_examples(folder / TEST)
@@ -100,7 +101,7 @@ def made_up_run(folder: Path, config: AnyExperiment, written: Written) -> Path:
         write_predictions(folder / plans.file, predictions)
     for arm in study.reward_arms:
         trained(folder, arm.folder, arm.stage, isinstance(arm.config, BestOfNConfig))
-    for stage in expand(study, read_inputs(config)):
+    for stage in expand(study, read_inputs(config, data)):
         if stage.name.startswith("rewards-"):
             stage.work(folder, stage.settings, SILENT)
     return folder
@@ -284,29 +285,54 @@ def test_the_method_once(method: Path) -> None:
     assert "validity" not in real.curves[0].series
 
 
+KITCHEN = ProceduresSource(
+    type="procedures", procedures=(Path("p.jsonl"),), narrations=(Path("n.jsonl"),), known_share=0.5, test_split="val",
+    documents=40, train=12, validation=12, test=24, covering=2,
+)  # fmt: skip
+
+
+@pytest.fixture
+def kitchen(tmp_path: Path) -> Path:
+    """96 training and 24 validation videos of 24 dishes, each in an order of its own, and what is said in them."""
+    rng, root = random.Random(0), tmp_path / "files"
+    verbs = ("wash", "chop", "fry", "boil", "season", "serve")
+    rows = []
+    for number in range(120):
+        dish = f"dish {number % 24}"
+        steps = [{"text": f"{verb} what {dish} needs"} for verb in rng.sample(verbs, len(verbs))]
+        split = "val" if number >= 96 else "train"
+        rows.append({"source": "kitchen", "video_id": f"v{number}", "goal": dish, "split": split, "steps": steps})
+    write_jsonl(root / "p.jsonl", rows)
+    said = [{"video_id": row["video_id"], "sentences": [f"so we {s['text']}" for s in row["steps"]]} for row in rows]
+    write_jsonl(root / "n.jsonl", said)
+    return root
+
+
 @pytest.mark.thorough
-def test_teaching_says_what_beats_the_controls(tmp_path: Path) -> None:
+def test_teaching_says_what_beats_the_controls(tmp_path: Path, kitchen: Path) -> None:
     """R0 and the wrong corpus teach nothing."""
-    sizes = {"narrations": 2, "background": 1, "lists": 1, "documents": 40, "train": 12, "validation": 8, "test": 8}
     config = TeachingConfig(
         kind="teaching",
         title="t",
-        source=TeachingWorld(**sizes),
-        arms=("narrations", "validity", "wrong", "r0"),
+        source=KITCHEN,
+        arms=("narrations", "paper", "wrong", "r0"),
         rankers=("relevance",),
         seeds=(0, 1),
         **SMALL | {"samples": 3, "best_of": 2},
     )
 
     def written(example: Example, regime: str, _: int) -> list[str]:
-        missing = 0 if regime.removesuffix(GREEDY) in ("covering narrations", "exact validity") else 2
+        missing = 0 if regime.startswith("covering narrations") else 2
         return list(example.continuation[: max(1, len(example.continuation) - missing)])
 
-    results = reported(made_up_run(tmp_path, config, written), config)
+    results = reported(made_up_run(tmp_path, config, written, kitchen), config)
+    measure = results.main_metric()
     assert results.splits() == ("test",)
-    over_base = {row.regime: row.value.mean for row in results.differences if row.metric == "score"}
+    over_base = {row.regime: row.value.mean for row in results.differences if row.metric == measure}
     assert over_base["control: wrong corpus"] == 0.0 < over_base["covering narrations"]
-    gain = {(row.regime, row.baseline): row.value for row in results.control_differences}
+    trained_controls = {contrast.baseline for contrast in study_of(config).controls}
+    rows = [r for r in results.control_differences if r.metric == measure and r.baseline in trained_controls]
+    gain = {(row.regime, row.baseline): row.value for row in rows}
     assert gain["covering narrations", "control: wrong corpus"].mean == pytest.approx(over_base["covering narrations"])
     assert (gain["covering narrations", "control: R0, no corpus"].low or 0.0) > 0
     assert not any(regime.startswith(("control", "best of")) for regime, _ in gain)
@@ -317,7 +343,7 @@ def test_teaching_says_what_beats_the_controls(tmp_path: Path) -> None:
         planned, rewarded = (read_predictions(tmp_path / file) for file in (plans.file, plans.rewarded("relevance")))
         assert [row.steps for row in planned] == [row.steps for row in rewarded]
         assert all(row.reward is not None for row in rewarded)
-    by_seed = [row for row in results.by_seed if row.metric == "score"]
+    by_seed = [row for row in results.by_seed if row.metric == measure]
     arms = {contrast.regime for contrast in study_of(config).seed_contrasts}
     assert {(row.regime, row.seed) for row in by_seed} == {(name, seed) for name in arms for seed in (0, 1)}
     for row in by_seed:  # the made-up runs of an arm are equal, and so is their mean
@@ -327,18 +353,18 @@ def test_teaching_says_what_beats_the_controls(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_without_arms_the_rankers_alone_are_compared(tmp_path: Path) -> None:
-    sizes = {"narrations": 2, "background": 1, "lists": 1, "documents": 40, "train": 12, "validation": 8, "test": 8}
+def test_without_arms_the_rankers_alone_are_compared(tmp_path: Path, kitchen: Path) -> None:
     config = TeachingConfig(
         kind="teaching",
         title="t",
-        source=TeachingWorld(**sizes),
+        source=KITCHEN,
         arms=(),
         rankers=("relevance", "wrong"),
         verifiers={"grounded": {"grounded": {"pool_size": 10, "background_size": 10}}},
         **SMALL | {"samples": 3, "best_of": 2},
     )
-    results = reported(made_up_run(tmp_path, config, lambda example, *_: list(example.continuation)), config)
+    run = made_up_run(tmp_path, config, lambda example, *_: list(example.continuation), kitchen)
+    results = reported(run, config)
     assert set(results.regimes()) >= {BASE, "best of 2, R0", "best of 2, wrong corpus"}
     assert {row.verifier for row in results.rerankings} == {"relevance", "wrong"}
     [base] = [row for row in results.scores if row.regime == BASE]

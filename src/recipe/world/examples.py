@@ -7,7 +7,7 @@ been trained to go on from there.
 
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
@@ -22,8 +22,6 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 NOISY_SPLIT = "careless"
 """The split name of noisy pre-training text."""
 
-PARTS = ("train", "validation", "test")
-"""Parts of the cut points of goals that are taught."""
 TEST_SHARE = 4
 """One in so many cut points is tested on."""
 FEWEST_LEFT = 2
@@ -56,12 +54,8 @@ def cut_split(graph: TaskGraph, history: Sequence[str]) -> Split:
     """The split of a cut point, of step ids; stable across runs, machines and versions of Python."""
     if graph.held_out:
         return "test_goals"
-    return "test_cuts" if _cut_part(graph, history) == "test" else "train"
-
-
-def _cut_part(graph: TaskGraph, history: Sequence[str]) -> str:
     share = zlib.crc32("\n".join((graph.goal, *history)).encode()) % TEST_SHARE
-    return {0: "test", 1: "validation"}.get(share, "train")
+    return "train" if share else "test_cuts"
 
 
 def draw_examples(
@@ -77,28 +71,6 @@ def draw_examples(
         raise InputError(f"The world has no split {split!r}; the splits are {', '.join(SPLITS)}.")
     graphs = [world.graph(goal) for goal in (world.goals if goals is None else goals)]
     graphs = [graph for graph in graphs if graph.held_out == (split == "test_goals")]
-    return _draw(world, graphs, split, count, seed, cut_split)
-
-
-def draw_parts(world: World, goals: Sequence[str], part: str, count: int, seed: int = 0) -> list[Example]:
-    """As `draw_examples`, of some goals and of a part of their cut points: `train`, `validation` or `test`.
-
-    A quarter of the cut points, chosen by a hash, belong to the test and a quarter to validation. Raises InputError as
-    `draw_examples`, and for an unknown goal.
-    """
-    if part not in PARTS:
-        raise InputError(f"Cut points have no part {part!r}; the parts are {', '.join(PARTS)}.")
-    return _draw(world, [world.graph(goal) for goal in goals], part, count, seed, _cut_part)
-
-
-def _draw(
-    world: World,
-    graphs: Sequence[TaskGraph],
-    split: str,
-    count: int,
-    seed: int,
-    split_of: Callable[[TaskGraph, Sequence[str]], str],
-) -> list[Example]:
     rng = random.Random(f"examples {split} {seed}")
     examples: list[Example] = []
     drawn: set[tuple[str, tuple[str, ...]]] = set()
@@ -108,7 +80,7 @@ def _draw(
             video_id = f"world-{split}-{seed}-{len(examples):06d}"
             for _ in range(_DRAWS):
                 cut = _cut(graph, rng)
-                if split_of(graph, cut[0]) != split:
+                if cut_split(graph, cut[0]) != split:
                     continue
                 example = _example(world, graph, rng, video_id, split, cut)
                 if (example.goal, example.history) not in drawn:

@@ -22,19 +22,18 @@ from recipe.errors import InputError, listed
 from recipe.progress import Progress
 from recipe.text import same_goal
 from recipe.types import Example, Narration, Procedure, Segment
-from recipe.world.examples import TextNoise, draw_examples, draw_parts, noisy_examples
+from recipe.world.examples import TextNoise, draw_examples, noisy_examples
 from recipe.world.graph import World
 from recipe.world.load import load_world
-from recipe.world.narrator import NarratorStyle, goal_narrations, narrate, step_lists
+from recipe.world.narrator import NarratorStyle, goal_narrations, narrate
 from recipe.world.validity import plan_key
-from recipe_studies.experiments.settings import FilesSource, ProceduresSource, TeachingWorld, WorldSource
+from recipe_studies.experiments.settings import FilesSource, ProceduresSource, WorldSource
 from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, KNOWN, NARRATIONS, TEST, TRAIN, VALIDATION
 
 _LOG = logging.getLogger(__name__)
 
 NOISE = TextNoise()
 """Noise of the base's training text unless the settings differ."""
-CLEAN = TextNoise(drop=0, swap=0, alien=0, repeat=0, stop=0)
 """Of the base's text about goals that it knows."""
 VALIDATION_PROMPTS = 100
 """Validation prompts of the world unless `validation.prompts` is given."""
@@ -51,7 +50,7 @@ base knows, or their steps."""
 class DataSettings:
     """Where examples and narrations come from."""
 
-    source: WorldSource | FilesSource | TeachingWorld | ProceduresSource
+    source: WorldSource | FilesSource | ProceduresSource
     seed: int
     noise: TextNoise = NOISE
     """Of the base's text from a world."""
@@ -150,32 +149,6 @@ def cut_benchmarks(folder: Path, settings: DataSettings, progress: Progress) -> 
     write_examples(folder / DOCUMENTS, evenly_spaced(cut, source.documents))
     write_examples(folder / TRAIN, evenly_spaced(cut, source.train))
     write_examples(folder / TEST, [replace(example, split=example.source) for example in tests])
-
-
-def known_and_taught(world: World, seed: int) -> tuple[list[str], list[str]]:
-    """The goals of half of the domains, which the base knows, and those of the other half."""
-    domains = sorted({graph.domain for graph in world.goals.values()})
-    random.Random(f"known domains {seed}").shuffle(domains)
-    known = set(domains[: len(domains) // 2])
-    graphs = world.goals.values()
-    return [g.goal for g in graphs if g.domain in known], [g.goal for g in graphs if g.domain not in known]
-
-
-def draw_teaching_world(folder: Path, settings: DataSettings, progress: Progress) -> None:
-    """Prompts of training, validation and test of the taught goals, and the base's text about all goals."""
-    world, source, seed = load_world(), settings.source, settings.seed
-    assert isinstance(source, TeachingWorld)
-    known, taught = known_and_taught(world, seed)
-    counts = {"train": source.train, "validation": source.validation, "test": source.test}
-    with progress.task("drawing the world", len(counts) + 1) as advance:
-        for (part, count), file in zip(counts.items(), (TRAIN, VALIDATION, HELD_OUT), strict=True):
-            write_examples(folder / file, draw_parts(world, taught, part, count, seed))
-            advance(1)
-        exposed = round(source.exposure * source.documents)
-        noisy = noisy_examples(world, exposed, seed, taught)
-        clean = noisy_examples(world, source.documents - exposed, seed, known, CLEAN, name="clean")
-        write_examples(folder / DOCUMENTS, [*noisy, *clean])
-        advance(1)
 
 
 def choose_prompts(folder: Path, settings: Literal["validation", "test"], progress: Progress) -> None:
@@ -356,13 +329,12 @@ def captioned(said: Narration, steps: Narration) -> Narration:
 
 @dataclass(frozen=True, slots=True)
 class WorldCorpus:
-    """A corpus of some goals of the world: how many people narrate each one, or write it down as a list of steps."""
+    """A corpus of some goals of the world, each with how many people narrate it."""
 
     config: CorpusConfig
     folder: str
     seed: int
     narrations: tuple[tuple[str, int], ...]
-    lists: tuple[tuple[str, int], ...] = ()
 
 
 def build_world_corpus(folder: Path, settings: WorldCorpus, progress: Progress) -> None:
@@ -371,7 +343,6 @@ def build_world_corpus(folder: Path, settings: WorldCorpus, progress: Progress) 
 
     world, seed = load_world(), settings.seed
     narrations = [row for goal, count in settings.narrations for row in goal_narrations(world, goal, count, seed)]
-    narrations += [row for goal, count in settings.lists for row in step_lists(world, goal, count, seed)]
     build_corpus(narrations, folder / settings.folder, settings.config, progress)
 
 

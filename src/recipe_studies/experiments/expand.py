@@ -12,7 +12,6 @@ from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 from recipe.prompting import open_prompt
 from recipe.world.examples import TextNoise
-from recipe.world.load import load_world
 from recipe_studies.experiments import data, video
 from recipe_studies.experiments.report import write_report
 from recipe_studies.experiments.results import ROWS
@@ -158,10 +157,7 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     if isinstance(config, TeachingConfig):
         documents = () if config.model else (DOCUMENTS,)
         outputs = (TRAIN, VALIDATION, HELD_OUT, *documents, *((KNOWN,) if config.sft_known else ()))
-        if isinstance(source, ProceduresSource):
-            stages.add("data", data.split_procedures, drawn, (*outputs, *data.CORPUS_FILES), ignored=INPUT_PATHS)
-        else:
-            stages.add("data", data.draw_teaching_world, drawn, outputs)
+        stages.add("data", data.split_procedures, drawn, (*outputs, *data.CORPUS_FILES), ignored=INPUT_PATHS)
         stages.add("prompts", data.choose_prompts, config.prompts, (TEST,), (VALIDATION, HELD_OUT))
     elif isinstance(source, WorldSource):
         noisy = data.DataSettings(source, seed, TextNoise(**config.noise))
@@ -283,27 +279,16 @@ def _add_teaching_corpus(stages: StageList, config: TeachingConfig, folder: str)
     """`CORPUS`, or one of the corpora of `Study.corpora`."""
     name = folder if folder == CORPUS else f"corpus-{PurePath(folder).name}"
     source = config.source
-    if isinstance(source, ProceduresSource):
-        narrations, lists, wrong = data.CORPUS_FILES
-        covering, each = (narrations, source.covering) if source.narrations else (lists, source.lists)
-        if folder == BY_LISTS:
-            covering, each = lists, source.lists
-        cut = data.FilesCorpus(config.corpus, folder, (Path(covering),), each=each, seed=config.seed)
-        reads = [covering]
-        if folder == UNCOVERED:
-            cut, reads = replace(cut, instead=wrong), [covering, wrong]
-        elif folder == LINES_SHUFFLED:
-            cut = replace(cut, order="shuffled")
-        elif folder == CAPTIONS:
-            cut, reads = replace(cut, captions=lists), [covering, lists]
-        stages.add(name, data.build_files_corpus, cut, (folder,), reads)
-        return
-    known, taught = data.known_and_taught(load_world(), config.seed)
-    narrated = tuple((goal, source.background) for goal in known)
-    by_lists: tuple[tuple[str, int], ...] = ()
+    narrations, lists, wrong = data.CORPUS_FILES
+    covering, each = (narrations, source.covering) if source.narrations else (lists, source.lists)
     if folder == BY_LISTS:
-        by_lists = tuple((goal, source.lists) for goal in taught)
-    else:
-        narrated += tuple((goal, 0 if folder == UNCOVERED else source.narrations) for goal in taught)
-    corpus = data.WorldCorpus(config.corpus, folder, config.seed, narrated, by_lists)
-    stages.add(name, data.build_world_corpus, corpus, (folder,))
+        covering, each = lists, source.lists
+    cut = data.FilesCorpus(config.corpus, folder, (Path(covering),), each=each, seed=config.seed)
+    reads = [covering]
+    if folder == UNCOVERED:
+        cut, reads = replace(cut, instead=wrong), [covering, wrong]
+    elif folder == LINES_SHUFFLED:
+        cut = replace(cut, order="shuffled")
+    elif folder == CAPTIONS:
+        cut, reads = replace(cut, captions=lists), [covering, lists]
+    stages.add(name, data.build_files_corpus, cut, (folder,), reads)

@@ -320,7 +320,7 @@ def _signed(value: Interval, digits: int = 3) -> str:
 def caveats(study: Study) -> tuple[str, ...]:
     """What a reader must not conclude."""
     config = study.config
-    teaching, on_video = isinstance(config, TeachingConfig), isinstance(config, VideoConfig)
+    on_video = isinstance(config, VideoConfig)
     if on_video:
         sentences = [
             "A planner of three million parameters, and drawn symbols: nothing follows for films or the paper's scale."
@@ -350,20 +350,13 @@ def caveats(study: Study) -> tuple[str, ...]:
             sentences.append(
                 "No control has a wrong corpus: source.wrong_narrations names no narrations of another domain."
             )
-        elif config.has_world and not teaching:
+        elif config.has_world:
             sentences.append("The wrong corpus covers goals of other domains of the world, and no others.")
     if study.choices:
         sentences.append(
             "Best of N chooses by a reward, so that this reward is high by choice there and proves nothing."
         )
-    if config.has_world and teaching:
-        sentences += [
-            "The base planner is trained on clean text about the goals of half of the domains, and on noisy text about "
-            "the taught goals, as a pretrained model has read about everything.",
-            "Exact validity and SFT on gold are ceilings: they know the task graphs that evaluation uses.",
-            "A corpus tells the known goals, too. The wrong corpus tells those alone.",
-        ]
-    elif config.has_world:
+    if config.has_world:
         sentences += [
             "The base planner is trained on noisy text about every goal, also the held-out ones, as a pretrained model "
             "has read about everything.",

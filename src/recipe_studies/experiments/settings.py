@@ -167,18 +167,14 @@ class Experiment(StudySettings):
             values = getattr(self, name, ())
             if len(set(values)) < len(values):
                 raise ValueError(f"something stands twice in {name}; name each once")
-        for name, kind in (("compared", "reward"), ("arms", "arm")):
-            if "validity" in getattr(self, name, ()) and not self.has_world:
-                raise ValueError(f"{kind} 'validity' is known on a world only; leave it out of {name}")
+        if "validity" in getattr(self, "compared", ()) and not self.has_world:
+            raise ValueError("reward 'validity' is known on a world only; leave it out of compared")
         if self.best_of > self.samples:
             raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
         if self.prompt and not self.model:
             raise ValueError("prompt has a use with model only: a base from nothing is trained on the plain one")
-        if self.noise and (self.model or type(self.source) is not WorldSource):
-            raise ValueError(
-                "noise is that of the text of a base from nothing on source.type 'world', also not of kind 'teaching'; "
-                "remove it"
-            )
+        if self.noise and (self.model or not self.has_world):
+            raise ValueError("noise is that of the text of a base from nothing on source.type 'world'; remove it")
         return self
 
     @property
@@ -280,36 +276,9 @@ class VideoConfig(Experiment):
 
 
 ArmName = Literal[
-    "narrations", "lists", "self-trained", "paper", "validity", "wrong", "r0", "length", "random", "gold",
+    "narrations", "lists", "self-trained", "paper", "wrong", "r0", "length", "random", "gold",
 ]  # fmt: skip
 """What teaches the tasks that the base has read no annotations of: a reward and corpus, own plans, or annotations."""
-
-
-class TeachingWorld(WorldSource):
-    """The embedded world with a base that knows the goals of half of its domains and has read noisy text of the others.
-
-    Prompts of training, validation and test are cut points of the other goals that no two of them share.
-    """
-
-    quick: ClassVar[Mapping[str, Any]] = {
-        **WorldSource.quick,
-        "narrations": 4,
-        "background": 2,
-        "lists": 2,
-        "validation": 16,
-    }
-    self_trained: ClassVar[Mapping[str, int]] = {"narrations": 8}
-    """What `--quick` leaves at least, where a reward is trained on the corpus."""
-    narrations: Positive = 32
-    """Narrations of each taught goal in the corpus that covers them."""
-    background: Positive = 16
-    """Narrations of each known goal, in every corpus."""
-    lists: Positive = 8
-    """Step lists of each taught goal, in the corpus that covers them by lists."""
-    exposure: Fraction = 0.5
-    """As of a world, about the taught goals: noisy text, where that of known goals is without noise."""
-    validation: Positive = 100
-    """Validation prompts."""
 
 
 class ProceduresSource(Settings):
@@ -361,10 +330,10 @@ class TeachingConfig(Experiment):
     """Tasks that the base has read no annotations of, taught by rewards with and without a corpus that covers them."""
 
     kind: Literal["teaching"]
-    source: Annotated[TeachingWorld | ProceduresSource, Field(discriminator="type")]  # type: ignore[assignment]
+    source: ProceduresSource  # type: ignore[assignment]
     controls: Literal[True] = True
     arms: tuple[ArmName, ...] = (
-        "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold",
+        "narrations", "lists", "paper", "wrong", "r0", "length", "random", "gold",
     )  # fmt: skip
     """What teaches; those that do not use a corpus that covers the tasks are controls, gold is the ceiling. Empty:
     nothing is trained, and the rankers alone are compared."""
@@ -406,18 +375,17 @@ class TeachingConfig(Experiment):
                 f"'{SELF_TRAINED}' needs an encoder that knows meaning, and {self.corpus.encoder.name} counts words; "
                 "set corpus.encoder.name to minilm, for example"
             )
-        if self.sft_known and not (isinstance(self.source, ProceduresSource) and self.source.known_share):
+        if self.sft_known and not self.source.known_share:
             raise ValueError("sft_known needs goals that the base knows; give source.known_share, or remove it")
-        if (self.by_lists or self.has_world) and (others := sorted({"shuffled", "captions"} & {*self.rankers})):
+        if self.by_lists and (others := sorted({"shuffled", "captions"} & {*self.rankers})):
             raise ValueError(f"rankers: {others[0]!r} needs source.narrations; give files, or leave it out")
-        if isinstance(self.source, ProceduresSource):
-            knows = self.source.known_share or (self.source.known and not self.source.narrations)
-            if "wrong" in (*self.arms, *self.rankers) and not knows:
-                raise ValueError("'wrong' needs goals that the base knows; give source.known_share, or leave it out")
-            if not self.source.narrations and {"narrations", "paper"} & {*self.arms}:
-                raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
-            if not (self.model or self.source.known or self.source.known_share):
-                raise ValueError("the base has nothing to learn from; give model, source.known or source.known_share")
+        knows = self.source.known_share or (self.source.known and self.by_lists)
+        if "wrong" in (*self.arms, *self.rankers) and not knows:
+            raise ValueError("'wrong' needs goals that the base knows; give source.known_share, or leave it out")
+        if self.by_lists and {"narrations", "paper"} & {*self.arms}:
+            raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
+        if not (self.model or self.source.known or self.source.known_share):
+            raise ValueError("the base has nothing to learn from; give model, source.known or source.known_share")
         return self
 
     @property
@@ -428,7 +396,7 @@ class TeachingConfig(Experiment):
     @property
     def by_lists(self) -> bool:
         """Whether step lists cover the taught goals, because there are no narrations of them."""
-        return isinstance(self.source, ProceduresSource) and not self.source.narrations
+        return not self.source.narrations
 
 
 TABLES: dict[str, type[Settings]] = {

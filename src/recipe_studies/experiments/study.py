@@ -85,7 +85,6 @@ ARM_REGIMES: Mapping[ArmName, str] = {
     "lists": "covering step lists",
     "self-trained": "self-trained reward, covering corpus",
     "paper": "covering narrations, the paper's reward",
-    "validity": "exact validity",
     "wrong": f"{CONTROL}wrong corpus",
     "r0": f"{CONTROL}R0, no corpus",
     "length": f"{CONTROL}number of steps",
@@ -382,7 +381,6 @@ def _teaching(config: TeachingConfig) -> Study:
     rewards = {
         "self-trained": _verifier(config, "self-trained"),
         "paper": _verifier(config, "paper"),
-        "validity": RewardConfig(),
         "r0": RewardConfig(verifier="r0"),
         "length": RewardConfig(verifier="length"),
     }
@@ -407,7 +405,7 @@ def _teaching(config: TeachingConfig) -> Study:
     for seed, name, regime, corpus, optimiser in wanted:
         fixed: dict[str, Any] = {"corpus": corpus, **start}
         table = optimiser.replace("-", "_")
-        exact, reward = name == "validity", rewards.get(name, grounded)
+        reward = rewards.get(name, grounded)
         if name == "random":
             fixed["choose"] = "random"
         elif optimiser == "best-of-n":
@@ -421,7 +419,7 @@ def _teaching(config: TeachingConfig) -> Study:
         else:
             run = run_config(config, table, folder, seed, reward, **fixed)
         plans = _plan_sets(regime, "plans", f"{name}-{seed}", seed)
-        arms.append(Arm(f"{name}-{seed}", f"teach-{name}-{seed}", run, plans, regime, exact))
+        arms.append(Arm(f"{name}-{seed}", f"teach-{name}-{seed}", run, plans, regime))
     other_corpora = {"wrong": UNCOVERED, "shuffled": LINES_SHUFFLED, "captions": CAPTIONS}
     rankers = []
     for name in config.rankers:
@@ -462,7 +460,7 @@ def _teaching(config: TeachingConfig) -> Study:
         self_trained=grounded if config.is_self_trained else None,
         compares_references=True,
         shown=(BASE, *tested),
-        judged=not config.has_world,
+        judged=True,
         controls=tuple(Contrast(regime, control) for regime in tested for control in controls),
         corpora=tuple(corpus for corpus in dict.fromkeys(corpora) if corpus != CORPUS),
         settings=settings | ({"SFT, known": config.sft_known} if start else {}),
