@@ -24,6 +24,7 @@ from recipe.evaluation.validity.measure import ScoredPlan, best_of, score_predic
 from recipe.plan_text import plan_steps
 from recipe.planning.prediction_files import read_predictions
 from recipe.planning.predictions import Prediction
+from recipe.reward.embeddings import StepEmbeddings
 from recipe.types import Example, Verdict
 from recipe.world.graph import World
 from recipe.world.load import load_world
@@ -31,6 +32,8 @@ from recipe.world.validity import score_plan
 from recipe_studies.experiments.results import Curve
 from recipe_studies.experiments.study import BASE, CORPUS, DOCUMENTS, TEST, TRAIN, Arm, Study
 
+STEPS_KEPT = 1 << 17
+"""Vectors of steps that are held, 200 MB of MiniLM's."""
 SERIES = {
     "reward": "reward",
     "length": "steps",
@@ -113,7 +116,8 @@ def measure(run_dir: Path, study: Study) -> Measurement:
         documents = run_dir / DOCUMENTS  # none where a given model is the base
         annotated = (*training, *tested, *(read_examples(documents) if documents.is_file() else ()))
         steps = {step for example in annotated for step in (*example.history, *example.continuation)}
-        embed = Corpus.open(run_dir / CORPUS).encoder.encode
+        # Matcher and judge read the same steps, and plans that a reward chose or composed consist of those of others.
+        embed = StepEmbeddings(Corpus.open(run_dir / CORPUS).encoder, STEPS_KEPT).stacked
         nearest, matcher = NearestStep(embed, sorted(steps)), StepMatcher(embed)
         judge = ProxyJudge(embed) if study.judged else None
         matcher.learn(text for row in tested for text in (*row.history, *row.continuation, row.goal))
