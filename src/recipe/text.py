@@ -14,7 +14,7 @@ SYSTEM_PROMPT = (
 )
 """Asks for the format that `parse_plan` reads; short, because small models read it at every prompt."""
 
-# What opens and what closes a thought; docs/planning.md has the same table with its sources.
+# What opens and what closes a thought; docs/planning.md names them for users.
 _TAGS = (
     # DeepSeek-R1, Qwen3, QwQ, GLM-4.5; <seed:think> of Seed-OSS; <thought> of Gemini; others as a prompt asks.
     (r"(?i:<\s*(?:[\w-]+[:_])?(?:think|thinking|thoughts?|reason|reasoning|scratchpad)\b[^<>]*>)",

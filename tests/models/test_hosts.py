@@ -1,6 +1,6 @@
 """One stand-in for each kind of host: the fields that it refuses, the words in which it does, and how its answers end.
 
-The table in docs/planning.md names the sources.
+hosts.md names the sources.
 """
 
 import json
