@@ -6,8 +6,7 @@ rewards these whole plans. A beginning of k + 1 steps is worth as much as the be
 the `width` best go on. At the end the plan of the highest reward is taken, of all that were found.
 
 Every plan that is rewarded ends where the model ended one. A beginning itself is not rewarded: the verifier would
-choose the step that adds most by itself, leave out what comes before it, and end too early
-(docs/results/planning.md has the figures).
+choose the step that adds most by itself, leave out what comes before it, and end too early.
 
 Plans with the same steps are one plan, whatever wrote them. A step that is done or planned already is a candidate as
 any other: the verifier decides. A sampled plan's random numbers belong to the seed, the sample and the prompt, so that
