@@ -8,7 +8,7 @@ Findings are changes against the first steps, and levels that are wrong at any t
 bound for each signal), certain (the medians of the first and of the latest steps lie far apart for the noise from step
 to step) and lasting. The noise is estimated from the differences between neighbouring steps, so that a slow drift does
 not hide itself. The earliest findings are levels: what the reward pays for among the plans of one prompt shows before
-the policy has learnt it. docs/training.md says how early each finding comes, and how often it is false.
+the policy has learnt it. docs/results/training.md says how early each finding comes, and how often it is false.
 """
 
 import re

@@ -34,7 +34,7 @@ except ModuleNotFoundError as error:
 
 WIDE_GAP = 0.05
 """Mean distance of a token's log-probabilities above which a finding is reported: ten times what rounding to bfloat16
-gave, and less than old features of a trained merger did (docs/training.md)."""
+gave, and less than old features of a trained merger did."""
 _GAP = "sampling/sampling_logp_difference/"
 
 
@@ -104,7 +104,7 @@ def merged_weights(model: PeftModel) -> Iterator[tuple[str, torch.Tensor]]:
     """The policy's weights under vLLM's names, adapters merged into copies, one at a time.
 
     TRL merges adapters into the frozen weights themselves and takes them out again. In bfloat16 the rounding moves the
-    frozen weights, and with them the reference policy; a resumed run would begin from others (docs/training.md).
+    frozen weights, and with them the reference policy; a resumed run would begin from others.
     """
     for name, weight in model.named_parameters():
         if model.prefix in name or "original_module" in name:

@@ -63,7 +63,7 @@ CODED = 3
 
 JUDGED, COMPARED, PLANNED, ASSESSED = (740, 50), (650, 10), (250, 120), (250, 12)
 """Tokens of a prompt and of its answer, without thoughts: of a judge of plans and of diversity, at four characters a
-token (docs/judge.md, docs/evaluation.md); of a planner; of VidAssist's assessor."""
+token (docs/studies.md); of a planner; of VidAssist's assessor."""
 THINKING = 1024
 """Longest answer from which on it is assumed to hold thoughts, a quarter of what it may be in all."""
 CALL_SECONDS, TOKEN_SECONDS = 1.0, 0.02

@@ -388,7 +388,7 @@ def read_htm_align(file: SourceFile, options: ReadingOptions, report: ReadingRep
 
 
 MEMORY, MEMORY_ZIPPED = 6.0, 1.5
-"""Bytes of memory that a byte of the file takes at its peak, measured as docs/data.md says."""
+"""Bytes of memory that a byte of the file takes at its peak, measured on HowToCaption's files."""
 
 
 def read_howtocaption(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:

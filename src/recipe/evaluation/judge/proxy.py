@@ -20,7 +20,7 @@ protocol): a plan without a word is 0 on all six; one of whose words more than a
 longest known step and those of steps that are foreign to it all, gets at most 2 for semantic alignment and clarity.
 
 It is deterministic, reads no instruction, and judges a plan the same whatever else is judged beside it. It knows of one
-right continuation only, so a valid plan in another order is marked down: `docs/judge.md` says by how much.
+right continuation only, so a valid plan in another order is marked down: `docs/results/judge.md` says by how much.
 """
 
 import math
