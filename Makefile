@@ -13,7 +13,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Folder of real data for `make narrations`; see docs/studies.md for its layout.
 DATA ?= ../shared/data
 
-# The Python of an environment with vLLM; docs/training.md#several-gpus-and-machines says how it is made.
+# The Python of an environment with vLLM; CONTRIBUTING.md says how it is made.
 VLLM ?= .venv-vllm/bin/python
 
 .PHONY: closure install lock demo demo-video narrations reproduce test test-thorough test-portable test-newest fuzz release vllm lint types contracts docs site check bench clean

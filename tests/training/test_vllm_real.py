@@ -1,4 +1,4 @@
-"""Roll-outs and answers of vLLM itself, on a CPU in float32. `make vllm` runs it; docs/training.md says how."""
+"""Roll-outs and answers of vLLM itself, on a CPU in float32. `make vllm` runs it; CONTRIBUTING.md says how."""
 
 import json
 import os
