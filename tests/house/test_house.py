@@ -194,6 +194,23 @@ def test_every_page_is_reachable_from_the_readme_or_the_index() -> None:
     assert missing == []
 
 
+def test_guides_hold_40_000_words() -> None:
+    words = {page.stem: len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").glob("*.md")}
+    del words["reference"]  # is generated
+    longest = ", ".join(f"{name} {count:,}" for name, count in sorted(words.items(), key=lambda pair: -pair[1])[:5])
+    assert sum(words.values()) <= 40_000, f"{sum(words.values()):,} words by hand, most of them in {longest}"
+
+
+def test_places_in_the_page_on_the_architecture_are_in_the_code() -> None:
+    found = importlib.util.spec_from_file_location("paper_page", ROOT / "docs" / "paper.py")
+    assert found is not None and found.loader is not None
+    paper = importlib.util.module_from_spec(found)
+    found.loader.exec_module(paper)
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert len(paper.PLACE.findall(text)) > 40
+    assert paper.missing_places(text) == []
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     import re
 

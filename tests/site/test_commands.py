@@ -80,6 +80,8 @@ NOT_RUN = {
     "for seed in|recipe evaluate agreement judge-1.json": "a loop with names to fill in, and what reads its files",
     "accelerate launch --multi_gpu|torchrun .*--nproc-per-node 4": "needs several GPUs, one of them two machines",
     r"\.venv/bin/recipe|for system in|recipe run configs/": "studies of minutes; tests/experiments runs small ones",
+    "recipe serve": "serves until it is ended; tests/serving runs it",
+    r"recipe report scores/four": "reads what the loops over four GPUs write",
 }
 """Commands that cannot run in this suite, by how they begin, and why."""
 PAGES: dict[str, tuple[str, ...]] = {
@@ -100,6 +102,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "judge": (),
     "own": (),
     "production": (),
+    "cookbook": (),
 }
 """Pages, and commands that belong to a page but stand in no block of it."""
 SLOW = "recipe train .*-vl-|recipe plan .*-vl-"
@@ -242,8 +245,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, serv
         for n, kind in enumerate(("tea", "coffee") * 3)
     ]
     write(path / "tasks.jsonl", "".join(json.dumps(row) + "\n" for row in tasks))
-    own = (ROOT / "docs" / "own.md").read_text(encoding="utf-8")
-    for name, text in re.findall(r"^```\w+\n(?=# ([\w-]+\.\w+)\n)(.*?)^```$", own, re.MULTILINE | re.DOTALL):
+    shutil.copytree(ROOT / "examples" / "subtitles", path / "subtitles")
+    write(path / "bench.jsonl", "".join(json.dumps({**task, "split": "test"}) + "\n" for task in tasks))
+    pages = [(ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("own", "cookbook")]
+    shown = re.compile(r"^```\w+\n(?=# ([\w-]+\.\w+)\n)(.*?)^```$", re.MULTILINE | re.DOTALL)
+    for name, text in (block for page in pages for block in shown.findall(page)):
         write(path / name, text)
     return path
 
@@ -330,7 +336,7 @@ def test_the_commands_of_a_page_run_as_written(
                 code, printed = typed(f"{inner[0]} --dry-run")
                 assert code == 0, f"{command}\n{printed}"
             continue
-        missing = command.startswith("recipe train check") and not (folder / "corpora" / "howtocaption").is_dir()
+        missing = command.startswith("recipe train check configs/") and not (folder / "corpora/howtocaption").is_dir()
         code, printed = typed(f"{command} {of(command, ADDED)}")
         assert code == int(missing), f"{command}\n{printed}"
 
