@@ -203,7 +203,8 @@ def test_guides_hold_40_000_words() -> None:
 
 def test_places_in_the_page_on_the_architecture_are_in_the_code() -> None:
     found = importlib.util.spec_from_file_location("paper_page", ROOT / "docs" / "paper.py")
-    assert found is not None and found.loader is not None
+    assert found is not None
+    assert found.loader is not None
     paper = importlib.util.module_from_spec(found)
     found.loader.exec_module(paper)
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
