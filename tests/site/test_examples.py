@@ -53,8 +53,9 @@ def test_the_reward_trains_in_trl(folder: Path, tiny_model: Path) -> None:
 
 
 def test_the_cells_of_the_notebook_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "examples").symlink_to(EXAMPLES)
-    monkeypatch.chdir(folder)
+    (folder / "notebooks").mkdir()  # the kernel's folder is that of the file
+    (folder / "notebooks" / "subtitles").symlink_to(EXAMPLES / "subtitles")
+    monkeypatch.chdir(folder / "notebooks")
     notebook = json.loads((EXAMPLES / "first_reward.ipynb").read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)

@@ -256,7 +256,13 @@ def described_command(entry: EntryPoint) -> TyperCommand | None:
 
 
 class SafeConsole(Console):
-    """A console that shows what a terminal would obey in the texts of narrations, plans, files and errors."""
+    """A console that shows what a terminal would obey in the texts of narrations, plans, files and errors.
+
+    Words in square brackets are text: of a path or a step they would otherwise be taken for rich's markup, and vanish.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -308,7 +314,7 @@ class Bars:
             if self._display is None:
                 columns = (
                     SpinnerColumn(),
-                    TextColumn("{task.description}"),
+                    TextColumn("{task.description}", markup=False),
                     BarColumn(),
                     MofNCompleteColumn(),
                     TimeElapsedColumn(),
@@ -345,7 +351,7 @@ def json_text(value: object) -> str:
 def print_lines(*lines: object) -> None:
     """Lines of text on standard output, as they are: no markup, no colours, wrapped by the terminal alone."""
     for line in lines:
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        out.print(line, highlight=False, soft_wrap=True)
 
 
 class CommandOutput(NamedTuple):

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -136,7 +135,7 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
 
     # One row a step: what it adds, how many narrations about the task match it, and its segment in the best narration.
     best = explanation.best
-    where = f"in {escape(best.narration.video_id)}" if best else "segment"
+    where = f"in {best.narration.video_id}" if best else "segment"
     # Where there is little room, the texts need that of the bars.
     bars = ("",) if out.width >= _WIDE else ()
     table = Table("", "step", "adds", *bars, "told", "similar", "time", where, box=None, padding=(0, 1))

@@ -193,7 +193,7 @@ def _write_as_it_comes(planner: "Planner", request: "Request") -> None:
         if before < shown:
             thought = outcome is None or steps
             said = "The steps above are the model's thought. Its plan:" if thought else "The steps above are no plan."
-            console.out.print(f"[dim]{said}[/]")
+            console.out.print(said, style="dim")
         console.print_lines(*(f"{number}. {step}" for number, step in enumerate(steps, start=before + 1)))
         shown = before + len(steps)
     [answer] = all_answered(outcomes)

@@ -21,6 +21,15 @@ from recipe.errors import ConfigError
 
 Positive = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+_COMMANDS = {
+    "stage": "recipe train",
+    "source": "recipe run",
+    "tracks": "recipe board init",
+    "judge": "recipe reproduce --models",
+    "frontier": "recipe reproduce --models",
+    "cost": "recipe reproduce --scale",
+}
+"""Keys that tell which command a whole file is for, where it is given to another one."""
 FUNCTION_NAME = re.compile(r"(?P<module>[^\s:@/]+):(?P<function>[^\s:@/]+)(?:@(?P<source>[0-9a-f]{12}))?")
 """`module:function`, a function of the user's own (`recipe.functions`), with the hash of its source file or without."""
 
@@ -207,6 +216,9 @@ def _explain(faults: Sequence[ErrorDetails], kind: type[Settings]) -> tuple[str,
             return key, f"{key if given is None else f'{key} = {given!r}'} was removed: {gone}."
     if first["type"] == "extra_forbidden":
         known = sorted(table.model_fields)
+        unknown = [fault["loc"][0] for fault in faults if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1]
+        if table is kind and (told := next((name for name in _COMMANDS if name in unknown), None)):
+            return key, f"unknown key {key!r}; a file with the key {told!r} is for {_COMMANDS[told]}."
         nearest = nearest_key(names[-1], known)
         hint = f"did you mean {nearest!r}?" if nearest else f"known keys are {', '.join(known)}."
         return key, f"unknown key {key!r}; {hint}"
