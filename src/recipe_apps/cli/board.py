@@ -129,6 +129,7 @@ def upgrade(database: Database = _DEFAULT) -> None:
     opened = Opened(database)
     opened.upgrade()
     opened.close()
+    console.print_lines(f"{database}: its tables are those of this version")
 
 
 @app.command("serve")

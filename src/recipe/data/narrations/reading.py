@@ -161,6 +161,8 @@ def read_narrations(
             if report.skipped_narrations or report.skipped_captions or report.passed_over.keys() - {PASSED, METADATA}:
                 reason = f"no narration is left ({'; '.join(report.lines())})"
                 raise InputError.at(path, reason, "give other files or settings")
+            if path.is_dir() and not any(path.iterdir()):
+                raise InputError.at(path, "the folder is empty", "put narrations into it, or give another folder")
             if path.is_dir():
                 remedy = "give the path of a file, or of a folder with narrations in a layout that is recognised"
                 raise InputError.at(path, "this is a folder", remedy)
