@@ -34,13 +34,14 @@ ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @contextmanager
-def atomic_path(target: Path) -> Iterator[Path]:
+def atomic_path(target: Path | str) -> Iterator[Path]:
     """A sibling path to write to, which replaces `target` once it is complete and on disk.
 
     Works for files and folders. If the body raises, the target is untouched and the partial output removed; what a
     killed process of this machine left behind is removed by the next attempt. Of several processes and threads that
     write one target, each has a path of its own, and the last to finish leaves its whole output.
     """
+    target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     pattern = re.compile(rf"\.{re.escape(target.name)}\.{_machine()}-(\d+)-\d+\.partial")
     with os.scandir(target.parent) as entries:
@@ -138,22 +139,23 @@ def cache_folder() -> Path:
     return (Path(shared) if shared else Path.home() / ".cache") / "recipe"
 
 
-def write_text(target: Path, text: str) -> None:
+def write_text(target: Path | str, text: str) -> None:
     """Write `text` as UTF-8, all or nothing."""
     with atomic_path(target) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
-def write_json(target: Path, value: object, sort_keys: bool = True) -> None:
+def write_json(target: Path | str, value: object, sort_keys: bool = True) -> None:
     """Write `value` as indented JSON, all or nothing."""
     write_text(target, json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path | str) -> Any:
     """The value of a JSON file.
 
     Raises InputError when it is missing or not JSON, deeper than Python reads, or holds half a character.
     """
+    path = Path(path)
     if not path.is_file():
         raise not_a_file(path)
     try:
@@ -189,8 +191,9 @@ def not_a_file(path: Path) -> InputError:
     return InputError.at(path, "the file does not exist", "check the path")
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path | str) -> str:
     """The text of a UTF-8 file, without a byte order mark. Raises InputError for no file, and for another encoding."""
+    path = Path(path)
     if not path.is_file():
         raise not_a_file(path)
     try:
@@ -208,7 +211,7 @@ def require_writable(target: Path) -> None:
         partial.touch()
 
 
-def write_jsonl(target: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+def write_jsonl(target: Path | str, rows: Iterable[Mapping[str, Any]]) -> int:
     """Write one JSON object a line, all or nothing; returns the number of rows."""
     count = 0
     with atomic_path(target) as partial, partial.open("w", encoding="utf-8") as stream:
@@ -218,7 +221,7 @@ def write_jsonl(target: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
-def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
+def read_jsonl(path: Path | str) -> Iterator[tuple[int, JsonObject]]:
     """Line number and object of each line, read as `text_lines`.
 
     Raises InputError also for a line that is not a JSON object, and as `require_whole`.
@@ -230,11 +233,12 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
         yield number, row
 
 
-def text_lines(path: Path, opened: BinaryIO | None = None) -> Iterator[tuple[int, str]]:
+def text_lines(path: Path | str, opened: BinaryIO | None = None) -> Iterator[tuple[int, str]]:
     """Number and text of each line of a file, or of what was opened of it, read as a stream; blank lines are skipped.
 
     Raises InputError for a file that is missing or blank, and for a line that is too long or not UTF-8.
     """
+    path = Path(path)
     if not path.is_file():
         raise not_a_file(path)
     rows = 0

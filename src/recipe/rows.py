@@ -219,7 +219,7 @@ def from_json(raw: Any, kind: type[Row], origin: str) -> Row:
     return cast(Row, value)
 
 
-def write_rows(path: Path, rows: Iterable[object]) -> int:
+def write_rows(path: Path | str, rows: Iterable[object]) -> int:
     """Write dataclasses as JSON lines, all or nothing; a field of None is left out. Returns the number of rows."""
     values: Iterable[dict[str, Any]] = map(to_jsonable_python, rows)
     return write_jsonl(path, ({name: value for name, value in row.items() if value is not None} for row in values))

@@ -58,12 +58,13 @@ _SENTENCES = re.compile(r"[,/–—]|[.!?]\s+\S|\sthen\s", re.IGNORECASE)
 _BETWEEN = re.compile(r"[\s,]*")
 
 
-def row_texts(path: Path, fields: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+def row_texts(path: Path | str, fields: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     """Line and JSON object of each row of a file, in file order; in Parquet and Arrow the row's number.
 
     By the types of a row's `fields` a cell of CSV is a text, a list (JSON, as Python writes it, or one item a line) or
     another value. Raises InputError for a file that is missing, empty, damaged or of another form, which it names.
     """
+    path = Path(path)
     with opened(path) as stream:
         head = stream.read(1 << 16)
         stream.seek(0)
@@ -80,7 +81,7 @@ def row_texts(path: Path, fields: Mapping[str, Any]) -> Iterator[tuple[int, str]
 
 
 def read_rows(
-    path: Path, kind: type[Row], unique: tuple[str, ...] = (), unknown: Unknown = "forbid"
+    path: Path | str, kind: type[Row], unique: tuple[str, ...] = (), unknown: Unknown = "forbid"
 ) -> Iterator[tuple[int, Row]]:
     """Line number and row of each row, in file order; no two rows have the same values in the fields `unique`.
 
@@ -99,8 +100,9 @@ def read_rows(
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path | str) -> Iterator[BinaryIO]:
     """A file, unpacked while it is read, in UTF-8. Raises InputError for a file that is missing or damaged."""
+    path = Path(path)
     if not path.is_file():
         raise not_a_file(path)
     try:

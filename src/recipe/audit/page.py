@@ -248,8 +248,9 @@ def _attack_section(audit: Audit, figures: Mapping[str, Figure]) -> Iterator[Sec
     yield Section("attack", title, "Attack", tuple(paragraphs), (*drawn, table, examples))
 
 
-def write_audit(audit: Audit, folder: Path) -> list[Path]:
+def write_audit(audit: Audit, folder: Path | str) -> list[Path]:
     """Write data, page and plots into a folder, each all or nothing; returns the files."""
+    folder = Path(folder)
     written = [folder / DATA, folder / PAGE]
     write_json(written[0], to_json(audit), sort_keys=False)  # tables show names in the order of the run
     write_text(written[1], render_audit(audit))

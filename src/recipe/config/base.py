@@ -78,7 +78,7 @@ def documented_fields(kind: type[Settings]) -> dict[str, str]:
     return documented
 
 
-def load_config(path: Path, kind: type[Config], changes: Sequence[str] = ()) -> Config:
+def load_config(path: Path | str, kind: type[Config], changes: Sequence[str] = ()) -> Config:
     """Read a TOML file into the settings of one stage; `changes` are values to set in it, as KEY=VALUE.
 
     Raises ConfigError with the field and the nearest known key.
@@ -93,11 +93,12 @@ _DEEPEST = 50
 """Tables and lists within each other that settings may have; the deepest ones here have four."""
 
 
-def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
+def read_config(path: Path | str, changes: Sequence[str] = ()) -> dict[str, Any]:
     """The plain values of a TOML file, with `changes` set in them. Raises ConfigError.
 
     The file alone does not make a model's own code run: `trust_remote_code` is the user's to give.
     """
+    path = Path(path)
     if path.is_dir():
         raise ConfigError(f"{path}: this is a folder; give the path of a TOML file.")
     if not path.is_file():

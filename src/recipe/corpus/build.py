@@ -80,7 +80,7 @@ class Source(NamedTuple):
 
 
 def narration_source(
-    files: Sequence[Path],
+    files: Sequence[Path | str],
     options: ReadingOptions,
     duplicates: Duplicates = "error",
     exclusions: Exclusions | None = None,
@@ -92,7 +92,8 @@ def narration_source(
     over as it is, with the record of how it was read and of what was kept out, so that it can be encoded anew. Raises
     InputError for the file `titles` and for a corpus beside files or settings that do not apply to it, CorpusError.
     """
-    if built := next((path for path in files if (path / MANIFEST).is_file() and (path / SHARDS).is_dir()), None):
+    paths = [Path(file) for file in files]
+    if built := next((path for path in paths if (path / MANIFEST).is_file() and (path / SHARDS).is_dir()), None):
         changed = (options, duplicates, exclusions, titles) != (ReadingOptions(), "error", None, None)
         if len(files) > 1 or changed:
             problem = "this is a corpus, which is encoded anew as it is"
@@ -100,7 +101,7 @@ def narration_source(
         return _corpus_source(built)
     report, excluded = ReadingReport(), ExclusionReport()
     check = None if exclusions is None else exclusions.require_clear
-    narrations = read_narrations(files, duplicates, options, report, check)
+    narrations = read_narrations(paths, duplicates, options, report, check)
     known = None if titles is None else read_titles(titles)
     if known is not None:
         narrations = with_titles(narrations, known, report)
@@ -123,7 +124,7 @@ def narration_source(
     if known is not None:
         reading["titles"] = fingerprint(known)
     identity = None if exclusions is None else exclusions.identity
-    return Source(narrations, Origin(tuple(files), reading, identity, counts))
+    return Source(narrations, Origin(tuple(paths), reading, identity, counts))
 
 
 def _corpus_source(folder: Path) -> Source:

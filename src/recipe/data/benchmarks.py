@@ -202,19 +202,19 @@ class Summary(NamedTuple):
     """Videos of each split; those in none under the empty string."""
 
 
-def find_benchmark(root: Path, name: str) -> Path | None:
+def find_benchmark(root: Path | str, name: str) -> Path | None:
     """The folder of a benchmark: `root`/`name`, or `root` itself; None where neither holds its files."""
-    markers = BENCHMARKS[name].markers
+    root, markers = Path(root), BENCHMARKS[name].markers
     places = (folder for folder in (root / name, root) if any((folder / marker).exists() for marker in markers))
     return next(places, None)
 
 
-def require_benchmarks(root: Path, names: Sequence[str] = ()) -> dict[str, Path]:
+def require_benchmarks(root: Path | str, names: Sequence[str] = ()) -> dict[str, Path]:
     """Folders of the named benchmarks, or of all there are under `root`, in the order of `BENCHMARKS`.
 
     Raises InputError that says what was looked for when `root`, a named benchmark, or every one is absent.
     """
-    if not root.is_dir():
+    if not Path(root).is_dir():
         raise InputError(f"{root}: the folder does not exist; give the folder that holds the benchmarks.")
     if unknown := [name for name in names if name not in BENCHMARKS]:
         gone = removed_option("recipe data prepare", ["--benchmark", unknown[0]])

@@ -15,12 +15,12 @@ from recipe.rows import write_rows
 from recipe.types import Example
 
 
-def write_examples(path: Path, examples: Iterable[Example]) -> int:
+def write_examples(path: Path | str, examples: Iterable[Example]) -> int:
     """Write examples as JSON lines, all or nothing and the same bytes each time; returns their number."""
     return write_rows(path, examples)
 
 
-def read_examples(path: Path, split: str = "", *, questions: bool = False) -> list[Example]:
+def read_examples(path: Path | str, split: str = "", *, questions: bool = False) -> list[Example]:
     """The examples of a file in file order; `split` keeps those of one split, the empty string all.
 
     With `questions` they may come without continuations, as a board gives them out to be planned for.
@@ -79,7 +79,7 @@ def _example(row: ProcedureRow) -> Example:
     )  # fmt: skip
 
 
-def read_training_examples(path: Path, split: str = "") -> list[Example]:
+def read_training_examples(path: Path | str, split: str = "") -> list[Example]:
     """As `read_examples`; raises InputError for examples without a history, too, which are for planning only.
 
     Training never asks for a plan from the start (paper, section 3.1: 1 <= t < T).

@@ -33,12 +33,12 @@ class History:
     tokens_out: Count = 0
 
 
-def write_histories(path: Path, histories: Iterable[History]) -> int:
+def write_histories(path: Path | str, histories: Iterable[History]) -> int:
     """Write histories as JSON lines, all or nothing; returns their number."""
     return write_rows(path, histories)
 
 
-def read_histories(path: Path) -> dict[str, History]:
+def read_histories(path: Path | str) -> dict[str, History]:
     """Example id to its history, in file order; `example_id` and `history` are required, an empty list is a history.
 
     Raises InputError with file, line, field and remedy for a field that is missing, of the wrong kind or unknown, and

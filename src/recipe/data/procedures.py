@@ -93,12 +93,12 @@ class ProcedureFile(NamedTuple):
     skipped: list[SkippedRow]
 
 
-def write_procedures(path: Path, procedures: Iterable[Procedure]) -> int:
+def write_procedures(path: Path | str, procedures: Iterable[Procedure]) -> int:
     """Write procedures as JSON lines, all or nothing; returns their number."""
     return write_rows(path, procedures)
 
 
-def read_procedures(path: Path, on_bad: Literal["error", "skip"] = "error") -> ProcedureFile:
+def read_procedures(path: Path | str, on_bad: Literal["error", "skip"] = "error") -> ProcedureFile:
     """The whole procedures of a file. Rows of one video that are cut at different places are one procedure.
 
     Raises InputError with file, line, field and remedy as `procedure_rows` does, for a history without a continuation,
@@ -132,7 +132,7 @@ def read_procedures(path: Path, on_bad: Literal["error", "skip"] = "error") -> P
     return content
 
 
-def procedure_rows(path: Path) -> Iterator[tuple[int, ProcedureRow]]:
+def procedure_rows(path: Path | str) -> Iterator[tuple[int, ProcedureRow]]:
     """Line number and row of each procedure, in file order.
 
     Raises InputError with file, line, field and remedy for a field that is missing, empty, of the wrong kind or
@@ -160,7 +160,7 @@ def _unmarked(steps: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _read_row(path: Path, line: int, text: str) -> ProcedureRow:
+def _read_row(path: Path | str, line: int, text: str) -> ProcedureRow:
     row = _without_marks(parse_row(path, line, text, ProcedureRow))
     if row.steps is None:
         if row.history is None:

@@ -156,12 +156,12 @@ def rows_path(scores: Path) -> Path:
     return scores.with_name(f"{scores.stem}.rows.jsonl")
 
 
-def write_scores(path: Path, scores: Scores) -> None:
+def write_scores(path: Path | str, scores: Scores) -> None:
     """Write one system's scores, all or nothing; keys stay in order."""
     write_text(path, json.dumps(to_json(scores), indent=2, ensure_ascii=False) + "\n")
 
 
-def read_scores(path: Path) -> Scores:
+def read_scores(path: Path | str) -> Scores:
     """The scores of a file; raises InputError naming the part that is missing, unknown or of the wrong kind."""
     raw = read_json(path)
     if not isinstance(raw, dict) or "measure" not in raw:
@@ -176,7 +176,7 @@ def read_scores(path: Path) -> Scores:
     return scores
 
 
-def write_rows(path: Path, rows: Iterable[Row]) -> int:
+def write_rows(path: Path | str, rows: Iterable[Row]) -> int:
     """Write rows as JSON lines, all or nothing; fields that are empty are left out. Returns their number."""
     kept = ("example_id", "sample", "metrics")
     return write_jsonl(
@@ -185,7 +185,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
     )
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path | str) -> list[Row]:
     """The rows of a file, in file order. Raises InputError with file, line, field and remedy for what is no row."""
     rows = []
     for line, row in rows_of(path, Row):

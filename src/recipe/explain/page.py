@@ -39,7 +39,7 @@ _GROUNDS = 3
 """Segments named for each step, of all that narrations about the task have for it."""
 
 
-def write_page(explanation: Explanation, target: Path, links: Links, narrations: int) -> None:
+def write_page(explanation: Explanation, target: Path | str, links: Links, narrations: int) -> None:
     """Write the page with pictures of the `narrations` best narrations, all or nothing."""
     write_text(target, render_page(explanation, links, narrations))
 

@@ -280,9 +280,9 @@ class Footage:
 
 
 @contextmanager
-def open_footage(path: Path) -> Iterator[Footage]:
+def open_footage(path: Path | str) -> Iterator[Footage]:
     """A video file to decode, closed afterwards. Raises InputError for what is no video or holds no pictures."""
-    footage = Footage(path)
+    footage = Footage(Path(path))
     try:
         yield footage
     finally:

@@ -101,7 +101,7 @@ class Grid(NamedTuple):
     rate: float
 
 
-def probe(path: Path) -> VideoInfo:
+def probe(path: Path | str) -> VideoInfo:
     """Length, rate and size of a video file, by its first frame and its end.
 
     Raises InputError for what cannot be decoded.
@@ -114,7 +114,7 @@ def probe(path: Path) -> VideoInfo:
         return VideoInfo(footage.end, fps, width, height, shape.rotation, codec, footage.complete)
 
 
-def read_frames(path: Path, config: FrameConfig, until: float | None = None, start: float = 0.0) -> Frames:
+def read_frames(path: Path | str, config: FrameConfig, until: float | None = None, start: float = 0.0) -> Frames:
     """Frames shown from `start` on and before `until`, both in seconds of the file's clock; by default all of it.
 
     The stretch is divided into pieces of 1 / rate seconds, and each gives the frame that is shown at its middle: the
@@ -204,7 +204,7 @@ Clips = Callable[[Example], Frames]
 class VideoClips:
     """Clips of the videos in a folder. The last few are kept, so that one prompt's completions share one decoding."""
 
-    def __init__(self, folder: VideoFolder | Path, config: FrameConfig, keep: int = 4) -> None:
+    def __init__(self, folder: VideoFolder | Path | str, config: FrameConfig, keep: int = 4) -> None:
         """`keep` clips are held in memory. Raises InputError where the folder does not exist."""
         self._videos = folder if isinstance(folder, VideoFolder) else VideoFolder(folder)
         self._read = lru_cache(maxsize=keep)(lambda path, until: read_frames(path, config, until))

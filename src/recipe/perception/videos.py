@@ -14,8 +14,9 @@ EXTENSIONS = {".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", "
 class VideoFolder:
     """Videos as downloaded: `<folder>/<video_id>.<ext>` or `<folder>/<source>/<video_id>.<ext>`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | str) -> None:
         """Raises InputError where the folder does not exist."""
+        folder = Path(folder)
         if not folder.is_dir():
             problem = "this is a file, not a folder" if folder.exists() else "the folder does not exist"
             raise InputError.at(folder, problem, "give the folder that holds the videos")
@@ -76,7 +77,7 @@ class VideoPaths(NamedTuple):
             raise InputError.at(folder.folder, problem, "download the videos, or skip the missing ones")
 
 
-def locate(folder: VideoFolder | Path, examples: Iterable[Example]) -> VideoPaths:
+def locate(folder: VideoFolder | Path | str, examples: Iterable[Example]) -> VideoPaths:
     """The file of each example's video, and the videos that are missing; to skip those is the caller's decision.
 
     Raises InputError where the folder does not exist, or where two different files stand for one video.

@@ -15,7 +15,7 @@ from recipe.types import Example
 _FIELDS = tuple(field.name for field in fields(Prediction))
 
 
-def write_predictions(path: Path, predictions: Iterable[Prediction]) -> int:
+def write_predictions(path: Path | str, predictions: Iterable[Prediction]) -> int:
     """Write predictions as JSON lines, all or nothing; a field of None is left out. Returns their number."""
     # Not by `write_rows`: tens of thousands of samples share a few cards, each of which is made plain once.
     cards: dict[Decoding, dict[str, Setting]] = {}
@@ -30,7 +30,7 @@ def write_predictions(path: Path, predictions: Iterable[Prediction]) -> int:
     return write_jsonl(path, rows)
 
 
-def read_predictions(path: Path) -> list[Prediction]:
+def read_predictions(path: Path | str) -> list[Prediction]:
     """The predictions of a file, in file order.
 
     Raises InputError with file, line, field and remedy for a field that is missing, unknown or of the wrong

@@ -27,12 +27,13 @@ _STEP_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _TALK_SLOTS = {"openings": ("{goal}",), "afterthoughts": ("{step}",), "repeats": ("{step}",)}
 
 
-def load_world(folder: Path | Traversable | None = None) -> World:
+def load_world(folder: Path | Traversable | str | None = None) -> World:
     """The world in `folder`, by default the packaged one.
 
     Raises InputError that names the file, the goal or step, and the remedy.
     """
-    source = folder or resources.files("recipe.world") / "goals"
+    packaged = resources.files("recipe.world") / "goals"
+    source = Path(folder) if isinstance(folder, str) else folder or packaged
     if not source.is_dir():
         raise InputError.at(str(source), "the folder does not exist", "give a folder with the world's TOML files")
     tables = [file for file in source.iterdir() if file.name.endswith(".toml") and file.is_file()]

@@ -109,7 +109,7 @@ _TRANSCRIPT = re.compile(
 
 
 def read_narrations(
-    files: Path | Sequence[Path],
+    files: Path | str | Sequence[Path | str],
     duplicates: Duplicates = "error",
     options: ReadingOptions = DEFAULTS,
     report: ReadingReport | None = None,
@@ -129,7 +129,7 @@ def read_narrations(
     and, unless `options.bad` is `skip`, a narration or caption that cannot be used (docs/data.md lists the reasons).
     """
     report = ReadingReport() if report is None else report
-    paths = [files] if isinstance(files, Path) else files
+    paths = [Path(file) for file in ([files] if isinstance(files, Path | str) else files)]
     endings = tuple(ending for layout in FORMATS.values() if layout.one_video for ending in layout.suffixes)
     names = () if every_track else (name for name in file_names(paths) if name.lower().endswith(endings))
     with VideoLog() as videos, Tracks(names, options.language) as tracks:

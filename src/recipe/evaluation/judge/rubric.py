@@ -267,7 +267,7 @@ def six_criteria() -> CriteriaRubric:
     return CriteriaRubric(parse_config(raw, RubricConfig, PAPERS))
 
 
-def read_rubric(path: Path) -> CriteriaRubric:
+def read_rubric(path: Path | str) -> CriteriaRubric:
     """The rubric of a file. Raises ConfigError with the key that is missing, unknown or cannot be used."""
     config = load_config(path, RubricConfig)
     if config.name == PAPERS:

@@ -103,7 +103,7 @@ class CrossTaskRelease(NamedTuple):
         return chosen
 
 
-def read_release(root: Path) -> CrossTaskRelease:
+def read_release(root: Path | str) -> CrossTaskRelease:
     """CrossTask under `root`, which is its own folder or the folder of all benchmarks. Raises InputError."""
     folder = require_benchmarks(root, ["crosstask"])["crosstask"]
     return CrossTaskRelease(

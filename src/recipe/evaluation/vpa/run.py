@@ -63,7 +63,7 @@ class VpaTask:
     settings: dict[str, str]
 
 
-def open_task(root: Path, training: Training = "train+validation") -> VpaTask:
+def open_task(root: Path | str, training: Training = "train+validation") -> VpaTask:
     """CrossTask under `root`, cut for its test videos. Raises InputError."""
     release = read_release(root)
     tested = release.split("test")
