@@ -50,11 +50,18 @@ def test_errors_show_what_a_terminal_would_obey(recipe: Recipe) -> None:
 
 
 def test_styles_and_layout_stay(capsys: pytest.CaptureFixture[str]) -> None:
-    SafeConsole(force_terminal=True, color_system="standard").print("[red]a[/]\tb\nc\x1b[2J")
+    SafeConsole(force_terminal=True, color_system="standard").print("a\tb\nc\x1b[2J", style="red", highlight=False)
     shown = capsys.readouterr().out
-    assert "\x1b[31ma\x1b[0m" in shown
+    assert "\x1b[31ma" in shown
     assert "c\\x1b" in shown
     assert "\x1b[2J" not in shown
+
+
+def test_words_in_square_brackets_are_shown(recipe: Recipe) -> None:
+    """Of a path, a goal or the name of a table; rich would take them for styles."""
+    outcome = recipe("world", "narrations", "--count", "2", "--output", "[red]new[/] [frontier.NAME].jsonl")
+    assert "[red]new[/] [frontier.NAME].jsonl" in outcome.out
+    assert "[frontier.NAME]" in recipe("reproduce", "frontier", "--dry-run").err
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,9 @@ def test_a_file_of_no_known_layout_is_told_the_formats(tmp_path: Path) -> None:
         read(tmp_path / "notes.txt")
     with pytest.raises(InputError, match="this is a folder"):
         read(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty: the folder is empty; "):
+        read(tmp_path / "empty")
     (tmp_path / "notes.zip").write_bytes(b"PK\5\6" + bytes(18))
     with pytest.raises(InputError, match=r"notes\.zip: the file holds no narrations"):
         read(tmp_path / "notes.zip")

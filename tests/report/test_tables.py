@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from tests.conftest import NARROW, assert_fits
 
-from recipe.report.elements import Cell, Heading, Section, Table, headings, row
+from recipe.report.elements import Cell, Heading, NamedValues, Section, Table, headings, row
 from recipe.report.html import page_environment
 from recipe.report.markdown import render_markdown
 from recipe.report.terminal import terminal_table
@@ -42,6 +42,15 @@ def test_every_form_shows_the_same_figures() -> None:
     assert "base &lt;b&gt;" in html
     assert "<b>+2.0</b>" in html
     assert "**+2.0**" in markdown
+
+
+def test_markdown_names_how_it_was_run() -> None:
+    """As the page does: a section of names and values alone is no empty heading."""
+    settings = NamedValues((("command", "recipe reproduce main"), ("seed", "0 | <b>")))
+    lines = render_markdown("Title", [], [Section("run", "Run", "Run", blocks=(settings, TABLE))]).split("\n")
+    first = lines.index("* command: recipe reproduce main")
+    assert lines[first + 1 : first + 3] == ["* seed: 0 | &lt;b>", ""]
+    assert lines[first + 3].startswith("**Accuracy**")
 
 
 def test_columns_of_one_group_share_a_column_of_the_terminal() -> None:

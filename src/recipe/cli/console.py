@@ -173,7 +173,7 @@ class PlainGroup(TyperGroup):
             del self._of_packages(ctx)[cmd_name]
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             line = f"the command {cmd_name!r} of {entry.module} cannot be loaded ({reason}); "
-            err.print(f"{line}repair or remove its package.", markup=False, highlight=False, soft_wrap=True)
+            err.print(f"{line}repair or remove its package.", highlight=False, soft_wrap=True)
             return None
         self.commands[cmd_name] = self.made_command(cmd_name, loaded)
         return self.commands[cmd_name]
@@ -261,8 +261,8 @@ class SafeConsole(Console):
     Words in square brackets are text: of a path or a step they would otherwise be taken for rich's markup, and vanish.
     """
 
-    def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, markup=False)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(markup=False, **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -424,7 +424,7 @@ class _Lines(logging.Handler):
     """Writes records as lines on standard error, above the bars where there are some."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        err.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
+        err.print(record.getMessage(), highlight=False, soft_wrap=True)
 
 
 def run(app: typer.Typer) -> int:
@@ -453,7 +453,7 @@ def run(app: typer.Typer) -> int:
             elif sentence is None:
                 raise
             else:
-                err.print(f"error: {shortened(sentence)}", style="red", markup=False, highlight=False, soft_wrap=True)
+                err.print(f"error: {shortened(sentence)}", style="red", highlight=False, soft_wrap=True)
                 return RecipeError.exit_code
         else:
             return 0

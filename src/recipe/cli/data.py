@@ -274,7 +274,7 @@ def prepare(
         "trained_and_tested": sorted(trained_and_tested(videos)),
     }
     for skipped in own.skipped:
-        err.print(f"skipped: {skipped.reason}", highlight=False, markup=False, soft_wrap=True)
+        err.print(f"skipped: {skipped.reason}", highlight=False, soft_wrap=True)
     counted = {
         "weakly supervised": sum(example.supervision == "weak" for example in examples),
         "in a model's words": result["worded"],

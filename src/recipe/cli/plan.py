@@ -426,7 +426,7 @@ def _planned(
         lines.append(line)
     reasons = [f"absent: {name}" for name in missing]
     for reason in (*reasons, *(f"no answer: {name}: {reason}" for name, reason in unanswered.items())):
-        console.err.print(f"left out, {reason}", highlight=False, markup=False, soft_wrap=True)
+        console.err.print(f"left out, {reason}", highlight=False, soft_wrap=True)
     return CommandOutput(result, lines)
 
 

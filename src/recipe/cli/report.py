@@ -164,7 +164,8 @@ def _metrics(run: Path) -> CommandOutput:
             means[name] = [sum(own) / len(own) if own else None for own in values]
     done = "finished" if record.get("finished") else "not finished"
     table = Table(
-        f"{len(steps):,} steps of `recipe train {record.get('stage', '')}`, {done}: means by quarter of the steps",
+        f"{len(steps):,} step{'' if len(steps) == 1 else 's'} of `recipe train {record.get('stage', '')}`, {done}: "
+        "means by quarter of the steps",
         "metric",
         headings(*(f"to {part[-1].get('step', bounds[index + 1])}" for index, part in enumerate(quarters))),
         tuple(row(name, *(None if mean is None else f"{mean:.3g}" for mean in own)) for name, own in means.items()),

@@ -259,7 +259,9 @@ def _run(
         tenth = -(-len(rewards) // 10)
         figures = f"{fmean(rewards[:tenth]):.3f} at first, {fmean(rewards[-tenth:]):.3f} at the end"
         notes = [*notes, f"control: reward {figures}; if this does not rise, no reward can"]
-    numbers = (f"{name} {value:.4g}" for name, value in last.items() if isinstance(value, int | float))
+    # The last row of rounds is of the plans after the last round, and would name one more.
+    shown = {name: value for name, value in last.items() if isinstance(value, int | float) and name != "round"}
+    numbers = (f"{name} {value:.4g}" for name, value in shown.items())
     lines = [f"model: {model}", f"card: {card}", "last step: " + ", ".join(numbers), *notes]
     return CommandOutput(
         {"model": str(model), "card": card, "config": resolved, "last_step": last, "notes": notes}, lines

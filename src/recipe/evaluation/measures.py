@@ -513,7 +513,7 @@ def terminal_tables(kind: type[Measure], scores: Scores, rows: str = "") -> list
     if examples := max((value.observations for value in scores.overall.values.values()), default=0):
         notes.append(f"{examples:,} examples, {samples} {'samples' if samples > 1 else 'sample'} each.")
     if counts.missing or counts.empty:
-        notes.append(f"{counts.missing:,} missing and {counts.empty:,} empty plans score as such by rule.")
+        notes.append(f"Scored by rule: {counts.missing:,} missing and {counts.empty:,} empty.")
     if counts.shortened:
         notes.append(f"{counts.shortened:,} plans were read shortened.")
     if counts.unscored:

@@ -202,7 +202,7 @@ class Plans:
 
 @dataclass(frozen=True, slots=True)
 class NamedValues:
-    """Names with their values, such as settings; on pages only."""
+    """Names with their values, such as settings."""
 
     pairs: tuple[tuple[str, str], ...]
 

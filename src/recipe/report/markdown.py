@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from recipe.report.elements import Section, Table
+from recipe.report.elements import NamedValues, Section, Table
 from recipe.report.html import shown
 
 _LONGEST = 2_000
@@ -18,7 +18,11 @@ def render_markdown(title: str, sentences: Sequence[str], sections: Sequence[Sec
         parts += [f"> **{markdown_text(warning)}**\n" for warning in section.warnings]
         parts += [f"{markdown_text(paragraph)}\n" for paragraph in section.paragraphs]
         parts += [*(f"* {markdown_text(finding)}" for finding in section.findings), ""]
-        parts += [line for block in section.blocks if isinstance(block, Table) for line in markdown_table(block)]
+        for block in section.blocks:
+            if isinstance(block, Table):
+                parts += markdown_table(block)
+            elif isinstance(block, NamedValues):
+                parts += [*(f"* {markdown_text(name)}: {markdown_text(value)}" for name, value in block.pairs), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
