@@ -331,7 +331,7 @@ def test_the_table_pairs_rows_and_says_what_was_missing(tmp_path: Path) -> None:
     assert control["control: random-goal", "3.iou"].published == 23.6
     assert control["control: goal-bigram", "3.iou"].published is None
     assert control["control: goal-bigram", "3.iou"].value.mean == pytest.approx(61)
-    assert any("goal-bigram" in one and one.lstrip().startswith("rl ") for one in vpa.not_beaten)
+    assert any("goal-bigram" in one and one.lstrip().startswith("RECIPE-RL ") for one in vpa.not_beaten)
     assert not any("random:" in one for one in vpa.not_beaten)
     told = vpa.labels["history"]
     assert {told[name] for name in ORACLE} == {"annotated"}

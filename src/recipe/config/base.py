@@ -218,8 +218,8 @@ def _explain(faults: Sequence[ErrorDetails], kind: type[Settings]) -> tuple[str,
     if first["type"] == "extra_forbidden":
         known = sorted(table.model_fields)
         unknown = [fault["loc"][0] for fault in faults if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1]
-        if table is kind and (told := next((name for name in _COMMANDS if name in unknown), None)):
-            return key, f"unknown key {key!r}; a file with the key {told!r} is for {_COMMANDS[told]}."
+        if table is kind and (known_key := next((name for name in _COMMANDS if name in unknown), None)):
+            return key, f"unknown key {key!r}; a file with the key {known_key!r} is for {_COMMANDS[known_key]}."
         nearest = nearest_key(names[-1], known)
         hint = f"did you mean {nearest!r}?" if nearest else f"known keys are {', '.join(known)}."
         return key, f"unknown key {key!r}; {hint}"

@@ -370,13 +370,15 @@ def _controls(
         compared.append((title, replace(values, table={**values.table, title: own}), rewarded))
     figures: list[MeasuredFigure] = []
     differences: list[Difference] = []
+    titles = {name: regime(name).title for name in paper.regimes}  # a model behind an endpoint has its own name
     for title, both, regimes in compared:
         for column, datasets in columns_of(both.datasets, per_dataset=paper.per_dataset):
             part = both.restricted(datasets)
             figures.append(part.figure(title, column))
             if column in SPLITS:
                 differences += [
-                    Difference(column, name, title, ACCURACY, part.difference(name, title)) for name in regimes
+                    Difference(column, titles.get(name, name), title, ACCURACY, part.difference(name, title))
+                    for name in regimes
                 ]
     sentences = [
         f"{column}: {sentence}"
@@ -469,7 +471,9 @@ def _vpa(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
             if column == VPA_MAIN:
                 measure = "mAcc at T = 3"
                 differences += [
-                    Difference("", own, title, measure, both.difference(own, title)) for own in values.table
+                    Difference("", row.title, title, measure, both.difference(row.name, title))
+                    for row in paper.rows
+                    if row.name in values.table
                 ]
     histories = {row.name: _history_name(settings, row.history, VPA_SAMPLES) for row, own in runs.items() if own}
     histories |= {figure.regime: "annotated, its last step" for figure in controls if figure.regime.endswith("bigram")}

@@ -52,13 +52,21 @@ def summarize(plans: Sequence[PartialPlan], horizon: int, assessed: bool = True)
 
 
 def count_sentences(counts: JsonObject) -> list[str]:
-    """A sentence for everything that `summarize` counts as short or missing; empty where nothing is."""
+    """A sentence for everything that `summarize` counts as short or missing; empty where nothing is.
+
+    >>> count_sentences({"short": 0, "lost": 1, "unscored": 2, "untold": {}})[0]
+    '1 answer held no action'
+    """
     reasons = {
-        "short": "plans are shorter than the horizon: nothing more was proposed",
-        "lost": "answers held no action",
-        "unscored": "actions were chosen by order alone: no value function gave a score",
+        "short": ("plan is", "plans are", "shorter than the horizon: nothing more was proposed"),
+        "lost": ("answer", "answers", "held no action"),
+        "unscored": ("action was", "actions were", "chosen by order alone: no value function gave a score"),
     }
-    sentences = [f"{counts[name]:,} {reason}" for name, reason in reasons.items() if counts[name]]
+    sentences = [
+        f"{counts[name]:,} {single if counts[name] == 1 else several} {reason}"
+        for name, (single, several, reason) in reasons.items()
+        if counts[name]
+    ]
     return sentences + [
         f"{name}: no score for {count:,} of {counts['candidates']:,} candidates, left out of their mean"
         for name, count in counts["untold"].items()
