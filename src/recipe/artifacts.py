@@ -41,8 +41,7 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
     killed process of this machine left behind is removed by the next attempt. Of several processes and threads that
     write one target, each has a path of its own, and the last to finish leaves its whole output.
     """
-    target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    (target := Path(target)).parent.mkdir(parents=True, exist_ok=True)
     pattern = re.compile(rf"\.{re.escape(target.name)}\.{_machine()}-(\d+)-\d+\.partial")
     with os.scandir(target.parent) as entries:
         begun = [(Path(entry.path), match) for entry in entries if (match := pattern.fullmatch(entry.name))]
@@ -155,8 +154,7 @@ def read_json(path: Path | str) -> Any:
 
     Raises InputError when it is missing or not JSON, deeper than Python reads, or holds half a character.
     """
-    path = Path(path)
-    if not path.is_file():
+    if not (path := Path(path)).is_file():
         raise not_a_file(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -193,8 +191,7 @@ def not_a_file(path: Path) -> InputError:
 
 def read_text(path: Path | str) -> str:
     """The text of a UTF-8 file, without a byte order mark. Raises InputError for no file, and for another encoding."""
-    path = Path(path)
-    if not path.is_file():
+    if not (path := Path(path)).is_file():
         raise not_a_file(path)
     try:
         return path.read_text(encoding="utf-8-sig")
@@ -238,8 +235,7 @@ def text_lines(path: Path | str, opened: BinaryIO | None = None) -> Iterator[tup
 
     Raises InputError for a file that is missing or blank, and for a line that is too long or not UTF-8.
     """
-    path = Path(path)
-    if not path.is_file():
+    if not (path := Path(path)).is_file():
         raise not_a_file(path)
     rows = 0
     with nullcontext(opened) if opened else path.open("rb") as stream:

@@ -30,6 +30,7 @@ from recipe.artifacts import locked
 
 # Files ---------------------------------------------------------------------------------------------------------------
 
+CONFIGS = Path(__file__).parents[2] / "configs"
 READS_LINES = {
     "corpus build": ("corpus", "build", "FILE", "--output", "new", "--encoder", "hash:64"),
     "data prepare": ("data", "prepare", "--procedures", "FILE", "--output", "new"),
@@ -338,6 +339,27 @@ def test_a_misspelt_command_is_answered_with_the_nearest(recipe: Recipe, words: 
     outcome = recipe(*words.split())
     assert outcome.code == 2
     assert f"{meant!r}" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "command"),
+    [
+        (("run",), "grpo-qwen2.5-3b", "recipe train"),
+        (("run",), "board", "recipe board init"),
+        (("run",), "models", "recipe reproduce --models"),
+        (("run",), "scales/tiny", "recipe reproduce --scale"),
+        (("train", "grpo"), "crossing", "recipe run"),
+        (("train", "check"), "crossing", "recipe run"),
+        (("reproduce", "main", "--models"), "crossing", "recipe run"),
+        (("board", "init"), "crossing", "recipe run"),
+    ],
+)
+def test_a_settings_file_of_another_command_is_told_whose_it_is(
+    recipe: Recipe, words: tuple[str, ...], file: str, command: str
+) -> None:
+    outcome = recipe(*words, CONFIGS / f"{file}.toml")
+    assert outcome.code == 1
+    assert f"is for {command}." in outcome.err
 
 
 def test_reports(recipe: Recipe) -> None:

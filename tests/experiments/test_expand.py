@@ -219,22 +219,6 @@ def test_a_file_says_its_kind_and_changes_reach_the_stages(tmp_path: Path) -> No
         load_experiment(FOLDER / "speech.toml", changes=["grpo.stps=7"])  # also where no run reads the table
 
 
-@pytest.mark.parametrize(
-    ("file", "command"),
-    [
-        ("grpo-qwen2.5-3b.toml", "recipe train"),
-        ("board.toml", "recipe board init"),
-        ("models.toml", "recipe reproduce --models"),
-        ("scales/tiny.toml", "recipe reproduce --scale"),
-    ],
-)
-def test_a_file_of_another_command_is_told_whose_it_is(file: str, command: str) -> None:
-    with pytest.raises(ConfigError, match=f"is for {command}"):
-        load_experiment(FOLDER / file)
-    with pytest.raises(ConfigError, match="is for recipe run"):
-        load_config(FOLDER / "crossing.toml", GRPOConfig)
-
-
 def test_rewards_to_compare_differ_in_nothing_else() -> None:
     values = {"grpo": {"steps": 7, "reward": {"verifier": "grounded"}}, "validation": {"every": 3, "prompts": 9}}
     config = experiment(source=WORLD, compared=["paper", "wrong", "validity"], **values)

@@ -21,6 +21,7 @@ from recipe.cli.console import (
     shows,
 )
 from recipe.cli.flags import settable, setting_keys
+from recipe.cli.settings_files import require_file_of
 from recipe.errors import RecipeError
 from recipe.progress import LOADING
 
@@ -138,6 +139,7 @@ def check(
     """
     from recipe.config.training import read_training
 
+    require_file_of("recipe train", config)
     return _checked(*read_training(config, changes or (), stage), measured=measure)
 
 
@@ -221,6 +223,7 @@ def _run(
     # Before the processes know of each other, one of each machine speaks.
     speaks = os.environ.get("LOCAL_RANK", "0") == "0"
     try:
+        require_file_of("recipe train", path)
         stage, settings = read_training(path, changes, stage)
         if control is not None:
             further = [f"control={control}", f"output={settings.output}-{control}"]

@@ -21,15 +21,6 @@ from recipe.errors import ConfigError
 
 Positive = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-_COMMANDS = {
-    "stage": "recipe train",
-    "source": "recipe run",
-    "tracks": "recipe board init",
-    "judge": "recipe reproduce --models",
-    "frontier": "recipe reproduce --models",
-    "cost": "recipe reproduce --scale",
-}
-"""Keys that tell which command a whole file is for, where it is given to another one."""
 FUNCTION_NAME = re.compile(r"(?P<module>[^\s:@/]+):(?P<function>[^\s:@/]+)(?:@(?P<source>[0-9a-f]{12}))?")
 """`module:function`, a function of the user's own (`recipe.functions`), with the hash of its source file or without."""
 
@@ -98,8 +89,7 @@ def read_config(path: Path | str, changes: Sequence[str] = ()) -> dict[str, Any]
 
     The file alone does not make a model's own code run: `trust_remote_code` is the user's to give.
     """
-    path = Path(path)
-    if path.is_dir():
+    if (path := Path(path)).is_dir():
         raise ConfigError(f"{path}: this is a folder; give the path of a TOML file.")
     if not path.is_file():
         problem = "this is a pipe or a device" if path.exists() else "the file does not exist"
@@ -217,9 +207,6 @@ def _explain(faults: Sequence[ErrorDetails], kind: type[Settings]) -> tuple[str,
             return key, f"{key if given is None else f'{key} = {given!r}'} was removed: {gone}."
     if first["type"] == "extra_forbidden":
         known = sorted(table.model_fields)
-        unknown = [fault["loc"][0] for fault in faults if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1]
-        if table is kind and (known_key := next((name for name in _COMMANDS if name in unknown), None)):
-            return key, f"unknown key {key!r}; a file with the key {known_key!r} is for {_COMMANDS[known_key]}."
         nearest = nearest_key(names[-1], known)
         hint = f"did you mean {nearest!r}?" if nearest else f"known keys are {', '.join(known)}."
         return key, f"unknown key {key!r}; {hint}"

@@ -95,10 +95,12 @@ def init(
         folder = run if run is not None else (_DEMO if (_DEMO / "data" / "test.jsonl").is_file() else None)
         board, tokens = demo_board(database, folder, encoder)
     else:
+        from recipe.cli.settings_files import require_file_of
         from recipe.config import load_config
         from recipe_apps.board.settings import BoardSettings
 
         assert config is not None
+        require_file_of("recipe board init", config)
         settings = load_config(config, BoardSettings)
         tokens = dict[str, str]()
 

@@ -9,6 +9,7 @@ import typer
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
 from recipe.cli.flags import settable, setting_keys
+from recipe.cli.settings_files import require_file_of
 from recipe.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def run(
     """
     from recipe_studies.experiments.settings import load_experiment
 
+    require_file_of("recipe run", config)
     experiment = load_experiment(config, quick=quick, controls=controls, changes=changes or ())
     if workers is not None:
         experiment = experiment.model_copy(update={"workers": workers})

@@ -80,12 +80,15 @@ def reproduce(
 
     Example: recipe reproduce all --scale tiny --data world
     """
+    from recipe.cli.settings_files import require_file_of
     from recipe.errors import InputError, require_packages
     from recipe_studies.reproduce.study import Endpoints, PaperStudy, load_endpoints
 
     require_packages({"cpu": "corpus search", "train": "training", "report": "the report"})
     if data != "world" and not Path(data).is_dir():
         raise InputError.at(data, "this folder does not exist", "give `world`, or a folder of benchmarks")
+    if models is not None:
+        require_file_of("recipe reproduce --models", models)
     endpoints = Endpoints() if models is None else load_endpoints(models, output)
     study = PaperStudy(
         tables=tuple(tables),
