@@ -67,10 +67,10 @@ def test_the_cells_of_the_notebook_run(folder: Path, monkeypatch: pytest.MonkeyP
     assert max(rewards, key=lambda name: rewards[name].total) == "right"
 
 
-def test_every_example_is_named_in_the_readme_and_tested() -> None:
-    readme, here = (path.read_text(encoding="utf-8") for path in (ROOT / "README.md", Path(__file__)))
+def test_every_example_is_named_in_the_guide_and_tested() -> None:
+    guide, here = (path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api.md", Path(__file__)))
     files = [path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb") and path.stem != "one_file"]
     assert len(files) == 5
     for name in files:
-        assert name in readme
+        assert name in guide
         assert name in here
