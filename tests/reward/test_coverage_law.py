@@ -17,7 +17,9 @@ from recipe.audit.coverage import (
     CoverageLaw,
     advice,
     known_laws,
+    matches,
     missing_videos,
+    ranked_mean,
     read_tasks,
     task_coverage,
 )
@@ -28,7 +30,7 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
-from recipe.reward.coverage import CoverageState, TaskPrompt, matches, ranked_mean
+from recipe.reward.coverage import CoverageState, TaskPrompt
 from recipe.stats import Interval
 from recipe.types import Narration, Segment
 
