@@ -3,10 +3,10 @@
     python benchmarks/known_tasks.py --data DATA [--speech NARRATIONS.jsonl] [--half development] [--name before]
 
 Corpora are step lists of COIN (cooking; repair), CrossTask and YouCook2 in DATA, automatic speech of YouCook2, and
-narrations of the embedded world, large and small. Told tasks are held-out videos of tasks of the corpus; tasks of
-other fields are those of benchmarks/everyday_tasks.txt and of COIN's other domains. Each has one step that is done, two,
-or its goal alone. The limits were found on the development half: other goals of COIN, other videos, and the list of the
-package. Runs under several names, such as that of an earlier version, are gathered in one file.
+narrations of the embedded world, large and small. Told tasks are held-out videos of tasks of the corpus; tasks of other
+fields are those of benchmarks/everyday_tasks.txt, of COIN's other domains and of the world's. Each has one step that is
+done, two, or its goal alone. The limits were found on the development half: other goals of COIN, other videos, and the
+list of the package. Runs under several names, such as that of an earlier version, are gathered in one file.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from recipe.corpus.encoders import open_encoder
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.coin import goal_of_class
 from recipe.data.procedures import read_procedures
-from recipe.reward.coverage import TaskPrompt
+from recipe.reward.coverage import CoverageState, TaskPrompt
 from recipe.reward.embeddings import StepEmbeddings
 from recipe.reward.verifier import Verifier
 from recipe.text import same_goal
@@ -39,7 +39,7 @@ from recipe.types import Narration, Procedure, Segment
 from recipe.world.load import load_world
 from recipe.world.narrator import narrate
 
-STATES = {"known": "known", "partly": "in part", "unknown": "unknown"}
+STATES: dict[CoverageState, str] = {"known": "known", "partly": "in part", "unknown": "unknown"}
 HALVES = ("development", "test")
 LISTS = {
     "development": ROOT / "src" / "recipe" / "reward" / "everyday_tasks.txt",
@@ -120,9 +120,24 @@ def main() -> None:
         runs,
         title="Tasks that a corpus knows",
         guide="audit.md",
-        body=["Percent of prompts.", *(table(rows, "corpus, done", name, digits=2) for name, rows in runs.items())],
+        body=body(runs),
         partial=asked.speech is None,
     )
+
+
+def body(runs: dict[str, dict[str, dict[str, float]]]) -> list[str | dict[str, Any]]:
+    """Of each run, a column for both kinds of tasks, and what most and least can be said of all corpora."""
+    rows: dict[str, dict[str, Any]] = {}
+    for run, found in runs.items():
+        for name, row in found.items():
+            for kind in ("told", "other fields"):
+                shares = (f"{row[f'{kind}: {word}']:.0f}" for word in STATES.values())
+                rows.setdefault(name, {})[f"{kind}, {run}"] = " / ".join(shares)
+    return [
+        "Percent of prompts whose task is known / known in part / not known; of held-out videos of the corpus's tasks "
+        "(*told*), and of tasks of other fields.",
+        table(rows, "corpus, done"),
+    ]
 
 
 def cases(data: Path, speech: Path | None, videos: int, half: str) -> Iterator[Case]:
@@ -162,13 +177,17 @@ def step_lists(
         if kept and len(narrations) < most:
             narrations += [one.narration for one in kept]
             told += [TaskPrompt(goal, tuple(one.steps), one.narration.video_id) for one in ranked[:held_out]]
-    return Case(f"{name}, {len(narrations[:most])} lists" if "lists" not in name else name, field, narrations[:most], told)
+    return Case(
+        f"{name}, {len(narrations[:most])} lists" if "lists" not in name else name, field, narrations[:most], told
+    )
 
 
 def spoken(recipes: Sequence[Procedure], speech: Path, videos: int, half: str) -> Iterator[Case]:
     """Large and small corpora of speech; told are recipes of videos of the half, less the prompt's own."""
     said = {row["video_id"]: [text for text in row["sentences"] if text.strip()] for _, row in read_jsonl(speech)}
-    order = sorted((name for name, texts in said.items() if len(texts) >= 5), key=lambda name: sha256(name.encode()).hexdigest())
+    order = sorted(
+        (name for name, texts in said.items() if len(texts) >= 5), key=lambda name: sha256(name.encode()).hexdigest()
+    )
     known = {one.video_id: one for one in recipes if one.goal and len(one.steps) > 1}
     for count in (videos, 60, 12):
         # The development half has videos at even places; a large corpus of the test half has all.

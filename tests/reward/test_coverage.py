@@ -65,7 +65,9 @@ def test_one_task_is_not_another(tmp_path: Path, goal: str) -> None:
     corpus = Corpus.open(tmp_path / "c")
     for done in (0, 1, 3):
         found = states(corpus, [TaskPrompt(other, tuple(steps[:done])) for other, steps in TASKS.items()])
-        assert {other: "known" for other, state in zip(TASKS, found, strict=True) if state == "known"} == {goal: "known"}
+        assert {other: "known" for other, state in zip(TASKS, found, strict=True) if state == "known"} == {
+            goal: "known"
+        }
 
 
 def test_a_goal_or_a_history_is_enough(corpus: Corpus) -> None:
@@ -148,7 +150,10 @@ def test_everyday_tasks_are_different_and_whole_and_none_tests_them() -> None:
     assert all(prompt.goal and len(prompt.history) >= 2 for prompt in prompts)
     rows = [
         [[part.strip() for part in line.split("|")] for line in file.read_text(encoding="utf-8").splitlines()[2:]]
-        for file in (Path(coverage.__file__).with_name("everyday_tasks.txt"), ROOT / "benchmarks" / "everyday_tasks.txt")
+        for file in (
+            Path(coverage.__file__).with_name("everyday_tasks.txt"),
+            ROOT / "benchmarks" / "everyday_tasks.txt",
+        )
     ]
     for column in (0, 1):
         ours, theirs = ({row[column] for row in part} for part in rows)
