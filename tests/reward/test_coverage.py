@@ -107,9 +107,9 @@ def test_no_task_is_known_that_no_narration_is_about(corpus: Corpus, monkeypatch
         assert (own.state == "known") == bool(knows.narrations_about(prompt, pool))
 
 
-@pytest.mark.parametrize("share", [0.25, 0.5, 0.74])
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
 def test_a_corpus_that_knows_everyday_tasks_still_tells_others_apart(tmp_path: Path, share: float) -> None:
-    """Three in four everyday tasks that the corpus tells do not raise the floor to where they are."""
+    """Everyday tasks that the corpus tells do not raise the floor to where they are."""
     tasks = everyday_tasks()[: int(share * len(everyday_tasks()))]
     told = [Narration(f"{n}", tuple(map(Segment, (own.goal, *own.history)))) for n, own in enumerate(tasks)]
     build_corpus(told, tmp_path / "c", CorpusConfig(encoder=EncoderConfig(name="hash:256")))
@@ -203,7 +203,7 @@ def test_narrations_about_a_task_are_counted_however_many_there_are(
     about = knows.narrations_about(prompt, pool)
     # Of the first one and its copy one counts.
     assert sorted(8 if number == 8 + count else number for number in about) == list(range(8, 8 + count))
-    assert all(coverage.NEAR_BEST <= fit <= 1.0 for fit in about.values())
+    assert all(0.75 <= fit <= 1.0 for fit in about.values())
     assert CorpusCoverage(corpus, corpus.encoder.encode).narrations_about(prompt, pool[::-1]) == about
     assert knows.narrations_about(prompt, pool[:8]) == {}
 

@@ -7,7 +7,8 @@ A prompt is a goal g and steps s_i that are done. A narration with segments y_k 
 cosines of vectors that are centred by the mean of many everyday tasks (`everyday_tasks.txt`): the encoder's common
 part, which no corpus changes. P_j is the best p_j among the narrations that goal and history find. How high it is
 without any narration of the task depends on the corpus, for speech says a little of everything: the floor b_j is the
-lower quartile of P_j over the everyday tasks, so that a corpus may know three in four of them. The fit of the prompt is
+lower quartile of P_j over the everyday tasks, so that a corpus may know three in four of them, and at most
+`HIGHEST_FLOOR`, so that it may know all. The fit of the prompt is
 
     fit = mean over j of (P_j - b_j) / (1 - b_j)
 
@@ -16,9 +17,10 @@ part, or knows it, provided that a narration is about it. The limits were found 
 lists and speech, and tested on the other half (benchmarks/known_tasks.py).
 
 Which narrations of a pool are about the task is a question of its own: the pool has a fixed size, and a corpus may tell
-a task once or a thousand times. The fit of one narration is the mean of its p_j with the weights of `_FIT`. It is about
-the task where its fit is at least `LEAST_FIT`, and at least `NEAR_BEST` of the best one's when all vectors are centred
-by the mean of the corpus, which tells tasks of one field apart (benchmarks/pool_size.py).
+a task once or a thousand times. Here all vectors are centred by the mean of the corpus, which tells tasks of one field
+apart. The fit of one narration is the mean of its p_j with the weights of `_FIT`. It is about the task where its fit is
+above `LEAST_FIT` and at least `NEAR_BEST` of the best one's, which was found with MiniLM on half of the goals of the
+world, of step lists and of speech (benchmarks/pool_size.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,12 +51,12 @@ RANKS = 50
 """Narrations that are found for the goal, and for the history."""
 FEWEST = 8
 """Narrations of a corpus whose coverage can be measured."""
-FLOOR = 0.25
-"""Share of everyday tasks that a corpus is assumed not to know."""
+FLOOR, HIGHEST_FLOOR = 0.25, 0.45
+"""Share of everyday tasks that a corpus is assumed not to know, and what a corpus that knows them all may ask."""
 _FIT = (1.0, 0.5, 0.5)
 """Weights of the segment nearest to the goal, of the narration as a whole, of the segments nearest to the history."""
-LEAST_FIT, NEAR_BEST = 0.45, 0.85
-"""Fit from which on a narration can be about a task, and the share of the best fit that it needs."""
+LEAST_FIT, NEAR_BEST = 0.5, 0.75
+"""Fit above which a narration can be about a task, and the share of the best fit that it needs."""
 _PROMPTS_KEPT = 256
 """Prompts whose narrations are kept: those of all plans under way."""
 CoverageState = Literal["known", "partly", "unknown"]
@@ -128,7 +130,7 @@ class CorpusCoverage:
         tasks, kept = everyday_tasks(), None
         if (manifest := getattr(self._corpus, "manifest", None)) is not None:
             asked = [[prompt.goal, *prompt.history] for prompt in tasks]
-            name = fingerprint([manifest["id"], manifest["encoder"], RANKS, FLOOR, asked])
+            name = fingerprint([manifest["id"], manifest["encoder"], RANKS, FLOOR, HIGHEST_FLOOR, asked])
             kept = cache_folder() / "coverage" / f"{name[:32]}.json"
             # Made again where it is not there or damaged.
             with suppress(RecipeError, KeyError, TypeError, ValueError):
@@ -140,10 +142,10 @@ class CorpusCoverage:
         baseline = replace(self._baseline, mean=mean)
         with self._progress.task("Ask the corpus for everyday tasks", len(tasks)) as advance:
             best = []
-            for parts in self._found(tasks, baseline):
-                best.append(parts.max(axis=1))
+            for task, (steps, numbers) in zip(tasks, self._found(tasks), strict=True):
+                best.append(self._parts(baseline, task, steps, numbers).max(axis=1))
                 advance(1)
-        floors = np.quantile(best, FLOOR, axis=0)
+        floors = np.minimum(np.quantile(best, FLOOR, axis=0), HIGHEST_FLOOR)
         if kept is not None:
             with suppress(OSError, RecipeError):  # a home that cannot be written to costs time and nothing else
                 write_json(kept, {"mean": mean.tolist(), "floors": floors.tolist()})
@@ -160,12 +162,16 @@ class CorpusCoverage:
             raise InputError("a prompt has neither a goal nor a step that is done; give one of them.")
         baseline, floors = self._everyday
         covered = list[PromptCoverage | None]()
-        for prompt, parts in zip(prompts, self._found(prompts, baseline), strict=True):
-            floor = floors[[*(0, 1)[: 2 * len(prompt.goals)], *([2] if prompt.history else [])]]
-            fit = float(np.mean((parts.max(axis=1) - floor) / (1.0 - floor))) if parts.size else 0.0
+        for prompt, (steps, numbers) in zip(prompts, self._found(prompts), strict=True):
+            fit, about = 0.0, False
+            if numbers:
+                floor = floors[[*(0, 1)[: 2 * len(prompt.goals)], *([2] if prompt.history else [])]]
+                best = self._parts(baseline, prompt, steps, numbers).max(axis=1)
+                fit = float(np.mean((best - floor) / (1.0 - floor)))
+                about = bool(_fits(self._parts(self._baseline, prompt, steps, numbers)).max() >= LEAST_FIT)
             state: CoverageState = "unknown"
             if fit >= LIMITS["partly"]:
-                state = "known" if fit >= LIMITS["known"] and _fits(parts).max() >= LEAST_FIT else "partly"
+                state = "known" if about and fit >= LIMITS["known"] else "partly"
             covered.append(PromptCoverage(fit, state))
         return covered
 
@@ -180,22 +186,17 @@ class CorpusCoverage:
             return {}
         if (known := self._about.get((prompt, tuple(numbers)))) is not None:
             return known
-        steps = self._embed(texts)
-        near = np.flatnonzero(_fits(self._parts(self._everyday[0], prompt, steps, numbers)) >= LEAST_FIT)
-        numbers = [numbers[k] for k in near]
-        about = dict[int, float]()
-        if numbers:
-            fit = _fits(self._parts(self._baseline, prompt, steps, numbers))
-            best = float(fit.max())
-            ranked = [k for k in np.argsort(-fit, kind="stable") if fit[k] >= min(NEAR_BEST * best, best)]
-            narrations = [self._corpus.narration(numbers[k]) for k in ranked]
-            distinct = without_copies([" ".join(segment.text for segment in own.segments) for own in narrations])
-            about = {numbers[ranked[place]]: float(fit[ranked[place]]) / best for place in distinct}
-        self._about.put((prompt, tuple(sorted(set(pool)))), about)
+        fit = _fits(self._parts(self._baseline, prompt, self._embed(texts), numbers))
+        least = max(LEAST_FIT, NEAR_BEST * float(fit.max()))
+        best = [k for k in np.argsort(-fit, kind="stable") if fit[k] >= least]
+        narrations = [self._corpus.narration(numbers[k]) for k in best]
+        distinct = without_copies([" ".join(segment.text for segment in own.segments) for own in narrations])
+        about = {numbers[best[place]]: float(fit[best[place]] / fit.max()) for place in distinct}
+        self._about.put((prompt, tuple(numbers)), about)
         return about
 
-    def _found(self, prompts: Sequence[TaskPrompt], baseline: SimilarityBaseline) -> Iterator[Floats]:
-        """The parts [P, N] of the narrations that goal and history of each prompt find, less those of its video."""
+    def _found(self, prompts: Sequence[TaskPrompt]) -> Iterator[tuple[Vectors, list[int]]]:
+        """The vectors of each prompt's texts, and the narrations that these find, less those of its video."""
         searches = list(dict.fromkeys(steps for own in prompts for steps in (own.goals, own.history) if steps))
         texts = sorted({text for steps in searches for text in steps})
         vectors = dict(zip(texts, self._embed(texts), strict=True)) if texts else {}
@@ -207,15 +208,12 @@ class CorpusCoverage:
             if prompt.video_id:
                 own = VideoIds([prompt.video_id])
                 numbers = [n for n in numbers if not own.may_be(self._corpus.narration(n).video_id)]
-            steps = np.stack([vectors[text] for text in (*prompt.goals, *prompt.history)])
-            yield self._parts(baseline, prompt, steps, numbers)
+            yield np.stack([vectors[text] for text in (*prompt.goals, *prompt.history)]), numbers
 
     def _parts(
         self, baseline: SimilarityBaseline, prompt: TaskPrompt, steps: Vectors, numbers: Sequence[int]
     ) -> Floats:
-        """The parts [P, N] that a prompt has, of its texts' vectors with some narrations; without any, [0, 0]."""
-        if not numbers:
-            return np.zeros((0, 0))
+        """The parts [P, N] that a prompt has, of its texts' vectors with some narrations."""
         x, goals = centred(steps, baseline.mean), len(prompt.goals)
         similarities, offsets = baseline.similarities(self._corpus, numbers, x)
         nearest = np.array([similarities[first:end].max(axis=0) for first, end in pairwise(offsets)])
