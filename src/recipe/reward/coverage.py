@@ -142,7 +142,7 @@ class CorpusCoverage:
         baseline = replace(self._baseline, mean=mean)
         with self._progress.task("Ask the corpus for everyday tasks", len(tasks)) as advance:
             best = []
-            for task, (steps, numbers) in zip(tasks, self._found(tasks), strict=True):
+            for task, (steps, numbers) in zip(tasks, self._searched(tasks), strict=True):
                 best.append(self._parts(baseline, task, steps, numbers).max(axis=1))
                 advance(1)
         floors = np.minimum(np.quantile(best, FLOOR, axis=0), HIGHEST_FLOOR)
@@ -162,7 +162,7 @@ class CorpusCoverage:
             raise InputError("a prompt has neither a goal nor a step that is done; give one of them.")
         baseline, floors = self._everyday
         covered = list[PromptCoverage | None]()
-        for prompt, (steps, numbers) in zip(prompts, self._found(prompts), strict=True):
+        for prompt, (steps, numbers) in zip(prompts, self._searched(prompts), strict=True):
             fit, about = 0.0, False
             if numbers:
                 floor = floors[[*(0, 1)[: 2 * len(prompt.goals)], *([2] if prompt.history else [])]]
@@ -195,7 +195,7 @@ class CorpusCoverage:
         self._about.put((prompt, tuple(numbers)), about)
         return about
 
-    def _found(self, prompts: Sequence[TaskPrompt]) -> Iterator[tuple[Vectors, list[int]]]:
+    def _searched(self, prompts: Sequence[TaskPrompt]) -> Iterator[tuple[Vectors, list[int]]]:
         """The vectors of each prompt's texts, and the narrations that these find, less those of its video."""
         searches = list(dict.fromkeys(steps for own in prompts for steps in (own.goals, own.history) if steps))
         texts = sorted({text for steps in searches for text in steps})
@@ -203,8 +203,8 @@ class CorpusCoverage:
         stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
         hits = dict(zip(searches, self._corpus.search_batch(stacks, RANKS + 1), strict=True))
         for prompt in prompts:
-            found = (hits[steps] for steps in (prompt.goals, prompt.history) if steps)
-            numbers = sorted({hit.narration for ranked in found for hit in ranked})
+            rankings = (hits[steps] for steps in (prompt.goals, prompt.history) if steps)
+            numbers = sorted({hit.narration for ranked in rankings for hit in ranked})
             if prompt.video_id:
                 own = VideoIds([prompt.video_id])
                 numbers = [n for n in numbers if not own.may_be(self._corpus.narration(n).video_id)]
