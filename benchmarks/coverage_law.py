@@ -30,7 +30,7 @@ from scipy.optimize import least_squares
 from recipe.alignment import backends
 from recipe.artifacts import read_json, write_json
 from recipe.audit import coverage
-from recipe.audit.coverage import LAW, law_of
+from recipe.audit.coverage import LAW, law_of, matches
 from recipe.audit.perturb import TRUE, AuditPrompt, build_prompts, select
 from recipe.audit.score import NamedScorer, controls, score_prompts
 from recipe.audit.shares import prompt_means, win_table
@@ -40,7 +40,7 @@ from recipe.corpus.store import Corpus
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.procedures import read_procedures
 from recipe.progress import LogLines
-from recipe.reward.coverage import TaskPrompt, matches
+from recipe.reward.coverage import TaskPrompt
 from recipe.reward.embeddings import StepEmbeddings, TextEncoder, Vectors
 from recipe.reward.verifier import Verifier
 from recipe.stats import mean_interval

@@ -17,7 +17,9 @@ from recipe.audit.coverage import (
     CoverageLaw,
     advice,
     known_laws,
+    matches,
     missing_videos,
+    ranked_mean,
     read_tasks,
     task_coverage,
 )
@@ -28,7 +30,7 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
-from recipe.reward.coverage import CoverageState, TaskPrompt, matches, ranked_mean
+from recipe.reward.coverage import CoverageState, TaskPrompt
 from recipe.stats import Interval
 from recipe.types import Narration, Segment
 
@@ -64,18 +66,18 @@ LAW = CoverageLaw(
 )
 
 
-def told(tasks: dict[str, int]) -> list[Narration]:
-    """So many narrations of each task, and chatter of like length."""
+def told(tasks: dict[str, int], named: bool = False) -> list[Narration]:
+    """So many narrations of each task, and chatter of like length; `named` ones say their goal first."""
     chatter = [Narration(f"chat {n}", tuple(Segment(f"zq{n}{i} xk{i}{n}") for i in range(6))) for n in range(60)]
     return chatter + [
-        Narration(f"{goal} {n}", tuple(Segment(f"{step} number {n}") for step in TASKS[goal]))
+        Narration(f"{goal} {n}", tuple(map(Segment, [goal] * named + [f"{step} number {n}" for step in TASKS[goal]])))
         for goal, count in tasks.items()
         for n in range(count)
     ]
 
 
-def corpus_of(folder: Path, tasks: dict[str, int]) -> Corpus:
-    build_corpus(told(tasks), folder, CorpusConfig(encoder=EncoderConfig(name="hash:256")))
+def corpus_of(folder: Path, tasks: dict[str, int], named: bool = False) -> Corpus:
+    build_corpus(told(tasks, named), folder, CorpusConfig(encoder=EncoderConfig(name="hash:256")))
     return Corpus.open(folder)
 
 
@@ -235,7 +237,7 @@ def test_examples_need_no_continuation_and_procedures_are_cut(tmp_path: Path) ->
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Arguments on a corpus that tells two of three tasks, with a law of its own."""
     monkeypatch.setattr(coverage, "known_laws", lambda: {"grounded": LAW})
-    corpus_of(tmp_path / "corpus", {"brew tea": 12, "fix a tyre": 4})
+    corpus_of(tmp_path / "corpus", {"brew tea": 12, "fix a tyre": 4}, named=True)
     rows = [{"goal": one.goal, "history": list(one.history)} for one in prompts()]
     (tmp_path / "examples.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return ["coverage", "--corpus", str(tmp_path / "corpus"), "--tasks", str(tmp_path / "examples.jsonl")]

@@ -1,14 +1,19 @@
 """How well a corpus covers each task, and the audit to expect of a reward there: the coverage law (docs/audit.md).
 
-The law is a curve over the match of a prompt (`recipe.reward.coverage`). Each further narration of a task adds less to
-the match than the one before, as it does to the quality of the reward. Of a task that the corpus does not know the law
-says nothing: it was fitted on tasks of everyday videos, of which any corpus of videos knows a little.
+The law is a curve over the match of a prompt. Narrations are searched for by the goal and by the steps s that are done,
+in turns, and b_1 >= b_2 >= ... are the best values of B(s) / |s| among them (B as in `recipe.reward.grounded`); q is
+the mean over random narrations. In the match the i-th narration weighs 1 / i,
+
+    match = (sum over i of (b_i - q) / i) / (sum over i of 1 / i)
+
+because each further narration of a task adds less, as it does to the quality of the reward. The law says something of
+tasks that the corpus knows (`recipe.reward.coverage`) alone: it was fitted on such tasks.
 """
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,16 +22,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recipe.alignment import backends
 from recipe.artifacts import to_json
 from recipe.audit.perturb import FEWEST as FEWEST_STEPS
 from recipe.audit.perturb import MOST, collapsed, cut_at
+from recipe.audit.score import FAR
 from recipe.audit.shares import in_percent
 from recipe.data.procedures import procedure_rows
+from recipe.data.video_ids import VideoIds
 from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.report.elements import Cell, Table, headings
 from recipe.report.elements import row as table_row
-from recipe.reward.coverage import FEWEST, CorpusCoverage, CoverageState, TaskPrompt
+from recipe.reward.baselines import centred
+from recipe.reward.coverage import FEWEST, RANKS, CorpusCoverage, CoverageState, Embed, TaskPrompt
+from recipe.reward.embeddings import NarrationIndex
+from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.scorer import prompt_outcomes
 from recipe.reward.verifier import Verifier
 from recipe.stats import Interval
@@ -280,7 +291,8 @@ def measure_tasks(
     if len(covered) < len(prompts):
         count = len(verifier.corpus)
         raise ComputeError(f"A corpus of {count} narrations is too small for this; {FEWEST} are needed.")
-    values = [own.match if own.history_match is None else own.history_match for own in covered]
+    asked = [prompt if prompt.history else replace(prompt, history=prompt.goals) for prompt in prompts]
+    values = matches(verifier.corpus, asked, verifier.embed, progress=progress)
     outcomes = prompt_outcomes(verifier, [(prompt.goal, prompt.history) for prompt in prompts])
     reported = [outcome.coverage if isinstance(outcome, Reward) else None for outcome in outcomes]
     return CoverageReport(
@@ -323,17 +335,19 @@ def coverage_table(report: CoverageReport, limit: int | None = None, brief: bool
 
 
 def advice(task: TaskCoverage, target: float) -> str:
-    """What to do about a task, one thing, in words; empty where neither the corpus nor a law says."""
+    """What to do about a task, one thing, in words; empty where neither the corpus nor a law says.
+
+    Of a task that the corpus does not know, or knows in part, it says neither to train nor what to expect.
+    """
     if task.state != "known":
         return {"unknown": "leave out", "partly": "look at the evidence"}[task.state]
     if task.gain is None:
         return ""
-    if task.missing == 0:
+    if task.covered or task.missing == 0:
         return "train"
-    videos = "" if task.missing is None else f"{task.missing} more video{'s' * (task.missing != 1)}"
-    if not task.covered:
-        return f"add {videos} to reach {100 * target:.0f}" if videos else "leave out"
-    return f"train; {videos or 'no number of videos'} would reach {100 * target:.0f}"
+    if task.missing is None:
+        return "leave out"
+    return f"add {task.missing} more video{'s' * (task.missing != 1)} to reach {100 * target:.0f}"
 
 
 def report_json(report: CoverageReport) -> dict[str, Any]:
@@ -346,3 +360,60 @@ def report_json(report: CoverageReport) -> dict[str, Any]:
         "leave_out": [task.task for task in report.tasks if advice(task, report.target) == "leave out"],
         "tasks": [to_json(task) | {"advice": advice(task, report.target)} for task in report.tasks],
     }
+
+
+def matches(
+    corpus: NarrationIndex,
+    prompts: Sequence[TaskPrompt],
+    embed: Embed,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> list[float]:
+    """The match of each prompt, in order; narrations of its own video are passed over. `seed` draws random narrations.
+
+    Raises ComputeError for a corpus of fewer than 8 narrations.
+    """
+    if len(corpus) < FEWEST:
+        raise ComputeError(f"A corpus of {len(corpus)} narrations is too small for this; {FEWEST} are needed.")
+    queries = [(prompt.goals, prompt.history) for prompt in prompts]
+    searches = list(dict.fromkeys(steps for own in queries for steps in own if steps))
+    texts = sorted({text for steps in searches for text in steps})
+    vectors = dict(zip(texts, embed(texts), strict=True)) if texts else {}
+    stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
+    hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
+    baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
+    order = np.random.default_rng(seed).permutation(len(corpus))
+    videos = dict[int, str]()
+    values = []
+    with progress.task("Match narrations", len(prompts)) as advance:
+        for prompt, own_queries in zip(prompts, queries, strict=True):
+            turns = zip(*(hits[steps] for steps in own_queries if steps), strict=False)
+            ranked = dict.fromkeys(hit.narration for turn in turns for hit in turn)
+            others = list(ranked)
+            far = [int(number) for number in order[: FAR + len(ranked) + 1] if int(number) not in ranked]
+            if prompt.video_id:
+                for number in (*others, *far):
+                    if number not in videos:
+                        videos[number] = corpus.narration(number).video_id
+                own = VideoIds([prompt.video_id])
+                others, far = ([n for n in numbers if not own.may_be(videos[n])] for numbers in (others, far))
+            others, far = others[:RANKS], far[:FAR]
+            x = centred(np.stack([vectors[step] for step in prompt.history]), baseline.mean)
+            similarities, offsets = baseline.similarities(corpus, [*others, *far], x)
+            W = calibrated(similarities, baseline.floors(x))
+            matched = backend.grouped_free_alignment(W, [0, len(x)], offsets).matched[1] / len(x)
+            chance = float(matched[len(others) :].mean()) if far else 0.0
+            values.append(ranked_mean(matched[: len(others)]) - chance)
+            advance(1)
+    return values
+
+
+def ranked_mean(values: Floats) -> float:
+    """The mean of values with weights 1 / i from the highest to the lowest, RANKS of them; missing ones are 0.
+
+    >>> round(ranked_mean(np.array([0.0, 1.0])) * sum(1 / i for i in range(1, RANKS + 1)), 9)
+    1.0
+    """
+    weights = 1.0 / np.arange(1, RANKS + 1)
+    best = np.sort(values)[::-1][:RANKS]
+    return float(best @ weights[: len(best)] / weights.sum())

@@ -25,7 +25,7 @@ from recipe.audit.perturb import AuditProcedure, AuditPrompt, Embed, Selection
 from recipe.errors import ComputeError
 from recipe.progress import SILENT, Progress
 from recipe.reward.baselines import RelevanceScorer, centred
-from recipe.reward.coverage import FAR, FEWEST
+from recipe.reward.coverage import FEWEST
 from recipe.reward.embeddings import NarrationIndex, Vectors
 from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, batches, outcomes_of, plain_reward
@@ -38,6 +38,8 @@ LENGTH, RELEVANCE = "length", "relevance"
 """Names of the controls."""
 NEAR = 10
 """Narrations that are nearest to a procedure."""
+FAR = 40
+"""Random narrations, which say what chance gives."""
 MIXTURES = 4
 """Mixtures that a procedure is compared with."""
 TIE = 1e-6

@@ -272,7 +272,7 @@ def parts(explanation: Explanation) -> list[RewardTerm]:
     if reward.coverage is not None:
         named.append(RewardTerm("coverage", reward.coverage, "how far the pool covers the prompt, for any plan"))
     if (covered := explanation.coverage) is not None:
-        named.append(RewardTerm("match", covered.match, f"how well narrations match the task. {covered.sentence}"))
+        named.append(RewardTerm("fit", covered.fit, f"how near narrations are to the task. {covered.sentence}"))
     further = reward.parts.items()
     return named + [RewardTerm(name.replace("_", " "), value, meanings.get(name, "")) for name, value in further]
 

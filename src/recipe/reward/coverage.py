@@ -1,30 +1,31 @@
 """How far a corpus knows a task, in words that hold for any corpus, reward and size of pool (docs/audit.md).
 
-A prompt is a goal and the steps s that are done. Narrations are searched for by the goal and by s, in turns, and
-b_1 >= b_2 >= ... are the best values of B(s) / |s| among them (B as in `recipe.reward.grounded`); q is the mean over
-random narrations. The statistic is the match, in which the i-th narration weighs 1 / i:
+A prompt is a goal g and steps s_i that are done. A narration with segments y_k is near it in three parts,
 
-    match = (sum over i of (b_i - q) / i) / (sum over i of 1 / i)
+    p_1 = max_k <g, y_k>,   p_2 = <g, mean_k y_k>,   p_3 = mean over i of max_k <s_i, y_k>
 
-How high a match is without any narration of the task depends on the corpus: speech says a little of everything. So the
-mean of the matches of s and of the goal is compared with that of prompts that no corpus of everyday videos is about
-(`foreign.txt`). Above 99% of these the corpus knows the task, above 90% it knows it in part. A corpus that does know
-some of them would ask too much of others: no limit is further from their median than so many standard deviations, which
-are estimated from the median absolute deviation.
+cosines of vectors that are centred by the mean of many everyday tasks (`everyday_tasks.txt`): the encoder's common
+part, which no corpus changes. P_j is the best p_j among the narrations that goal and history find. How high it is
+without any narration of the task depends on the corpus, for speech says a little of everything: the floor b_j is the
+lower quartile of P_j over the everyday tasks, so that a corpus may know three in four of them, and at most
+`HIGHEST_FLOOR`, so that it may know all. The fit of the prompt is
+
+    fit = mean over j of (P_j - b_j) / (1 - b_j)
+
+0 is what the corpus says of any task, 1 the task in the same words. From `LIMITS` on the corpus knows the task in
+part, or knows it, provided that a narration is about it. The limits were found on half of the fields and goals of step
+lists and speech, and tested on the other half (benchmarks/known_tasks.py).
 
 Which narrations of a pool are about the task is a question of its own: the pool has a fixed size, and a corpus may tell
-a task once or a thousand times. The fit of a narration with segments y_k to a goal g and a history of steps s_i is the
-mean, with the weights of `_FIT`, of centred cosines
-
-    max_k <g, y_k>,   <g, mean_k y_k>,   mean over i of max_k <s_i, y_k>
-
-A narration is about the task where its fit is above `LEAST_FIT` and at least `NEAR_BEST` of the best one's, which was
-found with MiniLM on half of the goals of the world, of step lists and of speech (benchmarks/pool_size.py).
+a task once or a thousand times. Here all vectors are centred by the mean of the corpus, which tells tasks of one field
+apart. The fit of one narration is the mean of its p_j with the weights of `_FIT`. It is about the task where its fit is
+above `LEAST_FIT` and at least `NEAR_BEST` of the best one's, which was found with MiniLM on half of the goals of the
+world, of step lists and of speech (benchmarks/pool_size.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import pairwise
@@ -33,26 +34,25 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.alignment import backends
 from recipe.artifacts import cache_folder, fingerprint, read_json, write_json
 from recipe.corpus.near_copies import without_copies
 from recipe.data.video_ids import VideoIds
-from recipe.errors import ComputeError, InputError, RecipeError
+from recipe.errors import InputError, RecipeError
 from recipe.progress import SILENT, Progress
 from recipe.reward.baselines import centred
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors
-from recipe.reward.grounded import SimilarityBaseline, calibrated
+from recipe.reward.grounded import SimilarityBaseline
 from recipe.rows import Text, Texts
 
 Floats = NDArray[np.float64]
 Embed = Callable[[Sequence[str]], Vectors]
 
 RANKS = 50
-"""Narrations that a sequence of steps is compared with."""
-FAR = 40
-"""Random narrations, which say what chance gives."""
+"""Narrations that are found for the goal, and for the history."""
 FEWEST = 8
 """Narrations of a corpus whose coverage can be measured."""
+FLOOR, HIGHEST_FLOOR = 0.25, 0.45
+"""Share of everyday tasks that a corpus is assumed not to know, and what a corpus that knows them all may ask."""
 _FIT = (1.0, 0.5, 0.5)
 """Weights of the segment nearest to the goal, of the narration as a whole, of the segments nearest to the history."""
 LEAST_FIT, NEAR_BEST = 0.5, 0.75
@@ -60,10 +60,8 @@ LEAST_FIT, NEAR_BEST = 0.5, 0.75
 _PROMPTS_KEPT = 256
 """Prompts whose narrations are kept: those of all plans under way."""
 CoverageState = Literal["known", "partly", "unknown"]
-_LIMITS = {"partly": (0.90, 2.0), "known": (0.99, 4.0)}
-"""Share of foreign prompts below each state, and the most standard deviations from their median."""
-_NORMAL = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
+LIMITS: dict[CoverageState, float] = {"partly": 0.20, "known": 0.30}
+"""Fit from which on a prompt is in each state."""
 _SENTENCES: dict[CoverageState, str] = {
     "known": "The corpus knows this task.",
     "partly": "The corpus knows this task in part.",
@@ -86,15 +84,18 @@ class TaskPrompt:
     video_id: str = ""
     """Its video, which does not cover it; empty where it is not known."""
 
+    @property
+    def goals(self) -> Texts:
+        """The goal, if there is one."""
+        return (self.goal,) if self.goal.strip() else ()
+
 
 class PromptCoverage(NamedTuple):
     """How far a corpus knows the task of a prompt."""
 
-    match: float
-    """The mean of the matches of goal and history, or of the one that is there."""
+    fit: float
+    """0 is what the corpus says of any task, 1 the task in the same words."""
     state: CoverageState
-    history_match: float | None = None
-    """The match of the history alone, by which the coverage law predicts; None without a history."""
 
     @property
     def sentence(self) -> str:
@@ -113,16 +114,42 @@ def sentence_of_plan(covered: PromptCoverage | None) -> str:
 
 
 class CorpusCoverage:
-    """What one corpus knows. The first question also asks it for foreign prompts; of a folder, that answer is kept."""
+    """What one corpus knows. The first question also asks it for everyday tasks; of a folder, that answer is kept."""
 
     def __init__(self, corpus: NarrationIndex, embed: Embed, progress: Progress = SILENT) -> None:
         self._corpus, self._embed, self._progress = corpus, embed, progress
-        self._limits: dict[str, dict[str, float]] = {}
         self._about = LruCache[tuple[TaskPrompt, tuple[int, ...]], dict[int, float]](_PROMPTS_KEPT)
 
     @cached_property
     def _baseline(self) -> SimilarityBaseline:
         return SimilarityBaseline.of(self._corpus)
+
+    @cached_property
+    def _everyday(self) -> tuple[SimilarityBaseline, Floats]:
+        """What centres texts by everyday tasks, and the floor of each part."""
+        tasks, kept = everyday_tasks(), None
+        if (manifest := getattr(self._corpus, "manifest", None)) is not None:
+            asked = [[prompt.goal, *prompt.history] for prompt in tasks]
+            name = fingerprint([manifest["id"], manifest["encoder"], RANKS, FLOOR, HIGHEST_FLOOR, asked])
+            kept = cache_folder() / "coverage" / f"{name[:32]}.json"
+            # Made again where it is not there or damaged.
+            with suppress(RecipeError, KeyError, TypeError, ValueError):
+                held = read_json(kept)
+                mean, floors = np.array(held["mean"], np.float32), np.array(held["floors"], np.float64)
+                if mean.shape == self._baseline.mean.shape and floors.shape == (len(_FIT),):
+                    return replace(self._baseline, mean=mean), floors
+        mean = self._embed([text for prompt in tasks for text in (prompt.goal, *prompt.history)]).mean(axis=0)
+        baseline = replace(self._baseline, mean=mean)
+        with self._progress.task("Ask the corpus for everyday tasks", len(tasks)) as advance:
+            best = []
+            for task, (steps, numbers) in zip(tasks, self._searched(tasks), strict=True):
+                best.append(self._parts(baseline, task, steps, numbers).max(axis=1))
+                advance(1)
+        floors = np.minimum(np.quantile(best, FLOOR, axis=0), HIGHEST_FLOOR)
+        if kept is not None:
+            with suppress(OSError, RecipeError):  # a home that cannot be written to costs time and nothing else
+                write_json(kept, {"mean": mean.tolist(), "floors": floors.tolist()})
+        return baseline, floors
 
     def of(self, prompts: Sequence[TaskPrompt]) -> list[PromptCoverage | None]:
         """The coverage of each prompt, in order; None where the corpus has fewer than 8 narrations.
@@ -131,17 +158,21 @@ class CorpusCoverage:
         """
         if len(self._corpus) < FEWEST:
             return [None] * len(prompts)
-        if not self._limits:
-            self._limits = self._known_limits()
+        if any(not prompt.goals and not prompt.history for prompt in prompts):
+            raise InputError("a prompt has neither a goal nor a step that is done; give one of them.")
+        baseline, floors = self._everyday
         covered = list[PromptCoverage | None]()
-        for prompt, (value, of_history) in zip(prompts, self._values(prompts), strict=True):
-            limits = self._limits["both" if prompt.goal.strip() and prompt.history else "one"]
+        for prompt, (steps, numbers) in zip(prompts, self._searched(prompts), strict=True):
+            fit, about = 0.0, False
+            if numbers:
+                floor = floors[[*(0, 1)[: 2 * len(prompt.goals)], *([2] if prompt.history else [])]]
+                best = self._parts(baseline, prompt, steps, numbers).max(axis=1)
+                fit = float(np.mean((best - floor) / (1.0 - floor)))
+                about = bool(_fits(self._parts(self._baseline, prompt, steps, numbers)).max() >= LEAST_FIT)
             state: CoverageState = "unknown"
-            if value > limits["known"]:
-                state = "known"
-            elif value > limits["partly"]:
-                state = "partly"
-            covered.append(PromptCoverage(value, state, of_history))
+            if fit >= LIMITS["partly"]:
+                state = "known" if about and fit >= LIMITS["known"] else "partly"
+            covered.append(PromptCoverage(fit, state))
         return covered
 
     def narrations_about(self, prompt: TaskPrompt, pool: Sequence[int]) -> dict[int, float]:
@@ -150,22 +181,12 @@ class CorpusCoverage:
         Of near-copies the one that fits best stands for all. Empty for a prompt without any text.
         """
         numbers = sorted(set(pool))
-        goal = (prompt.goal,) if prompt.goal.strip() else ()
-        texts = [*goal, *prompt.history]
+        texts = [*prompt.goals, *prompt.history]
         if not texts or not numbers:
             return {}
         if (known := self._about.get((prompt, tuple(numbers)))) is not None:
             return known
-        x = centred(self._embed(texts), self._baseline.mean)
-        similarities, offsets = self._baseline.similarities(self._corpus, numbers, x)
-        nearest = np.array([similarities[first:end].max(axis=0) for first, end in pairwise(offsets)])
-        parts = list[Vectors]()
-        if goal:
-            whole = centred(np.stack([self._corpus.embeddings(n).mean(axis=0) for n in numbers]), self._baseline.mean)
-            parts = [nearest[:, 0], whole @ x[0]]
-        if prompt.history:
-            parts.append(nearest[:, len(goal) :].mean(axis=1))
-        fit = np.average(parts, axis=0, weights=_FIT[: len(parts)])
+        fit = _fits(self._parts(self._baseline, prompt, self._embed(texts), numbers))
         least = max(LEAST_FIT, NEAR_BEST * float(fit.max()))
         best = [k for k in np.argsort(-fit, kind="stable") if fit[k] >= least]
         narrations = [self._corpus.narration(numbers[k]) for k in best]
@@ -174,117 +195,45 @@ class CorpusCoverage:
         self._about.put((prompt, tuple(numbers)), about)
         return about
 
-    def _values(self, prompts: Sequence[TaskPrompt]) -> list[tuple[float, float | None]]:
-        """The mean of the matches of goal and history of each prompt, of which one may be empty, and the history's."""
-        asked: list[TaskPrompt] = []
-        owners: list[int] = []
-        for number, prompt in enumerate(prompts):
-            forms = [steps for steps in ((prompt.goal,) if prompt.goal.strip() else (), prompt.history) if steps]
-            if not forms:
-                raise InputError("a prompt has neither a goal nor a step that is done; give one of them.")
-            asked += [TaskPrompt(prompt.goal, steps, prompt.video_id) for steps in forms]
-            owners += [number] * len(forms)
-        values = matches(self._corpus, asked, self._embed, progress=self._progress, baseline=self._baseline)
-        sums = np.bincount(owners, values, len(prompts)) / np.bincount(owners, minlength=len(prompts))
-        last = dict(zip(owners, values, strict=True))  # the history's comes after the goal's
-        return [
-            (float(value), last[number] if prompt.history else None)
-            for number, (prompt, value) in enumerate(zip(prompts, sums, strict=True))
-        ]
+    def _searched(self, prompts: Sequence[TaskPrompt]) -> Iterator[tuple[Vectors, list[int]]]:
+        """The vectors of each prompt's texts, and the narrations that these find, less those of its video."""
+        searches = list(dict.fromkeys(steps for own in prompts for steps in (own.goals, own.history) if steps))
+        texts = sorted({text for steps in searches for text in steps})
+        vectors = dict(zip(texts, self._embed(texts), strict=True)) if texts else {}
+        stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
+        hits = dict(zip(searches, self._corpus.search_batch(stacks, RANKS + 1), strict=True))
+        for prompt in prompts:
+            rankings = (hits[steps] for steps in (prompt.goals, prompt.history) if steps)
+            numbers = sorted({hit.narration for ranked in rankings for hit in ranked})
+            if prompt.video_id:
+                own = VideoIds([prompt.video_id])
+                numbers = [n for n in numbers if not own.may_be(self._corpus.narration(n).video_id)]
+            yield np.stack([vectors[text] for text in (*prompt.goals, *prompt.history)]), numbers
 
-    def _known_limits(self) -> dict[str, dict[str, float]]:
-        """The limits of prompts with a goal and a history, and of those with a goal alone."""
-        manifest, kept = getattr(self._corpus, "manifest", None), None
-        if manifest is not None:
-            name = fingerprint([manifest["id"], manifest["encoder"], [[p.goal, *p.history] for p in foreign_prompts()]])
-            kept = cache_folder() / "coverage" / f"{name[:32]}.json"
-            # Made again where it is not there or damaged.
-            with suppress(RecipeError, KeyError, TypeError, ValueError):
-                held = read_json(kept)
-                return {form: {state: float(held[form][state]) for state in _LIMITS} for form in ("both", "one")}
-        foreign = foreign_prompts()
-        limits = {
-            form: _limits([value for value, _ in self._values(prompts)])
-            for form, prompts in (("both", foreign), ("one", [TaskPrompt(prompt.goal, ()) for prompt in foreign]))
-        }
-        if kept is not None:
-            with suppress(OSError, RecipeError):  # a home that cannot be written to costs time and nothing else
-                write_json(kept, limits)
-        return limits
+    def _parts(
+        self, baseline: SimilarityBaseline, prompt: TaskPrompt, steps: Vectors, numbers: Sequence[int]
+    ) -> Floats:
+        """The parts [P, N] that a prompt has, of its texts' vectors with some narrations."""
+        x, goals = centred(steps, baseline.mean), len(prompt.goals)
+        similarities, offsets = baseline.similarities(self._corpus, numbers, x)
+        nearest = np.array([similarities[first:end].max(axis=0) for first, end in pairwise(offsets)])
+        parts = list[Vectors]()
+        if goals:
+            whole = centred(np.stack([self._corpus.embeddings(n).mean(axis=0) for n in numbers]), baseline.mean)
+            parts = [nearest[:, 0], whole @ x[0]]
+        if prompt.history:
+            parts.append(nearest[:, goals:].mean(axis=1))
+        return np.array(parts, np.float64)
+
+
+def _fits(parts: Floats) -> Floats:
+    """The fit [N] of narrations, from their parts [P, N]."""
+    return np.asarray(np.average(parts, axis=0, weights=_FIT[: len(parts)]))
 
 
 @cache
-def foreign_prompts() -> tuple[TaskPrompt, ...]:
-    """Prompts that no corpus of everyday videos is about: law, surgery, finance, war, fables and nonsense."""
-    lines = files(__package__).joinpath("foreign.txt").read_text(encoding="utf-8").split("\n")
+def everyday_tasks() -> tuple[TaskPrompt, ...]:
+    """Household and other everyday tasks of many fields, with steps that are done."""
+    lines = files(__package__).joinpath("everyday_tasks.txt").read_text(encoding="utf-8").split("\n")
     rows = [[part.strip() for part in line.split("|")] for line in lines if line and not line.startswith("#")]
-    return tuple(TaskPrompt(goal, tuple(history)) for goal, *history in rows)
-
-
-def _limits(foreign: Sequence[float]) -> dict[str, float]:
-    """The match above which each state begins, from the matches of foreign prompts."""
-    values = np.asarray(foreign, np.float64)
-    median = float(np.median(values))
-    spread = _NORMAL * float(np.median(np.abs(values - median)))
-    return {
-        state: min(float(np.quantile(values, share)), median + most * spread)
-        for state, (share, most) in _LIMITS.items()
-    }
-
-
-def matches(
-    corpus: NarrationIndex,
-    prompts: Sequence[TaskPrompt],
-    embed: Embed,
-    seed: int = 0,
-    progress: Progress = SILENT,
-    baseline: SimilarityBaseline | None = None,
-) -> list[float]:
-    """The match of each prompt, in order; narrations of its own video are passed over. `seed` draws random narrations.
-
-    `baseline` is that of the corpus, where it is at hand. Raises ComputeError for a corpus of fewer than 8 narrations.
-    """
-    if len(corpus) < FEWEST:
-        raise ComputeError(f"A corpus of {len(corpus)} narrations is too small for this; {FEWEST} are needed.")
-    queries = [((prompt.goal,) if prompt.goal.strip() else (), prompt.history) for prompt in prompts]
-    searches = list(dict.fromkeys(steps for own in queries for steps in own if steps))
-    texts = sorted({text for steps in searches for text in steps})
-    vectors = dict(zip(texts, embed(texts), strict=True)) if texts else {}
-    stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
-    hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
-    baseline, backend = baseline or SimilarityBaseline.of(corpus), backends.load("auto")
-    order = np.random.default_rng(seed).permutation(len(corpus))
-    videos = dict[int, str]()
-    values = []
-    with progress.task("Match narrations", len(prompts)) as advance:
-        for prompt, own_queries in zip(prompts, queries, strict=True):
-            turns = zip(*(hits[steps] for steps in own_queries if steps), strict=False)
-            ranked = dict.fromkeys(hit.narration for turn in turns for hit in turn)
-            others = list(ranked)
-            far = [int(number) for number in order[: FAR + len(ranked) + 1] if int(number) not in ranked]
-            if prompt.video_id:
-                for number in (*others, *far):
-                    if number not in videos:
-                        videos[number] = corpus.narration(number).video_id
-                own = VideoIds([prompt.video_id])
-                others, far = ([n for n in numbers if not own.may_be(videos[n])] for numbers in (others, far))
-            others, far = others[:RANKS], far[:FAR]
-            x = centred(np.stack([vectors[step] for step in prompt.history]), baseline.mean)
-            similarities, offsets = baseline.similarities(corpus, [*others, *far], x)
-            W = calibrated(similarities, baseline.floors(x))
-            matched = backend.grouped_free_alignment(W, [0, len(x)], offsets).matched[1] / len(x)
-            chance = float(matched[len(others) :].mean()) if far else 0.0
-            values.append(ranked_mean(matched[: len(others)]) - chance)
-            advance(1)
-    return values
-
-
-def ranked_mean(values: Floats) -> float:
-    """The mean of values with weights 1 / i from the highest to the lowest, RANKS of them; missing ones are 0.
-
-    >>> round(ranked_mean(np.array([0.0, 1.0])) * sum(1 / i for i in range(1, RANKS + 1)), 9)
-    1.0
-    """
-    weights = 1.0 / np.arange(1, RANKS + 1)
-    best = np.sort(values)[::-1][:RANKS]
-    return float(best @ weights[: len(best)] / weights.sum())
+    return tuple(TaskPrompt(goal, tuple(history)) for _, goal, *history in rows)

@@ -111,7 +111,7 @@ def covered_examples(
         states = scorer.coverage.of([TaskPrompt(example.goal, example.history) for example in examples])
         covered = {own.example_id: state for own, state in zip(examples, states, strict=True) if state is not None}
         enough = {"known"} if least == "known" else {"known", "partly"}
-        known = {name: state.match for name, state in covered.items()}
+        known = {name: state.fit for name, state in covered.items()}
         left_out = {name: known[name] for name, state in covered.items() if state.state not in enough}
         reason = f": the corpus has fewer than {FEWEST} narrations"
     else:

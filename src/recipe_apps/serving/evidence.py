@@ -76,13 +76,13 @@ class CorpusEvidence:
         return explain(verifier, goal=goal, history=history, continuation=plan, others=OTHERS)
 
     def coverage(self, prompts: Sequence[Prompt]) -> list[Row]:
-        """How far the corpus knows the task of each prompt: `state`, `value` (the match) and a `sentence`.
+        """How far the corpus knows the task of each prompt: `state`, `value` (the fit) and a `sentence`.
 
         The state is known, partly or unknown; none, without a value, where the corpus is too small to tell.
         """
         rows = list[Row]()
         for covered in self.verifier.coverage.of([TaskPrompt(*prompt) for prompt in prompts]):
-            state, value = ("none", None) if covered is None else (covered.state, covered.match)
+            state, value = ("none", None) if covered is None else (covered.state, covered.fit)
             rows.append({"state": state, "value": value, "sentence": sentence_of_plan(covered)})
         return rows
 
