@@ -1,4 +1,4 @@
-"""Both alignment stages on the CPU with Numba, over batches (layout: `recipe.alignment.backends`).
+"""Both alignment stages on the CPU with Numba, over batches (layout: `recipe.alignment.reference`).
 
 Similarities are read as float32; sums run in float64 in the order of the reference, so that every score is
 the reference's, rounded once, and every tie falls as there. A kernel uses one core and holds no interpreter
@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recipe.alignment.backends import Float32, FreeAlignment, GroupAlignment, Int64, ragged
+from recipe.alignment.reference import Float32, FreeAlignment, GroupAlignment, Int64, ragged
 from recipe.errors import InputError
 
 Row = NDArray[np.float64]

@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from recipe.cli.console import CommandGroup, CommandOutput, err, progress, shows
+from recipe.cli.inputs import Benchmarks, Root, known_benchmarks
 
 if TYPE_CHECKING:
     from recipe.data.doctor import Diagnosis
@@ -20,11 +21,6 @@ app = CommandGroup(
     help="Turn benchmark folders into training and test examples.",
 )
 
-Root = Annotated[Path | None, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")]
-Benchmarks = Annotated[
-    list[str] | None,
-    typer.Option("--benchmark", help="Only this benchmark; repeat for several. Default: all found."),
-]
 Split = Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Only this split.")]
 
 _ABOUT = ("title", "role", "split", "licence", "home", "download")
@@ -389,19 +385,6 @@ def _diagnosed(diagnosis: "Diagnosis") -> tuple[dict[str, Any], list[str | Text]
         "works": works,
     }
     return value, [heading, *(f"  {line}" for line in lines)]
-
-
-def known_benchmarks(names: list[str] | None) -> list[str]:
-    """The names given with --benchmark. Raises BadParameter for an unknown one."""
-    from recipe.config.removed import removed_option
-    from recipe.data.benchmarks import BENCHMARKS
-
-    for name in names or []:
-        if name not in BENCHMARKS:
-            gone = removed_option("recipe data prepare", ["--benchmark", name])
-            known = f"{name!r} is unknown; known are {', '.join(BENCHMARKS)}."
-            raise typer.BadParameter(gone or known, param_hint="--benchmark")
-    return names or []
 
 
 def _groups_table(groups: list[dict[str, Any]], counted: str) -> "Table":

@@ -98,7 +98,7 @@ def _videos(
     root: Path | None, names: list[str] | None, procedures: Path | None, examples: Path | None
 ) -> "list[Procedure]":
     """The annotated videos with steps that the options name. Raises InputError and BadParameter."""
-    from recipe.cli.data import known_benchmarks
+    from recipe.cli.inputs import known_benchmarks
     from recipe.data.benchmarks import require_benchmarks, select_procedures
     from recipe.data.examples import read_examples
     from recipe.data.procedures import read_procedures

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from recipe.artifacts import atomic_path, write_json
 from recipe.children import assigned, death, start_worker
 from recipe.config import EncoderConfig
-from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder, recorded_settings
+from recipe.corpus.encoder_identity import EncoderIdentity, differences, recorded_settings
+from recipe.corpus.encoders import Encoder, open_encoder
 from recipe.corpus.layout import (
     BOUNDS,
     CODES,

@@ -14,12 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from recipe.config import EncoderConfig, RewardConfig
-from recipe.corpus.encoders import (
-    Encoder,
-    licence_note,
-    open_recorded_encoder,
-    settings_for,
-)
+from recipe.corpus.encoder_identity import licence_note, settings_for
+from recipe.corpus.encoders import Encoder, open_recorded_encoder
 from recipe.corpus.index import Index
 from recipe.corpus.integrity import verify_shards
 from recipe.corpus.layout import (

@@ -48,8 +48,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recipe.alignment.backends import Backend, Float32, FreeAlignment, Int64
-from recipe.alignment.reference import free_matching
+from recipe.alignment.backends import Backend
+from recipe.alignment.reference import Float32, FreeAlignment, Int64, free_matching
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, relevance_texts, unlike

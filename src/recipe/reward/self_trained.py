@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.alignment.backends import Float32
+from recipe.alignment.reference import Float32
 from recipe.artifacts import JsonObject, atomic_path, read_json, write_json
 from recipe.config import GroundedConfig
 from recipe.errors import ConfigError, EncoderMismatch, InputError

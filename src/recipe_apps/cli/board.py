@@ -185,7 +185,7 @@ def worker(
     """
     import signal
 
-    from recipe.evaluation.measures import board_measures
+    from recipe.evaluation import board_measures
 
     _lower_priority()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -9,6 +9,7 @@ import pytest
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
+from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.verdicts import read_verdicts, write_verdicts
 from recipe.evaluation.published import JUDGE, published
 from recipe.evaluation.scoreboard.accuracy import accuracy_sections, comparability, is_papers, judge_results
@@ -93,7 +94,7 @@ def test_judges_that_differ_in_prompt_alone_are_kept_apart(tmp_path: Path, examp
     judges = judge_results(source.scores for source in board.sources)
     assert [one.name for one in judges] == ["proxy (hash) (setting 1)", "proxy (hash) (setting 2)"]
     assert board_comparisons(board) == []
-    assert [one.name for one in accuracy_sections([source.scores for source in board.sources])] == [
+    assert [one.name for one in accuracy_sections([source.scores for source in board.sources], RubricMeasure)] == [
         "accuracy-1",
         "accuracy-2",
     ]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from recipe.evaluation.measures import measure_named
+from recipe.evaluation import measure_named
 from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.scoreboard.accuracy import SPLIT_NAMES, judge_results
 from recipe.evaluation.scoreboard.sections import account_section, differences_sections

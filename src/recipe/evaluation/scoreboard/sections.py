@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from itertools import combinations
 
 from recipe.artifacts import fingerprint
+from recipe.evaluation import measure_named
 from recipe.evaluation.compare import P_DIGITS, P_LEAST, SystemComparison, compare_systems
-from recipe.evaluation.measures import Measure, measure_named
+from recipe.evaluation.measures import Measure
 from recipe.evaluation.metrics import readings_table
 from recipe.evaluation.published import DIVERSITY_JUDGE, JUDGE
 from recipe.evaluation.scoreboard.sources import ReportSources, ScoredFile
