@@ -27,6 +27,7 @@ Int64 = NDArray[np.int64]
 GAP = -0.05
 """g, the gap penalty of the paper."""
 
+# Equation 6 clips: a negative score would turn the sign of rho in equation 7.
 LOWEST, HIGHEST = 1e-6, 1.0
 """The range that A_NW is clipped to."""
 
@@ -64,8 +65,10 @@ def monotone_coverage(W: ArrayLike) -> float:
     for i in range(1, M + 1):
         best = -np.inf
         for k in range(L):
+            # D[0, .] = 0, so that the first step may begin at any segment without a price.
             best = max(best, D[i - 1, k])
             D[i, k] = W[i - 1, k] + best
+    # Divided by M, so that sequences of different lengths are ranked on one scale.
     return float(D[M].max() / M)
 
 
@@ -85,6 +88,7 @@ def needleman_wunsch(W: ArrayLike, gap: float = GAP) -> Alignment:
         raise InputError(f"The gap penalty is {gap}; give a finite number that is at most 0.")
     M, L = W.shape
     F = np.empty((M + 1, L + 1))
+    # A global alignment: steps before the first segment, and segments before the first step, pay gaps too.
     F[:, 0] = np.arange(M + 1) * gap
     F[0, :] = np.arange(L + 1) * gap
     for i in range(1, M + 1):
@@ -104,6 +108,8 @@ def needleman_wunsch(W: ArrayLike, gap: float = GAP) -> Alignment:
         else:
             k -= 1
             moves.append((None, k))
+    # Divided by the moves and not by M: a long narration around a short match pays for its gaps. In the audit this
+    # costs 14 to 18 points against free gaps on the same pool, which is why the grounded reward has those.
     return Alignment(float(np.clip(F[-1, -1] / len(moves), LOWEST, HIGHEST)), tuple(reversed(moves)))
 
 
@@ -167,11 +173,13 @@ def narration_precedence(W: ArrayLike) -> NDArray[np.float64]:
     [[0.0, 0.5], [0.0, 0.0]]
     """
     W = _similarities(W)
+    # The sum of a row after k, without k itself: two steps in one segment say nothing of their order.
     later = np.cumsum(W[:, ::-1], axis=1)[:, ::-1] - W
     return W @ later.T
 
 
 def _similarities(W: ArrayLike) -> NDArray[np.float64]:
+    # In float64: this is what fast backends are compared with.
     W = np.asarray(W, dtype=np.float64)
     if W.ndim != 2:
         raise InputError(f"Similarities have shape {W.shape}; give a matrix of steps by segments.")
@@ -235,6 +243,7 @@ def precedence(W: ArrayLike, offsets: ArrayLike) -> NDArray[np.float64]:
 def _pairs(W: Float32, bounds: NDArray[np.int64], offsets: NDArray[np.int64]) -> Iterator[tuple[int, int, Float32]]:
     """Each sequence with at least one step against each narration: row, narration, W [M, L]."""
     for row in range(bounds.size):
+        # The columns of h come first in each row: A(h) and A(h + c) share them (SPEC, section 2).
         own = range(bounds[row - 1], bounds[row]) if row else range(0)
         steps = [*range(bounds[0]), *own]
         if steps:

@@ -203,6 +203,8 @@ class PlanSearch:
                     continue
                 search.plans[plan.steps] = plan
                 texts = search.texts.union(plan.steps)
+                # The budget counts encodings of distinct steps: they are what a reward costs, and recombined plans
+                # mostly repeat them.
                 if budget is not None and len(texts) > budget:
                     search.spent = True
                 else:
@@ -240,6 +242,7 @@ class PlanSearch:
             encodings=len(search.texts),
             rewards=len(rewarded),
         )
+        # Without a reward a plan is no choice of the search: what the model wrote first is the answer.
         return Composition(tuple(rewarded or ranked[:1]), record)
 
 
@@ -249,6 +252,7 @@ def _recombined(search: _Search) -> list[SearchedPlan]:
     for begun in search.begun:
         place = len(begun)
         for sampled in search.sampled:
+            # One place earlier or later: a plan that left a step out, or has one more, is shifted by one.
             for start in range(max(place - 1, 0), min(place + 2, len(sampled.steps))):
                 steps = (*begun, *sampled.steps[start:])
                 plans.append(SearchedPlan(steps, Answer(format_plan(steps), decoding=sampled.answer.decoding)))

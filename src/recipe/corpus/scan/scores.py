@@ -123,6 +123,7 @@ class ApproximateScores(NamedTuple):
             count = floats.reaching(*self[1:6], thresholds, narrations, queries)
             if count <= room:
                 return narrations[:count], queries[:count]
+            # Counted to the end at the first try, so that the second one has the room.
             room = count
 
 
@@ -147,6 +148,7 @@ def integer_scores(
         integers.scan_batch(*arguments, prepared.kinds, W, best, first, last, part)
 
     in_parallel(work, _chunks(shards, shards[0].codes.shape[1], threads), threads)
+    # A_mono divides by M; the sums are of all M steps.
     factors = queries.scale / queries.lengths
     weights = np.stack([queries.norms, queries.residuals], axis=1)
     return ApproximateScores("int8", sums, bounds.scales, factors, bounds.errors, weights, weights @ bounds.largest)
@@ -229,6 +231,7 @@ def in_parallel(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], thr
                 return
             work(*task)
 
+    # This thread works too: a search of a small corpus starts no other.
     others = (threads or _cores()) - 1
     helpers = [_pool(os.getpid(), others).submit(run) for _ in range(others)]
     try:
