@@ -230,12 +230,8 @@ class PlanSearch:
     def _composition(self, search: _Search) -> Composition:
         ranked = sorted(search.plans.values(), key=lambda plan: plan.rank)
         rewarded = [plan for plan in ranked if plan.reward is not None]
-        config = self.config
         record = SearchRecord(
-            search=config.search,
-            width=config.width,
-            samples=config.samples,
-            budget=config.budget,
+            **self.config.model_dump(),
             spent=search.spent,
             tokens_in=search.tokens_in,
             tokens_out=search.tokens_out,
