@@ -95,31 +95,28 @@ def export_procedures(
     from recipe.errors import InputError
 
     folders = require_benchmarks(root, known_benchmarks(benchmark))
-    selected = select_procedures(folders, split, progress())
-    if not selected.procedures:
+    procedures, no_steps, set_aside = select_procedures(folders, split, progress())
+    if not procedures:
         where = f" in split {split}" if split else ""
         raise InputError(f"{root}: no video of {', '.join(folders)} has steps{where}; choose another split or none.")
-    write_procedures(output, selected.procedures)
+    write_procedures(output, procedures)
     groups: dict[tuple[str, str], list[int]] = {}
-    for video in selected.procedures:
+    for video in procedures:
         groups.setdefault((video.source, video.split), []).append(len(video.steps))
     result: dict[str, Any] = {
         "output": str(output),
-        "procedures": len(selected.procedures),
+        "procedures": len(procedures),
         "groups": [
             {"source": source, "split": name, "videos": len(steps), "steps": sum(steps)}
             for (source, name), steps in groups.items()
         ],
-        "no_steps": selected.no_steps,
-        "set_aside": selected.set_aside,
+        "no_steps": no_steps,
+        "set_aside": set_aside,
     }
     lines: list[Any] = [
         _groups_table(result["groups"], "steps"),
-        *(f"left out of {source}: {count:,} videos without steps" for source, count in selected.no_steps.items()),
-        *(
-            f"left out of {source}: {count:,} {BENCHMARKS[source].set_aside_as}"
-            for source, count in selected.set_aside.items()
-        ),
+        *(f"left out of {source}: {count:,} videos without steps" for source, count in no_steps.items()),
+        *(f"left out of {source}: {count:,} {BENCHMARKS[source].set_aside_as}" for source, count in set_aside.items()),
         f"{result['procedures']:,} procedures written to {output}",
     ]
     return CommandOutput(result, lines)

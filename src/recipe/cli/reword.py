@@ -110,9 +110,9 @@ def _videos(
         raise InputError("give either --examples, or --root, --procedures or both: the annotations to reword.")
     if examples is not None:
         return annotated_videos(read_examples(examples))
-    videos = []
+    videos = list["Procedure"]()
     if root is not None:
-        videos = select_procedures(require_benchmarks(root, known_benchmarks(names)), None, progress()).procedures
+        videos, *_ = select_procedures(require_benchmarks(root, known_benchmarks(names)), None, progress())
     return videos + (read_procedures(procedures).procedures if procedures is not None else [])
 
 
