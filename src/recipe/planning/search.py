@@ -203,8 +203,7 @@ class PlanSearch:
                     continue
                 search.plans[plan.steps] = plan
                 texts = search.texts.union(plan.steps)
-                # The budget counts encodings of distinct steps: they are what a reward costs, and recombined plans
-                # mostly repeat them.
+                # The budget counts what a reward costs: encodings of distinct steps.
                 if budget is not None and len(texts) > budget:
                     search.spent = True
                 else:
@@ -248,7 +247,7 @@ def _recombined(search: _Search) -> list[SearchedPlan]:
     for begun in search.begun:
         place = len(begun)
         for sampled in search.sampled:
-            # One place earlier or later: a plan that left a step out, or has one more, is shifted by one.
+            # A plan that left a step out, or has one more, is shifted by one place.
             for start in range(max(place - 1, 0), min(place + 2, len(sampled.steps))):
                 steps = (*begun, *sampled.steps[start:])
                 plans.append(SearchedPlan(steps, Answer(format_plan(steps), decoding=sampled.answer.decoding)))
