@@ -13,7 +13,7 @@ from recipe.errors import InputError, MissingExtra
 BACKENDS = {"cpu": "recipe.alignment.cpu", "reference": "recipe.alignment.reference"}
 """Name to module, fastest first."""
 
-_NEEDS = {"cpu": "numba"}
+NEEDED_PACKAGES = {"cpu": "numba"}
 """The package that a backend cannot run without; the extra of the backend's name installs it."""
 
 
@@ -33,7 +33,11 @@ class Backend(Protocol):
 
 def available() -> tuple[str, ...]:
     """Names of the backends that can run here, fastest first."""
-    return tuple(name for name in BACKENDS if name not in _NEEDS or importlib.util.find_spec(_NEEDS[name]) is not None)
+    return tuple(
+        name
+        for name in BACKENDS
+        if name not in NEEDED_PACKAGES or importlib.util.find_spec(NEEDED_PACKAGES[name]) is not None
+    )
 
 
 def load(name: str = "auto") -> Backend:

@@ -18,7 +18,7 @@ from recipe.corpus.layout import padded
 from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS, SCATTERED
 
 LARGEST = 127
-_ROWS = 4096
+VECTORS_AT_ONCE = 4096
 """Vectors widened to float64 at a time."""
 _UP = 1 + 2.0**-22
 """Rounds a float64 up beyond what its float32 may lose, and beyond the error of the rotation itself."""
@@ -51,7 +51,7 @@ def quantise(embeddings: NDArray[np.float16], offsets: NDArray[np.int64]) -> Cod
     bounds = np.empty((len(offsets) - 1, 3), np.float32)
     first = 0
     while first < len(bounds):
-        last = max(int(np.searchsorted(offsets, offsets[first] + _ROWS, side="right")) - 1, first + 1)
+        last = max(int(np.searchsorted(offsets, offsets[first] + VECTORS_AT_ONCE, side="right")) - 1, first + 1)
         rows = slice(offsets[first], offsets[last])
         part_offsets = offsets[first : last + 1] - offsets[first]
         _quantise(rotate(embeddings[rows]), part_offsets, codes[rows], bounds[first:last])

@@ -29,11 +29,11 @@ _FEATURES = {
 SINGLE_COLUMNS = 12
 """Unique steps up to which queries are taken one by one; a panel of 16 columns would be multiplied in vain."""
 SINGLE_QUERIES = 3
-_CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 16 << 20
 """Vectors handed to a thread at a time, at most: long enough that the system spreads the threads over the cores."""
 _CHUNKS = 4
 """Pieces for each thread, at least: short enough that threads end together."""
-_PAIRS = 128
+PAIRS_AT_ONCE = 128
 """Pairs handed to a thread at a time in exact scoring."""
 _EPSILON = 2.0**-24
 
@@ -203,11 +203,11 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
         order = np.argsort(narrations, kind="stable")  # a narration's queries one after the other, while it is at hand
         bounds = np.searchsorted(narrations[order], starts)
         pieces = (
-            (shards[n], int(starts[n]), order[at : min(at + _PAIRS, last)])
+            (shards[n], int(starts[n]), order[at : min(at + PAIRS_AT_ONCE, last)])
             for n, (first, last) in enumerate(pairwise(bounds))
-            for at in range(first, last, _PAIRS)
+            for at in range(first, last, PAIRS_AT_ONCE)
         )
-        in_parallel(work, pieces, threads if len(order) > _PAIRS else 1)
+        in_parallel(work, pieces, threads if len(order) > PAIRS_AT_ONCE else 1)
         return scores
 
     return exact
@@ -254,7 +254,7 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 def _chunks(shards: Sequence[Shard], row_bytes: int, threads: int | None) -> Iterator[tuple[Shard, int, int, int]]:
     """Shard, first and last narration of each piece, and how many narrations precede the shard."""
     total = row_bytes * sum(int(shard.offsets[-1]) for shard in shards)
-    size = min(_CHUNK_BYTES, total // (_CHUNKS * (threads or _cores())))
+    size = min(CHUNK_BYTES, total // (_CHUNKS * (threads or _cores())))
     rows = max(1, size // row_bytes)
     start = 0
     for shard in shards:
