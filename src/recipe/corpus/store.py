@@ -1,4 +1,9 @@
-"""A corpus on disk: search, texts, vectors, and a summary in figures."""
+"""A corpus on disk: search, texts, vectors, and a summary in figures.
+
+`examples/one_file.py` keeps its corpus in two lists. Left to others here: what files there are to `layout.py`, making
+and changing them to `build.py` and `change.py`, the search itself to `index.py`, on GPUs to `gpu/`, on machines to
+`cluster/`, their checksums to `integrity.py`, the encoder to `encoders.py`.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence

@@ -1,4 +1,9 @@
-"""The paper's reward (RECIPE, section 3.2): a pool by A_mono, the best A_NW on it, and the gate."""
+"""The paper's reward (RECIPE, section 3.2): a pool by A_mono, the best A_NW on it, and the gate.
+
+`examples/one_file.py` gives the same numbers, in one file of NumPy. Left to others here: stage 1 to the index
+(`corpus/index.py`, exact and certified), both recursions to `alignment/` (`reference.py` is their specification),
+embedding and failures to `reward/verifier.py` and `scorer.py`, narrations and vectors to `corpus/store.py`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
