@@ -21,7 +21,7 @@ from recipe.evaluation.compare import SystemComparison
 from recipe.evaluation.compare import compare_systems as compare_sources
 from recipe.evaluation.diversity.scores import PlanPair, pair_rows
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
-from recipe.evaluation.scoreboard.sections import account_section
+from recipe.evaluation.scoreboard.page import account_section
 from recipe.evaluation.scoreboard.sources import ReportSources, gather
 from recipe.evaluation.scores import (
     Counts,

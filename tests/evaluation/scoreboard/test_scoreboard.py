@@ -13,8 +13,7 @@ from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.verdicts import read_verdicts, write_verdicts
 from recipe.evaluation.published import JUDGE, published
 from recipe.evaluation.scoreboard.accuracy import accuracy_sections, comparability, is_papers, judge_results
-from recipe.evaluation.scoreboard.page import EvaluationReport, make_report
-from recipe.evaluation.scoreboard.sections import board_comparisons
+from recipe.evaluation.scoreboard.page import EvaluationReport, board_comparisons, make_report
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scoreboard.views import gather_views
 from recipe.evaluation.scores import JudgeIdentity, Row, rows_path, write_rows
