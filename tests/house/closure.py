@@ -47,7 +47,7 @@ class Bound(NamedTuple):
 
 BOUNDS = {
     "lines of src": Bound(71_900, 58_000),
-    "files of src": Bound(367, 330),
+    "files of src": Bound(368, 330),
     "public names": Bound(1_885, 1_700),
     "imports a file": Bound(13.1, 9),
     "classes without a method": Bound(370, 250),
@@ -55,9 +55,9 @@ BOUNDS = {
     "comments per 100 lines": Bound(1.45, 3, rises=True),
     "modules that tests import": Bound(277, 120),
     "test files that touch privates": Bound(36, 40),
-    "monkeypatch.setattr": Bound(204, 100),
-    "lines of tests": Bound(59_500, 44_000),
-    "words of guides": Bound(40_000, 40_000),
+    "monkeypatch.setattr": Bound(206, 100),
+    "lines of tests": Bound(59_700, 44_000),
+    "words of guides": Bound(40_200, 40_000),
 }
 
 
