@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 from common import add_json, table, write_result
 
-from recipe.alignment.backends import FreeAlignment
+from recipe.alignment.reference import FreeAlignment
 from recipe.audit.measure import measure
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
 from recipe.audit.results import RewardAudit

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus, stage
 from recipe.corpus.encode import encode_shards
-from recipe.corpus.encoders import EncoderIdentity, open_encoder
+from recipe.corpus.encoder_identity import EncoderIdentity
+from recipe.corpus.encoders import open_encoder
 from recipe.corpus.layout import ShardRecord
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration, Segment

@@ -185,7 +185,7 @@ def child(request: dict[str, Any]) -> None:
         count=32 if uniform else None, max_frames=100_000, min_pixels=1, **({"max_pixels": SMALL} if many else {})
     )
     if request["kind"] == "plan":
-        times = sampling_grid(config, 0.0, info.duration).times.tolist()
+        times = sampling_grid(config, 0.0, info.duration)[0].tolist()
         with open_footage(video) as footage:
             height, width, _ = pose(footage.first.frame, footage.aspect, config.max_pixels).shape
         print(json.dumps([request["sampling"], info.duration / 60, len(times), width, height, times]))
@@ -196,7 +196,7 @@ def child(request: dict[str, Any]) -> None:
     else:
         with open_footage(video) as footage:
             shape = pose(footage.first.frame, footage.aspect, config.max_pixels)
-            times = sampling_grid(config, 0.0, footage.end).times
+            times = sampling_grid(config, 0.0, footage.end)[0]
             held = [image(shown.frame, shape) for shown in shown_at(footage, times, float("inf"))]
             assert len(held) == len(times)
     print(json.dumps([time.perf_counter() - begin, time.process_time() - busy]))

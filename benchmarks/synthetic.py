@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.encoders import EncoderIdentity
+from recipe.corpus.encoder_identity import EncoderIdentity
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress

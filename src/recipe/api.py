@@ -15,7 +15,7 @@ from recipe.audit.score import NamedScorer
 from recipe.config import CorpusConfig, EncoderConfig, ModelConfig, RewardConfig, SamplingConfig, parse_config
 from recipe.corpus.build import build_corpus as build
 from recipe.corpus.build import narration_source
-from recipe.corpus.encoders import licence_note
+from recipe.corpus.encoder_identity import licence_note
 from recipe.corpus.excluded import read_exclusions
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import DEFAULTS, Duplicates, ReadingOptions

@@ -199,10 +199,13 @@ def macro_intervals(values: Array, datasets: Sequence[str], clusters: Sequence[s
     groups = [_Clustered(group.sums[rows], group.sizes) for group in groups]
     variance, student = _student(groups)
     sandwich = np.sum([group.sandwich() for group in groups], axis=0) / len(groups) ** 2
+    # The percentiles at which the bootstrap has the width of the t interval: it is too narrow for few clusters, whose
+    # variance it underestimates.
     tails = _extra("scipy.special").ndtr(-student * np.sqrt(variance / sandwich))
     lean = _LEAN * np.sum([group.skewness() for group in groups], axis=0) / len(groups) ** 3 / variance
     drawn: Array = np.zeros(())
     for stream, group in enumerate(groups):
+        # Sums and sizes are drawn together: a mean over clusters of different sizes is a ratio of both.
         totals = resampled_totals(np.concatenate([group.sums, group.sizes[None]]).T, seed, stream)
         drawn = drawn + totals[:, :-1] / totals[:, -1:] / len(groups)
     half = student * np.sqrt(variance)
@@ -210,6 +213,7 @@ def macro_intervals(values: Array, datasets: Sequence[str], clusters: Sequence[s
         low, high = np.quantile(drawn[:, index], (tails[index], 1 - tails[index]))
         least = intervals[row].mean - half[index] + min(lean[index], 0)
         most = intervals[row].mean + half[index] + max(lean[index], 0)
+        # The wider of the two at either end: a bootstrap shows the skewness, the t interval the few clusters.
         intervals[row] = replace(intervals[row], low=float(min(low, least)), high=float(max(high, most)))
     return intervals
 
@@ -269,6 +273,7 @@ def bootstrap_interval(value: float, drawn: Array, observations: int, clusters: 
         return replace(interval, reason="one cluster" if clusters == 1 else "few clusters")
     if len(defined) < (1 - _UNDEFINED) * len(drawn):
         return replace(interval, reason="few differ")
+    # No interval of width 0: it would claim certainty that few equal values do not give.
     if np.ptp(defined) <= _ROUNDING:
         return replace(interval, reason="all equal")
     ends = [np.abs(defined - end) <= _ROUNDING for end in (defined.min(), defined.max())]
@@ -303,6 +308,7 @@ def _grouped(values: Array, datasets: Sequence[str], clusters: Sequence[str]) ->
     for dataset in range(len(names)):
         own = np.flatnonzero(dataset_of == dataset)
         _, index = np.unique(labels[own], return_inverse=True)
+        # Stable, so that sums are added in the order of the prompts, and round alike.
         order = np.argsort(index, kind="stable")
         sizes = np.bincount(index)
         starts = np.concatenate([[0], sizes.cumsum()[:-1]])

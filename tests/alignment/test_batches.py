@@ -191,7 +191,7 @@ def test_a_backend_is_chosen_by_name() -> None:
 
 
 def test_an_absent_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_NEEDS", {"cpu": "no_such_package"})
+    monkeypatch.setattr(backends, "NEEDED_PACKAGES", {"cpu": "no_such_package"})
     assert backends.available() == ("reference",)
     with pytest.raises(MissingExtra, match=r"\[cpu\]'"):
         backends.load("cpu")

@@ -82,7 +82,7 @@ def each_step(stop_at: Callable[[int], None], change: Callable[[], object], whol
 def test_a_board_is_made_whole_or_not(
     database: str, stop_at: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recipe_apps.board.setup._HALF", 20)
+    monkeypatch.setattr("recipe_apps.board.setup.EXAMPLES_A_SPLIT", 20)
 
     def nothing() -> bool:
         with pytest.raises(InputError, match="recipe board init"):
@@ -111,7 +111,7 @@ def note(*given, **more):
     noted(*given, **more)
     if given[3] == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
-store.note, setup._HALF = note, 20
+store.note, setup.EXAMPLES_A_SPLIT = note, 20
 setup.demo_board(sys.argv[1], None, "hash:64")
 """
     for action in ("track added", "submitted"):

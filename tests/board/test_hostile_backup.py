@@ -110,7 +110,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("sound")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("recipe_apps.board.setup._HALF", 20)
+        patched.setattr("recipe_apps.board.setup.EXAMPLES_A_SPLIT", 20)
         board, _ = demo_board(f"sqlite:///{folder / 'board.db'}", None, "hash:64")
     board.add_account("olga", "owner")
     score = Worker(board, "w", ["validity", "proxy"], poll=0.01)

@@ -15,7 +15,7 @@ from board_helpers import set_quotas
 from fastapi.testclient import TestClient
 
 from recipe.artifacts import to_json
-from recipe.evaluation.measures import measure_named
+from recipe.evaluation import measure_named
 from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.scores import ValidityMeasure
 from recipe.planning.predictions import Prediction

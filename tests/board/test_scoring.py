@@ -222,7 +222,7 @@ OUTAGES = {
 def test_an_endpoint_that_fails_half_way_makes_no_0(
     reply: Reply, references: References, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "_FIRST_WAIT", 0.001)
+    monkeypatch.setattr(host, "FIRST_WAIT", 0.001)
     good = completion(json.dumps(dict.fromkeys(CRITERIA, 5)))
     with serving(lambda _, before: good if before < 20 else reply) as server:
         config = ModelConfig(endpoint=server.url, model="org/judge", tries=1, concurrency=4)

@@ -211,7 +211,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], Faulty
 def test_a_judge_that_is_away_fails_nothing(
     board: Board, faulty: Callable[[Exception, int], Faulty], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "_LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(work, "LONGEST_WAIT", 0.05)
     faulty(ComputeError("the endpoint does not answer."), 5)
     worker = Worker(board, "w", ["validity"], poll=0.01)
     assert worker.run(until_empty=True) == CONTROLS

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from recipe.alignment.reference import monotone_coverage
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.encoders import EncoderIdentity
+from recipe.corpus.encoder_identity import EncoderIdentity
 from recipe.corpus.index import Index
 from recipe.progress import SILENT, Progress
 from recipe.types import Hit, Narration, Segment

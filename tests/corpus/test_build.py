@@ -189,7 +189,7 @@ def test_a_shard_is_closed_before_it_outgrows_memory(tmp_path: Path, monkeypatch
 
 def test_texts_are_encoded_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = build_corpus(narrations(12), tmp_path / "whole", CONFIG)
-    monkeypatch.setattr("recipe.corpus.encode._TEXTS", 2)
+    monkeypatch.setattr("recipe.corpus.encode.TEXTS_AT_ONCE", 2)
     assert digest(build_corpus(narrations(12), tmp_path / "parts", CONFIG)) == digest(whole)
 
 

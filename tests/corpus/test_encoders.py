@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.encoders import EncoderIdentity, HashEncoder, open_encoder, recorded_settings
+from recipe.corpus.encoder_identity import EncoderIdentity, recorded_settings
+from recipe.corpus.encoders import HashEncoder, open_encoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, EncoderMismatch, InputError, MissingExtra, RecipeError
 from recipe.types import Narration, Segment

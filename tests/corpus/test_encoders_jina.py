@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.encoders import Encoder, is_jina_v3, licence_note, open_encoder, recorded_settings
+from recipe.corpus.encoder_identity import is_jina_v3, licence_note, recorded_settings
+from recipe.corpus.encoders import Encoder, open_encoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError
 from recipe.types import Narration, Segment

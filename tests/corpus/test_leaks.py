@@ -64,7 +64,7 @@ def test_near_copies_are_those_that_comparing_every_pair_finds(
     indexed, asked = texts
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(near_copies, "WORDS", limits[0])
-        patched.setattr(near_copies, "_PAIRED", limits[1])
+        patched.setattr(near_copies, "MOST_PAIRED", limits[1])
         found = NearCopies(indexed).find(asked)
     assert found == [nearest_by_brute_force(text, indexed, limits[0]) for text in asked]
 

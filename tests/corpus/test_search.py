@@ -182,8 +182,8 @@ def test_streamed_and_mapped_and_cut_corpora_answer_alike(tmp_path: Path, monkey
     merged = [merge(found, 25) for found in zip(*(part.search(queries) for part in parts), strict=True)]
     assert [found.hits for found in merged] == [found.hits for found in wanted]
     assert [found.certificate.threshold for found in merged] == [found.certificate.threshold for found in wanted]
-    monkeypatch.setattr("recipe.corpus.scan.scores._CHUNK_BYTES", 100)
-    monkeypatch.setattr("recipe.corpus.scan.scores._PAIRS", 1)
+    monkeypatch.setattr("recipe.corpus.scan.scores.CHUNK_BYTES", 100)
+    monkeypatch.setattr("recipe.corpus.scan.scores.PAIRS_AT_ONCE", 1)
     assert whole.search(queries) == wanted
     np.testing.assert_array_equal(whole.coverage(queries[0]), Index.open(folder, streamed=True).coverage(queries[0]))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recipe.data.benchmarks import BENCHMARKS
-from recipe.data.doctor import Diagnosis, MisplacedFile, examine
+from recipe.data.doctor import Diagnosis, examine
 from recipe.errors import InputError
 from recipe.types import Procedure
 
@@ -101,7 +101,7 @@ def test_what_lies_in_a_wrong_place_is_named_for_what_it_is(
     place = seven / target
     if place.is_dir() and belongs_to == "captaincook4d":
         place = place / "complete_step_annotations.json"
-    assert MisplacedFile(place, belongs_to) in examine(seven).misplaced
+    assert (place, belongs_to) in examine(seven).misplaced
 
 
 def test_nothing_usable_is_not_healthy(tmp_path: Path) -> None:

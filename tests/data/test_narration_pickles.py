@@ -36,7 +36,7 @@ class Runs:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pickles that spin are waited for less long than by users."""
-    monkeypatch.setattr("recipe.data.unpickle._SECONDS", 1.0)
+    monkeypatch.setattr("recipe.data.unpickle.START_SECONDS", 1.0)
 
 
 def read(path: Path, content: bytes, **options: Any) -> Any:

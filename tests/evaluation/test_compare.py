@@ -16,12 +16,12 @@ from tests.evaluation.scored import judge_scores
 from recipe.artifacts import to_json
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
+from recipe.evaluation import measure_named
 from recipe.evaluation.compare import SystemComparison
 from recipe.evaluation.compare import compare_systems as compare_sources
 from recipe.evaluation.diversity.scores import PlanPair, pair_rows
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
-from recipe.evaluation.measures import measure_named
-from recipe.evaluation.scoreboard.sections import account_section
+from recipe.evaluation.scoreboard.page import account_section
 from recipe.evaluation.scoreboard.sources import ReportSources, gather
 from recipe.evaluation.scores import (
     Counts,

@@ -79,7 +79,7 @@ def readable(reply: Reply) -> bool:
 
 @pytest.mark.thorough
 def test_no_verdict_is_lost_and_none_is_invented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(host, "FIRST_WAIT", 0.01)
     lock, asked = threading.Lock(), Counter[str]()
 
     def answer(body: dict[str, Any], before: int) -> Reply:

@@ -14,7 +14,7 @@ from tests.evaluation.conftest import Recipe
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.measures import measure_named, measures
+from recipe.evaluation import known_measures, measure_named
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
 
@@ -60,9 +60,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     )
     monkeypatch.syspath_prepend(str(site))
     importlib.invalidate_caches()
-    measures.cache_clear()
+    known_measures.cache_clear()
     yield
-    measures.cache_clear()
+    known_measures.cache_clear()
     sys.modules.pop("length_measure", None)
 
 

@@ -51,7 +51,7 @@ PROMPTS = [[1, 2, 3, 4, 5], [7], [0], [7]]
 
 @pytest.mark.parametrize("room", [1, 32])
 def test_ended_completions_leave_and_others_go_on(room: int, model: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "_ROOM", room)
+    monkeypatch.setattr(decoding, "CACHE_ROOM", room)
     written = complete(model, PROMPTS, likeliest, ends=[9], longest=6)
     assert written == [[6, 7, 8, 9], [8, 9], [1, 2, 3, 4, 5, 6], [8, 9]]
     assert model.batches == [3, 4, 2, 2, 1, 1]  # equal prompts are read once
@@ -149,7 +149,7 @@ def test_a_large_vocabulary_is_weighed_in_parts(places: int, monkeypatch: pytest
     with torch.no_grad():
         whole = token_log_likelihood(large, prompts, said, temperature=0.7)
         assert max(held) == 4 * 5 * words
-        monkeypatch.setattr(decoding, "_LOGITS", places * words)
+        monkeypatch.setattr(decoding, "LOGITS_AT_ONCE", places * words)
         held.clear()
         parts = token_log_likelihood(large, prompts, said, temperature=0.7)
     assert max(held) <= places * words

@@ -32,7 +32,7 @@ BROKEN_OFF = completion("1. Boil").body.replace('"index": 0', '"error": {"code":
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(host, "FIRST_WAIT", 0.01)
 
 
 def config(address: str = "", **changes: Any) -> ModelConfig:

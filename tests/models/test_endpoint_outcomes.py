@@ -27,7 +27,7 @@ TOO_LONG = Reply(400, '{"error": {"message": "maximum context length is 8192 tok
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(host, "FIRST_WAIT", 0.01)
 
 
 engine_asking = partial(endpoint_server.engine_asking, concurrency=4, timeout=300.0)
@@ -78,7 +78,7 @@ def test_what_concerns_all_stops_all(tmp_path: Path, status: int) -> None:
 
 
 def test_what_was_given_up_ends_the_waits_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_FIRST_WAIT", 3600.0)
+    monkeypatch.setattr(host, "FIRST_WAIT", 3600.0)
 
     def answer(body: dict[str, Any], before: int) -> Reply:
         if number(body) == 0:

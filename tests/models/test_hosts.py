@@ -48,7 +48,7 @@ Refusing = Callable[[list[str]], tuple[int, Any]]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_module, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(host_module, "FIRST_WAIT", 0.01)
 
 
 def openai(names: list[str]) -> tuple[int, Any]:

@@ -133,7 +133,7 @@ def test_what_all_prompts_begin_with_is_read_once(
     tiny_model: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prompts of 6 tokens in common and 1, 3, 2 and 3 of their own; the model's end of a prompt is one of these."""
-    monkeypatch.setattr(decoding, "_SHARED", 6 if shared else 7)
+    monkeypatch.setattr(decoding, "SHARED_HEAD", 6 if shared else 7)
     engine = LocalEngine(tiny_model, device="cpu")
     chats = [[{"role": "user", "content": f"w1 w2 w3 w4 w5 {rest}"}] for rest in ("", "w6 w7", "w9", "w9 w6")]
     read: list[int] = []

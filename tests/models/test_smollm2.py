@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 gguf = pytest.importorskip("gguf")
 
-from recipe.models.checkpoints import load_checkpoint, load_reader  # noqa: E402
+from recipe.models.checkpoints import load_checkpoint, load_reader, smollm2_folder  # noqa: E402
 
 HEADS, KEY_HEADS, HIDDEN = 4, 2, 64
 TEMPLATE = (
@@ -212,7 +212,7 @@ def test_a_second_process_waits_for_the_first(package: Path) -> None:
     models = cache_folder() / "models"
     name = f"smollm2-{smollm2.smollm2_identity()['sha256'][:16]}-1"
     found: list[Path] = []
-    second = threading.Thread(target=lambda: found.append(smollm2.smollm2_folder()))
+    second = threading.Thread(target=lambda: found.append(smollm2_folder()))
     with locked(models / ".lock"):  # a lock of this kind keeps out threads as it does processes
         second.start()
         second.join(0.3)
@@ -222,7 +222,7 @@ def test_a_second_process_waits_for_the_first(package: Path) -> None:
     assert found == [models / name]
     assert not list((models / name).iterdir())  # it was there, and was not converted again
     (models / name).rmdir()
-    assert (smollm2.smollm2_folder() / "model.safetensors").stat().st_size > 100_000
+    assert (smollm2_folder() / "model.safetensors").stat().st_size > 100_000
     assert not list(models.glob(".*.partial"))
 
 

@@ -75,7 +75,7 @@ def test_each_time_asked_for_gives_the_frame_being_shown(
     path, times = made
     for config in (FrameConfig(fps=7.0), FrameConfig(count=5), FrameConfig(fps=240.0, max_frames=1000)):
         frames = read_frames(path, config)
-        asked = sampling_grid(config, times[0], probe(path).duration).times
+        asked = sampling_grid(config, times[0], probe(path).duration)[0]
         seen = numbers(frames.images)
         # Where a frame appears within a rounding of the time, either it or the one before is right.
         for time, number in zip(asked, seen, strict=True):
@@ -193,13 +193,13 @@ def test_times_asked_for_lie_in_the_stretch_in_order(
     end = begin + length
     if end <= begin:
         return
-    grid = sampling_grid(FrameConfig(fps=fps, count=count), begin, end)
-    assert begin <= grid.times[0]
-    assert grid.times[-1] < end
-    assert all(first <= second for first, second in pairwise(grid.times))
-    assert len(grid.times) == (count or min(len(grid.times), FrameConfig().max_frames))
-    if len(grid.times) > 1:
-        assert np.diff(grid.times).mean() == pytest.approx(1 / grid.rate, rel=1e-3, abs=1e-9)
+    asked, rate = sampling_grid(FrameConfig(fps=fps, count=count), begin, end)
+    assert begin <= asked[0]
+    assert asked[-1] < end
+    assert all(first <= second for first, second in pairwise(asked))
+    assert len(asked) == (count or min(len(asked), FrameConfig().max_frames))
+    if len(asked) > 1:
+        assert np.diff(asked).mean() == pytest.approx(1 / rate, rel=1e-3, abs=1e-9)
 
 
 def test_a_start_after_the_cut_or_no_time_is_refused(film: Callable[..., Path]) -> None:

@@ -68,7 +68,7 @@ def test_of_many_clips_some_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> No
         alive.append(weakref.ref(images))
         return Request(one.goal, video=Frames(images, np.arange(2.0), 1.0))
 
-    monkeypatch.setattr(planner, "_FRAMES", 2 * (2 * 8 * 8 * 3) + 1)
+    monkeypatch.setattr(planner, "FRAME_BYTES", 2 * (2 * 8 * 8 * 3) + 1)
     examples = [replace(example(f"t{n}"), goal=f"goal {n}") for n in range(8)]
     predictions = Planner(Shown()).predict(examples, 2, see=see)
     assert [(one.example_id, one.sample) for one in predictions] == [(f"t{n}", s) for n in range(8) for s in (0, 1)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recipe.alignment import backends, reference
-from recipe.alignment.backends import FreeAlignment
+from recipe.alignment.reference import FreeAlignment
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError

@@ -333,7 +333,7 @@ def test_cut_plans_are_trained_on_or_never_chosen(
     cut, ended = tokenizer.encode("1. boil"), [*tokenizer.encode("1. boil the water"), tokenizer.eos_token_id]
     pair = [cut, ended if one_ends else cut]
     monkeypatch.setattr(best_of_n, "sample", lambda _model, prompts, *_, **__: pair * (len(prompts) // 2))
-    monkeypatch.setattr(best_of_n, "_MEASURED", 6)
+    monkeypatch.setattr(best_of_n, "MEASURED_PROMPTS", 6)
     config = config.model_copy(update={"n": 2, "truncated": how})
     chosen = cut if how == "keep" else ended if one_ends else None
     if chosen is None:

@@ -14,8 +14,7 @@ from recipe.errors import ComputeError
 from recipe.training import base, best_of_n
 from recipe.training.base import train_base
 from recipe.training.best_of_n import train_best_of_n
-from recipe.training.grpo import train_grpo
-from recipe.training.loop import SilentGRPOTrainer
+from recipe.training.grpo import SilentGRPOTrainer, train_grpo
 from recipe.training.runs import Run
 from recipe.training.sft import SilentSFTTrainer, train_sft
 

@@ -16,8 +16,8 @@ from recipe.data.examples import write_examples
 from recipe.errors import ComputeError, ConfigError
 from recipe.reward.scorer import PromptGroup, plain_reward
 from recipe.training import policy
-from recipe.training.grpo import RewardFunction, grpo_trainer, train_grpo, trl_arguments
-from recipe.training.loop import SilentGRPOTrainer, quiet
+from recipe.training.grpo import RewardFunction, SilentGRPOTrainer, grpo_trainer, train_grpo, trl_arguments
+from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.rewards import prompts_in_order
 from recipe.training.runs import open_run

@@ -10,9 +10,11 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from starlette.requests import Request
+from fastapi import FastAPI, Request
 
-from recipe_apps.web.guard import Intake, client_of
+from recipe.errors import ConfigError
+from recipe_apps.web.guard import Intake, WebMetrics, client_of, protect
+from recipe_apps.web.process import require_guarded
 from recipe_apps.web.refusals import Refusal
 
 MOST = 100_000
@@ -105,3 +107,53 @@ def test_few_bodies_are_worked_on_at_once_and_further_ones_wait_or_are_refused()
 )
 def test_who_counts_as_one_client(address: str, other: str, same: bool) -> None:
     assert (client_of((address, 80)) == client_of((other, 81))) is same
+
+
+def test_a_service_without_a_token_stays_on_its_machine() -> None:
+    with pytest.raises(ConfigError, match=r"--host 0\.0\.0\.0: .*--insecure"):
+        require_guarded("0.0.0.0", guarded=False, insecure=False)
+    require_guarded("0.0.0.0", guarded=True, insecure=False)
+    require_guarded("0.0.0.0", guarded=False, insecure=True)
+    require_guarded("127.0.0.1", guarded=False, insecure=False)
+
+
+def test_a_body_that_breaks_off_is_a_refusal_and_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    service, metrics = FastAPI(), WebMetrics("t")
+
+    @service.post("/read")
+    async def read(request: Request) -> int:
+        async with Intake(100).body(request) as body:
+            return len(body)
+
+    protect(service, metrics, None, "docs")
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/read", "headers": [], "query_string": b"", "scheme": "http"}
+    asyncio.run(service(scope | {"server": ("x", 1), "client": ("y", 2), "root_path": ""}, receive, send))
+    assert sent[0]["status"] == 499
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
+
+
+def test_a_body_that_drips_is_refused_in_time_and_leaves_its_room() -> None:
+    never = asyncio.Event()
+
+    async def receive() -> Any:
+        await never.wait()
+
+    async def read() -> str:
+        intake = Intake(100, seconds=0.01)
+        with pytest.raises(Refusal) as raised:
+            async with intake.body(Request({"type": "http", "method": "POST", "headers": []}, receive)):
+                raise AssertionError
+        async with intake.body(request([b"whole"])) as body:
+            assert body == b"whole"
+        return raised.value.code
+
+    assert asyncio.run(read()) == "too_slow"

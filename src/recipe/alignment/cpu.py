@@ -1,4 +1,4 @@
-"""Both alignment stages on the CPU with Numba, over batches (layout: `recipe.alignment.backends`).
+"""Both alignment stages on the CPU with Numba, over batches (layout: `recipe.alignment.reference`).
 
 Similarities are read as float32; sums run in float64 in the order of the reference, so that every score is
 the reference's, rounded once, and every tie falls as there. A kernel uses one core and holds no interpreter
@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recipe.alignment.backends import Float32, FreeAlignment, GroupAlignment, Int64, ragged
+from recipe.alignment.reference import Float32, FreeAlignment, GroupAlignment, Int64, ragged
 from recipe.errors import InputError
 
 Row = NDArray[np.float64]
@@ -92,6 +92,7 @@ def _coverage(W: Float32, bounds: Int64, offsets: Int64, score: Float32) -> None
     for n in range(offsets.size - 1):
         start, segments = offsets[n], offsets[n + 1] - offsets[n]
         for k in range(segments):
+            # D[0, .] = 0: before any step all segments are as good a place to begin.
             shared[k] = 0.0
         _cover_steps(W, start, segments, 0, steps, shared)
         if steps:
@@ -99,6 +100,7 @@ def _coverage(W: Float32, bounds: Int64, offsets: Int64, score: Float32) -> None
         for g in range(1, bounds.size):
             total = steps + bounds[g] - bounds[g - 1]
             for k in range(segments):
+                # Each completion goes on from the row of h, which is computed once for the group.
                 own[k] = shared[k]
             _cover_steps(W, start, segments, bounds[g - 1], bounds[g], own)
             if total:
@@ -141,6 +143,7 @@ def _needleman_wunsch(W: Float32, bounds: Int64, offsets: Int64, gap: float, sco
     for n in range(offsets.size - 1):
         start, segments = offsets[n], offsets[n + 1] - offsets[n]
         for k in range(segments + 1):
+            # F[0, k] = k g: segments before the first step are skipped, a move each.
             shared[k], shared_moves[k] = k * gap, float(k)
         _align_steps(W, start, segments, 0, steps, 0, gap, shared, shared_moves)
         if steps:
@@ -161,6 +164,7 @@ def _align_steps(
     for j in range(first, last):
         done += 1
         diagonal, diagonal_moves = F[0], moves[0]
+        # F[i, 0] = i g: all steps so far are skipped, a move each.
         left, left_moves = done * gap, float(done)
         F[0], moves[0] = left, left_moves
         for k in range(1, segments + 1):
@@ -180,6 +184,7 @@ def _align_steps(
 
 @compiled
 def _finish(value: float, moves: float, row: int, n: int, score: Float32, length: Moves) -> None:
+    # Equation 6; the reference names the two bounds.
     score[row, n] = min(max(value / moves, 1e-6), 1.0)
     length[row, n] = moves
 
@@ -211,6 +216,7 @@ def _align_freely(W: Float32, start: int, segments: int, first: int, last: int, 
         diagonal, left_B, left_A = B[0], B[0], A[0]
         for k in range(1, segments + 1):
             w = float(W[start + k - 1, j])
+            # No price for gaps, so that the length of the path does not matter and is not carried.
             match, up = diagonal + w, B[k]
             diagonal = up
             left_B = max(up, left_B, match)
@@ -224,6 +230,8 @@ def _precedence(W: Float32, offsets: Int64, total: Scores) -> None:
     later = np.empty(steps)
     for n in range(offsets.size - 1):
         later[:] = 0.0
+        # From the last segment, so that `later` holds each step's sum behind k: linear in segments where the double sum
+        # of N is quadratic.
         for k in range(offsets[n + 1] - 1, offsets[n] - 1, -1):
             for i in range(steps):
                 w = float(W[k, i])

@@ -82,6 +82,8 @@ def greedy_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advanc
                 rewards[index] = totals[0], totals[1]
             else:
                 highest = max(totals)
+                # `index` takes the earliest of equals, and true steps come first: the attack leaves the truth only
+                # where that pays.
                 plans[index] = own[totals.index(highest)]
                 if highest > rewards[index][0]:
                     best[index], rewards[index] = plans[index], (highest, rewards[index][1])

@@ -227,6 +227,7 @@ def measure(
     corrupted = [prompt.rewards[kind] for prompt in prompts for kind in CORRUPTIONS if kind in prompt.rewards]
     coverages = [reward.coverage for reward in truths if reward.coverage is not None]
     # MEAN in thirds of the prompts by kappa, the least covered first; none where there are fewer than three.
+    # Thirds and not a threshold: what counts as covered differs by corpus.
     known = sorted((kappas[key_of(prompt)], row) for row, prompt in enumerate(prompts) if key_of(prompt) in kappas)
     thirds = np.array_split([row for _, row in known], 3) if len(known) >= 3 else []
     return RewardAudit(
@@ -270,6 +271,7 @@ def length_correlation(prompts: Sequence[ScoredPrompt]) -> float | None:
         variants = [name for name in prompt.rewards if name != ALTERNATIVE]
         rewards = np.array([prompt.rewards[name].total for name in variants])
         lengths = np.array([len(prompt.prompt.variants[name]) for name in variants], dtype=np.float64)
+        # A correlation with a constant is not defined, and is not 0.
         if np.ptp(rewards) > 0 and np.ptp(lengths) > 0:
             correlations.append(np.corrcoef(rewards, lengths)[0, 1])
     return float(np.mean(correlations)) if correlations else None

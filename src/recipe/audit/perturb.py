@@ -99,6 +99,7 @@ def select(
 def collapsed(procedure: Procedure) -> AuditProcedure:
     """The procedure without steps that repeat the one before, up to case and space."""
     texts = [" ".join(step.text.split()) for step in procedure.steps]
+    # A repeated step would make `repeat_next` true in part, and `swap_adjacent` no change.
     kept = [text for i, text in enumerate(texts) if i == 0 or text.casefold() != texts[i - 1].casefold()]
     return AuditProcedure(procedure.source, procedure.video_id, procedure.goal, tuple(kept))
 
@@ -137,6 +138,7 @@ class Cut(NamedTuple):
 
     def place_in(self, other: AuditProcedure) -> int:
         """The cut point of another procedure at the same relative position, rounded."""
+        # The same relative position: steps from another stage of a task would be told by their stage.
         return round(self.at / len(self.performed.steps) * len(other.steps))
 
 
@@ -148,6 +150,7 @@ def build_prompts(selection: Selection, embed: Embed, seed: int = 0) -> list[Aud
 
 def cut_at(performed: AuditProcedure, seed: int) -> Cut:
     """The procedure cut after t steps, t uniform in 2..M-3."""
+    # Of two steps to come, `half` and `missing_middle` would be one plan.
     t = _random(seed, performed, "cut").randint(2, len(performed.steps) - 3)
     return Cut(performed, t, seed, performed.steps[:t], performed.steps[t:])
 

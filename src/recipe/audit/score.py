@@ -117,6 +117,7 @@ def controls(prompts: Sequence[AuditPrompt], embed: Embed) -> list[NamedScorer]:
     """The rewards that read no corpus: `length`, and R0 as `relevance`, centred by the mean of the procedures' distinct
     steps. What a reward gains over them is what it verifies.
     """
+    # Sorted, because a sum in another order rounds otherwise.
     steps = sorted({step for prompt in prompts for step in (*prompt.history, *prompt.true)})
     mean = np.asarray(embed(steps).mean(axis=0), dtype=np.float32)
     return [NamedScorer(LENGTH, LengthScorer()), NamedScorer(RELEVANCE, RelevanceScorer(embed, mean))]
@@ -128,6 +129,7 @@ def wins(true: float, other: float) -> float:
     >>> wins(0.3, 0.1), wins(0.2, 0.2), wins(0.2, 0.20000001)
     (1.0, 0.5, 0.5)
     """
+    # A half, so that a reward that tells nothing has 50 and not 0.
     return 0.5 if math.isclose(true, other, rel_tol=TIE, abs_tol=TIE) else float(true > other)
 
 
@@ -173,12 +175,14 @@ def corpus_coverage(
     queries = [np.stack([vectors[step] for step in steps]) for steps in sequences]
     nearest = corpus.search_batch(queries, min(NEAR, len(corpus) // 4))
     baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
+    # The same random narrations for all, so that their chance is the same for a procedure and its mixtures.
     order = np.random.default_rng(seed).permutation(len(corpus))
     segments: dict[int, Vectors] = {}
     """Centred segments of narrations; kept, because the random narrations are the same for all."""
     kappas = []
     with progress.task("Cover procedures", len(sequences)) as advance:
         for query, hits in zip(queries, nearest, strict=True):
+            # Ten and not one: a single chance match would count as coverage.
             near = [hit.narration for hit in hits]
             far = [int(index) for index in order[: FAR + len(near)] if int(index) not in near][:FAR]
             for index in (*near, *far):

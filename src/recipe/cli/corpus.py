@@ -10,13 +10,13 @@ import typer
 
 from recipe.cli.console import CommandGroup, CommandOutput, progress, shows
 from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.inputs import Exclude, ExcludeSplit, Folder, Ids, Titles, exclusions_of
 from recipe.cli.served import Server, require_no_other, searched_there
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.data.narrations import Duplicates, ReadingOptions
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
-    from recipe.corpus.leaks import Exclusions
     from recipe.corpus.store import Corpus
 
 _LOG = logging.getLogger(__name__)
@@ -31,31 +31,6 @@ app = CommandGroup(
     },
     help="Build, change, inspect and search an index of narrations.",
 )
-
-Folder = Annotated[Path, typer.Argument(help="A corpus folder.")]
-Titles = Annotated[
-    Path | None, typer.Option(help="Titles of videos: lines of id, tab, title; or a table (docs/data.md).")
-]
-Exclude = Annotated[
-    list[Path] | None,
-    typer.Option(
-        help="Examples, procedures, narrations or a .txt of video ids to keep out; may be repeated (docs/corpus.md)."
-    ),
-]
-ExcludeSplit = Annotated[str, typer.Option(help="Of the examples and procedures to keep out, only this split.")]
-Ids = Annotated[
-    Path | None,
-    typer.Option(help="The ids that corpora have for these videos: CSV of a benchmark's id, a corpus's id."),
-]
-
-
-def exclusions_of(exclude: list[Path] | None, split: str, ids: Path | None) -> "Exclusions | None":
-    """What these options keep out of a corpus. Raises BadParameter for ids of nothing, InputError."""
-    from recipe.corpus.excluded import read_exclusions
-
-    if ids is not None and not exclude:
-        raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
-    return read_exclusions(exclude, split, ids) if exclude else None
 
 
 @app.command()
@@ -97,7 +72,8 @@ def build(
     Example: recipe corpus build narrations.jsonl --output corpora/mine
     """
     LOADING.info("loading narrations ...")
-    from recipe.corpus.encoders import encoder_extra, licence_note
+    from recipe.corpus.encoder_identity import licence_note
+    from recipe.corpus.encoders import encoder_extra
     from recipe.errors import require_packages
 
     require_packages({"cpu": "corpus search"} | encoder_extra(encoder.name))
@@ -195,7 +171,7 @@ def pull(
     from recipe.errors import require_packages
 
     require_packages({"release": "releases of a corpus"})
-    from recipe.corpus.encoders import licence_note
+    from recipe.corpus.encoder_identity import licence_note
     from recipe.corpus.layout import open_manifest
     from recipe.corpus.release import pull_corpus
 

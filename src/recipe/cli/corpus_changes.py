@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recipe.cli.console import CommandOutput, progress, shows
-from recipe.cli.corpus import Exclude, ExcludeSplit, Folder, Ids, Titles, exclusions_of
+from recipe.cli.inputs import Exclude, ExcludeSplit, Folder, Ids, Titles, exclusions_of
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def add(
     Example: recipe corpus add corpora/mine more.jsonl
     """
     LOADING.info("loading narrations ...")
-    from recipe.corpus.encoders import encoder_extra, licence_note
+    from recipe.corpus.encoder_identity import licence_note
+    from recipe.corpus.encoders import encoder_extra
     from recipe.corpus.layout import open_manifest
     from recipe.errors import require_packages
 

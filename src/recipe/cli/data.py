@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from recipe.cli.console import CommandGroup, CommandOutput, err, progress, shows
+from recipe.cli.inputs import Benchmarks, Root, known_benchmarks
 
 if TYPE_CHECKING:
     from recipe.data.doctor import Diagnosis
@@ -20,11 +21,6 @@ app = CommandGroup(
     help="Turn benchmark folders into training and test examples.",
 )
 
-Root = Annotated[Path | None, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")]
-Benchmarks = Annotated[
-    list[str] | None,
-    typer.Option("--benchmark", help="Only this benchmark; repeat for several. Default: all found."),
-]
 Split = Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Only this split.")]
 
 _ABOUT = ("title", "role", "split", "licence", "home", "download")
@@ -99,31 +95,28 @@ def export_procedures(
     from recipe.errors import InputError
 
     folders = require_benchmarks(root, known_benchmarks(benchmark))
-    selected = select_procedures(folders, split, progress())
-    if not selected.procedures:
+    procedures, no_steps, set_aside = select_procedures(folders, split, progress())
+    if not procedures:
         where = f" in split {split}" if split else ""
         raise InputError(f"{root}: no video of {', '.join(folders)} has steps{where}; choose another split or none.")
-    write_procedures(output, selected.procedures)
+    write_procedures(output, procedures)
     groups: dict[tuple[str, str], list[int]] = {}
-    for video in selected.procedures:
+    for video in procedures:
         groups.setdefault((video.source, video.split), []).append(len(video.steps))
     result: dict[str, Any] = {
         "output": str(output),
-        "procedures": len(selected.procedures),
+        "procedures": len(procedures),
         "groups": [
             {"source": source, "split": name, "videos": len(steps), "steps": sum(steps)}
             for (source, name), steps in groups.items()
         ],
-        "no_steps": selected.no_steps,
-        "set_aside": selected.set_aside,
+        "no_steps": no_steps,
+        "set_aside": set_aside,
     }
     lines: list[Any] = [
         _groups_table(result["groups"], "steps"),
-        *(f"left out of {source}: {count:,} videos without steps" for source, count in selected.no_steps.items()),
-        *(
-            f"left out of {source}: {count:,} {BENCHMARKS[source].set_aside_as}"
-            for source, count in selected.set_aside.items()
-        ),
+        *(f"left out of {source}: {count:,} videos without steps" for source, count in no_steps.items()),
+        *(f"left out of {source}: {count:,} {BENCHMARKS[source].set_aside_as}" for source, count in set_aside.items()),
         f"{result['procedures']:,} procedures written to {output}",
     ]
     return CommandOutput(result, lines)
@@ -389,19 +382,6 @@ def _diagnosed(diagnosis: "Diagnosis") -> tuple[dict[str, Any], list[str | Text]
         "works": works,
     }
     return value, [heading, *(f"  {line}" for line in lines)]
-
-
-def known_benchmarks(names: list[str] | None) -> list[str]:
-    """The names given with --benchmark. Raises BadParameter for an unknown one."""
-    from recipe.config.removed import removed_option
-    from recipe.data.benchmarks import BENCHMARKS
-
-    for name in names or []:
-        if name not in BENCHMARKS:
-            gone = removed_option("recipe data prepare", ["--benchmark", name])
-            known = f"{name!r} is unknown; known are {', '.join(BENCHMARKS)}."
-            raise typer.BadParameter(gone or known, param_hint="--benchmark")
-    return names or []
 
 
 def _groups_table(groups: list[dict[str, Any]], counted: str) -> "Table":

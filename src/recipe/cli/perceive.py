@@ -7,8 +7,8 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
-from recipe.cli.data import Benchmarks, Root, known_benchmarks
 from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.inputs import Benchmarks, Root, known_benchmarks
 from recipe.cli.models import MODEL, beside, opened
 from recipe.config import ModelConfig, PhiConfig
 from recipe.errors import InputError, listed

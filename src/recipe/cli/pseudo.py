@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from recipe.cli.console import CommandOutput, progress, shows
-from recipe.cli.corpus import Exclude, ExcludeSplit, Ids
 from recipe.cli.flags import SettingsTable, with_settings
+from recipe.cli.inputs import Exclude, ExcludeSplit, Ids
 from recipe.config import MiningConfig
 
 

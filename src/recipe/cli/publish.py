@@ -69,7 +69,7 @@ def publish(
 def _publish_corpus(folder: Path, target: str, dry_run: bool, **options: Any) -> CommandOutput:
     """Publish a corpus, with its checksums."""
     from recipe.cli.corpus import size_in_words
-    from recipe.corpus.encoders import licence_note
+    from recipe.corpus.encoder_identity import licence_note
     from recipe.corpus.layout import open_manifest
     from recipe.corpus.release import publish_corpus
 

@@ -98,7 +98,7 @@ def _videos(
     root: Path | None, names: list[str] | None, procedures: Path | None, examples: Path | None
 ) -> "list[Procedure]":
     """The annotated videos with steps that the options name. Raises InputError and BadParameter."""
-    from recipe.cli.data import known_benchmarks
+    from recipe.cli.inputs import known_benchmarks
     from recipe.data.benchmarks import require_benchmarks, select_procedures
     from recipe.data.examples import read_examples
     from recipe.data.procedures import read_procedures
@@ -110,9 +110,9 @@ def _videos(
         raise InputError("give either --examples, or --root, --procedures or both: the annotations to reword.")
     if examples is not None:
         return annotated_videos(read_examples(examples))
-    videos = []
+    videos = list["Procedure"]()
     if root is not None:
-        videos = select_procedures(require_benchmarks(root, known_benchmarks(names)), None, progress()).procedures
+        videos, *_ = select_procedures(require_benchmarks(root, known_benchmarks(names)), None, progress())
     return videos + (read_procedures(procedures).procedures if procedures is not None else [])
 
 

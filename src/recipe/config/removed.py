@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 _ONE_PROTOCOL = "no published row needs another one than VLaMP's, which is always used; leave it out"
 _WEB_PROCEDURES = "it is not in the paper; give its rows as your own procedures: a goal and its steps a line"
+_PROXY = "a proxy limits connections and closes slow clients (docs/production.md); leave it out"
 _VPA = ("recipe evaluate vpa", "recipe vpa examples", "recipe vpa plan")
 
 REMOVED: Mapping[str, str] = {
@@ -32,6 +33,8 @@ REMOVED: Mapping[str, str] = {
     "recipe evaluate vpa --taxonomy": "actions are always the 105 different texts; leave it out",
     "recipe train average": "the mean of several runs' weights gained nothing on four of five corpora; let validation "
     "choose among the runs",
+    "recipe reward serve --per-address": _PROXY,
+    "recipe board serve --per-address": _PROXY,
     "recipe reproduce credit": 'credit for steps gained nothing; rounds on composed plans are choose = "composed"',
     "recipe data prepare --benchmark how2bench": _WEB_PROCEDURES,
     "recipe corpus build --format how2mine": _WEB_PROCEDURES,

@@ -20,7 +20,8 @@ from recipe.artifacts import JsonObject, atomic_path, file_sha256, fingerprint, 
 from recipe.config import CorpusConfig
 from recipe.corpus.comparison import CorpusDifference, difference
 from recipe.corpus.encode import encode_on_devices, encode_shards, on_device
-from recipe.corpus.encoders import Encoder, differences, open_encoder
+from recipe.corpus.encoder_identity import differences
+from recipe.corpus.encoders import Encoder, open_encoder
 from recipe.corpus.integrity import record_build
 from recipe.corpus.layout import (
     EMBEDDINGS,

@@ -38,7 +38,8 @@ from recipe.config import EncoderConfig
 from recipe.corpus.build import SHARD_SEGMENTS, Origin, Source, narration_source, shard_record, stage
 from recipe.corpus.comparison import compared
 from recipe.corpus.encode import encode_shards
-from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_recorded_encoder, settings_for
+from recipe.corpus.encoder_identity import EncoderIdentity, differences, settings_for
+from recipe.corpus.encoders import Encoder, open_recorded_encoder
 from recipe.corpus.excluded import read_excluded
 from recipe.corpus.index import Index
 from recipe.corpus.integrity import record_build

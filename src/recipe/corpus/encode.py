@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from recipe.artifacts import atomic_path, write_json
 from recipe.children import assigned, death, start_worker
 from recipe.config import EncoderConfig
-from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder, recorded_settings
+from recipe.corpus.encoder_identity import EncoderIdentity, differences, recorded_settings
+from recipe.corpus.encoders import Encoder, open_encoder
 from recipe.corpus.layout import (
     BOUNDS,
     CODES,
@@ -40,7 +41,7 @@ from recipe.corpus.scan import kernels
 from recipe.errors import ComputeError, EncoderMismatch, RecipeError
 from recipe.progress import Advance
 
-_TEXTS = 1 << 14
+TEXTS_AT_ONCE = 1 << 14
 """Texts encoded at a time: bounds the memory of their float32 vectors."""
 
 
@@ -71,8 +72,8 @@ def encode_shards(output: Path, shards: Iterable[int], encoder: Encoder, advance
             texts = column.dictionary.to_pylist()
             vectors = np.empty((len(texts), encoder.identity["dimension"]), np.float16)
             progress = _InnerProgress(advance)
-            for first in range(0, len(vectors), _TEXTS):
-                rows = slice(first, first + _TEXTS)
+            for first in range(0, len(vectors), TEXTS_AT_ONCE):
+                rows = slice(first, first + TEXTS_AT_ONCE)
                 encoded = encoder.encode(texts[rows], progress)
                 if not np.isfinite(encoded).all():
                     raise ComputeError("the encoder gave a vector that is not finite; the shard was not written.")

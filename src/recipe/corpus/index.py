@@ -93,6 +93,7 @@ class Index:
             raise InputError(f"k = {k} narrations cannot be searched for; give at least 1.")
         for query in queries:
             self._check(query)
+        # A pool of 25 from 10 narrations is those 10: what a search returns says how many there are.
         k = min(k, len(self))
         results: list[SearchResult] = []
         for first in range(0, len(queries), _BATCH):
@@ -103,6 +104,7 @@ class Index:
             scores = self._scores(quantised)
             certified: Sequence[SearchResult | None] = [None] * len(batch)
             if scores is not None:
+                # Beyond an eighth of the corpus a scan in float32 costs less than scoring the survivors one by one.
                 certified = certify(scores, exact, k, max(8 * k, len(self) // 8), self.verified)
             for query, result in zip(batch, certified, strict=True):
                 hits, certificate = result or self._scan(query, k)
@@ -121,6 +123,7 @@ class Index:
 
     def _scores(self, queries: "Queries") -> BoundedScores | None:
         """Approximate scores of all narrations; None where the queries are too long for the sums."""
+        # M steps of D products of two codes, 127 each at most.
         if queries.steps.shape[1] * queries.codes.shape[1] * 127**2 >= _LARGEST_SUM:
             return None
         scores: BoundedScores = kernels("scan.scores").integer_scores(self.shards, self._bounds, queries, self._threads)

@@ -44,7 +44,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from recipe.artifacts import file_sha256, fingerprint, read_json
-from recipe.corpus.encoders import EncoderIdentity
+from recipe.corpus.encoder_identity import EncoderIdentity
 from recipe.errors import CorpusError, InputError
 from recipe.types import Narration, Segment
 

@@ -21,7 +21,7 @@ NEAR = 80
 """Percentage of shared words from which two texts are near-copies; whole numbers keep the comparison exact."""
 WORDS = 8
 """Fewest words of a text that can be a near-copy: shorter ones recur in videos that have nothing in common."""
-_PAIRED = 64
+MOST_PAIRED = 64
 """Most words of a text that is listed under pairs; longer ones have many pairs and rarer words."""
 _WORD = re.compile(r"[^\W_]+")
 
@@ -71,15 +71,18 @@ class NearCopies:
         kept: dict[frozenset[str], str] = {}
         for text in texts:
             if len(words := words_of(text)) >= WORDS:
+                # Texts with the same words are copies of each other: the first stands for all.
                 kept.setdefault(words, text)
         counts = Counter(word for words in kept for word in words)
+        # Rare words first, because lists under common ones would be long; then by the word, so that the index is the
+        # same in each process.
         rarest_first = sorted(counts, key=lambda word: (counts[word], word))
         self._ranks = {word: rank for rank, word in enumerate(rarest_first)}
         self._texts = list(kept.values())
         self._sets = [self._ranked(words) for words in kept]
         keys, members = array("q"), array("q")
         for index, ranks in enumerate(self._sets):
-            listed = list(self._keys(len(ranks), ranks, paired=len(ranks) <= _PAIRED))
+            listed = list(self._keys(len(ranks), ranks, paired=len(ranks) <= MOST_PAIRED))
             keys.extend(listed)
             members.extend([index] * len(listed))
         order = np.argsort(keys, kind="stable")
@@ -99,13 +102,14 @@ class NearCopies:
         # The keys under which each text's near-copies would be listed, of all texts in one array.
         keys, owners = array("q"), array("q")
         for owner, (size, ranks) in enumerate(zip(sizes, queries, strict=True)):
+            # More words that no indexed text has than a near-copy may lack.
             if size < WORDS or size - len(ranks) > _spare(size):
                 continue
-            # A near-copy may have fewer words or more: those of up to `_PAIRED` are listed under pairs, others not.
+            # A near-copy may have fewer words or more: those of up to `MOST_PAIRED` are listed under pairs, others not.
             lookups: list[int] = []
-            if NEAR * size <= 100 * _PAIRED:
+            if NEAR * size <= 100 * MOST_PAIRED:
                 lookups += self._keys(size, ranks, paired=True)
-            if 100 * size > NEAR * _PAIRED:
+            if 100 * size > NEAR * MOST_PAIRED:
                 lookups += self._keys(size, ranks, paired=False)
             keys.extend(lookups)
             owners.extend([owner] * len(lookups))
@@ -126,6 +130,7 @@ class NearCopies:
                 shared = len(shared_with(self._sets[index]))
                 union = sizes[owner] + len(self._sets[index]) - shared
                 if 100 * shared >= NEAR * union:
+                    # The first of equals, by its negative place.
                     best = max(best, (shared / union, -index))
             copies[owner] = NearCopy(self._texts[-best[1]], best[0]) if best[0] else None
         return copies

@@ -32,7 +32,7 @@ from huggingface_hub import CommitOperationAdd, DatasetCardData, HfApi, HfFileSy
 from huggingface_hub.hf_api import RepoFile
 
 from recipe.artifacts import file_sha256, locked, remove, write_text
-from recipe.corpus.encoders import licence_note
+from recipe.corpus.encoder_identity import licence_note
 from recipe.corpus.integrity import record_build
 from recipe.corpus.layout import (
     MANIFEST,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
 from recipe.corpus.bert import Bert
-from recipe.corpus.encoders import JINA_TASK, EncoderIdentity, is_jina_v3
+from recipe.corpus.encoder_identity import JINA_TASK, EncoderIdentity, is_jina_v3
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError, first_line
 from recipe.models.devices import computes_bfloat16
 from recipe.progress import SILENT, Progress

@@ -1,4 +1,9 @@
-"""A corpus on disk: search, texts, vectors, and a summary in figures."""
+"""A corpus on disk: search, texts, vectors, and a summary in figures.
+
+`examples/one_file.py` keeps its corpus in two lists. Left to others here: what files there are to `layout.py`, making
+and changing them to `build.py` and `change.py`, the search itself to `index.py`, on GPUs to `gpu/`, on machines to
+`cluster/`, their checksums to `integrity.py`, the encoder to `encoders.py`.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -14,12 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from recipe.config import EncoderConfig, RewardConfig
-from recipe.corpus.encoders import (
-    Encoder,
-    licence_note,
-    open_recorded_encoder,
-    settings_for,
-)
+from recipe.corpus.encoder_identity import licence_note, settings_for
+from recipe.corpus.encoders import Encoder, open_recorded_encoder
 from recipe.corpus.index import Index
 from recipe.corpus.integrity import verify_shards
 from recipe.corpus.layout import (

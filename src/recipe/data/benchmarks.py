@@ -238,20 +238,14 @@ def read_benchmarks(folders: Mapping[str, Path], progress: Progress = SILENT) ->
     return procedures
 
 
-class ProcedureSelection(NamedTuple):
-    """Procedures with steps, and by source what was left out of them."""
-
-    procedures: list[Procedure]
-    no_steps: Counter[str]
-    """Videos without any step."""
-    set_aside: Counter[str]
-    """Annotated entries that are no step performed."""
-
-
 def select_procedures(
     folders: Mapping[str, Path], split: str | None = None, progress: Progress = SILENT
-) -> ProcedureSelection:
-    """The procedures of several benchmarks that have steps, of one split or of all. Raises InputError."""
+) -> tuple[list[Procedure], Counter[str], Counter[str]]:
+    """The procedures of several benchmarks that have steps, of one split or of all.
+
+    With them, by source, the videos without any step, and the annotated entries that are no step performed. Raises
+    InputError.
+    """
     chosen = [video for video in read_benchmarks(folders, progress) if split in (None, video.split)]
     entries = {name: read(folder) for name, folder in folders.items() if (read := BENCHMARKS[name].set_aside)}
     set_aside = Counter[str]()
@@ -259,7 +253,7 @@ def select_procedures(
         if steps := entries.get(video.source, {}).get(video.video_id):
             set_aside[video.source] += len(steps)
     no_steps = Counter(video.source for video in chosen if not video.steps)
-    return ProcedureSelection([video for video in chosen if video.steps], no_steps, set_aside)
+    return [video for video in chosen if video.steps], no_steps, set_aside
 
 
 def by_role(procedures: Iterable[Procedure]) -> tuple[list[Procedure], Counter[str]]:

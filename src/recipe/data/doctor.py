@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from recipe.artifacts import read_json
 from recipe.data.benchmarks import BENCHMARKS, Benchmark, PublishedPart, Summary, find_benchmark, summarise
@@ -25,13 +25,6 @@ HasVideo = Callable[[Procedure], bool]
 
 _LARGEST = 1 << 28
 """Larger files, in bytes, are not read to find their publisher."""
-
-
-class MisplacedFile(NamedTuple):
-    """A file or folder of one benchmark that lies outside that benchmark's folder."""
-
-    path: Path
-    belongs_to: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +56,8 @@ class Report:
     """The state of every benchmark under a folder, in the order of `BENCHMARKS`, and what lies in a wrong place."""
 
     diagnoses: tuple[Diagnosis, ...]
-    misplaced: tuple[MisplacedFile, ...]
+    misplaced: tuple[tuple[Path, str], ...]
+    """Files and folders of a benchmark that lie outside its folder, each with the benchmark."""
 
     @property
     def healthy(self) -> bool:
@@ -94,14 +88,14 @@ def examine(root: Path, has_video: HasVideo | None = None, progress: Progress = 
         for name, benchmark in BENCHMARKS.items():
             for marker in benchmark.markers if name not in owners else ():
                 if (folder / marker).is_dir():
-                    misplaced.append(MisplacedFile(folder / marker, name))
+                    misplaced.append((folder / marker, name))
         for path in files:
             publisher = None
             with suppress(InputError, OSError):
                 if path.stat().st_size <= _LARGEST:
                     publisher = publisher_of(read_json(path))
             if publisher is not None and publisher not in owners:
-                misplaced.append(MisplacedFile(path, publisher))
+                misplaced.append((path, publisher))
     return Report(tuple(diagnoses), tuple(misplaced))
 
 

@@ -29,7 +29,7 @@ _LONGEST = 1 << 24
 """Bytes of one entry as JSON at most."""
 _MOST, _BASE = 20, 1 << 28
 """Bytes of memory that a byte of a pickle of captions takes at most, and what the process takes itself."""
-_SECONDS, _RATE = 4.0, 2e6
+START_SECONDS, _RATE = 4.0, 2e6
 """Processor time: what starting takes at most, and the fewest bytes a second, a tenth of what was measured."""
 
 _BROKEN = (
@@ -64,7 +64,7 @@ def unpickled(path: Path, encoding: str) -> Iterator[DictEntry]:
     size = path.stat().st_size
     free = available()
     memory = 0 if free is None else min(_MOST * size + _BASE, free)
-    seconds = math.ceil(_SECONDS + size / _RATE)
+    seconds = math.ceil(START_SECONDS + size / _RATE)
     code = "from recipe.data.unpickle import main; main()"
     command = [*isolated(code), str(path), encoding, str(memory), str(seconds)]
     with subprocess.Popen(

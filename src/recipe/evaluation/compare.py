@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.errors import InputError
-from recipe.evaluation.measures import ALL, ROLES, Values, in_order, measure_named, role_of
+from recipe.evaluation import measure_named
+from recipe.evaluation.measures import ALL, ROLES, Values, in_order, role_of
 from recipe.evaluation.metrics import readings_table
 from recipe.evaluation.scoreboard.sources import ScoredFile
 from recipe.evaluation.scores import PlanId, rows_path

@@ -76,6 +76,7 @@ def step_f1(plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float:
     >>> step_f1(["stir", "pour"], ["pour", "stir"]), step_f1(["pour", "pour"], ["pour", "stir"])
     (1.0, 0.5)
     """
+    # Steps count as often as they stand: a plan that says a step twice has one more step that is wrong.
     total = len(plan) + len(reference)
     return 2 * sum((Counter(plan) & Counter(reference)).values()) / total if total else 1.0
 
@@ -135,6 +136,7 @@ class StepMatcher:
         ours, theirs = self._cosines(steps, wanted), self._cosines(steps, others).max(axis=1)
         nearest = ours.argmax(axis=1)
         best = ours[np.arange(len(steps)), nearest]
+        # A line that repeats the history or names the goal is nearer to those than to any step to come.
         counts = (best >= self._least) & (best >= theirs)
         return tuple(wanted[index] if count else None for index, count in zip(nearest, counts, strict=True))
 
@@ -171,6 +173,7 @@ class StepPair(NamedTuple):
 def calibrate(embed: Embed) -> CosineScale:
     """The ends of the scale of an encoder. Raises ComputeError for one that tells no steps apart."""
     world = load_world()
+    # Training goals alone: a scale from the held-out ones would know what is tested.
     goals = [graph for graph in world.goals.values() if not graph.held_out]
     scale = scale_of([[world.wordings[step][0] for step in graph.steps] for graph in goals], embed)
     if not scale.chance < scale.same:
@@ -186,6 +189,7 @@ def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> CosineScale:
     vectors = embed(steps)
     above = np.triu_indices(len(steps), k=1)
     cosines, together = (vectors @ vectors.T)[above], (member @ member.T)[above] > 0
+    # A percentile and no greatest value: one odd pair would set the scale.
     ends = (float(np.percentile(cosines[chosen], PERCENTILE)) for chosen in (~together, together))
     return CosineScale(*(round(end, _DECIMALS) for end in ends))
 
@@ -223,6 +227,7 @@ class Likeness:
         if not first or not second:
             return []
         cosines = self.cosines(first, second)
+        # Likeness by chance earns nothing, so that the assignment does not pair what has no pair.
         gains = np.maximum(cosines - self.calibration.chance, 0.0)
         places = np.linspace(0, 1, len(first))[:, None] - np.linspace(0, 1, len(second))[None, :]
         likeness = self.scaled(cosines)

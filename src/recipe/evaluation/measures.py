@@ -1,4 +1,4 @@
-"""Measures of plans: what a measure is, where measures are named, and the scores that its rows make.
+"""Measures of plans: what a measure is, and the scores that its rows make.
 
 A measure is one class in one file. It gives each plan a row of metrics; commands, comparisons, reports and the board do
 the rest. A package of its own adds one by an entry point (docs/evaluation.md):
@@ -13,8 +13,6 @@ split is the mean over its datasets. Intervals draw whole videos, or whole goals
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -23,7 +21,6 @@ import numpy as np
 
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.errors import InputError, listed
-from recipe.evaluation import MEASURES
 from recipe.evaluation.controls import control_sentences
 from recipe.evaluation.judge.plans import EMPTY, MISSING, SHORTENED, Missing
 from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics, readings_table, regime_colours
@@ -37,8 +34,6 @@ from recipe.report.elements import NONE, Cell, Figure, Section, Table, headings,
 from recipe.stats import Interval, macro_intervals, paired_interval, video_of
 from recipe.types import Example
 
-GROUP = "recipe.measures"
-"""The group of entry points that name measures."""
 ROLES = {"in-domain": "in-domain datasets", "zero-shot": "zero-shot datasets"}
 """Splits of the paper's datasets, in words."""
 ALL = "all"
@@ -216,33 +211,6 @@ class Measure:
         colours = regime_colours(scored.system for scored in scores)
         drawn = intervals(marks, colours=colours, xlim=cls.scale, unit="percent" if cls.unit else "")
         return [Figure(inline_svg(drawn, cls.name, caption), caption)]
-
-
-@cache
-def measures() -> dict[str, EntryPoint]:
-    """Every measure by name: those of this program, then those that installed packages add."""
-    own = [EntryPoint(name, value, GROUP) for name, value in MEASURES.items()]
-    return {
-        entry.name: entry for entry in (*own, *entry_points(group=GROUP)) if entry.name not in MEASURES or entry in own
-    }
-
-
-def board_measures() -> list[str]:
-    """The measures that a board's settings can open: not the one that needs several plans."""
-    return [name for name in measures() if name != "diversity"]
-
-
-def measure_named(name: str) -> type[Measure]:
-    """The class of a measure. Raises InputError for an unknown one, and one whose package cannot be imported."""
-    if name not in measures():
-        raise InputError(f"measure {name!r} is unknown; known are {', '.join(measures())}.")
-    try:
-        loaded: type[Measure] = measures()[name].load()
-    except (ImportError, AttributeError) as error:
-        if name in MEASURES:
-            raise
-        raise InputError(f"measure {name!r} cannot be opened ({error}); repair or remove its package.") from None
-    return loaded
 
 
 class PlanSelection(NamedTuple):

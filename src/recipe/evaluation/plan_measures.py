@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from recipe.config import EncoderConfig, ValidationSettings
 from recipe.corpus.encoders import open_encoder
-from recipe.evaluation.measures import measure_named
+from recipe.evaluation import measure_named
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
 

@@ -12,18 +12,20 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recipe.artifacts import read_json
+from recipe.artifacts import atomic_path, cache_folder, locked, read_json
 from recipe.errors import InputError, MissingExtra, RecipeError, first_line, listed
-from recipe.models.smollm2 import NAME, smollm2_folder
+from recipe.models.smollm2 import INSTALL, NAME, gguf_file, smollm2_identity
 from recipe.text import is_thought_token, open_thought
 
 try:
     import torch
     import transformers
     from safetensors import safe_open
+    from tokenizers import pre_tokenizers
     from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
     from transformers.utils import cached_file
 
@@ -34,6 +36,8 @@ except ModuleNotFoundError as error:
 
 _LOG = logging.getLogger(__name__)
 
+_GGUF_FORMAT = 1
+"""Rises where the same GGUF file is converted otherwise."""
 _SEEING = "qwen2_5_vl"
 """The `model_type` in config.json of Qwen2.5-VL."""
 
@@ -243,6 +247,48 @@ def location(name: str, revision: str | None = None) -> str:
     if revision is not None:
         raise InputError.at(f"model {name!r}", "it has no revisions", "leave the revision out")
     return str(smollm2_folder())
+
+
+def smollm2_folder() -> Path:
+    """The folder of `smollm2` in the user's cache, named by the SHA-256 of the GGUF file that it was converted from.
+
+    The first process that asks converts it, and others wait. Raises MissingExtra, InputError, OSError.
+    """
+    target = cache_folder() / "models" / f"{NAME}-{smollm2_identity()['sha256'][:16]}-{_GGUF_FORMAT}"
+    if target.is_dir():
+        return target
+    with locked(target.parent / ".lock", wait=True):
+        if not target.is_dir():
+            _LOG.warning("%s: the weights are converted once, in about a minute, to %s", NAME, target)
+            with atomic_path(target) as partial:
+                _convert(gguf_file(), partial)
+    return target
+
+
+def _convert(file: Path, target: Path) -> None:
+    """Write the model of a GGUF file in float32, its tokenizer and chat template to the folder `target`."""
+    if find_spec("gguf") is None:  # transformers reads the file with it
+        raise MissingExtra("a model in a GGUF file", NAME, INSTALL)
+
+    def damaged(error: BaseException) -> InputError:
+        problem = f"no whole GGUF file of a language model ({first_line(error)})"
+        return InputError.at(file, problem, f"install it again: {INSTALL}")
+
+    with model_errors(NAME, damaged), quiet_loading():
+        source = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+        model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+        # The weights are plain numbers by now, which transformers forgets, so that it would not save them.
+        model.hf_quantizer = None
+        vars(model.config).pop("quantization_config", None)
+        model.save_pretrained(target)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            **source, model_max_length=model.config.max_position_embeddings
+        )
+        # SmolLM cuts text at every digit first; without that, blanks before a number are other tokens.
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+        tokenizer.save_pretrained(target)
 
 
 _BOUNDS = {

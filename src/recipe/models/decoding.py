@@ -38,10 +38,10 @@ Choose = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 _COMPACT = 0.2
 """Rows are taken out of the batch once this share of it has ended: taking out copies the cache."""
 
-_ROOM = 32
+CACHE_ROOM = 32
 """Positions of free memory behind those that a cache holds."""
 
-_SHARED = 64
+SHARED_HEAD = 64
 """The same first tokens of all prompts are read once where they are at least so many, as with a worked example."""
 _NONE = -100
 """Label of tokens that the loss ignores."""
@@ -49,7 +49,7 @@ _NONE = -100
 _PATCHES = 1 << 14
 """Clips are encoded together up to so many patches: activations of the visual tower would fill the memory."""
 
-_LOGITS = 1 << 26
+LOGITS_AT_ONCE = 1 << 26
 """Logits of a likelihood that are held at once on a processor: 256 MB in float32, and three times as much in copies."""
 _BYTES = 64
 """Free bytes of a GPU for each logit held at once: 14 with its copies, the rest is for training."""
@@ -124,6 +124,7 @@ def uniforms(keys: Sequence[str], longest: int) -> torch.Tensor:
     """Random numbers in [0, 1), float32 [keys, longest]: a stream for each key, the same on every machine."""
     streams = []
     for key in keys:
+        # A stream of its own: what is drawn depends on no other completion of the batch, nor on their number.
         generator = np.random.default_rng(int.from_bytes(hashlib.sha256(key.encode()).digest()[:16]))
         streams.append(generator.random(longest, dtype=np.float32))
     return torch.from_numpy(np.stack(streams))
@@ -179,6 +180,7 @@ def draws(
                 logits = warper(None, logits)
             # The inverse of the cumulative softmax, at a uniform number of the completion's own.
             mass = torch.softmax(logits, dim=-1).cumsum(-1)
+            # Times the whole mass, which rounding leaves a little beside 1.
             uniform = numbers[rows, step].to(mass.device) * mass[:, -1]
             chosen = torch.searchsorted(mass, uniform[:, None], right=True).squeeze(-1).clamp(max=mass.shape[-1] - 1)
         if penalised_tokens is not None:
@@ -238,7 +240,7 @@ def token_log_likelihood(
 def _most_logits(device: torch.device) -> int:
     """Logits that may be held at once; a power of 2, so that equal runs seldom differ in the rounding of their sums."""
     if device.type != "cuda":
-        return _LOGITS
+        return LOGITS_AT_ONCE
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     free: int = torch.cuda.mem_get_info(device)[0] + kept
     return 1 << max(0, (free // _BYTES).bit_length() - 1)
@@ -249,6 +251,7 @@ def _log_probability(logits: torch.Tensor, targets: torch.Tensor, temperature: f
     losses = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1).float() / temperature, targets.flatten(), ignore_index=_NONE, reduction="none"
     )
+    # Doubles from here: sums over a plan and differences of two policies come next.
     return -losses.view(targets.shape).double()
 
 
@@ -272,7 +275,7 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
         held, added = self.get_seq_length(), (key_states, value_states)
         whole = held + key_states.shape[-2]
         if not self._memory or self._memory[0].shape[-2] < whole:
-            self._memory = tuple(new.new_empty(*new.shape[:-2], whole + _ROOM, new.shape[-1]) for new in added)
+            self._memory = tuple(new.new_empty(*new.shape[:-2], whole + CACHE_ROOM, new.shape[-1]) for new in added)
             if held:
                 for memory, old in zip(self._memory, (self.keys, self.values), strict=True):
                     memory[..., :held, :] = old
@@ -305,6 +308,7 @@ class _Rows:
         tokens = chosen.new_zeros(len(self.mask))
         tokens[self.live] = chosen
         self.live, self.completions = self.live[goes_on], self.completions[goes_on]
+        # Rows that have ended cost a pass each, taking them out costs a copy of the cache.
         if len(self.live) <= (1 - _COMPACT) * len(self.mask):
             tokens = tokens[self.live]
             self.cache.batch_select_indices(self.live)
@@ -330,7 +334,7 @@ def _prefill(
     sees = hasattr(model.config, "vision_config")
     whole = not sees and all(type(layer) is _RoomyLayer for layer in cache.layers)
     head = common_head(distinct) if whole and len(distinct) > 1 else 0
-    if head < _SHARED:
+    if head < SHARED_HEAD:
         head = 0
     else:  # read once, by one row that all go on from
         tokens = torch.tensor([distinct[0][:head]], device=model.device)
@@ -339,6 +343,7 @@ def _prefill(
     # Padded on the left, so that all prompts end in the last column; the first ones hold the head, which is read.
     width = max(map(len, distinct))
     gaps = torch.tensor([width - len(prompt) for prompt in distinct], device=model.device)
+    # Any token serves as padding: the mask hides it.
     padded = [[0] * (width - len(prompt)) + list(prompt) for prompt in distinct]
     tokens = torch.tensor(padded, device=model.device)
     columns = torch.arange(width, device=model.device)

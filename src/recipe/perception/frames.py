@@ -94,13 +94,6 @@ class VideoInfo(NamedTuple):
     """False where the file breaks off before the end that its header states; `duration` then ends there."""
 
 
-class Grid(NamedTuple):
-    """Times of frames, and how many of them a second holds."""
-
-    times: NDArray[np.float64]
-    rate: float
-
-
 def probe(path: Path | str) -> VideoInfo:
     """Length, rate and size of a video file, by its first frame and its end.
 
@@ -148,24 +141,24 @@ def read_frames(path: Path | str, config: FrameConfig, until: float | None = Non
             remedy = f"give a start before {until:g} s"
             raise InputError.at(path, f"nothing is left to show from {start} s on", remedy, field="start")
 
-        grid = sampling_grid(config, begin, until)
+        asked, rate = sampling_grid(config, begin, until)
         shape = pose(footage.first.frame, footage.aspect, config.max_pixels)
-        images = np.empty((len(grid.times), *shape.shape), dtype=np.uint8)
-        times = np.empty(len(grid.times))
+        images = np.empty((len(asked), *shape.shape), dtype=np.uint8)
+        times = np.empty(len(asked))
         last: TimedFrame | None = None
-        for place, shown in enumerate(shown_at(footage, grid.times)):
+        for place, shown in enumerate(shown_at(footage, asked)):
             images[place] = images[place - 1] if shown is last else image(shown.frame, shape)
             times[place], last = shown.time, shown
-        return Frames(images, times, grid.rate)
+        return Frames(images, times, rate)
 
 
-def sampling_grid(config: FrameConfig, begin: float, end: float) -> Grid:
-    """The times to ask for in the stretch from `begin` to `end` seconds.
+def sampling_grid(config: FrameConfig, begin: float, end: float) -> tuple[NDArray[np.float64], float]:
+    """The times to ask for in the stretch from `begin` to `end` seconds, and how many of them a second holds.
 
     >>> sampling_grid(FrameConfig(fps=2.0), 0.0, 1.8)
-    Grid(times=array([0.25, 0.75, 1.25, 1.75]), rate=2.0)
+    (array([0.25, 0.75, 1.25, 1.75]), 2.0)
     >>> sampling_grid(FrameConfig(count=2), 0.0, 1.0)
-    Grid(times=array([0.25, 0.75]), rate=2.0)
+    (array([0.25, 0.75]), 2.0)
     """
     rate, count = config.fps, config.count
     if count is None:
@@ -175,7 +168,7 @@ def sampling_grid(config: FrameConfig, begin: float, end: float) -> Grid:
         rate = count / (end - begin)
     middles = begin + (np.arange(count, dtype=np.float64) + 0.5) / rate
     # Rounding, or a stretch of less than half a piece, could otherwise ask for the cut point itself.
-    return Grid(np.minimum(middles, max(begin, np.nextafter(end, -np.inf))), rate)
+    return (np.minimum(middles, max(begin, np.nextafter(end, -np.inf))), rate)
 
 
 def shown_at(footage: Footage, times: NDArray[np.float64], leap: float = LEAP) -> Iterator[TimedFrame]:

@@ -19,7 +19,7 @@ from recipe.step_lines import listed_steps
 from recipe.text import as_steps, final_answer, whole_text
 from recipe.types import Example, Frames, Malformed, Plan, Reward
 
-_FRAMES = 300_000_000
+FRAME_BYTES = 300_000_000
 """Bytes of frames of a call, from which on it takes no further clip: about 32,000 tokens of a Qwen2.5-VL."""
 
 
@@ -209,7 +209,7 @@ class Planner:
             for number, request in enumerate(map(see, examples), start=1):
                 call.append(request)
                 size += 0 if request.video is None else request.video.images.nbytes
-                if size < _FRAMES and number < len(examples):
+                if size < FRAME_BYTES and number < len(examples):
                     continue
                 if advance is None and len(call) < len(examples):
                     advance = stack.enter_context(progress.task("planning from videos", total=len(examples)))

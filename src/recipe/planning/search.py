@@ -203,6 +203,7 @@ class PlanSearch:
                     continue
                 search.plans[plan.steps] = plan
                 texts = search.texts.union(plan.steps)
+                # The budget counts what a reward costs: encodings of distinct steps.
                 if budget is not None and len(texts) > budget:
                     search.spent = True
                 else:
@@ -228,18 +229,15 @@ class PlanSearch:
     def _composition(self, search: _Search) -> Composition:
         ranked = sorted(search.plans.values(), key=lambda plan: plan.rank)
         rewarded = [plan for plan in ranked if plan.reward is not None]
-        config = self.config
         record = SearchRecord(
-            search=config.search,
-            width=config.width,
-            samples=config.samples,
-            budget=config.budget,
+            **self.config.model_dump(),
             spent=search.spent,
             tokens_in=search.tokens_in,
             tokens_out=search.tokens_out,
             encodings=len(search.texts),
             rewards=len(rewarded),
         )
+        # Without a reward a plan is no choice of the search: what the model wrote first is the answer.
         return Composition(tuple(rewarded or ranked[:1]), record)
 
 
@@ -249,6 +247,7 @@ def _recombined(search: _Search) -> list[SearchedPlan]:
     for begun in search.begun:
         place = len(begun)
         for sampled in search.sampled:
+            # A plan that left a step out, or has one more, is shifted by one place.
             for start in range(max(place - 1, 0), min(place + 2, len(sampled.steps))):
                 steps = (*begun, *sampled.steps[start:])
                 plans.append(SearchedPlan(steps, Answer(format_plan(steps), decoding=sampled.answer.decoding)))

@@ -50,6 +50,7 @@ def relevance(goal: Vectors | None, history: Vectors, plan: Vectors) -> float:
     """
     near, _ = closeness(None if goal is None else plan @ goal, plan @ history.T)
     worth = np.asarray(novelty(np.concatenate([history, plan]) @ plan.T, NOVELTY) * near, dtype=np.float32)
+    # The root of |c|: a sum would pay every further step, a mean would pay one good step alone.
     return float(worth.sum() / np.sqrt(max(len(plan), 1)))
 
 
@@ -66,6 +67,7 @@ def closeness(
     by_goal = nothing if to_goal is None else to_goal
     by_history = to_history.mean(axis=1) if m else nothing
     known = max((to_goal is not None) + bool(m), 1)
+    # A step far from the topic earns nothing, and takes nothing from others.
     near = np.maximum((by_goal + by_history) / known, 0.0)
     above = np.maximum(by_goal, 0.0), np.maximum(by_history, 0.0)
     return near, np.asarray(near * above[0] / np.maximum(above[0] + above[1], 1e-12), dtype=np.float32)
@@ -78,6 +80,7 @@ def novelty(similar: NDArray[np.float32], scale: NoveltyScale) -> NDArray[np.flo
     """
     n = similar.shape[1]
     m = len(similar) - n
+    # Row i is a step of the history or of the plan before step j, column j.
     earlier = np.arange(m + n)[:, None] < m + np.arange(n)[None, :]
     closest = np.where(earlier, similar, -1.0).max(axis=0, initial=-1.0)
     return unlike(closest, scale)
@@ -130,6 +133,7 @@ class RelevanceMethod(Method):
 
     @cached_property
     def _mean(self) -> NDArray[np.float32]:
+        # Not of the corpus: the control must not change with what it controls for.
         usual = [wordings[0] for wordings in load_world().wordings.values()]
         return np.asarray(self._embeddings.stacked(usual).mean(axis=0), dtype=np.float32)
 

@@ -48,8 +48,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recipe.alignment.backends import Backend, Float32, FreeAlignment, Int64
-from recipe.alignment.reference import free_matching
+from recipe.alignment.backends import Backend
+from recipe.alignment.reference import Float32, FreeAlignment, Int64, free_matching
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, relevance_texts, unlike
@@ -104,12 +104,15 @@ def calibrated(similarities: NDArray[np.float32], floors: NDArray[np.float32]) -
     >>> calibrated(np.array([[0.2, 0.75]], np.float32), np.array([0.5, 0.5], np.float32)).tolist()
     [[0.0, 0.5]]
     """
+    # Counted from what the step reaches anyway: steps in common words are near every segment. Without it the audit
+    # loses 1.6 to 3.7 points.
     W = np.asarray((similarities - floors) / np.maximum(1.0 - floors, 1e-6), dtype=np.float32)
     return np.clip(W, 0.0, 1.0, out=W)
 
 
 def weights(pool: FreeAlignment) -> Float64:
     """How much each narration of the pool counts, [K]: by B(h), sum 1."""
+    # By B(h) alone, which the plan cannot change: weights by h + c would let a plan choose its judges.
     matched = pool.matched[0] + _EVEN
     return np.asarray(matched / matched.sum())
 
@@ -140,6 +143,8 @@ def trusted(coverage: float | None, config: GroundedConfig) -> float:
 def gains(aligned: FreeAlignment, weight: Float64) -> Gains:
     """G_S of each plan over narrations with these weights [N]."""
     matched, covered = aligned.matched @ weight, aligned.covered @ weight
+    # The gain of c over h, and not the score of h + c: what is done already earns nothing. The mean over narrations,
+    # not the greatest: one chance match in the pool would decide (4 to 8 points of the audit).
     added = np.maximum(matched[1:] - matched[0], 0.0) * np.maximum(covered[1:] - covered[0], 0.0)
     return Gains(float(np.sqrt(matched[0] * covered[0])), np.sqrt(added), matched)
 
@@ -155,6 +160,7 @@ def order_agreement(precedence: ArrayLike) -> float:
     if not len(first):
         return 0.0
     before, after = N[first, later], N[later, first]
+    # 1 in the denominator is one vote against knowing: a pair that few narrations mention counts little.
     return float(((before - after) / (before + after + 1.0)).mean())
 
 
@@ -181,9 +187,12 @@ def grounded_terms(parts: Mapping[str, float], steps: int, config: GroundedConfi
         return {}
     contrast, order = parts["gain"] - parts["background"], parts["order"]
     to_goal = parts["goal_relevance"]
+    # Order scales what the corpus adds and relevance too: a plan of relevant steps in a wrong order is not a good one.
     terms = {"goal": config.relevance * to_goal, "history": config.relevance * (parts["relevance"] - to_goal)}
     terms["corpus"] = contrast * (1.0 + order) + config.relevance * parts["relevance"] * order
     terms["price"] = -parts["price"] * steps
+    # A Dice coefficient. Divided by |c| alone the audit lost 2 to 3 points, undivided 5 to 7, against the root of |c|,
+    # between which this lies.
     return {name: value / (steps + config.horizon) for name, value in terms.items()}
 
 
@@ -204,6 +213,7 @@ def corpus_share(rewards: Sequence[Reward], prompts: Sequence[Prompt], config: G
     moved = np.zeros(2)
     for group in groups.values():
         table = np.array(group)
+        # Differences within a prompt, because GRPO sees nothing else: the mean of a group falls out of its advantages.
         moved += np.abs(table - table.mean(axis=0)).sum(axis=0)
     return float(moved[0] / moved.sum()) if moved.sum() > 1e-12 else None
 
@@ -250,6 +260,7 @@ class SimilarityBaseline:
     @classmethod
     def of(cls, corpus: NarrationIndex) -> "SimilarityBaseline":
         """The baseline of a corpus, from narrations drawn the same way every time."""
+        # Seeded by the corpus alone: two processes with one corpus have one baseline, to the last bit.
         draw = np.random.default_rng(len(corpus))
         narrations = np.sort(draw.permutation(len(corpus))[:_BASELINE_NARRATIONS])
         segments = np.concatenate([corpus.embeddings(int(number)) for number in narrations])
@@ -265,6 +276,7 @@ class SimilarityBaseline:
         the last column of them; moving and scaling all segments would.
         """
         products, offsets = corpus.similarities(narrations, np.vstack([steps, self.mean]))
+        # |y - m|^2 = 1 - 2 <y, m> + |m|^2 for unit y; 1e-12 where a segment is the mean itself.
         norms = np.sqrt(np.maximum(1.0 - 2.0 * products[:, -1] + self.mean @ self.mean, 1e-12))
         # BLAS rounds the product of a row with a vector by where the row stands; this sum does not.
         shift = np.einsum("cd,d->c", steps, self.mean)
@@ -298,6 +310,8 @@ def choose_pools(
     P takes turns between the rankings. Q is drawn among narrations that are in no ranking, each of about the length of
     one of P: narrations that are longer than the rest find more in any text.
     """
+    # In turns, because a ranking by the history alone finds narrations that hold the step which is then repeated (3 to
+    # 5 points of the audit).
     pool = list(dict.fromkeys(hit.narration for rank in zip(*rankings, strict=False) for hit in rank))
     pool = pool[: config.pool_size]
     best = {hit.narration: hit for hits in reversed(rankings) for hit in hits}
@@ -307,6 +321,7 @@ def choose_pools(
     taken[near + pool] = True
     draw = np.random.default_rng(seed)
     background = list[int]()
+    # Of like length: B and A grow with the segments of a narration, so that Q of other lengths would measure length.
     for i in range(config.background_size if pool else 0):
         alike = lengths.alike(pool[i % len(pool)], draw)
         alike = alike[~taken[alike]]
@@ -444,6 +459,7 @@ class GroundedMethod(Method):
                     self._hits_kept.put(steps, ranking)
         for prompt in missing:
             rankings = [hits[steps] for steps in _queries(prompt)]
+            # From the prompt, not from a counter: a prompt's Q is the same in every batch, process and run.
             seed = int.from_bytes(hashlib.sha256(json.dumps(prompt).encode()).digest()[:8], "big")
             pools[prompt] = choose_pools(rankings, self._baseline.lengths, self._config, seed)
             self._pools_kept.put(prompt, pools[prompt])
@@ -508,6 +524,8 @@ class GroundedMethod(Method):
         first = len(h) - len(texts.history)  # the goal is compared by itself
         cosines = (similar[first:] for similar in texts.cosines)
         new = np.concatenate([np.zeros(0, np.float32), *(novelty(similar, _NOVELTY) for similar in cosines)])
+        # Not to 0: true step lists repeat steps. Repeats judged by the segments that they share cost lists 4 to 15
+        # points of the audit.
         factor = 1.0 - self._config.repeats * (1.0 - theta) * (1.0 - new)
         if texts.to_goal is not None:
             new = np.minimum(new, unlike(texts.to_goal, _GOAL_NOVELTY))
@@ -524,9 +542,12 @@ class GroundedMethod(Method):
         aligned = self._backend.grouped_free_alignment(W.take(columns, axis=1) * counted, bounds, offsets)
         precedence = self._backend.precedence(W, offsets)
         apart = self._backend.grouped_free_alignment(others_W.take(columns, axis=1) * counted, bounds, others_offsets)
+        # P minus Q: what any narration of this length says of these steps is no evidence for the activity.
         relevant, background = contrast(aligned, apart)
         h = texts.rows[0]
         coverage = coverage_of(relevant, background, len(h))
+        # A step costs a share of what a true step earns here: the history's own mean gain, since its steps are known to
+        # be true.
         price = max(relevant.history - background.history, 0.0) / max(len(h), 1) * self._config.price
         close, close_goal = (new * near for near in closeness(texts.to_goal, texts.to_history))
         rewards = []
@@ -549,6 +570,7 @@ class GroundedMethod(Method):
                 gated=False,
                 steps=len(plan),
                 pool=pools.relevant,
+                # For the page alone; the reward is a mean over P.
                 best_narration=pools.relevant[int(best.argmax())].narration if len(best) and best.max() > 0 else None,
                 coverage=coverage,
                 parts=parts,

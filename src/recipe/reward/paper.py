@@ -1,4 +1,9 @@
-"""The paper's reward (RECIPE, section 3.2): a pool by A_mono, the best A_NW on it, and the gate."""
+"""The paper's reward (RECIPE, section 3.2): a pool by A_mono, the best A_NW on it, and the gate.
+
+`examples/one_file.py` gives the same numbers, in one file of NumPy. Left to others here: stage 1 to the index
+(`corpus/index.py`, exact and certified), both recursions to `alignment/` (`reference.py` is their specification),
+embedding and failures to `reward/verifier.py` and `scorer.py`, narrations and vectors to `corpus/store.py`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -41,10 +46,15 @@ def paper_reward(aligned_history: float, aligned_full: float, config: RewardConf
     >>> paper_reward(0.2, 0.2, RewardConfig()).total
     -0.2
     """
+    # Without the baseline, and without relative progress, are rows of the ablation (paper, table of the reward).
     baseline = aligned_history if config.history_baseline else 0.0
     rho = aligned_full - baseline
     if config.relative_progress:
+        # Relative to what is left to gain: the same rise is worth more where the history is aligned well already
+        # (equation 7). Epsilon keeps a perfect history from dividing by 0.
         rho /= max(1.0 - baseline, config.epsilon)
+    # Equation 8: below tau the plan earns a penalty that grows with the shortfall, so that groups whose plans all fail
+    # still differ.
     if config.gate == "on" and rho < config.tau:
         return PaperReward(baseline, rho, True, min(max(config.alpha * (rho - config.tau), -1.0), 0.0))
     return PaperReward(baseline, rho, False, rho if config.gate == "off" else aligned_full)
@@ -80,12 +90,15 @@ class PaperMethod(Method):
     def _pooled(self, group: PromptGroup) -> list[Steps]:
         """The sequences that retrieve a pool each: h for all plans, or one for each plan, and h too for `own`."""
         h = group.history
+        # The paper leaves open which pool (SPEC, section 3): `history` is the reading by which the baseline does not
+        # depend on the action, and a prompt's pool never changes.
         if self._config.pool == "history" and h:
             return [h]
         return [*(h + plan for plan in group.plans), *([h] if self._config.pool == "own" else [])]
 
     def _pools(self, sequences: Iterable[Steps], vectors: Mapping[str, Vectors]) -> dict[Steps, Pool]:
         """The pool of each sequence by stage 1; no steps have no pool."""
+        # A goal alone retrieves nothing: the paper's verifier reads steps only.
         pools: dict[Steps, Pool] = {(): ()}
         missing = []
         for steps in dict.fromkeys(sequences):
@@ -121,12 +134,14 @@ class PaperMethod(Method):
         """Scores of h (row 0) and of each h + c_g (row g) on the K narrations of a pool, [G + 1, K], by stage 2 or
         A_mono in its place; one dynamic programme, in which the plans share the rows of h.
         """
+        # Row |h| of the table for h + c is the table for h, so that one pass gives A(h) and all A(h + c_g).
         bounds = np.cumsum([len(h), *map(len, plans)])
         if not pool or not bounds[-1]:
             return np.zeros((len(bounds), len(pool)), np.float32)
         narrations = [self._corpus.embeddings(hit.narration) for hit in pool]
         offsets = np.cumsum([0, *map(len, narrations)])
         W = np.concatenate(narrations) @ stacked(vectors, [*h, *(step for plan in plans for step in plan)]).T
+        # A failure to compute is no reward: clipped, NaN would become a number.
         if not np.isfinite(W).all():
             raise ComputeError("Similarities hold NaN or infinity; check the corpus with: recipe corpus verify.")
         if not self._config.stage2:
@@ -135,6 +150,7 @@ class PaperMethod(Method):
 
     def _reward(self, pool: Pool, full: NDArray[np.float32], own: NDArray[np.float32], plan: Steps) -> Reward:
         """From the scores [K] of h + c and of h; both scores are 0 where there is nothing to align."""
+        # A(s, pool) is the score of the best narration, not a mean: one that tells the plan suffices.
         highest = float(full.max()) if len(full) else 0.0
         parts = paper_reward(float(own.max()) if len(own) else 0.0, highest, self._config)
         return Reward(

@@ -13,7 +13,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.alignment.backends import Float32
+from recipe.alignment.reference import Float32
 from recipe.reward.grounded import GroupAlignment
 from recipe.types import Reward
 

@@ -187,6 +187,7 @@ def or_none(outcomes: Sequence[Outcome], *, earlier: bool) -> list[Reward | None
     the setup, not of a plan.
     """
     unusable = [outcome for outcome in outcomes if isinstance(outcome, InputError | FunctionFailed)]
+    # A run of hours must not end on one bad plan, nor go on for hours without any reward.
     if unusable and len(unusable) == len(outcomes) and not earlier:
         raise unusable[0]
     return [outcome if isinstance(outcome, Reward) else None for outcome in outcomes]

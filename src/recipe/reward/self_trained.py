@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.alignment.backends import Float32
+from recipe.alignment.reference import Float32
 from recipe.artifacts import JsonObject, atomic_path, read_json, write_json
 from recipe.config import GroundedConfig
 from recipe.errors import ConfigError, EncoderMismatch, InputError
@@ -108,6 +108,7 @@ class PositionModel(NamedTuple):
         x = np.concatenate(segments)
         x -= x.mean(axis=0)
         spread = x.T @ x / len(x)
+        # In proportion to the spread, so that encoders of any dimension are held alike.
         held = spread + _RIDGE * np.trace(spread) / len(spread) * np.eye(len(spread))
         direction = np.linalg.solve(held, x.T @ when / len(x))
         return cls(direction / max(float((x @ direction).std()), 1e-9))
@@ -137,6 +138,7 @@ class SelfTrained:
     def attribution(self, numbers: NDArray[np.floating]) -> dict[str, float]:
         """What each number [49] of a plan adds to its reward beside an average plan, the largest first."""
         added = self.weight * self.nets.attribution(numbers)
+        # By size whatever the sign: a number that takes away explains as much as one that adds.
         order = np.argsort(-np.abs(added), kind="stable")
         names = list(FEATURES)
         return {names[index]: float(added[index]) for index in order}
@@ -227,7 +229,9 @@ class SelfTrainedMethod(Method):
         for rewards, features in self._rewards_and_features(groups, vectors):
             scored.append([])
             for reward, share in zip(rewards, self._trained.shares(features), strict=True):
+                # An empty plan is worth 0 by definition, whatever a net makes of its numbers.
                 added = float(share) if reward.steps else 0.0
+                # Added to the unclipped reward: of plans beyond a bound the net still tells the better one.
                 total = sum(grounded_terms(reward.parts, reward.steps, self._config).values()) + added
                 parts = reward.parts | {"net": added}
                 scored[-1].append(replace(reward, parts=parts, total=float(min(max(total, -1.0), 1.0))))
@@ -277,6 +281,7 @@ def train_nets(
     each on pairs of its own.
     """
     random = np.random.default_rng(seed)
+    # By both sides: standardised apart, the difference between them would be gone.
     both = np.concatenate([better, worse]).astype(np.float64)
     mean, deviation = both.mean(axis=0), both.std(axis=0) + 1e-6
     scaled = [np.clip((side - mean) / deviation, -_BEYOND, _BEYOND) for side in (better, worse)]
@@ -323,6 +328,7 @@ def train_nets(
             "last": above.transpose(0, 2, 1) @ out,
             "linear": x.transpose(0, 2, 1) @ out,
         }
+        # To 0 at the end, so that the last batches move nothing.
         rate = _RATE * (1.0 - step / STEPS)
         for name, gradient in gradients.items():  # AdamW
             slow, square = moments[name]

@@ -55,6 +55,7 @@ class Verifier:
         if isinstance(corpus, str | Path):
             raise InputError(f"{corpus} is a path where a corpus is due; open it first: Corpus.open({str(corpus)!r}).")
         if isinstance(config, RewardConfig):
+            # With the hash of the function's source: a run that is resumed by another function is another run.
             config = pinned_reward(config)
             own = FunctionReward(config.verifier) if config.is_function else None
         elif callable(config):
@@ -67,6 +68,7 @@ class Verifier:
         """The settings; with a function, its name and the hash of its source file as `verifier`."""
         self.embeddings = embeddings or StepEmbeddings(corpus.encoder)
         """Of steps, which another verifier on the corpus may share."""
+        # The backend is loaded here and not at the first reward: a missing package ends a command at once.
         self._method: Method = own or _METHODS[config.verifier](corpus, config, backends.load(backend))
         self.coverage = CorpusCoverage(corpus, self.embed)
         """How far the corpus knows a task, whatever the reward is."""

@@ -96,7 +96,7 @@ _ROW: dict[str, Any] = {
     "clipped": bool, "chosen": bool, "reward": dict | NoneType,
 }  # fmt: skip
 """Of a line in a round's record."""
-_MEASURED = 128
+MEASURED_PROMPTS = 128
 """Prompts that the divergence, and after the last round the policy, is measured on, at most: with one plan of each a
 mean has a standard error of a tenth of their spread."""
 _IGNORED = -100
@@ -206,6 +206,7 @@ class Rounds:
                               "one; set choose = 'best'.")  # fmt: skip
         self._size = config.prompts_per_round or len(examples)
         """Prompts of a round."""
+        # One round more than is trained: its plans measure the trained policy on prompts that come next.
         self._order = prompts_in_order(examples, (config.rounds + 1) * self._size, config.seed)
         self._first_plans: list[list[int]] = []
         """The tokens of the plans of another run's first round, which must have sampled as this one does."""
@@ -317,7 +318,7 @@ class Rounds:
         Plans that were written before a kill are not written again.
         """
         file = self._record(number)
-        prompts = self._order[(number - 1) * self._size : number * self._size][: None if train else _MEASURED]
+        prompts = self._order[(number - 1) * self._size : number * self._size][: None if train else MEASURED_PROMPTS]
         if file.is_file():
             return _recorded(file, len(prompts) * n)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -337,9 +338,11 @@ class Rounds:
                 score_completions(self._scorer, batch, earlier=earlier)
                 stream.writelines(json.dumps(record.row, ensure_ascii=False) + "\n" for record in batch)
                 stream.flush()
+                # A batch takes minutes of sampling: one that was written is not written again after a kill.
                 os.fsync(stream.fileno())
                 records += batch
                 advance(len(batch))
+        # A scorer that fails on every plan is away; plans without any difference would train on chance.
         if all(record.reward is None for record in records):
             partial.unlink()  # so that they are scored again
             raise ComputeError(
@@ -367,6 +370,7 @@ class Rounds:
         ]
         prompts = [(records[place].goal, records[place].history) for place in places]
         for place, own, (steps, total) in zip(places, sampled, compose(self._scorer, prompts, sampled), strict=True):
+            # A composed plan that the model wrote itself is trained on in its own tokens.
             if steps not in own:
                 records[place].composed, records[place].composed_total = steps, total
 
@@ -454,7 +458,7 @@ class Rounds:
         # Nats a plan from the policy to the reference, from the first plan of each prompt; before training it is 0.
         divergence = 0.0
         if number > 1:
-            examples = self._order[done * self._size : number * self._size][:_MEASURED]
+            examples = self._order[done * self._size : number * self._size][:MEASURED_PROMPTS]
             first = {record.example_id: record.tokens for record in reversed(records)}
             plans = [first[example.example_id] for example in examples]
             divergence = fmean(divergences(self.model, self._rendered(examples), plans, config.temperature))
@@ -497,6 +501,8 @@ class Rounds:
                     own = [prompts[i] for i in batch[first : first + width]]
                     written = [taught[i] for i in batch[first : first + width]]
                     with torch.autocast(self._device.type, torch.bfloat16, enabled=use_bf16(config.bf16)):
+                        # Divided by the tokens of the whole batch, so that a batch in several passes has the gradient
+                        # of one.
                         part = completion_loss(self.model, own, written, not config.gradient_checkpointing) / tokens
                     part.backward()
                     loss += part.item()
@@ -535,9 +541,11 @@ def choose(config: BestOfNConfig, number: int, records: Sequence[RoundRecord], n
         whole = [pair for pair in scored if config.truncated == "keep" or not pair[0].clipped]
         if not whole:
             continue
+        # `max` takes the first of equals, as sampling wrote them: no bias by length or text.
         best, total = max(whole, key=itemgetter(1))
         if config.margin is not None and total - fmean(own for _, own in scored) <= config.margin:
             continue
+        # The control: it trains on as many plans of the same prompts, without the reward's choice.
         if config.choose == "random":
             best, _ = random.Random(f"{config.seed} {number} {first // n}").choice(whole)
         best.chosen = True

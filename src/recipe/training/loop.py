@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import re
 import sys
 import time
@@ -30,21 +29,19 @@ from transformers import (
     TrainerState,
 )
 from transformers.trainer import TRAINER_STATE_NAME
-from trl import GRPOTrainer
 
 from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.config import Metrics, TrainingSettings
 from recipe.config.training import tracking_packages
 from recipe.errors import ComputeError, InputError, first_line, require_packages
 from recipe.models.checkpoints import quiet_loading
-from recipe.models.decoding import common_head
 from recipe.models.devices import use_bf16
 from recipe.models.vision import VideoProcessor
 from recipe.progress import SILENT, Advance, Progress
 from recipe.training import ranks
 from recipe.training.policy import save_model, write_errors
 from recipe.training.runs import Run, step_of
-from recipe.training.validation import Validation, plan_kl
+from recipe.training.validation import Validation
 
 Row = dict[str, Any]
 
@@ -82,115 +79,6 @@ class SilentTrainer:
         return
 
 
-class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, silent, with prompts read once and the output layer on the tokens of completions only.
-
-    TRL 1.16 reads a prompt again before each of its completions, and applies the output layer to prompts and padding
-    too where Triton is missing, as on a CPU, and drops the result. The overrides of private methods are safe while
-    TRL's minor version is pinned; a test holds their signatures.
-    """
-
-    beta: float
-    """Weight of the KL term."""
-    _buffered_inputs: Any
-    _step: int
-    shares_prompts = True
-    """Whether completions of one prompt may go on from one reading of it, where the model allows that."""
-    _written: torch.Tensor
-    """Log-probabilities [B, tokens] that were computed last."""
-    _spent: torch.Tensor | float = 0.0
-    """Of the passes of the step under way, as `plan_kl` gives it."""
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's loss; a step's last pass logs `kl_plan`, the mean KL of its plans in nats."""
-        loss: torch.Tensor = super()._compute_loss(model, inputs)
-        if self.beta != 0.0:
-            self._spent += plan_kl(self._written, inputs["ref_per_token_logps"], inputs["completion_mask"])
-            if self.accelerator.sync_gradients:
-                total, plans = self.accelerator.reduce(self._spent, reduction="sum").tolist()
-                self._spent, kl = 0.0, total / plans if plans else math.nan
-                self._metrics["train"]["kl_plan"].append(kl)
-        return loss
-
-    def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """TRL's passes over a step's completions, with those of one prompt together: it shuffles them."""
-        before = self._buffered_inputs
-        inputs = super()._prepare_inputs(generation_batch)
-        if self.shares_prompts and self._buffered_inputs is not before and len(self._buffered_inputs) > 1:
-            self._buffered_inputs = _by_prompt(self._buffered_inputs)
-            inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
-        return inputs
-
-    def model_inputs(self, ids: torch.Tensor, mask: torch.Tensor, rows: slice) -> dict[str, torch.Tensor]:
-        """What the model reads for some `rows` of the batch, whose ids and mask are [B, L]."""
-        return {"input_ids": ids, "attention_mask": mask}
-
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        logits_to_keep: int,
-        batch_size: int | None = None,
-        compute_entropy: bool = False,
-        compute_aux_loss: bool = False,
-        **_: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """Log-probabilities and entropies [B, logits_to_keep] of the completions' tokens, 0 at padding, and the loss
-        that balances the experts of a model that has some.
-        """
-        size = batch_size or len(input_ids)
-        routed = {"output_router_logits": True} if compute_aux_loss else {}
-        body = self.accelerator.unwrap_model(self.model).get_base_model().base_model
-        share = self.shares_prompts and logits_to_keep > 1 and not compute_aux_loss and can_share(body)
-        log_probs, entropies, balance = [], [], []
-        for start in range(0, len(input_ids), size):
-            rows = slice(start, start + size)
-            ids, mask = input_ids[rows], attention_mask[rows]
-            written = mask[:, -logits_to_keep:].bool()
-            labels = ids[:, -logits_to_keep:][written][None]
-            with self.accelerator.autocast():
-                last = None
-                if share:
-                    read, last = _behind_prompts(body, ids, mask, logits_to_keep)
-                else:
-                    read = self.model_inputs(ids, mask, rows)
-                with _hidden_before(body, written, last):
-                    # Labels that need no shift are compared with the hidden states one by one.
-                    output = model(**read, **routed, shift_labels=labels, fused_lm_head=True)
-            balance.append(output.aux_loss)
-            nothing = output.log_probs.new_zeros(written.shape)
-            log_probs.append(nothing.masked_scatter(written, output.log_probs))
-            entropies.append(nothing.masked_scatter(written, output.entropy))
-        self._written = torch.cat(log_probs).detach()
-        return (
-            torch.cat(log_probs),
-            torch.cat(entropies) if compute_entropy else None,
-            torch.stack(balance).mean() if compute_aux_loss else None,
-        )
-
-
-def _by_prompt(passes: Sequence[Row]) -> list[Row]:
-    """The rows of several passes, those of one prompt beside each other, in as many passes of the same size."""
-    prompts = [row for own in passes for row in own["prompt_ids"].tolist()]
-    order = sorted(range(len(prompts)), key=prompts.__getitem__)
-    size = len(order) // len(passes)
-    parts = [order[first : first + size] for first in range(0, len(order), size)]
-    grouped: list[Row] = [{} for _ in passes]
-    for name, first in passes[0].items():
-        if isinstance(first, torch.Tensor) and first.ndim:
-            rows = torch.cat([own[name] for own in passes])
-            values: list[Any] = [rows[part] for part in parts]
-        elif isinstance(first, list):
-            every = [row for own in passes for row in own[name]]
-            values = [[every[place] for place in part] for part in parts]
-        else:
-            values = [own[name] for own in passes]
-        for own, value in zip(grouped, values, strict=True):
-            own[name] = value
-    return grouped
-
-
 def can_share(body: PreTrainedModel) -> bool:
     """Whether rows may go on from one reading of what they begin with: not with checkpoints of activations, with states
     in place of keys and values, or where a wrapper gathers the weights for each pass.
@@ -212,62 +100,6 @@ def read_head(model: Any, head: torch.Tensor, rows: int, **options: Any) -> Dyna
     return cache
 
 
-def _behind_prompts(
-    body: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, kept: int
-) -> tuple[dict[str, Any], torch.Tensor]:
-    """What a model reads of the last `kept` tokens of rows [B, L], padded on the left, whose prompts `body` has read:
-    each once, and what all begin with once; and the states [B, width] of the prompts' last tokens.
-
-    Gradients flow through the prompts, so that loss and gradient are those of whole rows.
-    """
-    pairs = zip(ids[:, :-kept].tolist(), mask[:, :-kept].tolist(), strict=True)
-    prompts = [tuple(token for token, seen in zip(*pair, strict=True) if seen) for pair in pairs]
-    place_of = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
-    distinct = [*place_of]
-    head = common_head(distinct)
-    cache = read_head(body, ids.new_tensor([distinct[0][:head]]), len(distinct)) if head else DynamicCache()
-    width = max(map(len, distinct)) - head
-    gaps = [width + head - len(prompt) for prompt in distinct]
-    rest = ids.new_tensor([[0] * gap + [*prompt[head:]] for gap, prompt in zip(gaps, distinct, strict=True)])
-    seen = mask.new_tensor([[1] * head + [0] * gap + [1] * (width - gap) for gap in gaps])
-    states = body(
-        input_ids=rest,
-        attention_mask=seen,
-        position_ids=(seen.cumsum(-1) - 1).clamp(min=0)[:, head:],
-        past_key_values=cache,
-        use_cache=True,
-    ).last_hidden_state
-    places = torch.tensor([place_of[prompt] for prompt in prompts], device=ids.device)
-    cache.batch_select_indices(places)
-    seen = torch.cat([seen[places], mask[:, -kept:-1]], dim=1)
-    read = {
-        "input_ids": ids[:, -kept:-1],
-        "attention_mask": seen,
-        "position_ids": (seen.cumsum(-1) - 1).clamp(min=0)[:, 1 - kept :],
-        "past_key_values": cache,
-    }
-    return read, states[places, -1]
-
-
-@contextmanager
-def _hidden_before(body: torch.nn.Module, written: torch.Tensor, last: torch.Tensor | None) -> Iterator[None]:
-    """Within it, the body of a model returns only the last hidden states [1, tokens, width] that predict the tokens of
-    `written` [B, L] at the end of the rows; `last` are those of the prompts' ends where the rows begin behind them.
-    """
-
-    def select(module: Any, inputs: Any, output: Any) -> Any:
-        states = output.last_hidden_state
-        states = states[:, -1 - written.shape[1] : -1] if last is None else torch.cat([last[:, None], states], dim=1)
-        output.last_hidden_state = states[written][None]
-        return output
-
-    hook = body.register_forward_hook(select)
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
 def shared_arguments(config: TrainingSettings, run: Run) -> dict[str, Any]:
     """Arguments of any TRL trainer: it writes nothing but checkpoints and sends nothing anywhere."""
     return {
@@ -280,6 +112,7 @@ def shared_arguments(config: TrainingSettings, run: Run) -> dict[str, Any]:
         "save_steps": config.save_every,
         "logging_strategy": "steps",
         "logging_steps": config.log_every,
+        # A loss that is not finite must show as such: the filter would repeat the last finite one.
         "logging_nan_inf_filter": False,
         "report_to": [],
         "disable_tqdm": True,
@@ -305,6 +138,7 @@ def fit(
     Raises ComputeError where training has destroyed the weights or memory does not suffice.
     """
     began = time.monotonic()
+    # One process looks: two that look at different moments could resume from different steps.
     checkpoint = ranks.from_main(run.latest_checkpoint)
     if checkpoint is not None and not checkpoint.is_dir():
         problem = f"process {ranks.rank()} of the run does not see it"
@@ -415,6 +249,7 @@ class _RunCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        # Before the step, after which all weights would be lost.
         check_gradient(torch.nn.utils.get_total_norm(gradients), state.global_step + 1)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

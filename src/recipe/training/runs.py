@@ -42,7 +42,7 @@ from recipe.artifacts import (
     write_text,
 )
 from recipe.config import RewardTrainingSettings, SamplingConfig, Settings, TrainingSettings
-from recipe.corpus.encoders import licence_note
+from recipe.corpus.encoder_identity import licence_note
 from recipe.errors import ConfigError, InputError
 from recipe.hub import README
 from recipe.models.sampling import Decoding, decoding_of, read_decoding

@@ -103,6 +103,7 @@ class Validation:
     @property
     def best(self) -> dict[str, Any]:
         """The row of the best step so far."""
+        # `max` takes the first of equals: the earliest step is the one that has moved least.
         return max(self.rows, key=self._value)
 
     @property
@@ -144,11 +145,14 @@ class Validation:
             ]
             own += zip(indices, steps, divergences(model, prompts, written, self._temperature), strict=True)
         plans = sorted(ranks.gathered(own))  # in one order, whatever the number of processes
+        # Measured in one process, so that a row does not depend on how plans were dealt out.
         row = ranks.from_main(lambda: self._measured(step, [steps for _, steps, _ in plans], [kl for *_, kl in plans]))
         gain = self.gain(row) if self.rows else None
         row["gain"] = None if gain is None else list(astuple(gain))
         self.rows.append(row)
         if ranks.main():
+            # The adapter before the row: a run that is killed between the two validates this step again, and a row
+            # never names an adapter that is not there.
             if self.best is row:
                 with self._run.on_disk(), atomic_path(self._adapter(step)) as partial, write_errors(partial):
                     model.save_pretrained(partial)
@@ -181,6 +185,8 @@ class Validation:
             between = f" [{gain.low:+.3f}, {gain.high:+.3f}]" if gain.low is not None and gain.high is not None else ""
             if not between and gain.reason:
                 between = f" (no interval: {gain.reason})"
+            # The gain is of the step that was chosen for its gain: the interval is of the prompts and leaves that
+            # choice out.
             noise = "" if gain.sign == 1 else " This gain is within the noise of the prompts."
             if gain.sign is None:
                 noise = " Whether this gain is more than the noise of the prompts cannot be told."
@@ -324,6 +330,7 @@ def plan_kl(log_probs: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor
     does not count. The estimate is exact in expectation for plans that the policy wrote: a token's is exp(r) - r - 1
     with r the log-ratio of the reference to the policy, as TRL's (Schulman, Approximating KL divergence, 2020).
     """
+    # In float64: exp(r) - r - 1 is about r^2 / 2, which float32 loses to cancellation where the policies are close.
     ratio = (reference - log_probs).double()
     tokens = (ratio.exp() - ratio - 1) * mask
     return torch.stack([tokens.sum(), (mask.sum(-1) > 0).double().sum()])

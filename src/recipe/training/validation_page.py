@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from recipe.artifacts import JsonObject, read_json, read_jsonl, write_text
 from recipe.errors import MissingExtra
@@ -25,21 +25,14 @@ CAPTION = "Means over the validation prompts. Dashed: the base. Diamond: the ste
 Row = Mapping[str, Any]
 
 
-class RunValidations(NamedTuple):
-    """The validations of a training run, in order."""
+def read_validations(run: Path) -> tuple[list[Row], JsonObject, Literal["step", "round"]]:
+    """The validations of a run in order, its record, which is empty while it goes on, and what is counted between them.
 
-    rows: list[Row]
-    record: JsonObject
-    """The run's record; empty while the run goes on."""
-    unit: Literal["step", "round"]
-    """What is counted between them; rounds are those of best-of-N."""
-
-
-def read_validations(run: Path) -> RunValidations:
-    """The validations of a run, also while it goes on. Raises InputError where none is there yet."""
+    Raises InputError where none is there yet.
+    """
     rows: list[Row] = [line for _, line in read_jsonl(run / DATA)]
     record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
-    return RunValidations(rows, record, "round" if record.get("stage") == "best-of-n" else "step")
+    return rows, record, "round" if record.get("stage") == "best-of-n" else "step"
 
 
 def write_validation_page(run: Path) -> Path:

@@ -20,10 +20,9 @@ from recipe.errors import ConfigError, MissingExtra
 from recipe.models.devices import use_bf16
 from recipe.reward.watchdog import Finding
 from recipe.training import ranks
-from recipe.training.loop import SilentGRPOTrainer
 from recipe.training.policy import RollOuts, row_keys
 from recipe.training.runs import rollout_decoding
-from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
+from recipe.training.video.trainers import VideoRollOuts
 
 try:
     from vllm import SamplingParams
@@ -164,14 +163,6 @@ class VllmTrainer:
             if ranks.main():
                 self._on_finding(Finding("engine_gap", self._since, None, sentence))
         return batch
-
-
-class VllmGRPOTrainer(VllmTrainer, SilentGRPOTrainer):
-    """From text."""
-
-
-class VllmVideoGRPOTrainer(VllmTrainer, VideoGRPOTrainer):
-    """From video; the trained merger is pushed with the other weights."""
 
 
 @contextmanager

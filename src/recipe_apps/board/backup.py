@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from recipe.artifacts import atomic_path, fingerprint
 from recipe.errors import ConfigError, InputError, RecipeError, first_line
-from recipe.evaluation.measures import board_measures
+from recipe.evaluation import board_measures
 from recipe_apps.board.database import Database
 from recipe_apps.board.models import Account, Base, Heartbeat, Job, Role, State
 from recipe_apps.board.scoring import Figures

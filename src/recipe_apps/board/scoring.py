@@ -27,9 +27,10 @@ from recipe.artifacts import JsonObject
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.errors import InputError
+from recipe.evaluation import board_measures, measure_named
 from recipe.evaluation.judge.plans import control_cases
 from recipe.evaluation.matching import Embed
-from recipe.evaluation.measures import Measure, board_measures, example_means, measure_named
+from recipe.evaluation.measures import Measure, example_means
 from recipe.planning.predictions import Prediction
 from recipe.stats import Interval, macro_interval
 from recipe_apps.board.settings import ScorerSettings

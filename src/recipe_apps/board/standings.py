@@ -31,9 +31,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from recipe.artifacts import JsonObject, to_json
+from recipe.evaluation import measure_named
 from recipe.evaluation.judge.plans import CONTROLS
 from recipe.evaluation.judge.verdicts import CRITERIA
-from recipe.evaluation.measures import Measure, measure_named
+from recipe.evaluation.measures import Measure
 from recipe.prompting import visible
 from recipe.stats import Interval, macro_intervals
 from recipe_apps.board.models import Account, Score, Scorer, Standing, Submission

@@ -13,10 +13,10 @@ from typing import Any
 from sqlalchemy import case, func, select
 
 from recipe.artifacts import JsonObject, to_json
+from recipe.evaluation import measure_named
 from recipe.evaluation.controls import is_beaten
 from recipe.evaluation.judge.plans import CONTROLS
 from recipe.evaluation.judge.verdicts import CRITERIA
-from recipe.evaluation.measures import measure_named
 from recipe.evaluation.metrics import METRICS
 from recipe_apps.board.models import (
     Account,

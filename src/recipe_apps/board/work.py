@@ -39,7 +39,7 @@ MOST_ATTEMPTS = 20
 """Workers that may die on a job before it counts as failed."""
 _FAULTS = 3
 """Attempts after which a fault of the program fails a job."""
-_LONGEST_WAIT = 60.0
+LONGEST_WAIT = 60.0
 """Seconds until a job that could not be computed is tried again, at most."""
 WORKER_TIMEOUT = 30.0
 """Seconds without a sign of life after which a worker is taken for dead."""
@@ -169,7 +169,7 @@ class Queue:
 def _claimable(now: float, boards: Collection[str]) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     """Which jobs of these boards may run, and which jobs of any board nobody holds any more."""
     # A pause that is longer than any was begun before the clock went back, and so was a lease.
-    due = or_(Job.not_before <= now, Job.not_before > now + _LONGEST_WAIT)
+    due = or_(Job.not_before <= now, Job.not_before > now + LONGEST_WAIT)
     lost = and_(Job.state == "running", not_(Job.lease_until.between(now, now + LONGEST_LEASE)))
     return and_(Job.state == "queued", Job.scorer.in_(list(boards)), due), lost
 
@@ -263,7 +263,7 @@ class Worker:
             # The judge cannot be asked, or its endpoint refuses: the owner's matter, not the submitter's. Each further
             # failure of a board waits longer. No worker died, so that the attempt does not count.
             failures = self._waits[job.scorer] = self._waits.get(job.scorer, 0) + 1
-            pause = min(_LONGEST_WAIT, 2.0**failures)
+            pause = min(LONGEST_WAIT, 2.0**failures)
             _LOG.warning("job %d waits %g s: %s", job.id, pause, error)
             self._queue.later(job, f"waits for the scorer: {error}"[:500], pause, job.attempts - 1)
             return False

@@ -139,10 +139,6 @@ def serve(
     database: Database = _DEFAULT,
     host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is all of this machine's.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8002,
-    per_address: Annotated[
-        int,
-        typer.Option(min=0, help="Connections of one address; 0: half of all. Behind a proxy all share one address."),
-    ] = 0,
 ) -> None:
     """Serve the board's pages and its API. Workers are processes of their own.
 
@@ -151,13 +147,12 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with _opened(database) as board:
         from recipe_apps.board.app import create_app
-        from recipe_apps.web.process import LIMITS, LOOPBACK, address_of, listen, run_service
+        from recipe_apps.web.process import LOOPBACK, address_of, listen, run_service
 
         with listen(host, port) as bound:
             logging.getLogger(__name__).info("open %s", address_of(host, bound))
             served = create_app(board, local_only=host in LOOPBACK)
-            limits = LIMITS._replace(per_address=per_address)
-            run_service(served, bound, lambda: None, 10.0, limits=limits)
+            run_service(served, bound, lambda: None, 10.0)
 
 
 @app.command("worker")
@@ -185,7 +180,7 @@ def worker(
     """
     import signal
 
-    from recipe.evaluation.measures import board_measures
+    from recipe.evaluation import board_measures
 
     _lower_priority()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -33,10 +33,6 @@ def serve(
     max_lines: Annotated[int, typer.Option(min=1, help="Lines of a completion.")] = 20_000,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
     queue: Annotated[int, typer.Option(min=1, help="Plans of one client that may wait.")] = 4096,
-    per_address: Annotated[
-        int,
-        typer.Option(min=0, help="Connections of one address; 0: half of all. Behind a proxy all share one address."),
-    ] = 0,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds in which a request must be scored.")] = 60.0,
     batch: Annotated[int, typer.Option(min=1, help="Plans scored together.")] = 64,
 ) -> None:
@@ -55,7 +51,6 @@ def serve(
         max_lines=max_lines,
         max_body=max_body,
         queue=queue,
-        per_address=per_address,
         timeout=timeout,
         batch=batch,
         token=service_token(token_file),

@@ -85,7 +85,7 @@ def serve(
     from recipe.corpus.store import Corpus
     from recipe_apps.serving.app import Served, create_app
     from recipe_apps.serving.feedback import FeedbackStore
-    from recipe_apps.web.process import LIMITS, LOG_FORMAT, LOOPBACK, address_of, listen, require_guarded, run_service
+    from recipe_apps.web.process import LOG_FORMAT, LOOPBACK, address_of, listen, require_guarded, run_service
 
     describing = phi_settings(model, phi, phi_endpoint)
     if describing is not None:  # smaller frames than a planner's, unless the size is given
@@ -148,8 +148,7 @@ def serve(
         )
         app = create_app(served, limits, feedback=feedback, local_only=host in LOOPBACK)
         log.info("open %s", address_of(host, bound))
-        connections = LIMITS._replace(per_address=limits.per_address)
-        run_service(app, bound, app.state.page.runs.close, limits.drain_seconds, limits=connections)
+        run_service(app, bound, app.state.page.runs.close, limits.drain_seconds)
 
 
 def _of_demo(given: ModelConfig, examples: Path | None) -> tuple[ModelConfig, Path, Path | None, str]:

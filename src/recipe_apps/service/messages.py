@@ -41,8 +41,6 @@ class ServiceSettings(Settings):
     """Characters of those plans with their prompts; a plan that has more is scored alone."""
     linger: Annotated[float, Field(ge=0, le=1)] = 0.001
     """Seconds that the first request after a pause waits for others to be scored with it."""
-    per_address: Annotated[int, Field(ge=0)] = 0
-    """Connections of one address at once; 0: half of all. Behind a proxy all clients share one address."""
     token: SecretStr | None = None
     """What clients must send; without one, everyone may ask."""
 

@@ -15,7 +15,7 @@ from recipe.reward.scorer import PromptGroup, batches, outcomes_of
 from recipe.reward.verifier import Verifier
 from recipe_apps.service.app import RewardService
 from recipe_apps.service.process import ScoringProcess
-from recipe_apps.web.process import LIMITS, run_service
+from recipe_apps.web.process import run_service
 
 _BATCH = 64
 _LONGEST_DRAIN = 10.0
@@ -67,7 +67,6 @@ def serve(app: FastAPI, bound: socket.socket) -> None:
         service.draining = True
 
     limit = service.settings.timeout + _LONGEST_DRAIN
-    limits = LIMITS._replace(per_address=service.settings.per_address)
-    run_service(app, bound, drain, limit, lambda: service.batcher.failure is not None, limits)
+    run_service(app, bound, drain, limit, lambda: service.batcher.failure is not None)
     if service.batcher.failure is not None:
         raise ComputeError(f"The service could not warm up: {service.batcher.failure}")

@@ -15,6 +15,7 @@ from recipe.config import FrameConfig
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.types import Frames
 from recipe_apps.serving.settings import PageSettings
+from recipe_apps.web.guard import arriving
 from recipe_apps.web.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -65,11 +66,12 @@ class ClipStore:
         try:
             received = 0
             with path.open("wb") as file:
-                async for chunk in body:
-                    received += len(chunk)
-                    if received > length:
-                        break
-                    await asyncio.to_thread(file.write, chunk)
+                async with arriving(length):
+                    async for chunk in body:
+                        received += len(chunk)
+                        if received > length:
+                            break
+                        await asyncio.to_thread(file.write, chunk)
             if received != length:
                 raise Refusal("bad_clip", "The clip did not arrive whole; send it again.")
             async with self._probing:  # not in a thread: those are for the writing of other clips, too

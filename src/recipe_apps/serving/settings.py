@@ -39,8 +39,8 @@ class PageSettings(Settings):
     readers_per_run: Positive = 16
     """Of those, of one run."""
     per_address: Annotated[int, Field(ge=0)] = 0
-    """Connections, readers of events and runs that wait, of one address at once; 0: half of all. Behind a proxy all
-    visitors share one address."""
+    """Readers of events and runs that wait, of one address at once; 0: half of all. Behind a proxy all visitors share
+    one address."""
     keep_seconds: Annotated[float, Field(gt=0)] = 900.0
     """Seconds that a run is known after its end, and a clip after its last use."""
     absent_seconds: Annotated[float, Field(gt=0)] = 60.0

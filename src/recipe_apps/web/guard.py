@@ -1,5 +1,6 @@
 """What stands in front of the endpoints of a service: token, counters, bounded bodies, answers to errors."""
 
+import asyncio
 import base64
 import binascii
 import hmac
@@ -35,6 +36,9 @@ _THREADS = 2
 """Bodies that are read at once beside the event loop; more would only take turns at one interpreter."""
 _HELD = 16
 """Bodies of the largest size whose bytes may be held at once."""
+BODY_SECONDS, BODY_RATE = 60.0, 16_000
+"""A body arrives in so many seconds and one more for each so many bytes that it may have: a client that drips it holds
+its room no longer."""
 Value = TypeVar("Value")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Bounds of the classes in which times are counted."""
@@ -167,32 +171,33 @@ class Guard:
 class Intake:
     """Bodies of one service: how many bytes of them are held, and work on them beside the event loop."""
 
-    def __init__(self, most: int) -> None:
-        """`most` bytes may a body have."""
-        self._most, self._room = most, _HELD * most
+    def __init__(self, most: int, seconds: float = BODY_SECONDS) -> None:
+        """A body may have `most` bytes, and take `seconds` and what these bytes take at `BODY_RATE`."""
+        self._most, self._room, self._seconds = most, _HELD * most, seconds
         self._limiter = CapacityLimiter(_THREADS)
 
     @asynccontextmanager
     async def body(self, request: Request, most: int | None = None) -> AsyncIterator[bytes]:
         """The whole body, whose bytes count as held until the end of the block; `most` in place of the service's limit.
 
-        Raises Refusal where it is larger, as soon as that is known, where it breaks off, and where the bodies of others
-        leave no room. Small bodies always have room.
+        Raises Refusal where it is larger, as soon as that is known, where it breaks off or takes too long, and where
+        the bodies of others leave no room. Small bodies always have room.
         """
         most, stated = most or self._most, request.headers.get("content-length", "")
         body, held = bytearray(), 0
         try:
             # int() refuses thousands of digits
             if not (stated.isdecimal() and (len(stated) > 20 or int(stated) > most)):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > most:
-                        break
-                    more = max(len(body) - _FREE - held, 0)
-                    if more > self._room:
-                        raise Refusal("queue_full", "Too many large bodies arrive at once; ask again in a second.")
-                    held, self._room = held + more, self._room - more
-                else:
+                async with arriving(most, self._seconds):
+                    async for chunk in request.stream():
+                        body += chunk
+                        if len(body) > most:
+                            break
+                        more = max(len(body) - _FREE - held, 0)
+                        if more > self._room:
+                            raise Refusal("queue_full", "Too many large bodies arrive at once; ask again in a second.")
+                        held, self._room = held + more, self._room - more
+                if len(body) <= most:
                     yield bytes(body)
                     return
             raise Refusal("body_too_large", f"The body is larger than {most} bytes; send less at once.")
@@ -213,6 +218,17 @@ class Intake:
         if not wait and not self._limiter.available_tokens:
             raise Refusal("queue_full", f"{_THREADS} such requests are under way already; ask again in a second.")
         return await to_thread.run_sync(call, *arguments, limiter=self._limiter)
+
+
+@asynccontextmanager
+async def arriving(most: int, seconds: float = BODY_SECONDS) -> AsyncIterator[None]:
+    """Within it, a body of `most` bytes arrives. Raises Refusal where it takes too long."""
+    longest = seconds + most / BODY_RATE
+    try:
+        async with asyncio.timeout(longest):
+            yield
+    except TimeoutError:
+        raise Refusal("too_slow", f"The body did not arrive in {longest:.0f} seconds.") from None
 
 
 def client_of(peer: Sequence[Any] | None) -> str:

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -14,15 +15,14 @@ from recipe.errors import ConfigError, MissingExtra
 
 try:
     import uvicorn
-
-    from recipe_apps.web.connections import ConnectionLimits, limited_protocol
 except ModuleNotFoundError as error:
     raise MissingExtra("an HTTP service", "serve") from error
 
 _LOG = logging.getLogger(__name__)
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-LIMITS = ConnectionLimits()
+_RESERVED, _FEWEST = 100, 16
+"""Files that are left for the corpus, the model, the database and the log; and connections that are allowed anyway."""
 _GC_THRESHOLDS = (20_000, 50, 50)
 """Thresholds of garbage collection: a request makes hundreds of objects, none of them in a cycle."""
 _SWITCH_INTERVAL = 0.0002
@@ -69,16 +69,18 @@ def run_service(
     drain: Callable[[], None],
     longest_drain: float,
     broken: Callable[[], bool] = lambda: False,
-    limits: ConnectionLimits = LIMITS,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then for `longest_drain` seconds at most finish what was accepted.
 
-    `drain` is called at the signal; once `broken` is true the service ends too. Connections that are too slow for
-    `limits` are closed.
+    `drain` is called at the signal; once `broken` is true the service ends too. Slow clients are for a proxy in front
+    to close (docs/production.md).
     """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections = None if files == resource.RLIM_INFINITY else max(_FEWEST, files - _RESERVED)
     config = uvicorn.Config(
         app,
-        http=limited_protocol(limits),
+        # Without files left, the service could not open what it serves; uvicorn answers 503 beyond.
+        limit_concurrency=connections,
         access_log=False,
         log_config=None,
         proxy_headers=False,

@@ -9,6 +9,7 @@ A refusal is one envelope, {"error": {"code", "message"}}, at every endpoint:
 403  forbidden                     the token's account may not do that
 404  not_found                     no such thing, or not for this token
 404  unknown_run, unknown_clip     there is none, or it has expired
+408  too_slow                      the body did not arrive in time
 409  not_kept                      feedback, where nothing is kept
 409  other_corpus                  another corpus is served than the one that is meant
 413  body_too_large, too_many_plans, too_many_values
@@ -55,6 +56,7 @@ _STATUS = {
     "not_found": 404,
     "unknown_run": 404,
     "unknown_clip": 404,
+    "too_slow": 408,
     "not_kept": 409,
     "other_corpus": 409,
     "not_json": 415,

@@ -235,8 +235,8 @@ def next_actions(folder: Path, settings: NextActions, progress: Progress) -> Non
         predictions = _searched(folder, settings, examples, ids.taxonomy.actions, progress)
     steps = {row.example_id: row.steps for row in predictions}
     width = max(HORIZONS)
-    mapped = remap(samples, steps, ids.taxonomy, embed, width)
-    plans = ids.of([plan.actions for plan in mapped.plans], width)
+    mapped, _ = remap(samples, steps, ids.taxonomy, embed, width)
+    plans = ids.of([plan.actions for plan in mapped], width)
     write_jsonl(folder / settings.output, _action_rows(samples, ids, [plans]))
 
 

@@ -9,11 +9,11 @@ import pytest
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
+from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.verdicts import read_verdicts, write_verdicts
 from recipe.evaluation.published import JUDGE, published
 from recipe.evaluation.scoreboard.accuracy import accuracy_sections, comparability, is_papers, judge_results
-from recipe.evaluation.scoreboard.page import EvaluationReport, make_report
-from recipe.evaluation.scoreboard.sections import board_comparisons
+from recipe.evaluation.scoreboard.page import EvaluationReport, board_comparisons, make_report
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scoreboard.views import gather_views
 from recipe.evaluation.scores import JudgeIdentity, Row, rows_path, write_rows
@@ -93,7 +93,7 @@ def test_judges_that_differ_in_prompt_alone_are_kept_apart(tmp_path: Path, examp
     judges = judge_results(source.scores for source in board.sources)
     assert [one.name for one in judges] == ["proxy (hash) (setting 1)", "proxy (hash) (setting 2)"]
     assert board_comparisons(board) == []
-    assert [one.name for one in accuracy_sections([source.scores for source in board.sources])] == [
+    assert [one.name for one in accuracy_sections([source.scores for source in board.sources], RubricMeasure)] == [
         "accuracy-1",
         "accuracy-2",
     ]

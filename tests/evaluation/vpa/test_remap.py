@@ -42,7 +42,7 @@ def one(
     steps: Sequence[str], goal: str = TEA, within: bool = False, width: int = 3,
     open_embed: Callable[[], Embed] = opened,
 ) -> MappedPlan:  # fmt: skip
-    return remap(samples(goal), {"s0": steps}, TAXONOMY, open_embed, width, within).plans[0]
+    return remap(samples(goal), {"s0": steps}, TAXONOMY, open_embed, width, within)[0][0]
 
 
 def test_actions_are_themselves_and_need_no_encoder() -> None:
@@ -69,11 +69,11 @@ def test_the_goals_card_alone_is_a_setting_of_its_own() -> None:
 def test_measures_count_what_became_of_the_plans() -> None:
     goals = [TEA, TEA, TEA, KITE]
     plans = {"s0": ["boil water"], "s1": [], "s3": ["swirl", "bring water", "stir", "stir"]}
-    mapped = remap(samples(*goals), plans, TAXONOMY, opened, 2, low_margin=0.5)
-    assert [plan.missing for plan in mapped.plans] == [False, False, True, False]
-    assert mapped.plans[3].actions == ("stir", "boil water")
-    margins = [margin for margin in mapped.plans[3].margins if margin is not None]
-    assert mapped.measures == {
+    mapped, measured = remap(samples(*goals), plans, TAXONOMY, opened, 2, low_margin=0.5)
+    assert [plan.missing for plan in mapped] == [False, False, True, False]
+    assert mapped[3].actions == ("stir", "boil water")
+    margins = [margin for margin in mapped[3].margins if margin is not None]
+    assert measured == {
         "steps": 3.0,
         "steps_that_are_actions": 1.0,
         "missing_predictions": 1.0,
@@ -83,7 +83,7 @@ def test_measures_count_what_became_of_the_plans() -> None:
         "share_below_margin": 0.0,
         "margin_asked_for": 0.5,
     }
-    assert "mean_margin" not in remap(samples(TEA), {}, TAXONOMY, unopened, 2).measures
+    assert "mean_margin" not in remap(samples(TEA), {}, TAXONOMY, unopened, 2)[1]
 
 
 def test_only_the_first_steps_are_read_however_many_and_long_there_are() -> None:

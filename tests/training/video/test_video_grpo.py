@@ -18,12 +18,12 @@ from recipe.errors import ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint
 from recipe.models.decoding import complete
 from recipe.models.vision import Patches
-from recipe.training.grpo import RewardFunction, grpo_trainer, train_grpo
+from recipe.training.grpo import RewardFunction, VideoGRPOTrainer, grpo_trainer, train_grpo
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
 from recipe.training.video.data import BANNED_TOKENS, VideoSource
-from recipe.training.video.trainers import FrozenTower, VideoGRPOTrainer, decoder_inputs
+from recipe.training.video.trainers import FrozenTower, decoder_inputs
 
 MERGER = {"ln_q.weight", "mlp.0.bias", "mlp.0.weight", "mlp.2.bias", "mlp.2.weight"}
 

@@ -79,7 +79,8 @@ class PlanOptions:
 
     def show(self, scores: "Scores", rows: "Sequence[Row] | None" = None) -> CommandOutput:
         """Write the scores, if they have a file, and their rows unless these are written; and show the scores."""
-        from recipe.evaluation.measures import measure_named, terminal_tables
+        from recipe.evaluation import measure_named
+        from recipe.evaluation.measures import terminal_tables
         from recipe.evaluation.scores import rows_path, write_rows, write_scores
 
         if self.output is not None:

@@ -18,7 +18,8 @@ from typing import Any
 from recipe.config import EncoderConfig
 from recipe.corpus.cluster.search import cluster
 from recipe.corpus.encode import encode_shards as encode_shards_here
-from recipe.corpus.encoders import Encoder, differences, open_encoder, recorded_settings
+from recipe.corpus.encoder_identity import differences, recorded_settings
+from recipe.corpus.encoders import Encoder, open_encoder
 from recipe.corpus.layout import MANIFEST, PLAN, SHARDS, STAGING, read_manifest, shard_name
 from recipe.errors import ComputeError, EncoderMismatch, MissingExtra, RecipeError, first_line
 from recipe.progress import Advance

@@ -70,10 +70,13 @@ def certify(
     The k-th of the exact scores of any k narrations is a threshold below which no hit can be; those of the highest
     approximate scores make it a high one.
     """
+    # Two rounds: k exact scores give a threshold, and only what may reach it is scored exactly too.
     first = scores.best(k)
     known = exact(first.ravel(), np.repeat(np.arange(len(first)), k)).reshape(first.shape)
+    # The k-th best of all is at least the worst of these k, whatever the approximate order was.
     thresholds = known.min(axis=1)
     bounds = scores.bounds
+    # Ties with the threshold stay in: equal scores are decided by corpus order, which needs both.
     narrations, queries = scores.reaching(thresholds - SLACK)
     counts = np.bincount(queries, minlength=len(first))
     fits = counts <= limit
@@ -91,6 +94,7 @@ def certify(
     values[reused] = known.ravel()[nearest[reused]]
     values[~reused] = exact(narrations[~reused], queries[~reused])
 
+    # By query, then score, then corpus order: the same hits whatever was scanned first.
     order = np.lexsort((narrations, -values, queries))
     starts = np.cumsum([0, *np.where(fits, counts, 0)])
     results: list[SearchResult | None] = []
@@ -107,6 +111,7 @@ def certify(
 
 def merge(parts: Sequence[SearchResult], k: int) -> SearchResult:
     """The k best over the parts of a corpus, each the k best of its part, and the certificate of the whole."""
+    # Each part's k best contain the whole's: a narration that is not among the k best of its part has k before it.
     hits = sorted((hit for part in parts for hit in part.hits), key=lambda hit: (-hit.score, hit.narration))[:k]
     certificates = [part.certificate for part in parts]
     methods = sorted({certificate.method for certificate in certificates}, key=METHODS.index)

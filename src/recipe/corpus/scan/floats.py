@@ -44,6 +44,7 @@ def _tile(typing_context: Any, steps: Any, x0: Any, x1: Any, first: Any, d: Any,
         rows = [builder.inttoptr(x, ir.IntType(16).as_pointer()) for x in (x0, x1)]
         queries = builder.inttoptr(first, number.as_pointer())
         sums = [[cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(STEPS)] for _ in rows]
+        # Fused, in a fixed order of lanes: a score depends on its own rows alone, whatever the threads.
         fma = _llvm(builder, f"llvm.fma.v{LANES}{short}", vector, [vector] * 3)
         whole = builder.sub(d, builder.urem(d, _INT(LANES)))
         with cgutils.for_range_slice(builder, _INT(0), whole, _INT(LANES), intp=_INT) as (j, _):
@@ -155,6 +156,7 @@ def coverage(
                 best[i] = reached
             if k + 1 == offsets[n + 1]:
                 scores[n] = reached / queries.dtype.type(steps)
+                # Similarities may be negative, so that 0 is no start for a maximum.
                 best[:] = -np.inf
                 n += 1
 
@@ -189,6 +191,7 @@ def best(sums: NDArray[np.int32] | NDArray[np.float32], scales: NDArray[np.float
     for n in range(len(scales)):
         for q in range(queries):
             value = sums[n, q] * scales[n]
+            # By insertion: k is small, and few of millions get so far.
             if value > values[q, k - 1]:
                 i = k - 1
                 while i > 0 and values[q, i - 1] < value:
@@ -217,6 +220,7 @@ def reaching(
         for q in range(len(factors)):
             reach = sums[n, q] * scales[n] * factors[q] + bounds[n, 0] * weights[q, 0] + bounds[n, 1] * weights[q, 1]
             if reach >= thresholds[q]:
+                # Counted beyond what fits: the caller then knows the room that it needs.
                 if count < len(narrations):
                     narrations[count], queries[count] = n, q
                 count += 1

@@ -109,8 +109,10 @@ def _tile(typing_context: Any, kind: Any, x: Any, steps: Any, d: Any, starts: An
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, x, steps, d, starts, w = arguments
         first = _vector(builder, starts, ir.VectorType(_I32, STEPS), 4)
+        # As many sums as fit the registers at once: 16 of 512 bits with VNNI, 8 of 256 without.
         for part in range(0, ROWS, flavour.rows):
             rows = [builder.extract_value(x, row) for row in range(part, part + flavour.rows)]
+            # A tile of rows and steps, so that each code that is loaded is multiplied by four steps.
             sums = [
                 [cgutils.alloca_once_value(builder, ir.Constant(flavour.sums, None)) for _ in range(STEPS)]
                 for _ in rows
@@ -174,6 +176,7 @@ def _panel(typing_context: Any, x: Any, d: Any, count: Any, steps: Any, excess: 
         addresses = [builder.add(x, builder.mul(row, d)) for row in rows]
         sums = []
         for r in range(PANEL_ROWS):
+            # The steps are unsigned here: their 128 too much, times the row's codes, is taken off at the start.
             start = _splat(builder, builder.neg(_vector(builder, builder.add(excess, _I64(4 * r)), _I32, 4)))
             sums.append([cgutils.alloca_once_value(builder, start) for _ in range(PANEL_GROUPS)])
         with cgutils.for_range_slice(builder, _I64(0), d, _I64(4), intp=_I64) as (j, _):
@@ -238,6 +241,7 @@ def _advance(
                     builder.store(_gathered(builder, w, places), similarities)
             slot = builder.inttoptr(builder.add(best, at), _SUMS.as_pointer())
             reach = builder.add(builder.load(reached), builder.load(similarities))
+            # D of the narration before must not reach into this one; a select costs less than clearing the array.
             before = builder.select(begins, ir.Constant(_SUMS, [_LOWEST] * LANES), builder.load(slot, align=64))
             highest = _call(builder, f"llvm.smax.v{LANES}i32", _SUMS, [before, reach])
             builder.store(highest, slot, align=64)
@@ -308,6 +312,7 @@ def scan_single(
     steps (`scores.prepare`); columns int32 [Q, M]: the row of each query's steps.
     """
     queries, steps = columns.shape
+    # Similarities stay in the first cache: the whole W of a corpus would be written to memory and read back.
     W = np.empty((TILE + 1, len(packed)), np.int32)  # a row more, for what is read beyond the last column
     best = np.empty((queries, steps, 4), np.int32)
     w, c, b = W.ctypes.data, columns.ctypes.data, best.ctypes.data
@@ -370,6 +375,8 @@ def _dot_rows(
     x, q, s, w = codes.ctypes.data, packed.ctypes.data, starts.ctypes.data, W.ctypes.data
     size, width = packed.strides[0], W.strides[0]
     for k in range(first, last, ROWS):
+        # Rows beyond the last repeat it: a tile has no branch for its end, and the results are written to the same
+        # place.
         k1, k2, k3 = min(k + 1, last - 1), min(k + 2, last - 1), min(k + 3, last - 1)
         rows = (x + k * d, x + k1 * d, x + k2 * d, x + k3 * d)
         for i in range(0, len(packed), STEPS):

@@ -18,7 +18,7 @@ from recipe.corpus.layout import padded
 from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS, SCATTERED
 
 LARGEST = 127
-_ROWS = 4096
+VECTORS_AT_ONCE = 4096
 """Vectors widened to float64 at a time."""
 _UP = 1 + 2.0**-22
 """Rounds a float64 up beyond what its float32 may lose, and beyond the error of the rotation itself."""
@@ -51,7 +51,7 @@ def quantise(embeddings: NDArray[np.float16], offsets: NDArray[np.int64]) -> Cod
     bounds = np.empty((len(offsets) - 1, 3), np.float32)
     first = 0
     while first < len(bounds):
-        last = max(int(np.searchsorted(offsets, offsets[first] + _ROWS, side="right")) - 1, first + 1)
+        last = max(int(np.searchsorted(offsets, offsets[first] + VECTORS_AT_ONCE, side="right")) - 1, first + 1)
         rows = slice(offsets[first], offsets[last])
         part_offsets = offsets[first : last + 1] - offsets[first]
         _quantise(rotate(embeddings[rows]), part_offsets, codes[rows], bounds[first:last])
@@ -66,6 +66,7 @@ def _rotation(size: int) -> tuple[int, NDArray[np.float64], NDArray[np.int64]]:
     Where D is a power of two one block covers it; else the order deals each block's results to all blocks.
     """
     block = size & -size
+    # Signs from a hash and not from a generator, whose numbers another release of NumPy may change.
     bits = np.frombuffer(hashlib.shake_256(b"rotation").digest(size // 4), np.uint8)
     signs = 1 - 2 * np.unpackbits(bits).reshape(2, size).astype(np.float64)
     order = np.arange(size, dtype=np.int64).reshape(-1, block).T.ravel()
@@ -106,6 +107,7 @@ def _quantise(
         for k in range(offsets[n], offsets[n + 1]):
             for j in range(size):
                 largest = max(largest, abs(z[k, j]))
+        # One step size a narration, so that sums of codes need no factor before the maximum over its segments.
         scale = np.float32(largest / LARGEST * _UP) if largest > 0 else np.float32(1)
         residual = norm = 0.0
         for k in range(offsets[n], offsets[n + 1]):
@@ -114,6 +116,8 @@ def _quantise(
                 code = np.rint(z[k, j] / scale)
                 codes[k, j] = np.int8(code)
                 value = code * np.float64(scale)
+                # What rounding took: |<q, x> - <q, code>| <= ||q|| ||residual|| (Cauchy and Schwarz), the bound of the
+                # certificate.
                 lost += (z[k, j] - value) ** 2
                 kept += value**2
             residual = max(residual, np.sqrt(lost))
@@ -148,9 +152,11 @@ def quantise_queries(queries: Sequence[NDArray[np.float32]], isa: str) -> Querie
     """Queries [M_i, d] with equal steps merged, and the codes of the unique ones, for this instruction set."""
     lengths = np.array([len(query) for query in queries])
     stacked = np.ascontiguousarray(np.concatenate(list(queries)), dtype=np.float32)
+    # Completions of one prompt share the steps of h: 64 sequences of 6 + 2 steps are 134 columns and not 512.
     rows: dict[bytes, int] = {}
     index = [rows.setdefault(step.tobytes(), len(rows)) for step in stacked]
     vectors = np.frombuffer(b"".join(rows), np.float32).reshape(len(rows), -1)
+    # Rotated in float64: the error of the rotation itself is far below what `_UP` leaves for it.
     rotated = rotate(vectors)
     largest = np.abs(rotated).max()
     if isa == "avx2":

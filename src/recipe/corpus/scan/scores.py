@@ -29,11 +29,11 @@ _FEATURES = {
 SINGLE_COLUMNS = 12
 """Unique steps up to which queries are taken one by one; a panel of 16 columns would be multiplied in vain."""
 SINGLE_QUERIES = 3
-_CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 16 << 20
 """Vectors handed to a thread at a time, at most: long enough that the system spreads the threads over the cores."""
 _CHUNKS = 4
 """Pieces for each thread, at least: short enough that threads end together."""
-_PAIRS = 128
+PAIRS_AT_ONCE = 128
 """Pairs handed to a thread at a time in exact scoring."""
 _EPSILON = 2.0**-24
 
@@ -123,6 +123,7 @@ class ApproximateScores(NamedTuple):
             count = floats.reaching(*self[1:6], thresholds, narrations, queries)
             if count <= room:
                 return narrations[:count], queries[:count]
+            # Counted to the end at the first try, so that the second one has the room.
             room = count
 
 
@@ -147,6 +148,7 @@ def integer_scores(
         integers.scan_batch(*arguments, prepared.kinds, W, best, first, last, part)
 
     in_parallel(work, _chunks(shards, shards[0].codes.shape[1], threads), threads)
+    # A_mono divides by M; the sums are of all M steps.
     factors = queries.scale / queries.lengths
     weights = np.stack([queries.norms, queries.residuals], axis=1)
     return ApproximateScores("int8", sums, bounds.scales, factors, bounds.errors, weights, weights @ bounds.largest)
@@ -201,11 +203,11 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
         order = np.argsort(narrations, kind="stable")  # a narration's queries one after the other, while it is at hand
         bounds = np.searchsorted(narrations[order], starts)
         pieces = (
-            (shards[n], int(starts[n]), order[at : min(at + _PAIRS, last)])
+            (shards[n], int(starts[n]), order[at : min(at + PAIRS_AT_ONCE, last)])
             for n, (first, last) in enumerate(pairwise(bounds))
-            for at in range(first, last, _PAIRS)
+            for at in range(first, last, PAIRS_AT_ONCE)
         )
-        in_parallel(work, pieces, threads if len(order) > _PAIRS else 1)
+        in_parallel(work, pieces, threads if len(order) > PAIRS_AT_ONCE else 1)
         return scores
 
     return exact
@@ -229,6 +231,7 @@ def in_parallel(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], thr
                 return
             work(*task)
 
+    # This thread works too: a search of a small corpus starts no other.
     others = (threads or _cores()) - 1
     helpers = [_pool(os.getpid(), others).submit(run) for _ in range(others)]
     try:
@@ -251,7 +254,7 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 def _chunks(shards: Sequence[Shard], row_bytes: int, threads: int | None) -> Iterator[tuple[Shard, int, int, int]]:
     """Shard, first and last narration of each piece, and how many narrations precede the shard."""
     total = row_bytes * sum(int(shard.offsets[-1]) for shard in shards)
-    size = min(_CHUNK_BYTES, total // (_CHUNKS * (threads or _cores())))
+    size = min(CHUNK_BYTES, total // (_CHUNKS * (threads or _cores())))
     rows = max(1, size // row_bytes)
     start = 0
     for shard in shards:

@@ -79,6 +79,7 @@ class StreamedArray:
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
             while view:
+                # At a position of its own: threads share the file, and no position.
                 count = os.preadv(descriptor, [view], at)
                 if count == 0:
                     raise CorpusError(f"{self._path}: the file ends early; run `recipe corpus verify` on the corpus.")
@@ -89,6 +90,7 @@ class StreamedArray:
 
     def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
         """The requested spans and no others, each once. Raises CorpusError where they cannot be read."""
+        # A narration that survives for several queries is read once.
         unique, indices = np.unique(numbers, return_inverse=True)
         parts = [self.rows(int(offsets[n]), int(offsets[n + 1])) for n in unique]
         return np.concatenate(parts), np.cumsum([0, *map(len, parts)]), indices
@@ -148,6 +150,7 @@ def open_shards(
     records = [manifest["shards"][number] for number in chosen]
     if streamed is None:
         size = sum(shard["files"][CODES]["bytes"] for shard in records)
+        # Mapped codes beyond the memory would be read, dropped and read again by pages; a stream is read once in order.
         free = available()
         streamed = free is not None and size > free
     known = check_shards(folder, records)
@@ -180,8 +183,10 @@ def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streame
         if error.errno == errno.ENOMEM:
             raise
         raise damaged(path, error) from None
+    # Kernels index by these without any check of bounds.
     if offsets[0] != 0 or offsets[-1] != segments or (np.diff(offsets) < 1).any():
         raise damaged(path, f"{OFFSETS} does not divide {segments} segments among {narrations} narrations")
+    # A bound that is NaN would exclude nothing, a negative one the best narration.
     if not (np.isfinite(bounds) & (bounds >= 0)).all():
         raise damaged(path, f"{BOUNDS} holds a number that is negative or not finite")
     gone = removed_rows(record)

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
@@ -23,10 +23,17 @@ from recipe.models.protocol import Answer, Chat, Engine, Refusal, unanswered
 from recipe.progress import SILENT, Progress
 from recipe.types import Grades, Unscored, Verdict
 
-if TYPE_CHECKING:
-    from recipe.evaluation.diversity.judges import DiversityRating
 
-Parsed = TypeVar("Parsed", "ParsedVerdict", "DiversityRating")
+class ParsedAnswer(Protocol):
+    """A verdict or a rating that was read from an answer."""
+
+    @property
+    def how(self) -> str:
+        """How it was read; empty where the answer has none, and is asked for again."""
+        ...
+
+
+Parsed = TypeVar("Parsed", bound=ParsedAnswer)
 
 _KEPT = 4_000
 """Characters of an answer that go to the rows."""

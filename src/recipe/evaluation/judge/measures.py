@@ -130,7 +130,7 @@ class RubricMeasure(Measure):
         # The report's own libraries, which no other command needs.
         from recipe.evaluation.scoreboard.accuracy import accuracy_sections  # noqa: PLC0415
 
-        return accuracy_sections(scores)
+        return accuracy_sections(scores, cls)
 
 
 class ProxyMeasure(RubricMeasure):

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from recipe.artifacts import fingerprint
 from recipe.data.benchmarks import BENCHMARKS
-from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
-from recipe.evaluation.measures import role_of
+from recipe.evaluation.measures import Measure, role_of
 from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.published import JUDGE, PublishedTable, published
 from recipe.evaluation.scores import Group, JudgeIdentity, Scores
@@ -136,8 +135,8 @@ def judge_results(scores: Iterable[Scores]) -> tuple[JudgeResults, ...]:
     )
 
 
-def accuracy_sections(scores: Sequence[Scores]) -> list[Section]:
-    """All figures by each judge, a section each."""
+def accuracy_sections(scores: Sequence[Scores], measure: type[Measure]) -> list[Section]:
+    """All figures by each judge, a section each; `measure` is that of the scores."""
     sections = []
     for number, results in enumerate(judge_results(scores), start=1):
         judge = results.judge
@@ -173,7 +172,7 @@ def accuracy_sections(scores: Sequence[Scores]) -> list[Section]:
                     headline,
                     *_figures(results, number),
                     *others,
-                    *RubricMeasure.group_tables(results.scores, f"Every group · judge: {results.name}"),
+                    *measure.group_tables(results.scores, f"Every group · judge: {results.name}"),
                 ),
                 warnings=(comparability(judge),),
                 findings=tuple(dict.fromkeys(sentence for system in results.scores for sentence in system.findings)),

@@ -1,12 +1,17 @@
 """The evaluation report as one HTML page that needs nothing but itself; its only script is pinned by its hash."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
-from recipe.evaluation.measures import measure_named
-from recipe.evaluation.metrics import regime_colours
+from recipe.artifacts import fingerprint
+from recipe.evaluation import measure_named
+from recipe.evaluation.compare import P_DIGITS, P_LEAST, SystemComparison, compare_systems
+from recipe.evaluation.measures import Measure
+from recipe.evaluation.metrics import readings_table, regime_colours
+from recipe.evaluation.published import DIVERSITY_JUDGE, JUDGE
 from recipe.evaluation.scoreboard.accuracy import SPLIT_NAMES, judge_results
-from recipe.evaluation.scoreboard.sections import account_section, differences_sections
-from recipe.evaluation.scoreboard.sources import ReportSources
+from recipe.evaluation.scoreboard.sources import ReportSources, ScoredFile
 from recipe.evaluation.scoreboard.views import (
     NO_EXPLANATIONS,
     ExampleViews,
@@ -14,12 +19,17 @@ from recipe.evaluation.scoreboard.views import (
     gather_views,
     page_data,
 )
+from recipe.models.sampling import Decoding, decoding_note
 from recipe.report.colours import variable
-from recipe.report.elements import Section
+from recipe.report.elements import NONE, Cell, Figure, Section, Table, TableRow, Value, headings, row
 from recipe.report.html import page_environment, template
 from recipe.report.markdown import render_markdown
 from recipe.report.page import render
+from recipe.report.plots import Mark, inline_svg, intervals
+from recipe.stats import Interval, adjusted
 
+PAIRS = 28
+"""Pairs of systems that are compared at most by one measure: all of eight."""
 LISTED = 200
 """Examples that a reader without scripts sees."""
 _NAME = 300
@@ -63,6 +73,158 @@ def make_report(board: ReportSources, title: str) -> EvaluationReport:
         sections += measure_named(measure).sections([source.scores for source in board.of(measure)], every)
     sections += [*differences_sections(board), account_section(board)]
     return EvaluationReport(title, tuple(leaders), tuple(sections), board, gather_views(board))
+
+
+def differences_sections(board: ReportSources) -> list[Section]:
+    """Every pair of systems that one measure measured alike; none where there is no pair with rows in common."""
+    blocks: list[Table | Figure] = []
+    for measure, compared in board_comparisons(board):
+        judge = f" · judge: {compared[0].judge}" if compared[0].judge else ""
+        title = f"{measure.metric_title(measure.main)}{judge}"
+        corrected = iter(adjusted([line.result.p_value for pair in compared for line in pair.rows]))
+        marks, rows, read = list[Mark](), list[TableRow](), list[tuple[str, Mapping[str, Interval]]]()
+        for pair in compared:
+            for line in pair.rows:
+                result, systems = line.result, f"{pair.first} − {pair.second}"
+                name = f"{systems}{f' · {line.over}' if line.over else ''}"
+                marks.append(Mark(name, result.difference))
+                read.append((name, line.readings))
+                values: list[Value | Cell] = [
+                    line.over or "all plans",
+                    measure.cell(measure.main, result.difference, signed=True),
+                    *(Cell(p_value, P_DIGITS, least=P_LEAST) for p_value in (result.p_value, next(corrected))),
+                    Cell(result.effect, 2),
+                    *(Cell(share, 0, percent=True) for share in (result.better, result.equal, result.worse)),
+                    result.difference.observations,
+                    pair.clusters,
+                    sum(pair.left_out.values()),
+                ]
+                rows.append(row(systems, *values))
+        caption = f"Paired differences in {title}, with their 95% intervals; right of 0 the first is better."
+        drawn = intervals(marks, colours={}, unit="percent" if measure.unit else "", line=0)
+        blocks.append(Figure(inline_svg(drawn, f"differences{len(blocks)}", caption), caption))
+        columns = ("over", "difference", "p", "p, Holm", "effect d", "better", "equal", "worse", "examples", "clusters")
+        blocks.append(
+            Table(
+                caption=f"Paired differences · {title}",
+                first="first against second",
+                headings=headings(*columns, "left out"),
+                rows=tuple(rows),
+                about="95% interval below",
+                notes=("Left out: plans that only one of the two has, or that lack a value.",),
+            )
+        )
+        blocks += readings_table(f"Paired differences, {title}", read, measure.digits, signed=True)
+    if not blocks:
+        return []
+    return [
+        Section(
+            name="differences",
+            title="Systems against each other",
+            short="Differences",
+            paragraphs=(
+                "First minus second on the plans that both have a value of. Intervals and p-values are clustered by "
+                "video or goal, as the table says; by example where no --examples say which video each is of. Every "
+                "dataset weighs the same. The p-value is of a sign-flip permutation test; beside it stands the one "
+                "adjusted by Holm for all comparisons of the table. The effect is Cohen's d of pairs. Bold where the "
+                "interval excludes 0.",
+            ),
+            blocks=tuple(blocks),
+        )
+    ]
+
+
+def board_comparisons(board: ReportSources) -> list[tuple[type[Measure], list[SystemComparison]]]:
+    """The comparisons of every pair of systems in the main metric, by measure and identity.
+
+    Pairs without a plan in common are left out.
+    """
+    alike: dict[str, list[ScoredFile]] = {}
+    for source in board.sources:
+        if source.rows is not None:
+            key = fingerprint([source.scores.measure, source.scores.identity])
+            alike.setdefault(key, []).append(source)
+    comparisons = []
+    for sources in alike.values():
+        measure = measure_named(sources[0].scores.measure)
+        compared = []
+        # The later system first: files usually come in the order of what was tried, so that a gain is positive.
+        for second, first in list(combinations(sources, 2))[:PAIRS]:
+            valued = (
+                {plan for plan, metrics in side.values[None].items() if measure.main in metrics}
+                for side in (first, second)
+            )
+            if set.intersection(*valued):
+                compared.append(compare_systems(first, second, board.examples, (measure.main,)))
+        if compared:
+            comparisons.append((measure, compared))
+    return comparisons
+
+
+def account_section(board: ReportSources) -> Section:
+    """The files that the report is made from, how plans were sampled, and the cost of judging."""
+    cards: dict[str, tuple[Decoding, ...]] = {
+        system: tuple(
+            dict.fromkeys(
+                card for source in board.sources if source.scores.system == system for card in source.scores.decoding
+            )
+        )
+        for system in board.systems
+    }
+    tables = []
+    names = dict.fromkeys(name for source in board.sources for name in source.scores.ledger)
+    if names:
+        spent = tuple(
+            row(
+                scores.system,
+                scores.judge.name if scores.judge else NONE,
+                *(
+                    Cell(int(amount)) if amount is not None and amount == int(amount) else Cell(amount, 4)
+                    for amount in amounts
+                ),
+            )
+            for scores in (source.scores for source in board.sources)
+            if scores.ledger
+            for amounts in [[scores.ledger.get(name) for name in names]]
+        )
+        tables.append(
+            Table("What judging took", "system", headings("judge", *(name.replace("_", " ") for name in names)), spent)
+        )
+    sampled = tuple(
+        row(system, " | ".join(card.in_words() for card in own) or "not known") for system, own in cards.items()
+    )
+    tables.append(Table("How plans were sampled", "system", headings("decoding"), sampled, folded=True))
+    lost = any(source.rows is None for source in board.sources)
+    note = "Where rows are missing there are tables, and neither pages of examples nor paired differences."
+    tables.append(
+        Table(
+            caption="Files",
+            first="file",
+            headings=headings("measure", "system", "rows", "SHA-256"),
+            rows=tuple(
+                row(
+                    source.path.name,
+                    source.scores.measure,
+                    source.scores.system,
+                    "missing" if source.rows is None else "yes",
+                    source.sha256[:16],
+                )
+                for source in board.sources
+            ),
+            notes=(note,) if lost else (),
+        )
+    )
+    # Each system that was not sampled as the first one whose cards are known.
+    (first, own), *others = [(system, own) for system, own in cards.items() if own] or [("", ())]
+    otherwise = (decoding_note(own, theirs, (first, system)) for system, theirs in others)
+    return Section(
+        name="files",
+        title="What this is made from",
+        short="Files",
+        paragraphs=(f"The paper's judge of plans is {JUDGE}, its judge of pairs {DIVERSITY_JUDGE}.",),
+        blocks=tuple(tables),
+        warnings=tuple(filter(None, otherwise)),
+    )
 
 
 def render_page(report: EvaluationReport, grounds: PlanExplanations = NO_EXPLANATIONS) -> str:

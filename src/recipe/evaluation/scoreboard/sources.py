@@ -13,8 +13,9 @@ from typing import Literal
 from recipe.artifacts import file_sha256, fingerprint
 from recipe.data.examples import read_examples
 from recipe.errors import InputError, listed
+from recipe.evaluation import measure_named
 from recipe.evaluation.judge.verdicts import Judgement, read_verdicts
-from recipe.evaluation.measures import Values, measure_named
+from recipe.evaluation.measures import Values
 from recipe.evaluation.scores import Row, Scores, read_scores, rows_path
 from recipe.types import Example
 

@@ -16,7 +16,8 @@ from itertools import islice, zip_longest
 
 from recipe.artifacts import JsonObject
 from recipe.errors import MissingExtra
-from recipe.evaluation.measures import ROLES, measure_named
+from recipe.evaluation import measure_named
+from recipe.evaluation.measures import ROLES
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.scoreboard.accuracy import criterion_name, dataset_name, judge_results
 from recipe.evaluation.scoreboard.sources import ReportSources

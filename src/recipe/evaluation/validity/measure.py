@@ -266,6 +266,7 @@ def best_of(scored: Sequence[ScoredPlan], count: int) -> list[ScoredPlan]:
     if unscored := [plan.example_id for group in groups for plan in group if plan.reward is None]:
         raise InputError(f"a plan of {unscored[0]!r} has no reward; score the predictions first.")
     rewards = [[float(plan.reward or 0.0) for plan in group] for group in groups]
+    # `index` takes the earliest of equals, so that a reward that says nothing chooses as chance does.
     best = [group[own.index(max(own))] for group, own in zip(groups, rewards, strict=True)]
     return [replace(plan, kl=None) for plan in best]
 

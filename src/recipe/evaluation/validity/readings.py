@@ -227,6 +227,7 @@ class Chooser:
             planned, best = index >= history, dict[frozenset[str], _State]()
             for state in states:
                 free = [candidate for candidate in candidates.first if candidate.step not in state.done]
+                # A line that only repeats its step is read as a repeat, unless a twin is still open.
                 free = free or [candidate for candidate in candidates.then if candidate.step not in state.done]
                 # Of those that neither words nor dependencies tell apart, the first; others lead to the same scores.
                 alike = {
@@ -240,6 +241,7 @@ class Chooser:
                     following = []
                     for step, similarity in free:
                         broken, (plan, past, far) = self._broken(step, state.done), state.cost
+                        # Rounded, so that ties are ties on every processor.
                         far = round(far + 1 - similarity, 4)
                         cost = _Cost(plan + broken * planned, past + broken * (not planned), far)
                         following.append(_State(state.done | {step}, cost, step, state))
@@ -247,6 +249,7 @@ class Chooser:
                     again = candidates.first[0].step if candidates.first else None
                     following = [_State(state.done, state.cost, again, state)]
                 for new in following:
+                    # Two ways to the same set of done steps have the same future: only the cheaper one goes on.
                     if new.cost < best.setdefault(new.done, new).cost:
                         best[new.done] = new
             ranked = sorted(
@@ -300,6 +303,7 @@ class Matcher:
         if best < self._threshold:
             return Candidates()
         order = np.argsort(-row, kind="stable")
+        # A step below the threshold is no reading, however near the best one is.
         near = [self._steps[j] for j in order if row[j] >= max(best - self._margin, self._threshold)]
         twins = {meant.step for meant in self._twins[near[0]]}
         return Candidates(
@@ -358,6 +362,7 @@ def threshold_of(graphs: TaskGraphs, embed: Embed, share: float = FOREIGN) -> fl
     ]
     if not foreign:
         raise InputError("all goals have the same steps, so that no threshold can be found; give --threshold.")
+    # Two decimals: a threshold that is written down and read again is the same.
     return round(float(np.quantile(foreign, share)), 2)
 
 

@@ -7,7 +7,6 @@ A step that is an action, letter by letter, is that action. Any other is embedde
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import NamedTuple
 
 from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
 from recipe.planning.admissible import ActionMatch, AdmissibleActions, Embed
@@ -32,13 +31,6 @@ class MappedPlan:
     missing: bool = False
 
 
-class RemapResult(NamedTuple):
-    """The plans in the order of the samples, and what is to be known of the mapping."""
-
-    plans: list[MappedPlan]
-    measures: dict[str, float]
-
-
 def remap(
     samples: Sequence[Sample],
     plans: Mapping[str, Iterable[str]],
@@ -47,7 +39,7 @@ def remap(
     width: int,
     within_goal: bool = False,
     low_margin: float = LOW_MARGIN,
-) -> RemapResult:
+) -> tuple[list[MappedPlan], dict[str, float]]:
     """The first `width` steps of each sample's plan as actions; `plans` are steps by sample id.
 
     A sample without a plan is missing, which the measures count. The encoder is opened only where a step is no action.
@@ -107,4 +99,4 @@ def remap(
         measures["mean_margin"] = sum(known) / len(known)
         measures["share_below_margin"] = sum(margin < low_margin for margin in known) / len(known)
         measures["margin_asked_for"] = low_margin
-    return RemapResult(mapped, measures)
+    return mapped, measures

@@ -147,14 +147,16 @@ class VpaMeasure(Measure):
         for prediction in sorted(matched.predictions, key=lambda item: item.sample):
             first.setdefault(prediction.example_id, prediction)
         steps = {name: prediction.steps for name, prediction in first.items()}
-        mapped = remap(task.samples, steps, task.ids.taxonomy, self._embed, WIDTH, self._within_goal, self._low_margin)
+        mapped, measured = remap(
+            task.samples, steps, task.ids.taxonomy, self._embed, WIDTH, self._within_goal, self._low_margin
+        )
         left_out = {
             "further_samples": float(len(matched.predictions) - len(first)),
             "predictions_outside_the_protocol": float(matched.elsewhere),
         }
-        self._extras["remap"] = mapped.measures | {name: count for name, count in left_out.items() if count}
-        plans = task.ids.of([plan.actions for plan in mapped.plans], WIDTH)
-        return self._rows([plans], mapped.plans)
+        self._extras["remap"] = measured | {name: count for name, count in left_out.items() if count}
+        plans = task.ids.of([plan.actions for plan in mapped], WIDTH)
+        return self._rows([plans], mapped)
 
     def baseline_rows(self, name: str, seed: int = 0, draws: int = DRAWS) -> list[Row]:
         """A row for each sample of a baseline of `BASELINES`; of several draws the means beside the first plan.

@@ -78,7 +78,7 @@ _REMEDIES = {
 """Remedies by patterns of the status and of what is said in lower case; the first applies."""
 _METHOD = "/chat/completions"
 _LOG = logging.getLogger(__name__)
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 """Seconds."""
 _QUIET = 5.0
 """Seconds at least between two lines that say that it waits."""
@@ -196,7 +196,7 @@ class Host:
             except TransientError as failure:
                 tries, unread = tries + 1, unread + failure.unread
                 replied += failure.replied
-                spent, wait = time.monotonic() - began, wait_before_try(tries, failure.wait, _FIRST_WAIT, _LONGEST_WAIT)
+                spent, wait = time.monotonic() - began, wait_before_try(tries, failure.wait, FIRST_WAIT, _LONGEST_WAIT)
                 goes_on = tries < self._config.tries and unread < UNREAD_TRIES and spent + wait < self._config.patience
                 if goes_on and not ended.is_set():
                     self._ledger.retry()

@@ -14,7 +14,7 @@ from transformers.vision_utils import get_vision_window_index
 from trl import SFTTrainer
 
 from recipe.models.vision import Patches, mrope_positions
-from recipe.training.loop import SilentGRPOTrainer, SilentTrainer
+from recipe.training.loop import SilentTrainer
 from recipe.training.policy import MERGER, RollOuts, trained_in_float32
 from recipe.training.video.data import BANNED_TOKENS, VideoPrompt, VideoPrompts
 from recipe.types import Example
@@ -137,8 +137,8 @@ class VideoSFTTrainer(VideoTrainer, SFTTrainer):  # type: ignore[misc]
         return super().compute_loss(model, {**read, "labels": inputs["labels"]}, *rest, **options)
 
 
-class VideoGRPOTrainer(VideoTrainer, SilentGRPOTrainer):
-    """GRPO on prompts with a video: the clip of a group is decoded, patched and encoded once a step.
+class ClipsInPrompts(VideoTrainer):
+    """Mixed into a GRPO trainer, shows it videos: the clip of a group is decoded, patched and encoded once a step.
 
     Rows of the dataset hold `example`, an index, and `draw`, their place in the run, beside the reward's columns.
     """
@@ -150,7 +150,7 @@ class VideoGRPOTrainer(VideoTrainer, SilentGRPOTrainer):
     def __init__(self, *, prompts: VideoPrompts, examples: Sequence[Example], **options: Any) -> None:
         super().__init__(**options)
         self.video_prompts, self.video_examples = prompts, examples
-        self._tower = FrozenTower(self.accelerator.unwrap_model(self.model).get_base_model())
+        self._tower = FrozenTower(self._policy())
         self.requests: list[VideoPrompt] = []
         """The prompts of the roll-outs under way, one for each completion."""
         self._clips: list[Patches] = []
@@ -163,23 +163,30 @@ class VideoGRPOTrainer(VideoTrainer, SilentGRPOTrainer):
                 groups[row["draw"]] = self.video_prompts.prompt(self.video_examples[row["example"]], row["draw"])
         self.requests = [groups[row["draw"]] for row in inputs]
         self._clips = [request.clip for request in self.requests]
-        return {**super()._generate_and_score_completions(inputs), "clips": self._clips}
+        scored: dict[str, Any] = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
+        return {**scored, "clips": self._clips}
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         # The trainer has shuffled the completions and cut them into passes since; it takes lists along.
         self._clips = inputs["clips"]
-        return super()._compute_loss(model, inputs)
+        loss: torch.Tensor = super()._compute_loss(model, inputs)  # type: ignore[misc]
+        return loss
 
     def model_inputs(self, ids: torch.Tensor, mask: torch.Tensor, rows: slice) -> dict[str, torch.Tensor]:
         """The decoder's inputs of some rows, with their clips."""
-        policy = self.accelerator.unwrap_model(self.model).get_base_model()
-        return decoder_inputs(policy, self._tower, ids, mask, self._clips[rows])
+        return decoder_inputs(self._policy(), self._tower, ids, mask, self._clips[rows])
+
+    def _policy(self) -> PreTrainedModel:
+        """The model without the shells of adapters and of accelerate."""
+        trainer: Any = self
+        policy: PreTrainedModel = trainer.accelerator.unwrap_model(trainer.model).get_base_model()
+        return policy
 
 
 class VideoRollOuts(RollOuts):
     """The trainer's hook: samples for the prompts that it has just made, each read once with its clip."""
 
-    def inputs(self, prompts: Sequence[Any], trainer: VideoGRPOTrainer) -> tuple[list[list[int]], dict[str, Any]]:
+    def inputs(self, prompts: Sequence[Any], trainer: Any) -> tuple[list[list[int]], dict[str, Any]]:
         """Token ids of the trainer's prompts, their clips, and the tokens that are never sampled."""
         banned = trainer.processing_class.convert_tokens_to_ids(list(BANNED_TOKENS))
         tokens = [request.ids for request in trainer.requests]
