@@ -287,7 +287,7 @@ def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> Non
 
 def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
     arms = ("narrations", "lists", "self-trained", "paper", "wrong", "r0", "length", "random", "gold")
-    rounds = {"choose": "composed", "n": 3}
+    rounds = {"n": 3}
     config = teaching(arms=arms, optimisers=["grpo", "best-of-n"], best_of_n=rounds, seeds=[0, 1, 2])
     stages = planned(config)
     runs = {name: stage.settings for name, stage in stages.items() if name.startswith("teach-")}
@@ -302,7 +302,7 @@ def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
     random = runs["teach-random-2"].config
     assert random.choose == "random"
     assert runs["teach-narrations-rounds-2"].config == random.model_copy(
-        update={"choose": "composed", "output": first, "plans": None}
+        update={"choose": "best", "output": first, "plans": None}
     )
     # All choose among the same plans, those of the first arm that is trained so.
     for name, run in runs.items():

@@ -64,7 +64,6 @@ MOMENTS = {{
     "scoring": (DeadlyScorer(), Deadly("nothing")),
     "steps": (LengthScorer(), Deadly("round 2: fine-tuning", 3)),
     "closing": (LengthScorer(), Deadly("after round 2: plans", 4)),
-    "composed": (LengthScorer(), Deadly("round 2: fine-tuning", 3)),
 }}
 
 for name, text in json.loads(sys.argv[1]).items():
@@ -106,9 +105,6 @@ def killed(
             **{**shared, "metrics": ("tensorboard",)}, **grpo, model=str(base_model), output=folder / "grpo"
         ),
         **{f"best {moment}": best_of_n(shared, base_model, folder / f"best-{moment}") for moment in BEST_OF_N},
-        "best composed": best_of_n(shared, base_model, folder / "best-composed").model_copy(
-            update={"choose": "composed", "n": 3, "max_completion_tokens": 32}
-        ),
         "video-sft": SFTConfig(**seeing, **sft, output=folder / "video-sft"),
         "video-grpo": GRPOConfig(**seeing, **grpo, output=folder / "video-grpo"),
     }
@@ -184,18 +180,6 @@ def test_rounds_that_are_killed_end_as_others(moment: str, killed: dict[str, Any
     assert left_behind(config) == left_behind(whole)
     # Of 12 prompts in each of three rounds, those that were scored before the kill are not scored again.
     assert again == {"sampling": 20, "scoring": 20, "steps": 12, "closing": 4}[moment]
-
-
-def test_rounds_on_composed_plans_that_are_killed_end_as_others(killed: dict[str, Any], scorer: Any) -> None:
-    config = killed["best composed"]
-    assert [file.name for file in sorted((config.output / "completions").iterdir())] == [
-        "round-01.jsonl", "round-02.jsonl",
-    ]  # fmt: skip
-    assert "composed" in (config.output / "completions/round-01.jsonl").read_text()
-    whole = config.model_copy(update={"output": config.output.with_name("best-composed-whole")})
-    for one in (config, whole):
-        train_best_of_n(one, scorer)
-    assert left_behind(config) == left_behind(whole)
 
 
 # What a run left is damaged, after it was stopped between its end and its model.

@@ -35,7 +35,7 @@ REMOVED: Mapping[str, str] = {
     "choose among the runs",
     "recipe reward serve --per-address": _PROXY,
     "recipe board serve --per-address": _PROXY,
-    "recipe reproduce credit": 'credit for steps gained nothing; rounds on composed plans are choose = "composed"',
+    "recipe reproduce credit": "credit for steps gained nothing",
     "recipe data prepare --benchmark how2bench": _WEB_PROCEDURES,
     "recipe corpus build --format how2mine": _WEB_PROCEDURES,
     # Settings.
@@ -47,6 +47,7 @@ REMOVED: Mapping[str, str] = {
     "ValidationSettings.temperature": "validation samples at the temperature of the roll-outs; set temperature instead",
     "GRPOConfig.kl_budget": "its gain was within the noise; validate with patience, which keeps the best step",
     "GRPOConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",
+    "BestOfNConfig.choose=composed": "composed plans taught no more than the best ones; leave it out",
     "BestOfNConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",
     "ProceduresSource.wrong_narrations": "the wrong corpus is speech of the goals that the base knows; leave it out, "
     "and give known_share",

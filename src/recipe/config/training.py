@@ -343,9 +343,8 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     """Folder of another run whose plans of the first round are taken, without their rewards, so that runs on several
     rewards share the work: a run of the same model, examples and settings of sampling. Left out: the run writes them.
     """
-    choose: Literal["best", "composed", "random"] = "best"
-    """The plan to train on: the one with the highest reward, the first of equals; the best that the first steps of one
-    plan and the rest of another give, which no bound holds for; or as a control a random one."""
+    choose: Literal["best", "random"] = "best"
+    """The plan to train on: the one with the highest reward, the first of equals; or as a control a random one."""
     margin: Annotated[float, Field(ge=0)] | None = None
     """Train only on prompts where the best reward is above the mean by more than this; left out: on all. With
     `choose = "random"` it leaves out the same prompts."""

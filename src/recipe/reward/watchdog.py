@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,8 +101,6 @@ empty texts name the reward itself: 0 and its variance."""
 class CompletionRecord:
     """A completion of a training step and what it earned: a line of a record, and what the watchdog sees."""
 
-    written_if_set: ClassVar[frozenset[str]] = frozenset()
-    """Fields that a line does not have where they are empty."""
     step: int
     example_id: str = ""
     """Empty in the records of other trainers."""
@@ -117,10 +115,7 @@ class CompletionRecord:
     @property
     def row(self) -> JsonObject:
         """The line of a record: every field, the completion as its text, and whether it is malformed."""
-        fields: JsonObject = to_json(self)
-        row = {
-            name: value for name, value in fields.items() if value not in ([], None) or name not in self.written_if_set
-        }
+        row: JsonObject = to_json(self)
         return row | {"completion": self.completion.text, "malformed": self.completion.malformed}
 
     @classmethod

@@ -33,7 +33,7 @@ from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from types import NoneType
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from peft import get_peft_model
@@ -43,15 +43,14 @@ from recipe.artifacts import read_json, read_jsonl, write_jsonl
 from recipe.config import BestOfNConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError, InputError
-from recipe.models.checkpoints import Checkpoint, decode_completions, end_of_turn, end_tokens, thought_opening
+from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening
 from recipe.models.decoding import common_head
 from recipe.models.devices import use_bf16
 from recipe.plan_text import Completion
 from recipe.progress import SILENT, Progress
-from recipe.reward.composition import compose
-from recipe.reward.scorer import Scorer, Steps
+from recipe.reward.scorer import Scorer
 from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, step_statistics
-from recipe.text import copied_share, format_plan
+from recipe.text import copied_share
 from recipe.training import ranks
 from recipe.training.loop import (
     MetricsLog,
@@ -155,20 +154,10 @@ def train_best_of_n(
 class RoundRecord(CompletionRecord):
     """A plan of a round. Its `step` counts batches of prompts over all rounds: what the watchdog compares."""
 
-    written_if_set: ClassVar[frozenset[str]] = frozenset({"composed", "composed_total"})
     round: int
     tokens: list[int]
     chosen: bool = False
     """Whether the round trains on it."""
-    composed: Steps = ()
-    """The steps of the plan that is trained on in its place, composed of those of its prompt."""
-    composed_total: float | None = None
-    """The reward of that plan."""
-
-    @property
-    def taught(self) -> Completion:
-        """The plan that is trained on, where this one is chosen."""
-        return Completion(format_plan(self.composed), self.composed, False) if self.composed else self.completion
 
 
 class Rounds:
@@ -201,9 +190,6 @@ class Rounds:
         ends = [*end_tokens(policy.model.generation_config, self._tokenizer), self._tokenizer.pad_token_id]
         self._ends = sorted({token for token in ends if token is not None})
         self._opening = thought_opening(self._tokenizer)
-        if self._opening and config.choose == "composed":
-            raise ConfigError("choose = 'composed': a plan is composed without a thought, and the model's prompt opens "
-                              "one; set choose = 'best'.")  # fmt: skip
         self._size = config.prompts_per_round or len(examples)
         """Prompts of a round."""
         # One round more than is trained: its plans measure the trained policy on prompts that come next.
@@ -351,36 +337,9 @@ class Rounds:
             )
         if train:
             choose(self._config, number, records, n)
-            if self._config.choose == "composed":
-                self._compose(records, n)
         write_jsonl(file, (record.row for record in records))
         partial.unlink()
         return records
-
-    def _compose(self, records: Sequence[RoundRecord], n: int) -> None:
-        """Put in the place of each chosen plan the best one that the plans of its prompt give, where that is better."""
-        places = [place for place, record in enumerate(records) if record.chosen]
-        sampled = [
-            {
-                record.completion.steps: record.reward.total
-                for record in records[place // n * n :][:n]
-                if record.reward is not None and (self._config.truncated == "keep" or not record.clipped)
-            }
-            for place in places
-        ]
-        prompts = [(records[place].goal, records[place].history) for place in places]
-        for place, own, (steps, total) in zip(places, sampled, compose(self._scorer, prompts, sampled), strict=True):
-            # A composed plan that the model wrote itself is trained on in its own tokens.
-            if steps not in own:
-                records[place].composed, records[place].composed_total = steps, total
-
-    def _taught(self, record: RoundRecord) -> list[int]:
-        """The tokens of the plan that a round trains on: as they were written, or those of a composed plan."""
-        if not record.composed:
-            return record.tokens
-        tokens = self._tokenizer(record.taught.text, add_special_tokens=False)["input_ids"]
-        end = end_of_turn(self._tokenizer).id
-        return tokens if end is None else [*tokens, end]
 
     def _rendered(self, examples: Sequence[Example]) -> list[list[int]]:
         chats = [self._prompt.training_chat(example) for example in examples]
@@ -445,16 +404,11 @@ class Rounds:
             "length_pay": statistics.length_pay,
         }
         if chosen:
-            totals = (reward.total if record.composed_total is None else record.composed_total
-                      for record, reward in chosen)  # fmt: skip
-            taught = ((record.history, record.taught.steps) for record, _ in chosen)
             figures |= {
-                "chosen_reward": fmean(totals),
-                "chosen_steps": fmean(len(record.composed) or reward.steps for record, reward in chosen),
-                "chosen_copied": fmean(copied_share(history, plan) for history, plan in taught),
+                "chosen_reward": fmean(reward.total for _, reward in chosen),
+                "chosen_steps": fmean(reward.steps for _, reward in chosen),
+                "chosen_copied": fmean(copied_share(record.history, record.completion.steps) for record, _ in chosen),
             }
-            if config.choose == "composed":
-                figures["composed"] = fmean(bool(record.composed) for record, _ in chosen)
         # Nats a plan from the policy to the reference, from the first plan of each prompt; before training it is 0.
         divergence = 0.0
         if number > 1:
@@ -462,8 +416,8 @@ class Rounds:
             first = {record.example_id: record.tokens for record in reversed(records)}
             plans = [first[example.example_id] for example in examples]
             divergence = fmean(divergences(self.model, self._rendered(examples), plans, config.temperature))
-        # A choice among composed plans has no bound, and a random one does not move the policy.
-        bounds = {"best": done * math.log(config.n) - 1 + config.n**-done, "random": 0.0, "composed": None}
+        # A random choice does not move the policy.
+        bounds = {"best": done * math.log(config.n) - 1 + config.n**-done, "random": 0.0}
         row = {"step": self.state["step"], "round": number}
         figures |= {"kl_plan": divergence, "kl_bound": bounds[config.choose], "findings": len(self._watchdog.findings)}
         row |= {name: value for name, value in figures.items() if value is not None}
@@ -474,7 +428,7 @@ class Rounds:
         config, state = self._config, self.state
         by_name = {example.example_id: example for example in self._order[(number - 1) * self._size :][: self._size]}
         prompts = self._rendered([by_name[record.example_id] for record in chosen])
-        taught = [self._taught(record) for record in chosen]
+        taught = [record.tokens for record in chosen]
         batches = batches_in_order(len(chosen), config, number)
         optimiser = torch.optim.AdamW(self._trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
         warmup = math.ceil(config.warmup * len(batches))
@@ -632,6 +586,4 @@ def _record_of(file: Path, line: int, row: Any) -> RoundRecord:
     known = row if isinstance(row, dict) else {}
     if fault := next((name for name, kind in _ROW.items() if not isinstance(known.get(name), kind)), None):
         raise InputError.at(file, "the value is missing or damaged", _RESTORE, line=line, field=fault)
-    further = {name: known[name] for name in ("round", "tokens", "chosen")}
-    further |= {"composed": tuple(known.get("composed", ())), "composed_total": known.get("composed_total")}
-    return RoundRecord.of_row(file, line, known, **further)
+    return RoundRecord.of_row(file, line, known, **{name: known[name] for name in ("round", "tokens", "chosen")})
